@@ -1,0 +1,30 @@
+use std::io;
+
+use crate::net::{PeerAddr, Stream, TcpListener, UnixListener};
+
+/// A TCP or a Unix listener of this loop, for servers that listen on both.
+#[derive(Debug)]
+pub enum Listener {
+    /// On a TCP port.
+    Tcp(TcpListener),
+    /// On a Unix socket.
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Takes the next connection.
+    ///
+    /// *Cancel-safe*: a call that has not returned has taken no connection.
+    ///
+    /// # Errors
+    /// As for [`TcpListener::accept`].
+    pub async fn accept(&self) -> io::Result<(Stream, PeerAddr)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Ok((stream.into(), PeerAddr::Tcp(peer)))
+            }
+            Self::Unix(listener) => Ok((listener.accept().await?.into(), PeerAddr::Unix)),
+        }
+    }
+}

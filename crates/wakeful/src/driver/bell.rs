@@ -1,0 +1,73 @@
+//! The bell: an eventfd that ends the loop's wait.
+//!
+//! It is registered edge-triggered, and the loop never reads it: each write is an edge of its own.
+//! So a wake is one system call for the waker and none for the loop.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use crate::ready_queue::Bell;
+
+#[derive(Debug)]
+pub(crate) struct EventFdBell(OwnedFd);
+
+impl EventFdBell {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
+    }
+}
+
+impl Bell for EventFdBell {
+    /// Async-signal-safe: system calls only, and rustix makes them without touching errno.
+    fn ring(&self) {
+        loop {
+            match rustix::io::write(&self.0, &1_u64.to_ne_bytes()) {
+                Ok(_) => return,
+                // The counter is full (2^64 - 2 rings) and such a write is no edge: empty it, again.
+                Err(Errno::AGAIN) => {
+                    let _ = rustix::io::read(&self.0, &mut [0; 8]);
+                }
+                Err(Errno::INTR) => {}
+                // Only a foreign close of our descriptor leads here.
+                Err(error) => {
+                    debug_assert!(false, "ringing the loop's bell failed: {error}");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for EventFdBell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+    use crate::driver::epoll::{Epoll, Timeout};
+    use rustix::event::epoll::EventFlags;
+
+    #[test]
+    fn a_full_counter_still_rings() {
+        let (epoll, bell) = (Epoll::new().unwrap(), EventFdBell::new().unwrap());
+        epoll
+            .add(bell.as_fd(), EventFlags::IN | EventFlags::ET, 1)
+            .unwrap();
+        rustix::io::write(&bell.0, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let mut events = Vec::with_capacity(4);
+        epoll.wait(&mut events, 4, Timeout::Zero).unwrap();
+        events.clear();
+        bell.ring();
+        epoll.wait(&mut events, 4, Timeout::Zero).unwrap();
+        assert_eq!(events.len(), 1, "the ring after a full counter is an edge");
+    }
+}

@@ -1,0 +1,230 @@
+//! One function for each system call, nothing clever.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
+
+/// How long a wait may last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timeout {
+    /// Not at all: take what is there.
+    Zero,
+    /// Until this much time has passed; never less.
+    After(Duration),
+    /// Until something happens.
+    Never,
+}
+
+impl From<Option<Duration>> for Timeout {
+    fn from(limit: Option<Duration>) -> Self {
+        match limit {
+            None => Self::Never,
+            Some(Duration::ZERO) => Self::Zero,
+            Some(limit) => Self::After(limit),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Epoll(OwnedFd);
+
+impl Epoll {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self(
+            epoll::create(CreateFlags::CLOEXEC).map_err(super::limits::explain)?,
+        ))
+    }
+
+    pub(super) fn add(
+        &self,
+        fd: BorrowedFd<'_>,
+        flags: EventFlags,
+        token: u64,
+    ) -> rustix::io::Result<()> {
+        epoll::add(&self.0, fd, EventData::new_u64(token), flags)
+    }
+
+    /// Fails only for a descriptor that is not registered (any more): nothing to do then.
+    pub(super) fn remove(&self, fd: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.0, fd);
+    }
+
+    /// Appends up to `batch` events to the empty `events`.
+    pub(super) fn wait(
+        &self,
+        events: &mut Vec<Event>,
+        batch: usize,
+        timeout: Timeout,
+    ) -> rustix::io::Result<()> {
+        debug_assert!(events.is_empty() && events.capacity() >= batch);
+        let limit = match timeout {
+            Timeout::Zero => Some(Timespec::default()),
+            Timeout::Never => None,
+            Timeout::After(limit) => match Timespec::try_from(limit) {
+                Ok(limit) if PWAIT2_EXISTS.load(Ordering::Relaxed) => {
+                    match self.pwait2(events, batch, &limit) {
+                        // Linux before 5.11, or a seccomp profile that does not know the call.
+                        Err(Errno::NOSYS | Errno::PERM) => {
+                            PWAIT2_EXISTS.store(false, Ordering::Relaxed);
+                            tracing::info!("no epoll_pwait2 here: timers round up to 1 ms");
+                            Some(limit)
+                        }
+                        done => return done,
+                    }
+                }
+                Ok(limit) => Some(limit),
+                // Over 292 billion years.
+                Err(_) => None,
+            },
+        };
+        // With a zero, an infinite, or a whole number of milliseconds this is `epoll_pwait`, which
+        // every kernel has. It rounds up.
+        epoll::wait(
+            &self.0,
+            spare_capacity(events),
+            limit.map(whole_milliseconds).as_ref(),
+        )?;
+        Ok(())
+    }
+
+    /// `epoll_pwait2`, the wait with a nanosecond timeout (Linux 5.11).
+    fn pwait2(
+        &self,
+        events: &mut Vec<Event>,
+        batch: usize,
+        limit: &Timespec,
+    ) -> rustix::io::Result<()> {
+        const {
+            assert!(size_of::<Event>() == size_of::<libc::epoll_event>());
+            assert!(
+                size_of::<Timespec>() == 16,
+                "the kernel's __kernel_timespec"
+            );
+        }
+        // SAFETY: `events` is empty and has room for `batch` events, in the kernel's layout (rustix
+        // hands the same type to the kernel; its size is checked above). The kernel reads `limit` and
+        // no signal mask.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.0.as_raw_fd(),
+                events.as_mut_ptr(),
+                batch as libc::c_int,
+                ptr::from_ref(limit),
+                ptr::null::<libc::sigset_t>(),
+                0_usize,
+            )
+        };
+        match usize::try_from(count) {
+            Ok(count) => {
+                debug_assert!(count <= batch);
+                // SAFETY: the kernel wrote that many events.
+                unsafe { events.set_len(count) };
+                Ok(())
+            }
+            Err(_) => {
+                Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+            }
+        }
+    }
+}
+
+/// Found out by the first wait that needs it, for the whole process.
+static PWAIT2_EXISTS: AtomicBool = AtomicBool::new(true);
+
+/// Rounded up, and no longer than `epoll_wait` can express (24 days): a wait that ends early is
+/// followed by another.
+fn whole_milliseconds(limit: Timespec) -> Timespec {
+    let up = limit.tv_nsec + 999_999;
+    let (seconds, milliseconds) = (limit.tv_sec.min(2_000_000), up / 1_000_000);
+    Timespec {
+        tv_sec: seconds + milliseconds / 1_000,
+        tv_nsec: milliseconds % 1_000 * 1_000_000,
+    }
+}
+
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A timerfd: what makes an epoll descriptor readable at a deadline.
+#[derive(Debug)]
+pub(super) struct Timer(OwnedFd);
+
+impl Timer {
+    pub(super) fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self(rustix::time::timerfd_create(
+            TimerfdClockId::Monotonic,
+            flags,
+        )?))
+    }
+
+    /// Fires once, `after` from now; `None` disarms. Zero fires at once.
+    pub(super) fn arm(&mut self, after: Option<Duration>) -> io::Result<()> {
+        let value = match after {
+            None => Timespec::default(),
+            Some(after) => {
+                Timespec::try_from(after.max(Duration::from_nanos(1))).unwrap_or(Timespec {
+                    tv_sec: i64::MAX / 2,
+                    tv_nsec: 0,
+                })
+            }
+        };
+        let spec = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: value,
+        };
+        rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &spec)?;
+        Ok(())
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn whole_milliseconds_rounds_up_and_does_not_overflow() {
+        let of = |tv_sec, tv_nsec| {
+            let rounded = whole_milliseconds(Timespec { tv_sec, tv_nsec });
+            (rounded.tv_sec, rounded.tv_nsec)
+        };
+        assert_eq!(of(0, 0), (0, 0));
+        assert_eq!(of(0, 1), (0, 1_000_000));
+        assert_eq!(of(0, 1_000_000), (0, 1_000_000));
+        assert_eq!(of(1, 999_999_999), (2, 0));
+        assert_eq!(of(i64::MAX, 999_999_999), (2_000_001, 0));
+    }
+
+    #[test]
+    fn no_wait_ends_early_with_or_without_pwait2() {
+        let epoll = Epoll::new().unwrap();
+        let mut events = Vec::with_capacity(1);
+        let limit = Duration::from_micros(300);
+        for exists in [true, false] {
+            PWAIT2_EXISTS.store(exists, Ordering::Relaxed);
+            let start = Instant::now();
+            epoll.wait(&mut events, 1, Timeout::After(limit)).unwrap();
+            assert!(start.elapsed() >= limit);
+        }
+        PWAIT2_EXISTS.store(true, Ordering::Relaxed);
+    }
+}

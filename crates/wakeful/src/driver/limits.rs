@@ -1,0 +1,80 @@
+//! Errors that a limit of the system caused say which limit, and how to raise it.
+
+use std::error::Error;
+use std::{fmt, io};
+
+use rustix::io::Errno;
+
+/// A kernel's error with the limit behind it. `raw_os_error` of the outer error is none; find this
+/// one by `io::Error::get_ref` and its [`source`](Error::source).
+#[derive(Debug)]
+struct LimitReached {
+    limit: &'static str,
+    cause: io::Error,
+}
+
+impl fmt::Display for LimitReached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.cause, self.limit)
+    }
+}
+
+impl Error for LimitReached {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// Turns the kernel's answer to a descriptor's making or watching into an error that helps.
+pub(crate) fn explain(errno: Errno) -> io::Error {
+    let limit = match errno {
+        Errno::NOSPC => {
+            "this user's limit of watched descriptors is reached; raise fs.epoll.max_user_watches"
+        }
+        Errno::MFILE => {
+            "this process's limit of open descriptors is reached; raise RLIMIT_NOFILE (ulimit -n)"
+        }
+        Errno::NFILE => "the system's limit of open descriptors is reached; raise fs.file-max",
+        _ => return errno.into(),
+    };
+    let cause = io::Error::from(errno);
+    io::Error::new(cause.kind(), LimitReached { limit, cause })
+}
+
+/// Is this error, made by [`explain`] or straight from the kernel, a lack of descriptors or memory
+/// that may pass?
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    let inner = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<LimitReached>());
+    let code = inner.map_or(error.raw_os_error(), |limit| limit.cause.raw_os_error());
+    let shortages = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOBUFS,
+        Errno::NOMEM,
+        Errno::NOSPC,
+    ];
+    code.is_some_and(|code| shortages.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_named_and_other_errors_kept() {
+        for (errno, name) in [
+            (Errno::NOSPC, "max_user_watches"),
+            (Errno::MFILE, "RLIMIT_NOFILE"),
+            (Errno::NFILE, "fs.file-max"),
+        ] {
+            let error = explain(errno);
+            assert!(error.to_string().contains(name), "{error}");
+            assert!(is_shortage(&error));
+        }
+        let other = explain(Errno::BADF);
+        assert_eq!(other.raw_os_error(), Some(Errno::BADF.raw_os_error()));
+        assert!(!is_shortage(&other));
+    }
+}

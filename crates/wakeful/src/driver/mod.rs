@@ -1,0 +1,205 @@
+//! The kernel's side of a loop: which descriptors it watches, and how it waits for them.
+//!
+//! [`Driver`] knows the registered descriptors ([`source`]) and turns the kernel's events into
+//! wakes; [`epoll`] makes the system calls; [`bell`] is how other threads end a wait. One backend
+//! today. A second one becomes an enum beside [`epoll::Epoll`] (no `dyn` on the hot path); what it
+//! must offer is what `Driver` calls: add, remove, wait.
+//!
+//! Invariant: an event reaches the source that it was meant for, or nobody. Its token carries the
+//! generation of the registration; a descriptor number, or a slot, that was used again in the
+//! meantime has another one.
+
+#![allow(unsafe_code)] // One of the rooms that ARCHITECTURE.md names.
+
+pub(crate) mod bell;
+pub(crate) mod epoll;
+mod limits;
+pub(crate) mod source;
+pub(crate) mod uninit;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::event::epoll::{Event, EventFlags};
+use slab::Slab;
+
+use self::bell::EventFdBell;
+use self::epoll::{Epoll, Timeout, Timer};
+use self::source::Source;
+
+pub(crate) use self::limits::{explain, is_shortage};
+
+/// Which registration an event is for: a slot in the table and the generation of its user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Token(u64);
+
+impl Token {
+    /// No slot has this index, so no source has these tokens.
+    const BELL: Self = Self(u64::MAX);
+    const TIMER: Self = Self(u64::MAX - (1 << 32));
+
+    fn new(slot: usize, generation: u32) -> Self {
+        debug_assert!(slot < u32::MAX as usize);
+        Self((u64::from(generation) << 32) | slot as u64)
+    }
+
+    fn slot(self) -> usize {
+        (self.0 & u64::from(u32::MAX)) as usize
+    }
+}
+
+struct Slot {
+    token: Token,
+    source: Rc<Source>,
+}
+
+/// The descriptors of one loop and its way to wait for them. Used on the loop's thread only.
+pub(crate) struct Driver {
+    epoll: Epoll,
+    /// Armed only for a loop that somebody else's loop drives.
+    timer: RefCell<Option<Timer>>,
+    slots: RefCell<Slab<Slot>>,
+    next_generation: Cell<u32>,
+    events: RefCell<Vec<Event>>,
+    batch: usize,
+    /// The loop has ended: nobody will wait for events again.
+    ended: Cell<bool>,
+}
+
+impl Driver {
+    /// A driver that fetches at most `batch` events at a time, and the bell that ends its waits.
+    pub(crate) fn new(batch: usize) -> io::Result<(Self, EventFdBell)> {
+        let epoll = Epoll::new()?;
+        let bell = EventFdBell::new()?;
+        epoll.add(bell.as_fd(), EventFlags::IN | EventFlags::ET, Token::BELL.0)?;
+        let driver = Self {
+            epoll,
+            timer: RefCell::new(None),
+            slots: RefCell::default(),
+            // Near its end, so that every run that opens a few descriptors crosses it.
+            next_generation: Cell::new(u32::MAX - 8),
+            events: RefCell::new(Vec::with_capacity(batch)),
+            batch,
+            ended: Cell::new(false),
+        };
+        Ok((driver, bell))
+    }
+
+    /// Gives `source` a place in the table and starts to watch it.
+    fn register(&self, source: &Rc<Source>) -> io::Result<Token> {
+        if self.ended.get() {
+            return Err(source::ended());
+        }
+        let mut slots = self.slots.borrow_mut();
+        let vacant = slots.vacant_entry();
+        let generation = self.next_generation.get();
+        self.next_generation.set(generation.wrapping_add(1));
+        let token = Token::new(vacant.key(), generation);
+        self.watch(source, token)?;
+        vacant.insert(Slot {
+            token,
+            source: source.clone(),
+        });
+        Ok(token)
+    }
+
+    fn watch(&self, source: &Source, token: Token) -> io::Result<()> {
+        let flags = source.mode().flags();
+        self.epoll
+            .add(source.fd(), flags, token.0)
+            .map_err(limits::explain)
+    }
+
+    fn forget(&self, token: Token) {
+        let slot = self.slots.borrow_mut().try_remove(token.slot());
+        debug_assert!(slot.is_some_and(|slot| slot.token == token));
+    }
+
+    /// Asks the kernel once, waiting for up to `timeout`. Returns how many events it gave, for
+    /// [`dispatch`](Self::dispatch). A signal gives none.
+    pub(crate) fn wait(&self, timeout: Timeout) -> io::Result<usize> {
+        let mut events = self.events.borrow_mut();
+        events.clear();
+        match self.epoll.wait(&mut events, self.batch, timeout) {
+            Ok(()) => Ok(events.len()),
+            Err(rustix::io::Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Notes in each source what the last [`wait`](Self::wait) brought, and wakes whoever waits for it.
+    /// Returns how many events were for sources (a rung bell is none).
+    pub(crate) fn dispatch(&self) -> usize {
+        // A waker may run anybody's code, which may register and deregister: nothing is borrowed
+        // while one runs. Nobody but `wait` touches the taken buffer, and `wait` comes later.
+        let mut events = self.events.take();
+        let mut dispatched = 0;
+        for event in &events {
+            let token = Token(event.data.u64());
+            if token == Token::BELL || token == Token::TIMER {
+                continue;
+            }
+            let source = match self.slots.borrow().get(token.slot()) {
+                // The other case: deregistered by a handler of an earlier event of this batch.
+                Some(slot) if slot.token == token => slot.source.clone(),
+                _ => continue,
+            };
+            dispatched += 1;
+            source.on_event(event.flags, self);
+        }
+        // A turn that does not ask the kernel must not meet these again.
+        events.clear();
+        self.events.replace(events);
+        dispatched
+    }
+
+    /// Makes the epoll descriptor readable at a deadline, `after` from now (or never), for a loop that
+    /// somebody else's loop drives.
+    pub(crate) fn arm_timer(&self, after: Option<Duration>) -> io::Result<()> {
+        let mut timer = self.timer.borrow_mut();
+        if timer.is_none() {
+            if after.is_none() {
+                return Ok(());
+            }
+            let new = Timer::new()?;
+            self.epoll
+                .add(new.as_fd(), EventFlags::IN | EventFlags::ET, Token::TIMER.0)?;
+            *timer = Some(new);
+        }
+        timer.as_mut().map_or(Ok(()), |timer| timer.arm(after))
+    }
+
+    /// How many descriptors are registered.
+    pub(crate) fn registered(&self) -> usize {
+        self.slots.borrow().len()
+    }
+
+    /// The loop ends: from now on an operation that would have to wait fails instead.
+    pub(crate) fn end(&self) {
+        self.ended.set(true);
+        let sources: Vec<_> = self
+            .slots
+            .borrow()
+            .iter()
+            .map(|(_, s)| s.source.clone())
+            .collect();
+        sources.iter().for_each(|source| source.forget_wakers());
+    }
+}
+
+impl AsFd for Driver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver")
+            .field("registered", &self.registered())
+            .finish_non_exhaustive()
+    }
+}

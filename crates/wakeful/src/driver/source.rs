@@ -1,0 +1,377 @@
+//! A registered descriptor: what the kernel last said of it, and who waits for it.
+//!
+//! Descriptors are watched edge-triggered, once for all directions. The readiness that an edge brought is
+//! remembered here until an operation proves it over: by EAGAIN, or by a short transfer ([`Registered::ended`]),
+//! which saves the second system call. An end of stream or an error never ends: the kernel reported it once and
+//! will not again.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use slab::Slab;
+
+use super::{Driver, Token};
+
+/// How a descriptor is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Edge-triggered, all directions: a descriptor that this loop alone uses.
+    Edge,
+    /// A listener that several loops watch: level-triggered, so that no loop sits on an undrained
+    /// event, and EPOLLEXCLUSIVE (Linux 4.5), so that a connection wakes one of them.
+    Exclusive,
+}
+
+impl Mode {
+    pub(super) fn flags(self) -> EventFlags {
+        match self {
+            // PRI: see `Source::urgent`.
+            Self::Edge => {
+                EventFlags::IN
+                    | EventFlags::OUT
+                    | EventFlags::RDHUP
+                    | EventFlags::PRI
+                    | EventFlags::ET
+            }
+            // The kernel refuses RDHUP and PRI beside EXCLUSIVE (epoll_ctl(2)).
+            Self::Exclusive => EventFlags::IN | EventFlags::EXCLUSIVE,
+        }
+    }
+}
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// Waiters of one direction. Most descriptors have one at a time; the rest live in a box.
+#[derive(Default)]
+struct Waiters {
+    /// Kept after a wake, so that the same task waiting again costs nothing; `waiting` says
+    /// whether it counts.
+    first: Cell<Option<Waker>>,
+    waiting: Cell<bool>,
+    /// A place for each waiter that shares the descriptor; empty between its wake and its next wait.
+    others: Cell<Option<Box<Slab<Option<Waker>>>>>,
+}
+
+impl Waiters {
+    /// No borrow is held while a waker runs or is dropped: either may be anybody's code.
+    fn wake(&self) {
+        if self.waiting.replace(false)
+            && let Some(waker) = self.first.take()
+        {
+            waker.wake_by_ref();
+            if let Some(newer) = self.first.replace(Some(waker)) {
+                self.first.set(Some(newer));
+            }
+        }
+        let mut place = 0;
+        while let Some(waker) = self.take_other(&mut place) {
+            waker.wake();
+        }
+    }
+
+    /// The next of the others that waits, from `place` on.
+    fn take_other(&self, place: &mut usize) -> Option<Waker> {
+        let mut others = self.others.take()?;
+        let mut found = None;
+        while found.is_none() && *place < others.capacity() {
+            found = others.get_mut(*place).and_then(Option::take);
+            *place += 1;
+        }
+        self.others.set(Some(others));
+        found
+    }
+
+    fn set_first(&self, waker: &Waker) {
+        let kept = self.first.take().filter(|kept| kept.will_wake(waker));
+        self.first.set(Some(kept.unwrap_or_else(|| waker.clone())));
+        self.waiting.set(true);
+    }
+
+    fn any(&self) -> bool {
+        let others = self.others.take();
+        let other = |others: &Slab<Option<Waker>>| others.iter().any(|(_, waker)| waker.is_some());
+        let any = self.waiting.get() || others.as_deref().is_some_and(other);
+        self.others.set(others);
+        any
+    }
+}
+
+/// See the module's documentation. Used on the loop's thread only.
+pub(crate) struct Source {
+    /// Open as long as the source is registered: [`Registered`] sees to it.
+    fd: RawFd,
+    mode: Mode,
+    read_ready: Cell<bool>,
+    write_ready: Cell<bool>,
+    /// The peer's end of stream, or an error, was reported: reads are ready for ever.
+    read_closed: Cell<bool>,
+    write_closed: Cell<bool>,
+    /// Urgent data was announced: a read stops in front of it, so a short read no longer proves
+    /// that the rest is empty.
+    urgent: Cell<bool>,
+    /// False only for an exclusive listener that stepped back from the kernel's list of waiters.
+    armed: Cell<bool>,
+    readers: Waiters,
+    writers: Waiters,
+}
+
+impl Source {
+    pub(super) fn new(fd: RawFd, mode: Mode) -> Self {
+        Self {
+            fd,
+            mode,
+            // Optimistic: the first operation is tried before anything is waited for.
+            read_ready: Cell::new(true),
+            write_ready: Cell::new(true),
+            read_closed: Cell::new(false),
+            write_closed: Cell::new(false),
+            urgent: Cell::new(false),
+            armed: Cell::new(true),
+            readers: Waiters::default(),
+            writers: Waiters::default(),
+        }
+    }
+
+    fn waiters(&self, direction: Direction) -> &Waiters {
+        match direction {
+            Direction::Read => &self.readers,
+            Direction::Write => &self.writers,
+        }
+    }
+
+    fn ready(&self, direction: Direction) -> &Cell<bool> {
+        match direction {
+            Direction::Read => &self.read_ready,
+            Direction::Write => &self.write_ready,
+        }
+    }
+
+    pub(super) fn on_event(&self, flags: EventFlags, driver: &Driver) {
+        if self.mode == Mode::Exclusive && self.read_ready.get() && !self.readers.any() {
+            // Level-triggered and nobody comes to accept: without this step back the loop would
+            // be told again on every turn.
+            self.disarm(driver);
+            return;
+        }
+        let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+        if flags.contains(EventFlags::PRI) {
+            self.urgent.set(true);
+        }
+        if broken || flags.contains(EventFlags::RDHUP) {
+            self.read_closed.set(true);
+        }
+        if broken {
+            self.write_closed.set(true);
+        }
+        if broken || flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::PRI) {
+            self.read_ready.set(true);
+            self.readers.wake();
+        }
+        if broken || flags.contains(EventFlags::OUT) {
+            self.write_ready.set(true);
+            self.writers.wake();
+        }
+    }
+
+    /// Drops who waits: at the loop's end, nobody will be woken again.
+    pub(super) fn forget_wakers(&self) {
+        for waiters in [&self.readers, &self.writers] {
+            waiters.waiting.set(false);
+            drop((waiters.first.take(), waiters.others.take()));
+        }
+    }
+
+    /// Leaves the epoll. Closing the descriptor is not enough: a duplicate of it, here or in a
+    /// child, would keep the registration, and its events would find us for ever.
+    fn disarm(&self, driver: &Driver) {
+        if self.armed.replace(false) {
+            driver.epoll.remove(self.fd());
+        }
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open while its source is registered, and is used only then:
+        // `Registered` owns both, and drops the registration first.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
+}
+
+/// A descriptor and its place in a loop's driver. Dropping it deregisters, then closes; events that the
+/// kernel had already reported are dropped.
+#[derive(Debug)]
+pub(crate) struct Registered<T> {
+    // The order matters: fields are dropped from the top.
+    registration: Registration,
+    io: T,
+}
+
+#[derive(Debug)]
+struct Registration {
+    driver: Rc<Driver>,
+    source: Rc<Source>,
+    token: Token,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.source.disarm(&self.driver);
+        self.driver.forget(self.token);
+        self.source.forget_wakers();
+    }
+}
+
+impl<T: AsFd> Registered<T> {
+    /// Watches `io` from now on. Its descriptor must stay the same.
+    ///
+    /// # Errors
+    /// The kernel's; one that a limit caused names the limit.
+    pub(crate) fn new(driver: &Rc<Driver>, io: T, mode: Mode) -> io::Result<Self> {
+        let source = Rc::new(Source::new(io.as_fd().as_raw_fd(), mode));
+        let token = driver.register(&source)?;
+        Ok(Self {
+            registration: Registration {
+                driver: driver.clone(),
+                source,
+                token,
+            },
+            io,
+        })
+    }
+
+    pub(crate) fn io(&self) -> &T {
+        &self.io
+    }
+
+    /// Ends the registration and gives the descriptor back.
+    pub(crate) fn into_inner(self) -> T {
+        self.io
+    }
+
+    /// Tries `operation` if the descriptor may be ready, and arranges a wake if it is not.
+    ///
+    /// One task per direction at a time: a second one's wake replaces the first's. What several
+    /// tasks may wait for uses [`poll_ready_shared`](Self::poll_ready_shared).
+    #[inline]
+    pub(crate) fn poll_io<R>(
+        &self,
+        direction: Direction,
+        cx: &mut Context<'_>,
+        mut operation: impl FnMut(&T) -> Result<R, Errno>,
+    ) -> Poll<io::Result<R>> {
+        let source = &*self.registration.source;
+        let ready = source.ready(direction);
+        loop {
+            if !ready.get() {
+                self.registration.may_wait()?;
+                source.waiters(direction).set_first(cx.waker());
+                return Poll::Pending;
+            }
+            match operation(&self.io) {
+                Ok(value) => return Poll::Ready(Ok(value)),
+                Err(Errno::AGAIN) => ready.set(false),
+                Err(Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(super::limits::explain(error))),
+            }
+        }
+    }
+
+    /// Waits, as one of possibly many, until `direction` may be ready. `place` is this waiter's;
+    /// it gives it back with [`stop_waiting`](Self::stop_waiting).
+    pub(crate) fn poll_ready_shared(
+        &self,
+        direction: Direction,
+        place: &mut Option<usize>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let source = &*self.registration.source;
+        if source.ready(direction).get() {
+            return Poll::Ready(Ok(()));
+        }
+        self.registration.may_wait()?;
+        let waker = cx.waker().clone();
+        let cell = &source.waiters(direction).others;
+        let mut others = cell.take().unwrap_or_default();
+        let old = match place.and_then(|place| others.get_mut(place)) {
+            Some(entry) => entry.replace(waker),
+            None => {
+                *place = Some(others.insert(Some(waker)));
+                None
+            }
+        };
+        cell.set(Some(others));
+        drop(old);
+        Poll::Pending
+    }
+
+    /// See [`poll_ready_shared`](Self::poll_ready_shared).
+    pub(crate) fn stop_waiting(&self, direction: Direction, place: &mut Option<usize>) {
+        let Some(place) = place.take() else { return };
+        let cell = &self.registration.source.waiters(direction).others;
+        let mut others = cell.take();
+        // Not there any more only if the loop has ended.
+        let old = others.as_mut().and_then(|others| others.try_remove(place));
+        cell.set(others);
+        drop(old);
+    }
+
+    /// A transfer was shorter than its buffer, so the descriptor is not ready any more. Not to be
+    /// said of one that preserves message boundaries.
+    #[inline]
+    pub(crate) fn ended(&self, direction: Direction) {
+        let source = &*self.registration.source;
+        let for_ever = match direction {
+            Direction::Read => source.read_closed.get() || source.urgent.get(),
+            Direction::Write => source.write_closed.get(),
+        };
+        if !for_ever {
+            source.ready(direction).set(false);
+        }
+    }
+
+    /// The operation said EAGAIN.
+    pub(crate) fn would_block(&self, direction: Direction) {
+        self.registration.source.ready(direction).set(false);
+    }
+}
+
+impl Registration {
+    fn may_wait(&self) -> io::Result<()> {
+        if self.driver.ended.get() {
+            return Err(ended());
+        }
+        let source = &*self.source;
+        if !source.armed.get() {
+            self.driver.watch(source, self.token)?;
+            source.armed.set(true);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Source")
+            .field("fd", &self.fd)
+            .field("read_ready", &self.read_ready.get())
+            .field("write_ready", &self.write_ready.get())
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn ended() -> io::Error {
+    io::Error::other("the event loop that this descriptor belongs to has ended")
+}

@@ -1,0 +1,136 @@
+//! Reading into memory that nobody has initialised.
+//!
+//! The buffers of hyper and tokio hand out such memory and want to be told, by an unsafe call, how much of
+//! it was written. That is done here, next to the system call that did the writing, and nowhere else.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::slice;
+
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags};
+
+/// A buffer that a read may fill.
+pub(crate) trait ReadBuffer {
+    /// How many bytes fit.
+    fn room(&self) -> usize;
+
+    /// The memory behind those bytes.
+    ///
+    /// # Safety
+    /// Nothing uninitialised is written to it.
+    unsafe fn memory(&mut self) -> &mut [MaybeUninit<u8>];
+
+    /// That many of them, from the start, are written now.
+    ///
+    /// # Safety
+    /// They are.
+    unsafe fn written(&mut self, count: usize);
+}
+
+/// Which system call reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadCall {
+    /// `read`.
+    Plain,
+    /// `recvmsg`, for Unix sockets: a peer may attach descriptors to its bytes, and then a read stops behind
+    /// that message (unix(7)). Without room for them the kernel closes them and says so.
+    Message,
+}
+
+/// What a read brought.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Read {
+    pub(crate) count: usize,
+    /// The count says nothing about whether there is more.
+    pub(crate) cut: bool,
+}
+
+/// Reads once.
+#[inline]
+pub(crate) fn read<B: ReadBuffer + ?Sized>(
+    fd: BorrowedFd<'_>,
+    call: ReadCall,
+    buf: &mut B,
+) -> Result<Read, Errno> {
+    // SAFETY: the memory goes to the kernel, which writes bytes.
+    let memory = unsafe { buf.memory() };
+    let room = memory.len();
+    let read = match call {
+        ReadCall::Plain => Read {
+            count: rustix::io::read(fd, memory)?.0.len(),
+            cut: false,
+        },
+        ReadCall::Message => receive(fd, memory)?,
+    };
+    assert!(read.count <= room, "a read wrote beyond its buffer");
+    // SAFETY: the kernel's count of what it wrote.
+    unsafe { buf.written(read.count) };
+    Ok(read)
+}
+
+fn receive(fd: BorrowedFd<'_>, memory: &mut [MaybeUninit<u8>]) -> Result<Read, Errno> {
+    // SAFETY: same layout. The slice is made for `recvmsg`, which hands it to the kernel and does not
+    // read it; no reference to it is left afterwards.
+    let memory =
+        unsafe { slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<u8>(), memory.len()) };
+    let message = rustix::net::recvmsg(
+        fd,
+        &mut [IoSliceMut::new(memory)],
+        &mut RecvAncillaryBuffer::default(),
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    Ok(Read {
+        count: message.bytes,
+        cut: message.flags.contains(ReturnFlags::CTRUNC),
+    })
+}
+
+impl ReadBuffer for [u8] {
+    fn room(&self) -> usize {
+        self.len()
+    }
+
+    unsafe fn memory(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: same layout; the caller writes nothing uninitialised.
+        unsafe { slice::from_raw_parts_mut(self.as_mut_ptr().cast(), self.len()) }
+    }
+
+    unsafe fn written(&mut self, _: usize) {}
+}
+
+#[cfg(feature = "hyper")]
+impl ReadBuffer for hyper::rt::ReadBufCursor<'_> {
+    fn room(&self) -> usize {
+        self.remaining()
+    }
+
+    unsafe fn memory(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: hyper asks what this method asks of its caller.
+        unsafe { self.as_mut() }
+    }
+
+    unsafe fn written(&mut self, count: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.advance(count) };
+    }
+}
+
+#[cfg(feature = "tokio-io")]
+impl ReadBuffer for tokio::io::ReadBuf<'_> {
+    fn room(&self) -> usize {
+        self.remaining()
+    }
+
+    unsafe fn memory(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: tokio asks what this method asks of its caller.
+        unsafe { self.unfilled_mut() }
+    }
+
+    unsafe fn written(&mut self, count: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.assume_init(count) };
+        self.advance(count);
+    }
+}

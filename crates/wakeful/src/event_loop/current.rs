@@ -1,0 +1,188 @@
+//! The loop of this thread, and the functions that use it.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::rc::Rc;
+
+use super::{EventLoop, Hook, Inner, LoopHandle};
+use crate::task::JoinHandle;
+use crate::task::local;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
+}
+
+/// The loop whose turn runs on this thread, if one does. Also nothing while the thread ends.
+#[inline]
+pub(crate) fn current() -> Option<Rc<Inner>> {
+    CURRENT
+        .try_with(|current| current.borrow().clone())
+        .ok()
+        .flatten()
+}
+
+#[track_caller]
+fn expect_current() -> Rc<Inner> {
+    current().expect(
+        "no event loop runs on this thread: call this within `wakeful::block_on`, a task of a loop, \
+         or a closure sent by a `LoopHandle`",
+    )
+}
+
+/// Makes `inner` the thread's loop, for tasks and for everything else, until the guard goes.
+pub(super) fn enter(inner: &Rc<Inner>) -> Entered<'_> {
+    let outer = CURRENT.replace(Some(inner.clone()));
+    Entered {
+        _tasks: inner.local.enter(),
+        outer,
+        _loop: PhantomData,
+    }
+}
+
+pub(super) struct Entered<'a> {
+    _tasks: local::Entered<'a>,
+    outer: Option<Rc<Inner>>,
+    _loop: PhantomData<&'a Inner>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let inner = CURRENT.replace(self.outer.take());
+        drop(inner);
+    }
+}
+
+/// Runs `future` on a new event loop on this thread, until it is done.
+///
+/// Tasks that it spawned and that are not done by then are dropped.
+///
+/// ```
+/// let answer = wakeful::block_on(async { 42 });
+/// assert_eq!(answer, 42);
+/// ```
+///
+/// # Panics
+/// When the future does; when a loop already runs on this thread; when a loop cannot be built (no descriptors left).
+/// [`EventLoop::block_on`] gives errors instead.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    EventLoop::new()
+        .and_then(|mut event_loop| event_loop.block_on(future))
+        .unwrap_or_else(|error| panic!("wakeful::block_on: {error}"))
+}
+
+/// Spawns a task on this thread's loop. The future need not be `Send`: it never leaves the thread.
+///
+/// ```
+/// use std::rc::Rc;
+///
+/// wakeful::block_on(async {
+///     let shared = Rc::new(42);
+///     let theirs = shared.clone();
+///     let task = wakeful::spawn(async move { *theirs });
+///     assert_eq!(task.await.expect("no panic"), *shared);
+/// });
+/// ```
+///
+/// # Panics
+/// When no loop runs on this thread. From elsewhere use [`LoopHandle::spawn`].
+#[track_caller]
+pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
+    expect_current().spawn(future)
+}
+
+/// The handle of this thread's loop.
+///
+/// # Panics
+/// When no loop runs on this thread.
+#[must_use]
+#[track_caller]
+pub fn current_handle() -> LoopHandle {
+    expect_current().handle().clone()
+}
+
+/// Runs `callback` at the end of this turn, after the tasks.
+///
+/// This is the place to do once what many tasks of the turn asked for: one vectored write per connection,
+/// however many responses were queued.
+///
+/// ```
+/// use std::cell::RefCell;
+/// use std::io::IoSlice;
+/// use std::rc::Rc;
+///
+/// /// Responses of one turn, written together at its end.
+/// #[derive(Default)]
+/// struct Connection {
+///     queued: RefCell<Vec<Vec<u8>>>,
+///     writes: RefCell<Vec<usize>>, // stands for the socket: how many slices each write had
+/// }
+///
+/// impl Connection {
+///     fn respond(self: &Rc<Self>, response: Vec<u8>) {
+///         self.queued.borrow_mut().push(response);
+///         if self.queued.borrow().len() == 1 {
+///             let connection = self.clone();
+///             wakeful::run_this_turn(move || connection.flush());
+///         }
+///     }
+///
+///     fn flush(&self) {
+///         let responses = self.queued.take();
+///         let slices: Vec<_> = responses.iter().map(|bytes| IoSlice::new(bytes)).collect();
+///         self.writes.borrow_mut().push(slices.len()); // `stream.try_write_vectored(&slices)`
+///     }
+/// }
+///
+/// wakeful::block_on(async {
+///     let connection = Rc::new(Connection::default());
+///     for request in 0..10 {
+///         let connection = connection.clone();
+///         wakeful::spawn(async move { connection.respond(vec![request; 100]) }).detach();
+///     }
+///     wakeful::task::yield_now().await;
+///     wakeful::task::yield_now().await;
+///     assert_eq!(*connection.writes.borrow(), [10]);
+/// });
+/// ```
+///
+/// A callback that queues another for this turn has it run in this turn too, up to
+/// [`callback_budget`](crate::EventLoopBuilder::callback_budget) of them; the rest runs in the next turn, and the loop does not sleep before.
+/// A panic in a callback ends that callback, and is counted in
+/// [`LoopMetrics::panics`](crate::LoopMetrics::panics).
+///
+/// # Panics
+/// When no loop runs on this thread.
+#[track_caller]
+pub fn run_this_turn(callback: impl FnOnce() + 'static) {
+    expect_current().callbacks.run_this_turn(callback);
+}
+
+/// Runs `callback` in the next turn, before its tasks. The loop does not sleep before, but it looks at its
+/// sockets and timers.
+///
+/// # Panics
+/// When no loop runs on this thread.
+#[track_caller]
+pub fn run_next_turn(callback: impl FnOnce() + 'static) {
+    expect_current().callbacks.run_next_turn(callback);
+}
+
+/// Runs `callback` each time that the loop has nothing to do and is about to wait, until the hook is
+/// dropped. It may queue work, and then the loop does not wait.
+///
+/// # Panics
+/// When no loop runs on this thread.
+#[track_caller]
+pub fn before_park(callback: impl FnMut() + 'static) -> Hook {
+    expect_current().callbacks.before_park(callback)
+}
+
+/// Runs `callback` at the end of every turn, until the hook is dropped.
+///
+/// # Panics
+/// When no loop runs on this thread.
+#[track_caller]
+pub fn after_turn(callback: impl FnMut() + 'static) -> Hook {
+    expect_current().callbacks.after_turn(callback)
+}

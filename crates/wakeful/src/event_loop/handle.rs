@@ -1,0 +1,243 @@
+//! How other threads reach a loop.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, ThreadId};
+
+use crate::driver::bell::EventFdBell;
+use crate::metrics::{Counters, LoopMetrics};
+use crate::task::{self, JoinHandle, Queue};
+
+struct Shared {
+    queue: Arc<Queue>,
+    counters: Counters,
+    stop: AtomicBool,
+    thread: ThreadId,
+    process: u32,
+}
+
+/// Sends work to a loop, from any thread.
+///
+/// *Threads*: `Clone`, `Send` and `Sync`; clones are the same handle. What one thread sends runs in that order; between threads
+/// no order is promised. What the loop's own thread sends to itself runs behind what other threads
+/// sent and the loop has already taken.
+///
+/// A loop that sleeps is woken by one system call of the sender; one that is awake by none.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// let mut event_loop = wakeful::EventLoop::new()?;
+/// let handle = event_loop.handle();
+/// let thread = std::thread::spawn(move || {
+///     let sum = handle.run_and_wait(|| 40 + 2).expect("the loop runs");
+///     handle.stop();
+///     sum
+/// });
+/// event_loop.run()?;
+/// assert_eq!(thread.join().expect("no panic"), 42);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct LoopHandle(Arc<Shared>);
+
+impl LoopHandle {
+    pub(super) fn new(bell: EventFdBell) -> Self {
+        Self(Arc::new(Shared {
+            queue: Arc::new(Queue::new(bell)),
+            counters: Counters::default(),
+            stop: AtomicBool::new(false),
+            thread: thread::current().id(),
+            process: std::process::id(),
+        }))
+    }
+
+    /// Runs `f` on the loop, once. A panic in it ends there and is counted in [`LoopMetrics::panics`].
+    ///
+    /// # Errors
+    /// The loop has ended: the error gives the closure back. A closure that was accepted and not run by the
+    /// loop's end is dropped on the loop's thread.
+    pub fn run<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), LoopEnded<F>> {
+        task::send(&self.0.queue, f).map_err(LoopEnded)
+    }
+
+    /// Runs `f` on the loop and blocks this thread until it has returned.
+    ///
+    /// On another loop's thread this blocks that loop, and two loops that wait for one another wait for ever: use
+    /// [`spawn`](Self::spawn) and await the handle there.
+    ///
+    /// # Errors
+    /// This is the loop's own thread (waiting would never end); the loop ended before it ran `f`; `f` panicked.
+    pub fn run_and_wait<F, R>(&self, f: F) -> Result<R, RunAndWaitError>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        if self.0.thread == thread::current().id() {
+            return Err(RunAndWaitError::OwnThread);
+        }
+        let (sender, result) = mpsc::sync_channel(1);
+        let run = move || {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+            // The other side waits until this is sent or dropped.
+            let _ = sender.send(result);
+        };
+        self.run(run).map_err(|_| RunAndWaitError::LoopEnded)?;
+        match result.recv() {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(payload)) => Err(RunAndWaitError::Panicked(PanicPayload(Mutex::new(payload)))),
+            Err(mpsc::RecvError) => Err(RunAndWaitError::LoopEnded),
+        }
+    }
+
+    /// Calls `make` on the loop and spawns the future that it returns there. The future need not be `Send`.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// # let mut event_loop = wakeful::EventLoop::new()?;
+    /// # let handle = event_loop.handle();
+    /// let task = handle.spawn(|| async {
+    ///     let not_send = std::rc::Rc::new(42);
+    ///     wakeful::task::yield_now().await;
+    ///     *not_send
+    /// });
+    /// # let task = task.expect("the loop has not ended");
+    /// # assert_eq!(event_loop.block_on(task)?.expect("no panic"), 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The loop has ended: the error gives the closure back.
+    pub fn spawn<M, F>(&self, make: M) -> Result<JoinHandle<F::Output>, LoopEnded<M>>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send,
+    {
+        task::spawn_remote(&self.0.queue, make).map_err(LoopEnded)
+    }
+
+    /// Makes the loop's present [`run`](crate::EventLoop::run), or its next one, end after its turn.
+    pub fn stop(&self) {
+        self.0.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Makes the loop take a turn soon, so that its [`before_park`](crate::before_park) and
+    /// [`after_turn`](crate::after_turn) hooks run. Nothing happens if the loop has ended.
+    ///
+    /// Async-signal-safe: it allocates nothing, takes no lock and leaves errno as it was.
+    pub fn wake(&self) {
+        self.0.queue.wake();
+    }
+
+    /// What the loop has done so far. The loop is neither stopped nor slowed.
+    #[must_use]
+    pub fn metrics(&self) -> LoopMetrics {
+        self.0.counters.read()
+    }
+
+    /// Are these handles of one loop?
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        &self.0.queue
+    }
+
+    #[inline]
+    pub(super) fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    #[inline]
+    pub(super) fn take_stop(&self) -> bool {
+        self.0.stop.load(Ordering::Relaxed) && self.0.stop.swap(false, Ordering::AcqRel)
+    }
+
+    /// After a fork the child has the loop's memory but shares its epoll with the parent: each would take
+    /// the other's events.
+    pub(super) fn check_process(&self) -> io::Result<()> {
+        let now = std::process::id();
+        if now == self.0.process {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "this event loop was built by process {}, and this is its fork {now}: build a new loop in the child",
+            self.0.process
+        )))
+    }
+}
+
+impl fmt::Debug for LoopHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoopHandle")
+            .field("thread", &self.0.thread)
+            .field("queue", &self.0.queue)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The loop has ended, and this is what it was sent.
+#[derive(thiserror::Error)]
+#[error("the event loop has ended")]
+pub struct LoopEnded<T>(pub T);
+
+impl<T> fmt::Debug for LoopEnded<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoopEnded").finish_non_exhaustive()
+    }
+}
+
+/// Why [`LoopHandle::run_and_wait`] has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunAndWaitError {
+    /// It was called on the loop's own thread, where waiting would never end.
+    #[error(
+        "run_and_wait was called on the loop's own thread, where it would wait for itself: call the closure"
+    )]
+    OwnThread,
+    /// The loop ended before it ran the closure, which has been dropped.
+    #[error("the event loop ended before it ran the closure")]
+    LoopEnded,
+    /// The closure panicked.
+    #[error("the closure panicked on the event loop: {0}")]
+    Panicked(PanicPayload),
+}
+
+/// What a closure panicked with.
+pub struct PanicPayload(Mutex<Box<dyn Any + Send>>);
+
+impl PanicPayload {
+    /// The payload, for [`std::panic::resume_unwind`].
+    #[must_use]
+    pub fn into_inner(self) -> Box<dyn Any + Send> {
+        self.0
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for PanicPayload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let payload = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        f.write_str(task::panics::message(&**payload).unwrap_or("(not a text)"))
+    }
+}
+
+impl fmt::Debug for PanicPayload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PanicPayload({:?})", self.to_string())
+    }
+}

@@ -1,0 +1,341 @@
+//! The event loop: it owns one thread's work and puts the rooms below it together.
+//!
+//! [`EventLoop`] is the loop as a value; it can run its thread, or be driven by somebody else's loop
+//! turn by turn. [`LoopHandle`] is how other threads reach it. [`turn`] has the phases of a turn and the
+//! one predicate that lets a loop sleep, [`callbacks`] the work without a task, [`current`] the loop
+//! of this thread.
+
+mod callbacks;
+mod current;
+mod handle;
+mod root;
+mod settings;
+mod turn;
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use crate::driver::Driver;
+use crate::task::local::Local;
+use crate::task::{JoinHandle, coop};
+use crate::timers::Timers;
+
+pub use self::callbacks::Hook;
+pub(crate) use self::current::current;
+pub use self::current::{
+    after_turn, before_park, block_on, current_handle, run_next_turn, run_this_turn, spawn,
+};
+pub use self::handle::{LoopEnded, LoopHandle, RunAndWaitError};
+pub use self::settings::EventLoopBuilder;
+
+use self::callbacks::Callbacks;
+use self::root::Root;
+use self::settings::Settings;
+
+/// What a loop consists of. Shared with the thread-local that knows the current loop, and with nobody
+/// else; it never leaves its thread.
+pub(crate) struct Inner {
+    handle: LoopHandle,
+    driver: Rc<Driver>,
+    local: Local,
+    timers: RefCell<Timers>,
+    callbacks: Rc<Callbacks>,
+    settings: Settings,
+    /// The timers' zero.
+    epoch: Instant,
+    /// `prepare_to_park` said yes, and no turn has ended that yet.
+    prepared: Cell<bool>,
+    /// The last turn found remote work in the moment of its sleep, and did not ask the driver.
+    skipped: Cell<bool>,
+}
+
+impl Inner {
+    pub(crate) fn handle(&self) -> &LoopHandle {
+        &self.handle
+    }
+
+    pub(crate) fn driver(&self) -> &Rc<Driver> {
+        &self.driver
+    }
+
+    pub(crate) fn timers(&self) -> &RefCell<Timers> {
+        &self.timers
+    }
+
+    /// A moment on the timers' scale: nanoseconds since the loop was built, at most 584 years.
+    pub(crate) fn nanoseconds(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.epoch);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Tasks that are not complete.
+    pub(crate) fn tasks(&self) -> usize {
+        self.local.tasks()
+    }
+
+    fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        self.local.spawn(future)
+    }
+
+    /// The loop's end, on its thread: futures, closures and callbacks are dropped here, whoever holds
+    /// wakers or handles.
+    fn end(self: &Rc<Self>) {
+        let _entered = current::enter(self);
+        self.local.end();
+        self.callbacks.end();
+        let wakers = self.timers.borrow_mut().clear();
+        drop(wakers);
+        self.driver.end();
+    }
+}
+
+/// An event loop: tasks, timers, sockets and callbacks of one thread.
+///
+/// Most programs need [`block_on`](crate::block_on) or a [`LoopGroup`](crate::LoopGroup) instead. A loop
+/// as a value is for those that embed it, or that want its settings.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut event_loop = wakeful::EventLoop::new()?;
+/// let answer = event_loop.block_on(async {
+///     wakeful::time::sleep(Duration::from_millis(1)).await;
+///     42
+/// })?;
+/// assert_eq!(answer, 42);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # A turn
+/// The loop works in turns. Each has the same phases, in this order:
+///
+/// | # | phase | bound |
+/// |---|---|---|
+/// | 1 | **wait**: ask the kernel for events; sleep only if nothing of any kind is runnable. [`before_park`](Self::before_park) hooks run just before such a sleep | `max_wait` |
+/// | 2 | **take** what other threads pushed | what there is |
+/// | 3 | **events**: note them in their descriptors, wake who waits | [`io_batch`](EventLoopBuilder::io_batch) |
+/// | 4 | **timers** that are due | `timer_budget` |
+/// | 5 | **next-turn callbacks** that the last turn queued | `callback_budget` |
+/// | 6 | **tasks and closures**, in the order in which they became ready | [`task_budget`](EventLoopBuilder::task_budget) |
+/// | 7 | **this-turn callbacks**, also those that they queue themselves | `callback_budget` |
+/// | 8 | [`after_turn`](Self::after_turn) hooks | each once |
+///
+/// Phases 4 to 7 run at least a few of their kind, and stop early when the turn has used up its
+/// [`turn_budget`](EventLoopBuilder::turn_budget). What a bound leaves over stays first in line for the next turn, and a
+/// loop with anything left over does not sleep in between.
+///
+/// # Threads
+/// A loop stays on the thread that built it: it is neither `Send` nor `Sync`. Its [`handle`](Self::handle) is both.
+/// Building one sets the thread's timer slack to 1 ns (`PR_SET_TIMERSLACK`; the default of 50 µs would make each
+/// timer that much later). It stays so after the loop's end.
+///
+/// # The end
+/// Dropping the loop drops all its futures, closures and callbacks here, on its thread, whoever holds
+/// wakers; handles of tasks give an error that [is cancelled](crate::JoinError::is_cancelled).
+pub struct EventLoop {
+    inner: Rc<Inner>,
+}
+
+impl EventLoop {
+    /// A loop with the default settings.
+    ///
+    /// # Errors
+    /// No descriptors left (a loop needs two), or a seccomp filter that forbids epoll or eventfd.
+    pub fn new() -> io::Result<Self> {
+        Self::builder().build()
+    }
+
+    /// To choose settings.
+    pub fn builder() -> EventLoopBuilder {
+        EventLoopBuilder::default()
+    }
+
+    fn with_settings(settings: Settings) -> io::Result<Self> {
+        let (driver, bell) = Driver::new(settings.io_batch)?;
+        // Refused only by a seccomp filter: then timers are 50 µs later, which is no reason to fail.
+        if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
+            tracing::info!(%error, "cannot set the timer slack");
+        }
+        let handle = LoopHandle::new(bell);
+        let inner = Inner {
+            local: Local::new(handle.queue().clone()),
+            handle,
+            driver: Rc::new(driver),
+            timers: RefCell::new(Timers::new()),
+            callbacks: Rc::default(),
+            settings,
+            epoch: Instant::now(),
+            prepared: Cell::new(false),
+            skipped: Cell::new(false),
+        };
+        Ok(Self {
+            inner: Rc::new(inner),
+        })
+    }
+
+    /// How other threads, and signal handlers, reach this loop.
+    #[must_use]
+    pub fn handle(&self) -> LoopHandle {
+        self.inner.handle.clone()
+    }
+
+    /// Runs turns until [`stop`](Self::stop) is called, here or by a handle. A stop that came before is
+    /// remembered, and ends this run at its first look.
+    ///
+    /// # Errors
+    /// A loop is already running on this thread; the process was forked since the loop was built; or the
+    /// kernel refused to wait.
+    pub fn run(&mut self) -> io::Result<()> {
+        let _entered = self.enter_to_run()?;
+        while !self.inner.handle.take_stop() {
+            self.inner.turn(None)?;
+        }
+        Ok(())
+    }
+
+    /// Runs turns until `future` is done. The future may borrow, and need not be `Send`.
+    ///
+    /// Tasks that were spawned go on being run by the next `run` or `block_on`. A [`stop`](Self::stop) meanwhile does not
+    /// end this, and is remembered for the next `run`.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    ///
+    /// # Panics
+    /// When the future does.
+    pub fn block_on<F: Future>(&mut self, future: F) -> io::Result<F::Output> {
+        let _entered = self.enter_to_run()?;
+        let root = Root::new(self.inner.handle.queue().clone());
+        let waker = root.clone().into();
+        let mut cx = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        loop {
+            if root.take_woken() {
+                coop::reset(self.inner.settings.cooperative_budget);
+                if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                    return Ok(output);
+                }
+            }
+            self.inner.turn(None)?;
+        }
+    }
+
+    /// Makes the present [`run`](Self::run), or the next one, end after its turn.
+    pub fn stop(&self) {
+        self.inner.handle.stop();
+    }
+
+    /// Takes one turn (see [the phases](Self#a-turn)), waiting for up to `max_wait` if nothing is
+    /// runnable: `Some(Duration::ZERO)` does not wait, `None` waits until something happens. The wait is never
+    /// shorter for a signal.
+    ///
+    /// It may be called inside another loop's turn, which is how a loop is embedded in another one.
+    ///
+    /// # Errors
+    /// The kernel refused to wait.
+    pub fn turn(&mut self, max_wait: Option<Duration>) -> io::Result<()> {
+        let _entered = current::enter(&self.inner);
+        self.inner.turn(max_wait)
+    }
+
+    /// For a loop that somebody else's loop drives. `true`: nothing is runnable, and from now until the
+    /// next [`turn`](Self::turn) the loop's descriptor ([`AsFd`]) becomes readable as soon as there is work: an event, a
+    /// timer due, a push from another thread. Wait for that, then take a turn. `false`: take a turn first.
+    ///
+    /// Each turn ends the permission. Waiting for the descriptor without a new `true` may miss wakes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rustix::event::{PollFd, PollFlags, poll};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut event_loop = wakeful::EventLoop::new()?;
+    /// let task = event_loop.spawn(wakeful::time::sleep(Duration::from_millis(1)));
+    /// while !task.is_finished() {
+    ///     if event_loop.prepare_to_park()? {
+    ///         // Here would stand the other loop's own wait, with its own descriptors.
+    ///         poll(&mut [PollFd::new(&event_loop, PollFlags::IN)], None)?;
+    ///     }
+    ///     event_loop.turn(Some(Duration::ZERO))?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The kernel refused a timerfd (no descriptors left).
+    pub fn prepare_to_park(&mut self) -> io::Result<bool> {
+        let _entered = current::enter(&self.inner);
+        self.inner.prepare_to_park()
+    }
+
+    /// Spawns a task on this loop. It runs when the loop does.
+    pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        self.inner.spawn(future)
+    }
+
+    /// See [`wakeful::run_this_turn`](run_this_turn). Between turns, this is the next one.
+    pub fn run_this_turn(&self, callback: impl FnOnce() + 'static) {
+        self.inner.callbacks.run_this_turn(callback);
+    }
+
+    /// See [`wakeful::run_next_turn`](run_next_turn).
+    pub fn run_next_turn(&self, callback: impl FnOnce() + 'static) {
+        self.inner.callbacks.run_next_turn(callback);
+    }
+
+    /// See [`wakeful::before_park`](before_park).
+    pub fn before_park(&self, callback: impl FnMut() + 'static) -> Hook {
+        self.inner.callbacks.before_park(callback)
+    }
+
+    /// See [`wakeful::after_turn`](after_turn).
+    pub fn after_turn(&self, callback: impl FnMut() + 'static) -> Hook {
+        self.inner.callbacks.after_turn(callback)
+    }
+
+    fn enter_to_run(&self) -> io::Result<current::Entered<'_>> {
+        if current().is_some() {
+            return Err(io::Error::other(
+                "an event loop is already running on this thread: await the future, or spawn it, \
+                 instead of running a loop inside a loop",
+            ));
+        }
+        self.inner.handle.check_process()?;
+        Ok(current::enter(&self.inner))
+    }
+}
+
+impl AsFd for EventLoop {
+    /// The epoll descriptor. Only for waiting until it is readable, after
+    /// [`prepare_to_park`](Self::prepare_to_park) said yes.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.driver.as_fd()
+    }
+}
+
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        self.inner.end();
+    }
+}
+
+impl std::fmt::Debug for EventLoop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventLoop")
+            .field("tasks", &self.inner.local.tasks())
+            .field("ready", &self.inner.local.ready())
+            .field("timers", &self.inner.timers.borrow().len())
+            .field("descriptors", &self.inner.driver.registered())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,276 @@
+//! One turn: the phases in order, each bounded, and the predicate that lets a loop sleep.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::Inner;
+use crate::driver::epoll::Timeout;
+use crate::idle::IdlePolicy;
+use crate::task::coop;
+
+/// Every kind of work that the loop itself holds. A new kind goes here, and then the compiler asks
+/// [`Inner::has`] about it; what other threads hold is in the ready queue. (Events that the driver has fetched are no kind: the
+/// turn that fetches them dispatches them all.)
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Ready,
+    ThisTurnCallbacks,
+    NextTurnCallbacks,
+    DueTimers,
+}
+
+impl Work {
+    const ALL: [Self; 4] = [
+        Self::Ready,
+        Self::ThisTurnCallbacks,
+        Self::NextTurnCallbacks,
+        Self::DueTimers,
+    ];
+}
+
+impl Inner {
+    /// See [`EventLoop`](super::EventLoop#a-turn). The loop is entered.
+    pub(super) fn turn(&self, max_wait: Option<Duration>) -> io::Result<()> {
+        self.handle.counters().turns.add(1);
+        self.end_permission();
+        self.wait(max_wait)?;
+        // Before any user's code can run: from here on the queue says awake.
+        self.take_remote();
+        self.dispatch_events();
+        let mut budget = Budget {
+            limit: self.settings.turn_budget,
+            start: None,
+        };
+        self.expire_timers(&mut budget);
+        self.run_next_turn_callbacks(&mut budget);
+        self.run_ready(&mut budget);
+        self.run_this_turn_callbacks(&mut budget);
+        self.handle
+            .counters()
+            .callbacks
+            .add(self.callbacks.after_turn.run());
+        self.count_panics();
+        Ok(())
+    }
+
+    pub(super) fn prepare_to_park(&self) -> io::Result<bool> {
+        self.end_permission();
+        if self.has_work() {
+            return Ok(false);
+        }
+        self.handle
+            .counters()
+            .callbacks
+            .add(self.callbacks.before_park.run());
+        if !self.may_park() {
+            return Ok(false);
+        }
+        self.prepared.set(true);
+        let next = self.until_next_timer();
+        self.driver
+            .arm_timer(next)
+            .inspect_err(|_| self.end_permission())?;
+        Ok(true)
+    }
+
+    /// The one predicate that decides whether the loop may sleep. `true`: nothing is runnable, and from
+    /// now until the next `take_remote` every push rings.
+    fn may_park(&self) -> bool {
+        !self.has_work() && self.handle.queue().try_sleep()
+    }
+
+    fn has_work(&self) -> bool {
+        Work::ALL.into_iter().any(|work| self.has(work))
+    }
+
+    fn has(&self, work: Work) -> bool {
+        match work {
+            Work::Ready => self.local.ready() > 0,
+            Work::ThisTurnCallbacks => self.callbacks.this_turn.len() > 0,
+            Work::NextTurnCallbacks => self.callbacks.next_turn.len() > 0,
+            Work::DueTimers => self.until_next_timer() == Some(Duration::ZERO),
+        }
+    }
+
+    /// Phase 1.
+    fn wait(&self, max_wait: Option<Duration>) -> io::Result<()> {
+        if self.has_work() || max_wait == Some(Duration::ZERO) {
+            return self.ask(Timeout::Zero).map(|_| ());
+        }
+        self.handle
+            .counters()
+            .callbacks
+            .add(self.callbacks.before_park.run());
+        let until = max_wait.and_then(|wait| Instant::now().checked_add(wait));
+        match self.settings.idle {
+            IdlePolicy::Park => self.park(until),
+            IdlePolicy::Spin => self.spin(until),
+        }
+    }
+
+    fn park(&self, until: Option<Instant>) -> io::Result<()> {
+        if !self.may_park() {
+            // A failed attempt to sleep costs no system call. But not twice in a row: the kernel must
+            // have its turn under a flood of pushes.
+            if !self.skipped.replace(true) {
+                return Ok(());
+            }
+            return self.ask(Timeout::Zero).map(|_| ());
+        }
+        self.handle.counters().parks.add(1);
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let timeout = [left, self.until_next_timer()].into_iter().flatten().min();
+            let events = self.ask(timeout.into())?;
+            // Nothing: a timeout, or a signal. A signal does not end a wait that has a limit; one
+            // without takes another turn, which costs nothing and is simpler.
+            let signal = events == 0
+                && !self.handle.queue().is_pending()
+                && until.is_some_and(|until| Instant::now() < until)
+                && !self.has(Work::DueTimers);
+            if !signal {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Never asleep for others: a push costs them no system call, and is seen here by a load.
+    fn spin(&self, until: Option<Instant>) -> io::Result<()> {
+        loop {
+            let events = self.ask(Timeout::Zero)?;
+            if events > 0
+                || self.handle.queue().is_pending()
+                || self.has_work()
+                || until.is_some_and(|until| Instant::now() >= until)
+            {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn ask(&self, timeout: Timeout) -> io::Result<usize> {
+        self.skipped.set(false);
+        self.handle.counters().waits.add(1);
+        self.driver.wait(timeout)
+    }
+
+    /// A turn that begins after `prepare_to_park` said yes: the queue says awake again.
+    fn end_permission(&self) {
+        if self.prepared.replace(false) {
+            self.take_remote();
+        }
+    }
+
+    /// Phase 2.
+    fn take_remote(&self) {
+        let taken = self.local.accept(self.handle.queue().drain());
+        if taken > 0 {
+            self.handle.counters().remote.add(taken as u64);
+        }
+    }
+
+    /// Phase 3.
+    fn dispatch_events(&self) {
+        let dispatched = self.driver.dispatch();
+        if dispatched > 0 {
+            self.handle.counters().events.add(dispatched as u64);
+        }
+    }
+
+    /// Phase 4.
+    fn expire_timers(&self, budget: &mut Budget) {
+        if self.timers.borrow().len() == 0 {
+            return;
+        }
+        let now = self.nanoseconds(Instant::now());
+        let mut expired = 0;
+        while budget.allows(expired, self.settings.timer_budget) {
+            // Not in the loop's condition: the borrow must end before the waker runs.
+            let due = self.timers.borrow_mut().pop_due(now);
+            let Some(waker) = due else { break };
+            waker.wake();
+            expired += 1;
+        }
+        self.handle.counters().timers.add(expired.into());
+    }
+
+    /// Phase 5: those that were there when it began.
+    fn run_next_turn_callbacks(&self, budget: &mut Budget) {
+        let queued = u32::try_from(self.callbacks.next_turn.len()).unwrap_or(u32::MAX);
+        let most = queued.min(self.settings.callback_budget);
+        self.run_callbacks(&self.callbacks.next_turn, most, budget);
+    }
+
+    /// Phase 7: also those that are queued meanwhile.
+    fn run_this_turn_callbacks(&self, budget: &mut Budget) {
+        self.run_callbacks(
+            &self.callbacks.this_turn,
+            self.settings.callback_budget,
+            budget,
+        );
+    }
+
+    fn run_callbacks(&self, from: &super::callbacks::Once, most: u32, budget: &mut Budget) {
+        let mut ran = 0;
+        while budget.allows(ran, most) && from.run_first() {
+            ran += 1;
+        }
+        if ran > 0 {
+            self.handle.counters().callbacks.add(ran.into());
+        }
+    }
+
+    /// Phase 6.
+    fn run_ready(&self, budget: &mut Budget) {
+        let mut ran = 0;
+        while budget.allows(ran, self.settings.task_budget) {
+            coop::reset(self.settings.cooperative_budget);
+            if !self.local.run_next() {
+                break;
+            }
+            ran += 1;
+        }
+        coop::unlimited();
+        if ran > 0 {
+            self.handle.counters().polls.add(ran.into());
+        }
+    }
+
+    fn count_panics(&self) {
+        let panics = self.local.take_panics() + self.callbacks.take_panics();
+        if panics > 0 {
+            self.handle.counters().panics.add(panics);
+        }
+    }
+
+    /// How long until a timer is due. Reads the clock only if there is a timer.
+    fn until_next_timer(&self) -> Option<Duration> {
+        let next = self.timers.borrow().next_deadline()?;
+        let now = self.nanoseconds(Instant::now());
+        Some(Duration::from_nanos(next.saturating_sub(now)))
+    }
+}
+
+/// How much a turn may still do. The clock starts with the first look at it, after the first few steps, so
+/// that a turn with little to do never reads it.
+struct Budget {
+    limit: Duration,
+    start: Option<Instant>,
+}
+
+/// A clock read costs 8 ns or more: one for so many steps.
+const STEPS_PER_LOOK: u32 = 8;
+
+impl Budget {
+    /// May a phase that has taken `done` steps of `most` take another? A few it always may.
+    #[inline]
+    fn allows(&mut self, done: u32, most: u32) -> bool {
+        done < most && (done == 0 || !done.is_multiple_of(STEPS_PER_LOOK) || !self.is_spent())
+    }
+
+    fn is_spent(&mut self) -> bool {
+        let now = Instant::now();
+        now.duration_since(*self.start.get_or_insert(now)) >= self.limit
+    }
+}

@@ -1,0 +1,101 @@
+use std::io;
+use std::num::NonZeroUsize;
+use std::thread;
+
+use super::cpus::allowed_cpus;
+use super::worker::Worker;
+use super::{LoopGroup, LoopHandle};
+use crate::event_loop::EventLoopBuilder;
+
+/// The settings of a [`LoopGroup`].
+///
+/// | setting | default | range | |
+/// |---|---|---|---|
+/// | [`loops`](Self::loops) | one for each CPU that this process may use | 1 and more | how many loops, each on its thread |
+/// | [`pin`](Self::pin) | not | | each thread to a CPU of its own |
+/// | [`name`](Self::name) | `wakeful` | up to 10 bytes are seen | threads are named `NAME-0`, `NAME-1`, ... |
+/// | [`event_loop`](Self::event_loop) | [`EventLoopBuilder`]'s | | settings of each loop |
+#[derive(Debug, Clone)]
+#[must_use = "call `build`"]
+pub struct LoopGroupBuilder {
+    loops: Option<NonZeroUsize>,
+    pinning: Pinning,
+    name: String,
+    event_loop: EventLoopBuilder,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pinning {
+    Free,
+    ToCpus,
+}
+
+impl Default for LoopGroupBuilder {
+    fn default() -> Self {
+        Self {
+            loops: None,
+            pinning: Pinning::Free,
+            name: "wakeful".to_owned(),
+            event_loop: EventLoopBuilder::default(),
+        }
+    }
+}
+
+impl LoopGroupBuilder {
+    /// How many loops. The default looks at the affinity mask and at the cgroup's CPU quota. 0 means the default.
+    pub fn loops(mut self, loops: usize) -> Self {
+        self.loops = NonZeroUsize::new(loops);
+        self
+    }
+
+    /// Pins each loop's thread to one of the CPUs of this process's affinity mask, in turn.
+    pub fn pin(mut self) -> Self {
+        self.pinning = Pinning::ToCpus;
+        self
+    }
+
+    /// What the threads' names begin with. Linux shows 15 bytes of a name.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The settings of each loop.
+    pub fn event_loop(mut self, settings: EventLoopBuilder) -> Self {
+        self.event_loop = settings;
+        self
+    }
+
+    /// Starts the threads and their loops.
+    ///
+    /// # Errors
+    /// No threads or descriptors left; the affinity mask cannot be read or set. What was started by then is stopped.
+    pub fn build(self) -> io::Result<LoopGroup> {
+        let loops = match self.loops {
+            Some(loops) => loops.get(),
+            None => thread::available_parallelism()?.get(),
+        };
+        let cpus = match self.pinning {
+            Pinning::Free => Vec::new(),
+            Pinning::ToCpus => allowed_cpus()?,
+        };
+        let mut group = LoopGroup {
+            workers: Vec::with_capacity(loops),
+            handles: Vec::new(),
+        };
+        for number in 0..loops {
+            let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
+            let name = format!("{}-{number}", self.name);
+            group
+                .workers
+                .push(Worker::start(name, cpu, self.event_loop.clone())?);
+        }
+        group.handles = group
+            .workers
+            .iter()
+            .map(Worker::handle)
+            .cloned()
+            .collect::<Vec<LoopHandle>>();
+        Ok(group)
+    }
+}

@@ -1,0 +1,113 @@
+//! Several loops, one for each CPU.
+
+mod builder;
+mod cpus;
+mod worker;
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use self::worker::Worker;
+use crate::event_loop::LoopHandle;
+
+pub use self::builder::LoopGroupBuilder;
+
+/// Loops on threads of their own.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let group = wakeful::LoopGroup::builder().loops(2).build()?;
+/// let tasks: Vec<_> = group
+///     .handles()
+///     .iter()
+///     .map(|handle| handle.spawn(|| async { std::thread::current().name().map(str::to_owned) }))
+///     .collect::<Result<_, _>>()?;
+/// let names = wakeful::block_on(async {
+///     let mut names = Vec::new();
+///     for task in tasks {
+///         names.extend(task.await.expect("no panic"));
+///     }
+///     names
+/// });
+/// assert_eq!(names, ["wakeful-0", "wakeful-1"]);
+/// group.shutdown(Duration::from_secs(1))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Dropping the group stops its loops at once and waits for their threads.
+#[derive(Debug)]
+pub struct LoopGroup {
+    workers: Vec<Worker>,
+    handles: Vec<LoopHandle>,
+}
+
+impl LoopGroup {
+    /// A group with the default settings: one loop for each CPU that this process may use.
+    ///
+    /// # Errors
+    /// As for [`LoopGroupBuilder::build`].
+    pub fn new() -> io::Result<Self> {
+        Self::builder().build()
+    }
+
+    /// To choose settings.
+    pub fn builder() -> LoopGroupBuilder {
+        LoopGroupBuilder::default()
+    }
+
+    /// The loops' handles, in the order of the loops' numbers.
+    #[must_use]
+    pub fn handles(&self) -> &[LoopHandle] {
+        &self.handles
+    }
+
+    /// Waits, for up to `grace`, until no loop has a task left; then stops the loops, drops what is left, and
+    /// waits for the threads. Blocks the calling thread; call it outside the group's loops.
+    ///
+    /// Nobody is asked to finish: do that before, in the way that your tasks know.
+    ///
+    /// # Errors
+    /// [`ShutdownError`]: a loop's thread did not end within a second of being stopped, because a task on it blocks; or a
+    /// loop had ended with an error before.
+    pub fn shutdown(mut self, grace: Duration) -> Result<(), ShutdownError> {
+        let deadline = Instant::now().checked_add(grace);
+        for worker in &self.workers {
+            worker.wait_until_idle(deadline);
+        }
+        let workers = std::mem::take(&mut self.workers);
+        workers.iter().for_each(Worker::stop);
+        let patience = Instant::now() + Duration::from_secs(1);
+        let failures: Vec<_> = workers
+            .into_iter()
+            .filter_map(|worker| worker.join_until(patience).err())
+            .collect();
+        if failures.is_empty() {
+            Ok(())
+        } else {
+            Err(ShutdownError(failures))
+        }
+    }
+}
+
+impl Drop for LoopGroup {
+    fn drop(&mut self) {
+        self.workers.iter().for_each(Worker::stop);
+        for worker in self.workers.drain(..) {
+            worker.join();
+        }
+    }
+}
+
+/// What kept a group from ending in order.
+#[derive(Debug, thiserror::Error)]
+#[error("the group did not end in order: {}", .0.join("; "))]
+pub struct ShutdownError(Vec<String>);
+
+impl From<ShutdownError> for io::Error {
+    fn from(error: ShutdownError) -> Self {
+        Self::other(error)
+    }
+}

@@ -1,0 +1,104 @@
+//! hyper's traits: bytes, timers, and where hyper spawns.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use hyper::rt::{Executor, Read, ReadBufCursor, Timer, Write};
+
+use super::{for_streams, shutdown_write};
+use crate::net::ByteStream;
+use crate::time::Sleep;
+
+macro_rules! read {
+    ($($type:ty),*) => { $(
+        impl Read for $type {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                mut buf: ReadBufCursor<'_>,
+            ) -> Poll<io::Result<()>> {
+                self.io().poll_read(cx, &mut buf).map_ok(|_| ())
+            }
+        }
+    )* };
+}
+
+macro_rules! write {
+    ($($type:ty),*) => { $(
+        impl Write for $type {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.io().poll_write(cx, buf)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                slices: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.io().poll_write_vectored(cx, slices)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            /// Nothing is buffered here.
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            /// Shuts the write side down.
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                shutdown_write(self.io())
+            }
+        }
+    )* };
+}
+
+for_streams!(read: read, write: write);
+
+/// Spawns what hyper asks for on this thread's loop. The futures need not be `Send`.
+///
+/// # Panics
+/// When it executes where no loop runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LoopExecutor;
+
+impl<F> Executor<F> for LoopExecutor
+where
+    F: Future + 'static,
+{
+    fn execute(&self, future: F) {
+        crate::task::spawn(future).detach();
+    }
+}
+
+/// The loop's timers, for hyper's timeouts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LoopTimer;
+
+impl hyper::rt::Sleep for Sleep {}
+
+impl Timer for LoopTimer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
+        Box::pin(crate::time::sleep(duration))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
+        Box::pin(crate::time::sleep_until(deadline))
+    }
+
+    fn reset(&self, sleep: &mut Pin<Box<dyn hyper::rt::Sleep>>, deadline: Instant) {
+        match sleep.as_mut().downcast_mut_pin::<Sleep>() {
+            Some(sleep) => sleep.get_mut().reset(deadline),
+            None => *sleep = self.sleep_until(deadline),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! **wakeful**: an event-loop runtime for Linux servers, with one promise: *a ready event never waits.*
+//!
+//! Between the moment when work becomes ready (bytes in a socket, a timer due, a task woken by another thread, a new
+//! connection) and the moment when the code for it runs, nothing stands but work that was ready earlier.
+//!
+//! ```
+//! use wakeful::net::{TcpListener, TcpStream};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! wakeful::block_on(async {
+//!     let listener = TcpListener::bind("127.0.0.1:0").await?;
+//!     let addr = listener.local_addr()?;
+//!     let server = wakeful::spawn(async move {
+//!         let (mut stream, _) = listener.accept().await?;
+//!         let mut buf = [0; 64];
+//!         let read = stream.read(&mut buf).await?;
+//!         stream.write_all(&buf[..read]).await
+//!     });
+//!     let mut client = TcpStream::connect(addr).await?;
+//!     client.write_all(b"echo").await?;
+//!     let mut buf = [0; 64];
+//!     assert_eq!(client.read(&mut buf).await?, 4);
+//!     server.await?
+//! })
+//! # }
+//! ```
+//!
+//! # Where things are
+//! * [`block_on`], [`spawn`], [`main`](macro@main), [`test`](macro@test): the everyday.
+//! * [`EventLoop`] is the loop as a value, and has the phases of a turn; [`LoopHandle`] is how other threads reach it;
+//!   [`LoopGroup`] is a loop for each CPU.
+//! * [`net`]: sockets. [`time`]: timers. [`signal`]: signals. [`task`]: tasks, and work that blocks.
+//! * [`accept`]: one listener for many loops.
+//! * [`IdlePolicy`]: what a loop does when it has nothing to do.
+//! * [`io`]: the traits of futures, tokio and hyper on our sockets.
+//!
+//! # Futures need not be `Send`
+//! A loop's tasks stay on its thread. Sockets are neither `Send` nor `Sync`: a socket that two threads share does not compile.
+//! From another thread, [`LoopHandle::spawn`] takes a closure that makes the future on the loop.
+//!
+//! # Which channel, which select
+//! This crate has none: any crate that is free of a runtime works, because a [`Waker`](std::task::Waker) is all they need. We use, and test
+//! with, [`async-channel`](https://docs.rs/async-channel) for channels between tasks and threads,
+//! [`event-listener`](https://docs.rs/event-listener) for notifications, [`async-lock`](https://docs.rs/async-lock) for locks and semaphores,
+//! [`futures-util`](https://docs.rs/futures-util) or [`futures-lite`](https://docs.rs/futures-lite) for `select`, `join` and the extension traits. tokio's `sync` module also works, and so does
+//! `tokio::select!`; its `time`, `net` and `spawn` need a tokio runtime. See `examples/channels.rs` and `examples/select.rs`.
+
+// Within the crate, `--cfg wakeful_loom` leaves only the models; the rest is compiled and unused.
+#![cfg_attr(wakeful_loom, allow(dead_code, unused_imports))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod accept;
+mod driver;
+mod event_loop;
+mod group;
+mod idle;
+pub mod io;
+mod metrics;
+pub mod net;
+mod pause;
+#[allow(unsafe_code)] // One of the rooms that ARCHITECTURE.md names.
+mod ready_queue;
+pub mod signal;
+mod sync;
+pub mod task;
+pub mod time;
+mod timers;
+
+pub use event_loop::{
+    EventLoop, EventLoopBuilder, Hook, LoopEnded, LoopHandle, RunAndWaitError, after_turn,
+    before_park, block_on, current_handle, run_next_turn, run_this_turn, spawn,
+};
+pub use group::{LoopGroup, LoopGroupBuilder, ShutdownError};
+pub use idle::{IdlePolicy, UnknownIdlePolicy};
+pub use metrics::LoopMetrics;
+pub use task::{JoinError, JoinHandle};
+
+/// For this project's own benches and experiments. No promise of stability.
+#[cfg(all(feature = "internals", not(wakeful_loom)))]
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::ready_queue::bench::PushDrain;
+}
+
+#[cfg(feature = "macros")]
+pub use wakeful_macros::{main, test};

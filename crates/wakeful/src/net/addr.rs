@@ -1,0 +1,116 @@
+//! Addresses that cover both kinds of stream.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+/// Where a server listens: `127.0.0.1:8080`, `[::1]:8080`, `unix:PATH`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ListenAddr {
+    /// An address and a port; port 0 lets the kernel choose.
+    Tcp(SocketAddr),
+    /// The path of a socket file.
+    Unix(PathBuf),
+}
+
+impl FromStr for ListenAddr {
+    type Err = InvalidListenAddr;
+
+    fn from_str(text: &str) -> Result<Self, InvalidListenAddr> {
+        let invalid = |reason| InvalidListenAddr {
+            text: text.to_owned(),
+            reason,
+        };
+        match text.strip_prefix("unix:") {
+            Some("") => Err(invalid("there is no path behind `unix:`")),
+            Some(path) => Ok(Self::Unix(path.into())),
+            None => text.parse().map(Self::Tcp).map_err(|_| {
+                invalid(
+                    "expected an address and a port, as 127.0.0.1:8080 or [::1]:8080, or unix:PATH",
+                )
+            }),
+        }
+    }
+}
+
+impl fmt::Display for ListenAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => addr.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl From<SocketAddr> for ListenAddr {
+    fn from(addr: SocketAddr) -> Self {
+        Self::Tcp(addr)
+    }
+}
+
+/// The text is no address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no address to listen on: {reason}")]
+pub struct InvalidListenAddr {
+    text: String,
+    reason: &'static str,
+}
+
+/// Who is at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerAddr {
+    /// A TCP client.
+    Tcp(SocketAddr),
+    /// A client of a Unix socket; such clients have no address.
+    Unix,
+}
+
+impl fmt::Display for PeerAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => addr.fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}
+
+pub(super) fn family(addr: SocketAddr) -> AddressFamily {
+    match addr {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    }
+}
+
+/// A non-blocking socket that a child process does not inherit.
+pub(super) fn socket(family: AddressFamily, kind: SocketType) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, kind, flags, None).map_err(crate::driver::explain)
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listen_addresses_read_as_they_print() {
+        for text in ["127.0.0.1:8080", "[::1]:8080", "unix:/run/a b.sock"] {
+            assert_eq!(text.parse::<ListenAddr>().expect("valid").to_string(), text);
+        }
+        for text in [
+            "",
+            "8080",
+            "localhost",
+            "127.0.0.1",
+            "unix:",
+            "1.2.3.4:99999",
+        ] {
+            let error = text.parse::<ListenAddr>().expect_err(text).to_string();
+            assert!(error.contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Sockets. Each belongs to the loop that made it: none is `Send` or `Sync`.
+//!
+//! A socket is made, used and closed within its loop: in `block_on`, in a task, in a closure that a handle sent. Made
+//! elsewhere it is an error.
+//!
+//! Reads and writes are tried at once, and wait only if the kernel would block. A read that fills its buffer only in part, or a
+//! write that is taken only in part, is known to have reached the end of what is ready: no second
+//! system call finds that out.
+//!
+//! *Cancel-safety*: every operation that has not returned has moved no byte, except `read_exact`, `write_all` and the like of the
+//! ecosystem's extension traits, which consist of several.
+
+mod addr;
+mod resolve;
+mod split;
+mod stream;
+mod tcp;
+mod udp;
+mod unix;
+
+pub use self::addr::{InvalidListenAddr, ListenAddr, PeerAddr};
+pub use self::resolve::{Resolve, resolve};
+pub use self::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
+pub use self::stream::Stream;
+pub use self::tcp::{TcpListener, TcpStream};
+pub use self::udp::UdpSocket;
+pub use self::unix::{UnixListener, UnixStream};
+
+pub(crate) use self::stream::{ByteStream, StreamIo};
+pub(crate) use self::tcp::listen as listen_tcp;
+pub(crate) use self::unix::listen as listen_unix;
+
+use std::future::Future;
+use std::io;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use rustix::io::Errno;
+
+use crate::driver::Driver;
+use crate::driver::source::{Direction, Mode, Registered};
+use crate::event_loop::current;
+use crate::task::coop;
+
+fn driver() -> io::Result<Rc<Driver>> {
+    current().map(|inner| inner.driver().clone()).ok_or_else(|| {
+        io::Error::other(
+            "no event loop runs on this thread: sockets are made within `wakeful::block_on`, a task \
+             of a loop, or a closure sent by a `LoopHandle`",
+        )
+    })
+}
+
+/// Puts a descriptor on this thread's loop.
+fn register<T: AsFd>(io: T, mode: Mode) -> io::Result<Registered<T>> {
+    Registered::new(&driver()?, io, mode)
+}
+
+/// An operation that several tasks may wait for at once on one socket: accept, or a datagram.
+async fn shared<T: AsFd, R>(
+    socket: &Registered<T>,
+    direction: Direction,
+    operation: impl FnMut(&T) -> Result<R, Errno>,
+) -> io::Result<R> {
+    Shared {
+        socket,
+        direction,
+        operation,
+        place: None,
+    }
+    .await
+}
+
+struct Shared<'a, T: AsFd, O> {
+    socket: &'a Registered<T>,
+    direction: Direction,
+    operation: O,
+    place: Option<usize>,
+}
+
+impl<T: AsFd, O> Unpin for Shared<'_, T, O> {}
+
+impl<T: AsFd, R, O: FnMut(&T) -> Result<R, Errno>> Future for Shared<'_, T, O> {
+    type Output = io::Result<R>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
+        ready!(coop::poll_proceed(cx));
+        let this = &mut *self;
+        loop {
+            ready!(
+                this.socket
+                    .poll_ready_shared(this.direction, &mut this.place, cx)
+            )?;
+            match (this.operation)(this.socket.io()) {
+                Err(Errno::AGAIN) => this.socket.would_block(this.direction),
+                Err(Errno::INTR) => {}
+                result => {
+                    coop::made_progress();
+                    return Poll::Ready(result.map_err(crate::driver::explain));
+                }
+            }
+        }
+    }
+}
+
+impl<T: AsFd, O> Drop for Shared<'_, T, O> {
+    fn drop(&mut self) {
+        self.socket.stop_waiting(self.direction, &mut self.place);
+    }
+}

@@ -1,0 +1,116 @@
+//! Streams in two halves, without a lock: both stay on the loop's thread.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::rc::Rc;
+
+use super::stream::{ByteStream, Stream, StreamIo, read_methods, write_methods};
+
+read_methods!(ReadHalf<'_>, OwnedReadHalf);
+write_methods!(WriteHalf<'_>, OwnedWriteHalf);
+
+/// `split`.
+pub(super) fn lend(io: &StreamIo) -> (ReadHalf<'_>, WriteHalf<'_>) {
+    (ReadHalf(io), WriteHalf(io))
+}
+
+/// The reading half that a stream's `split` lends.
+#[derive(Debug)]
+pub struct ReadHalf<'a>(&'a StreamIo);
+
+/// The writing half that a stream's `split` lends.
+#[derive(Debug)]
+pub struct WriteHalf<'a>(&'a StreamIo);
+
+/// The reading half of a stream that was taken apart by `into_split`.
+#[derive(Debug)]
+pub struct OwnedReadHalf(Rc<Stream>);
+
+/// The writing half of a stream that was taken apart by `into_split`. Dropping it shuts the write side down.
+#[derive(Debug)]
+pub struct OwnedWriteHalf {
+    /// Present until it is reunited.
+    stream: Option<Rc<Stream>>,
+}
+
+/// `into_split`.
+pub(super) fn take_apart(stream: Stream) -> (OwnedReadHalf, OwnedWriteHalf) {
+    let stream = Rc::new(stream);
+    (
+        OwnedReadHalf(stream.clone()),
+        OwnedWriteHalf {
+            stream: Some(stream),
+        },
+    )
+}
+
+impl OwnedReadHalf {
+    /// Puts the two halves of one stream together again.
+    ///
+    /// # Errors
+    /// They are halves of two streams: the error gives them back.
+    pub fn reunite(self, mut write: OwnedWriteHalf) -> Result<Stream, ReuniteError> {
+        match write.stream.take() {
+            Some(other) if Rc::ptr_eq(&self.0, &other) => {
+                drop(other);
+                Ok(Rc::try_unwrap(self.0).expect("there are only two halves"))
+            }
+            other => {
+                write.stream = other;
+                Err(ReuniteError(self, write))
+            }
+        }
+    }
+}
+
+impl OwnedWriteHalf {
+    /// Tells the peer that no more comes.
+    ///
+    /// # Errors
+    /// The kernel's. A connection that is already gone is none.
+    pub fn shutdown(&self) -> io::Result<()> {
+        self.io().shutdown(Shutdown::Write)
+    }
+}
+
+impl Drop for OwnedWriteHalf {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            // The connection may be gone already, and then there is nobody to tell.
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+/// The halves belong to two streams.
+#[derive(Debug, thiserror::Error)]
+#[error("these are halves of two different streams")]
+pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
+
+impl ByteStream for ReadHalf<'_> {
+    fn io(&self) -> &StreamIo {
+        self.0
+    }
+}
+
+impl ByteStream for WriteHalf<'_> {
+    fn io(&self) -> &StreamIo {
+        self.0
+    }
+}
+
+impl ByteStream for OwnedReadHalf {
+    fn io(&self) -> &StreamIo {
+        self.0.io()
+    }
+}
+
+impl ByteStream for OwnedWriteHalf {
+    fn io(&self) -> &StreamIo {
+        self.stream
+            .as_ref()
+            .expect("present until it is reunited")
+            .io()
+    }
+}

@@ -1,0 +1,180 @@
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{RecvFlags, SendFlags, SocketType};
+use socket2::SockRef;
+
+use super::resolve::{Resolve, no_addresses, resolve};
+use crate::driver::source::{Direction, Mode, Registered};
+
+/// A UDP socket of this loop. Several tasks may wait on it at once, each way.
+///
+/// All operations are *cancel-safe*: one that has not returned has sent or taken no datagram. Options that have no
+/// method here are set through [`AsFd`], for example with the `socket2` crate.
+///
+/// ```
+/// use wakeful::net::UdpSocket;
+///
+/// # fn main() -> std::io::Result<()> {
+/// wakeful::block_on(async {
+///     let one = UdpSocket::bind("127.0.0.1:0").await?;
+///     let other = UdpSocket::bind("127.0.0.1:0").await?;
+///     one.send_to(b"hello", other.local_addr()?).await?;
+///     let mut buf = [0; 16];
+///     let (length, from) = other.recv_from(&mut buf).await?;
+///     assert_eq!((&buf[..length], from), (&b"hello"[..], one.local_addr()?));
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct UdpSocket {
+    socket: Registered<OwnedFd>,
+}
+
+impl UdpSocket {
+    /// A socket on the first of the addresses that can be bound.
+    ///
+    /// # Errors
+    /// As for [`TcpListener::bind`](super::TcpListener::bind).
+    pub async fn bind(addr: impl Resolve) -> io::Result<Self> {
+        let mut last = None;
+        for addr in resolve(addr).await? {
+            let bound =
+                super::addr::socket(super::addr::family(addr), SocketType::DGRAM).and_then(|fd| {
+                    rustix::net::bind(&fd, &addr)
+                        .map(|()| fd)
+                        .map_err(Into::into)
+                });
+            match bound {
+                Ok(fd) => {
+                    return Ok(Self {
+                        socket: super::register(fd, Mode::Edge)?,
+                    });
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(no_addresses))
+    }
+
+    /// Puts a socket from elsewhere on this loop.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left.
+    pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket: super::register(socket.into(), Mode::Edge)?,
+        })
+    }
+
+    /// Fixes the peer, the first of the addresses that the kernel accepts: [`send`](Self::send) goes there, and only its datagrams are received.
+    ///
+    /// # Errors
+    /// The kernel's; the lookup failed.
+    pub async fn connect(&self, addr: impl Resolve) -> io::Result<()> {
+        let mut last = None;
+        for addr in resolve(addr).await? {
+            match rustix::net::connect(self.socket.io(), &addr) {
+                Ok(()) => return Ok(()),
+                Err(error) => last = Some(error.into()),
+            }
+        }
+        Err(last.unwrap_or_else(no_addresses))
+    }
+
+    /// Sends a datagram to the connected peer.
+    ///
+    /// # Errors
+    /// The kernel's: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4), `ECONNREFUSED` for an earlier one that nobody took.
+    pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::NOSIGNAL;
+        super::shared(&self.socket, Direction::Write, |fd| {
+            rustix::net::send(fd, buf, flags)
+        })
+        .await
+    }
+
+    /// Sends a datagram to `addr`.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub async fn send_to(&self, buf: &[u8], addr: SocketAddr) -> io::Result<usize> {
+        let flags = SendFlags::NOSIGNAL;
+        super::shared(&self.socket, Direction::Write, |fd| {
+            rustix::net::sendto(fd, buf, flags, &addr)
+        })
+        .await
+    }
+
+    /// Receives a datagram from the connected peer. What does not fit `buf` is lost.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.receive(buf, RecvFlags::empty())
+            .await
+            .map(|(length, _)| length)
+    }
+
+    /// Receives a datagram, and says who sent it. What does not fit `buf` is lost.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let (length, from) = self.receive(buf, RecvFlags::empty()).await?;
+        Ok((length, from?))
+    }
+
+    /// Receives a datagram without taking it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let (length, from) = self.receive(buf, RecvFlags::PEEK).await?;
+        Ok((length, from?))
+    }
+
+    async fn receive(
+        &self,
+        buf: &mut [u8],
+        flags: RecvFlags,
+    ) -> io::Result<(usize, io::Result<SocketAddr>)> {
+        let (length, from) = super::shared(&self.socket, Direction::Read, |fd| {
+            let (length, _, from) = rustix::net::recvfrom(fd, &mut *buf, flags)?;
+            Ok((length.min(buf.len()), from))
+        })
+        .await?;
+        let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+        Ok((
+            length,
+            from.ok_or_else(|| io::Error::other("a datagram without a sender")),
+        ))
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let addr = SockRef::from(self.socket.io()).local_addr()?;
+        addr.as_socket()
+            .ok_or_else(|| io::Error::other("not an internet address"))
+    }
+
+    /// `SO_BROADCAST`: may datagrams go to broadcast addresses?
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
+        SockRef::from(self.socket.io()).set_broadcast(broadcast)
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.io().as_fd()
+    }
+}

@@ -1,0 +1,202 @@
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
+use crate::driver::source::{Direction, Mode, Registered};
+use crate::driver::uninit::ReadCall;
+
+/// A listening Unix socket of this loop. The file stays when it closes: who made it removes it.
+#[derive(Debug)]
+pub struct UnixListener {
+    socket: Registered<Arc<OwnedFd>>,
+}
+
+impl UnixListener {
+    /// Makes the socket file `path` and listens on it.
+    ///
+    /// # Errors
+    /// The file exists (`AddrInUse`), or the directory refuses it; no loop runs here; no descriptors left.
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        let fd = listen(path.as_ref())?;
+        Ok(Self {
+            socket: super::register(Arc::new(fd), Mode::Edge)?,
+        })
+    }
+
+    /// Puts a listener from elsewhere on this loop.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left.
+    pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            socket: super::register(Arc::new(listener.into()), Mode::Edge)?,
+        })
+    }
+
+    /// One of several loops' listeners on the same socket.
+    pub(crate) fn attach(fd: Arc<OwnedFd>) -> io::Result<Self> {
+        Ok(Self {
+            socket: super::register(fd, Mode::Exclusive)?,
+        })
+    }
+
+    /// Takes the next connection. Several tasks may wait at once.
+    ///
+    /// *Cancel-safe*: a call that has not returned has taken no connection.
+    ///
+    /// # Errors
+    /// As for [`TcpListener::accept`](super::TcpListener::accept).
+    pub async fn accept(&self) -> io::Result<UnixStream> {
+        let fd = super::shared(&self.socket, Direction::Read, |listener| {
+            loop {
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                match rustix::net::accept_with(&**listener, flags) {
+                    Err(Errno::CONNABORTED) => {}
+                    result => return result,
+                }
+            }
+        })
+        .await?;
+        Ok(UnixStream {
+            io: StreamIo::new(fd, ReadCall::Message)?,
+        })
+    }
+
+    /// The address that it listens on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        unix_addr(socket2::SockRef::from(&**self.socket.io()).local_addr())
+    }
+}
+
+impl AsFd for UnixListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.io().as_fd()
+    }
+}
+
+/// A non-blocking socket that listens on `path`.
+pub(crate) fn listen(path: &Path) -> io::Result<OwnedFd> {
+    let fd = super::addr::socket(AddressFamily::UNIX, SocketType::STREAM)?;
+    rustix::net::bind(&fd, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&fd, i32::MAX)?;
+    Ok(fd)
+}
+
+fn unix_addr(addr: io::Result<socket2::SockAddr>) -> io::Result<SocketAddr> {
+    addr?
+        .as_unix()
+        .ok_or_else(|| io::Error::other("not a Unix address"))
+}
+
+/// A connection over a Unix socket. It belongs to its loop; see [the module](super).
+///
+/// Descriptors that a peer attaches to its bytes are closed, not delivered.
+#[derive(Debug)]
+pub struct UnixStream {
+    io: StreamIo,
+}
+
+read_methods!(UnixStream);
+write_methods!(UnixStream);
+stream_methods!(UnixStream);
+
+impl UnixStream {
+    /// Connects to the socket file `path`. While the listener's backlog is full it tries again, after
+    /// 50 µs at first and 10 ms at most (the kernel gives no event for room in a backlog).
+    ///
+    /// # Errors
+    /// The kernel's; no loop runs here; no descriptors left.
+    pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        let addr = SocketAddrUnix::new(path.as_ref())?;
+        let fd = super::addr::socket(AddressFamily::UNIX, SocketType::STREAM)?;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            match rustix::net::connect(&fd, &addr) {
+                Ok(()) => {
+                    return Ok(Self {
+                        io: StreamIo::new(fd, ReadCall::Message)?,
+                    });
+                }
+                Err(Errno::AGAIN) => {
+                    crate::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_millis(10));
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Two streams that are connected to each other.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (one, other) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+                .map_err(crate::driver::explain)?;
+        let on_loop = |fd| StreamIo::new(fd, ReadCall::Message).map(|io| Self { io });
+        Ok((on_loop(one)?, on_loop(other)?))
+    }
+
+    /// Puts a connected stream from elsewhere on this loop.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left.
+    pub fn from_std(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            io: StreamIo::new(stream.into(), ReadCall::Message)?,
+        })
+    }
+
+    /// Takes the stream off its loop. It stays non-blocking.
+    #[must_use]
+    pub fn into_std(self) -> std::os::unix::net::UnixStream {
+        self.io.into_fd().into()
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        unix_addr(self.io.options().local_addr())
+    }
+
+    /// The other end's address; clients usually have none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        unix_addr(self.io.options().peer_addr())
+    }
+}
+
+impl ByteStream for UnixStream {
+    #[inline]
+    fn io(&self) -> &StreamIo {
+        &self.io
+    }
+}
+
+impl AsFd for UnixStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.fd()
+    }
+}

@@ -1,0 +1,48 @@
+//! Points in the ready queue's push where a test can stop a producer. Outside tests they are nothing.
+
+/// Where a producer is, within [`ReadyQueue::push`](crate::ready_queue::ReadyQueue::push).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Point {
+    /// It has not looked at the queue yet.
+    Start,
+    /// The node is linked, the head is not swapped.
+    Linked,
+    /// The node is in the queue, the bell has not been rung.
+    Pushed,
+}
+
+#[cfg(not(all(test, not(wakeful_loom))))]
+#[inline(always)]
+pub(crate) fn at(_: Point) {}
+
+#[cfg(all(test, not(wakeful_loom)))]
+pub(crate) use self::hook::{at, set_for_this_thread};
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod hook {
+    use super::Point;
+    use std::cell::RefCell;
+
+    type Hook = Box<dyn FnMut(Point)>;
+
+    thread_local! {
+        static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+    }
+
+    /// From now on, `hook` is called at each point that this thread passes.
+    pub(crate) fn set_for_this_thread(hook: impl FnMut(Point) + 'static) {
+        HOOK.with(|slot| *slot.borrow_mut() = Some(Box::new(hook)));
+    }
+
+    /// Runs this thread's hook, if it has one.
+    #[inline]
+    pub(crate) fn at(point: Point) {
+        HOOK.with(|slot| {
+            if let Ok(mut slot) = slot.try_borrow_mut()
+                && let Some(hook) = slot.as_mut()
+            {
+                hook(point);
+            }
+        });
+    }
+}

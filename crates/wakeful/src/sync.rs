@@ -1,0 +1,36 @@
+//! The one place that chooses between the real atomics and loom's, so that the ready queue and the
+//! task's state are model-checked as they stand (`--cfg wakeful_loom`), not as copies of themselves.
+
+#[cfg(not(wakeful_loom))]
+pub(crate) use self::real::*;
+#[cfg(wakeful_loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicPtr, AtomicUsize, fence},
+};
+
+#[cfg(not(wakeful_loom))]
+mod real {
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicUsize, fence};
+
+    /// `std`'s cell with loom's interface: access goes through a closure, which loom checks for
+    /// data races.
+    #[derive(Debug)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        #[inline(always)]
+        pub(crate) fn with<R>(&self, access: impl FnOnce(*const T) -> R) -> R {
+            access(self.0.get())
+        }
+
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
+            access(self.0.get())
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! A closure on its way to a loop: a node with the code to run once.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::{Queue, local, panics};
+use crate::ready_queue::{Kind, Node};
+
+#[repr(C)]
+struct Closure<F> {
+    /// First, so that a pointer to the node is one to the closure.
+    node: Node,
+    f: F,
+}
+
+impl<F: FnOnce()> Closure<F> {
+    const KIND: &'static Kind = &Kind {
+        run: Self::run,
+        discard: Self::discard,
+    };
+
+    unsafe fn run(node: NonNull<Node>) {
+        // SAFETY: `send` made the node from a box of this type, and it is in no queue any more.
+        let closure = unsafe { Box::from_raw(node.cast::<Self>().as_ptr()) };
+        if !panics::contain(closure.f) {
+            local::with_current(|local| local.panics.set(local.panics.get() + 1));
+        }
+    }
+
+    unsafe fn discard(node: NonNull<Node>) {
+        // SAFETY: as in `run`.
+        let closure = unsafe { Box::from_raw(node.cast::<Self>().as_ptr()) };
+        panics::contain(|| drop(closure));
+    }
+}
+
+/// Sends `f` to the loop of `queue`, to be run there once.
+///
+/// # Errors
+/// The closure comes back when the loop has ended.
+pub(crate) fn send<F: FnOnce() + Send + 'static>(queue: &Arc<Queue>, f: F) -> Result<(), F> {
+    let closure = Box::new(Closure {
+        node: Node::new(Closure::<F>::KIND),
+        f,
+    });
+    let node = NonNull::from(Box::leak(closure)).cast();
+    // SAFETY: a fresh node, whose closure may be sent; `queue` is the caller's until the ring.
+    unsafe { local::schedule(queue, node) }.map_err(|node| {
+        // SAFETY: refused, so it is still ours.
+        unsafe { Box::from_raw(node.cast::<Closure<F>>().as_ptr()) }.f
+    })
+}

@@ -1,0 +1,185 @@
+//! How a task's end is awaited.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+
+use super::coop;
+use super::raw::{self, Header};
+
+/// A task's handle: await it for the task's output.
+///
+/// Dropping the handle detaches the task, which goes on; [`abort`](Self::abort) ends it.
+///
+/// *Threads*: a handle whose output is `Send` may be moved to, and awaited on, any thread, in any
+/// runtime. The future itself never leaves its loop.
+/// *Cancel-safety*: awaiting `&mut handle` may be given up and taken up again.
+///
+/// ```
+/// wakeful::block_on(async {
+///     let handle = wakeful::spawn(async { 6 * 7 });
+///     assert_eq!(handle.await.expect("no panic, no abort"), 42);
+/// });
+/// ```
+#[must_use = "dropping the handle detaches the task; say so with `detach`"]
+pub struct JoinHandle<T> {
+    header: NonNull<Header>,
+    _output: PhantomData<T>,
+}
+
+// SAFETY: of the task, a handle touches the state, the joiner (both atomic) and, once the task is complete,
+// the output, which it may take to its thread if that may be sent. Never the future.
+unsafe impl<T: Send> Send for JoinHandle<T> {}
+// SAFETY: as above; with a shared handle one can only look at the state and abort.
+unsafe impl<T: Send> Sync for JoinHandle<T> {}
+
+impl<T> Unpin for JoinHandle<T> {}
+impl<T> std::panic::UnwindSafe for JoinHandle<T> {}
+impl<T> std::panic::RefUnwindSafe for JoinHandle<T> {}
+
+impl<T> JoinHandle<T> {
+    /// # Safety
+    /// The caller hands one reference and the right to the output, a `T`, over.
+    pub(super) unsafe fn new(header: NonNull<Header>) -> Self {
+        Self {
+            header,
+            _output: PhantomData,
+        }
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the handle holds a reference.
+        unsafe { self.header.as_ref() }
+    }
+
+    /// Asks the task's loop to drop the future without polling it again. Awaiting the handle then gives an
+    /// error that [is cancelled](JoinError::is_cancelled), unless the task finished first. From any thread.
+    pub fn abort(&self) {
+        raw::abort(self.header());
+    }
+
+    /// Has the task finished, by its output, a panic or an abort?
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.header().state.is_complete()
+    }
+
+    /// Lets the task go on without a handle. What it returns is dropped on its loop.
+    pub fn detach(self) {}
+
+    fn take(&self) -> Option<Result<T, JoinError>> {
+        // SAFETY: complete (the callers looked), of this type, and this is the handle.
+        unsafe { raw::take_output(self.header) }
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+
+    /// # Panics
+    /// When polled again after it was ready.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        std::task::ready!(coop::poll_proceed(cx));
+        if !self.is_finished() {
+            self.header().joiner.register(cx.waker());
+            if !self.is_finished() {
+                return Poll::Pending;
+            }
+        }
+        coop::made_progress();
+        Poll::Ready(
+            self.take()
+                .expect("a JoinHandle is not polled again after it was ready"),
+        )
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        if self.header().state.drop_handle() {
+            drop(self.take());
+        }
+        drop(self.header().joiner.take());
+        raw::drop_reference(self.header);
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle")
+            .field("finished", &self.is_finished())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a task has no output: it panicked, or it was cancelled (aborted, or its loop ended).
+#[derive(thiserror::Error)]
+#[error("{}", self.description())]
+pub struct JoinError(Reason);
+
+enum Reason {
+    Cancelled,
+    /// The mutex makes it `Sync`; nobody contends for it.
+    Panicked(Mutex<Box<dyn Any + Send>>),
+}
+
+impl JoinError {
+    pub(super) fn cancelled() -> Self {
+        Self(Reason::Cancelled)
+    }
+
+    pub(super) fn panicked(payload: Box<dyn Any + Send>) -> Self {
+        Self(Reason::Panicked(Mutex::new(payload)))
+    }
+
+    /// Was the task aborted, or did its loop end before it?
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.0, Reason::Cancelled)
+    }
+
+    /// Did the task panic?
+    #[must_use]
+    pub fn is_panic(&self) -> bool {
+        matches!(self.0, Reason::Panicked(_))
+    }
+
+    /// The panic's payload, for [`std::panic::resume_unwind`].
+    ///
+    /// # Errors
+    /// The error itself, if the task did not panic.
+    pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, Self> {
+        match self.0 {
+            Reason::Panicked(payload) => Ok(payload
+                .into_inner()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)),
+            Reason::Cancelled => Err(self),
+        }
+    }
+
+    fn description(&self) -> String {
+        let Reason::Panicked(payload) = &self.0 else {
+            return "the task was cancelled: aborted, or its event loop ended".to_owned();
+        };
+        let payload = payload
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        match super::panics::message(&**payload) {
+            Some(message) => format!("the task panicked: {message}"),
+            None => "the task panicked".to_owned(),
+        }
+    }
+}
+
+impl fmt::Debug for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JoinError")
+            .field(&self.description())
+            .finish()
+    }
+}

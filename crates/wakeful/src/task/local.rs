@@ -1,0 +1,224 @@
+//! What a loop's thread knows of its tasks: which exist, and which are ready now.
+//!
+//! A wake on the loop's own thread goes straight to the ready list here; only other threads use the
+//! ready queue. The thread finds its loop's `Local` in a thread-local, set while a turn runs.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use slab::Slab;
+
+use super::Queue;
+use super::join::JoinHandle;
+use super::raw::{self, Header};
+use crate::ready_queue::{Drained, Node};
+
+/// See the module's documentation.
+pub(crate) struct Local {
+    queue: Arc<Queue>,
+    ready: ReadyList,
+    tasks: RefCell<Slab<NonNull<Header>>>,
+    /// The loop is ending: nothing new is accepted.
+    ending: Cell<bool>,
+    /// Panics of closures, to be counted.
+    pub(super) panics: Cell<u64>,
+}
+
+thread_local! {
+    /// The loop whose turn runs on this thread.
+    static CURRENT: Cell<*const Local> = const { Cell::new(ptr::null()) };
+}
+
+impl Local {
+    pub(crate) fn new(queue: Arc<Queue>) -> Self {
+        Self {
+            queue,
+            ready: ReadyList::default(),
+            tasks: RefCell::default(),
+            ending: Cell::new(false),
+            panics: Cell::new(0),
+        }
+    }
+
+    /// Makes this the thread's loop until the guard goes.
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        Entered {
+            outer: CURRENT.replace(self),
+            _local: PhantomData,
+        }
+    }
+
+    /// Ready nodes that wait for their run.
+    #[inline]
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.len.get()
+    }
+
+    /// Tasks that are not complete.
+    pub(crate) fn tasks(&self) -> usize {
+        self.tasks.borrow().len()
+    }
+
+    /// Queues what came from other threads behind what is ready here. Returns how much that was.
+    #[inline]
+    pub(crate) fn accept(&self, drained: Drained) -> usize {
+        let before = self.ready();
+        drained.for_each(|node| self.ready.push(node));
+        self.ready() - before
+    }
+
+    pub(super) fn push(&self, node: NonNull<Node>) {
+        self.ready.push(node);
+    }
+
+    /// Runs the node that has been ready longest. `false`: there is none. The loop must be entered.
+    #[inline]
+    pub(crate) fn run_next(&self) -> bool {
+        debug_assert!(ptr::eq(CURRENT.get(), self), "the loop is entered");
+        let Some(node) = self.ready.pop() else {
+            return false;
+        };
+        // SAFETY: the node is out of its queue, so it is ours; we are on the loop's thread.
+        unsafe { (node.as_ref().kind().run)(node) };
+        true
+    }
+
+    /// Spawns a task of this loop. While the loop ends, the task is cancelled at once.
+    pub(crate) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        let header = raw::allocate(future, self.queue.clone());
+        let node = header.cast::<Node>();
+        // SAFETY: the handle's reference is the second of the two.
+        let handle = unsafe { JoinHandle::new(header) };
+        if self.ending.get() {
+            // SAFETY: a task that no loop has met, on the thread of its loop.
+            unsafe { (node.as_ref().kind().discard)(node) };
+        } else {
+            // The first run finds that it has no place yet, and adopts it.
+            self.ready.push(node);
+        }
+        handle
+    }
+
+    pub(super) fn adopt(&self, header: NonNull<Header>) -> usize {
+        self.tasks.borrow_mut().insert(header)
+    }
+
+    pub(super) fn disown(&self, place: usize) {
+        self.tasks.borrow_mut().try_remove(place);
+    }
+
+    pub(crate) fn take_panics(&self) -> u64 {
+        self.panics.take()
+    }
+
+    /// The loop ends: refuses what comes from now on, and drops what there is, futures in place. The
+    /// loop must be entered, so that what is dropped finds it.
+    pub(crate) fn end(&self) {
+        debug_assert!(ptr::eq(CURRENT.get(), self), "the loop is entered");
+        // From here on, `schedule` sends this thread's wakes to the queue too, which refuses them.
+        self.ending.set(true);
+        let mut left: Vec<_> = std::iter::from_fn(|| self.ready.pop()).collect();
+        left.extend(self.queue.close());
+        for node in left {
+            // SAFETY: taken out of its queue, on the loop's thread.
+            unsafe { (node.as_ref().kind().discard)(node) };
+        }
+        loop {
+            let next = self.tasks.borrow().iter().next().map(|(_, header)| *header);
+            let Some(header) = next else { break };
+            // SAFETY: a task in the list is alive and ours. `cancel` takes it off the list.
+            unsafe { raw::cancel(header) };
+        }
+    }
+}
+
+/// Queues `node` for its loop: on the loop's own thread to its ready list, else to its queue.
+///
+/// # Errors
+/// The node comes back when the loop has ended.
+///
+/// # Safety
+/// As for [`ReadyQueue::push`](crate::ready_queue::ReadyQueue::push).
+#[inline]
+pub(super) unsafe fn schedule(
+    queue: &Arc<Queue>,
+    node: NonNull<Node>,
+) -> Result<(), NonNull<Node>> {
+    // SAFETY: the pointer is set only while its `Entered` borrows the `Local`.
+    let current = unsafe { CURRENT.get().as_ref() };
+    match current.filter(|local| Arc::ptr_eq(&local.queue, queue) && !local.ending.get()) {
+        Some(local) => {
+            local.ready.push(node);
+            Ok(())
+        }
+        // SAFETY: the caller's promise.
+        None => unsafe { queue.push(node) },
+    }
+}
+
+/// Calls `f` with the loop that runs on this thread.
+#[inline]
+pub(super) fn with_current<R>(f: impl FnOnce(&Local) -> R) -> R {
+    // SAFETY: as in `schedule`.
+    f(unsafe { CURRENT.get().as_ref() }.expect("tasks run within a turn of their loop"))
+}
+
+/// While this lives, its loop is the thread's. Guards end in the reverse of their order.
+pub(crate) struct Entered<'a> {
+    outer: *const Local,
+    _local: PhantomData<&'a Local>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        CURRENT.set(self.outer);
+    }
+}
+
+/// An intrusive FIFO of nodes that belong to the loop.
+struct ReadyList {
+    first: Cell<*mut Node>,
+    last: Cell<*mut Node>,
+    len: Cell<usize>,
+}
+
+impl Default for ReadyList {
+    fn default() -> Self {
+        Self {
+            first: Cell::new(ptr::null_mut()),
+            last: Cell::new(ptr::null_mut()),
+            len: Cell::new(0),
+        }
+    }
+}
+
+impl ReadyList {
+    #[inline]
+    fn push(&self, node: NonNull<Node>) {
+        // SAFETY: the node is the loop's, in no queue, and this is the loop's thread; so is the last.
+        unsafe {
+            Node::set_next(node, ptr::null_mut());
+            match NonNull::new(self.last.replace(node.as_ptr())) {
+                Some(last) => Node::set_next(last, node.as_ptr()),
+                None => self.first.set(node.as_ptr()),
+            }
+        }
+        self.len.set(self.len.get() + 1);
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<NonNull<Node>> {
+        let node = NonNull::new(self.first.get())?;
+        // SAFETY: as in `push`.
+        let next = unsafe { Node::next(node) };
+        self.first.set(next);
+        if next.is_null() {
+            self.last.set(ptr::null_mut());
+        }
+        self.len.set(self.len.get() - 1);
+        Some(node)
+    }
+}

@@ -1,0 +1,34 @@
+//! Tasks: a future with a place to run, and what belongs to them.
+//!
+//! The rule that this room keeps: **a future is polled and dropped only on its loop's thread**, also
+//! after the loop's end, whoever holds wakers. The loop knows its tasks ([`local`]) and drops their
+//! futures in place at its end; what wakers and handles hold then is an empty shell ([`raw`]).
+//! `async-task` does not give that: its last waker may drop the future wherever it is. So the task is
+//! our own, and its header starts with the ready queue's node: waking allocates nothing.
+//!
+//! Neighbours: `ready_queue` carries nodes between threads, `event_loop` decides when tasks run.
+
+#![allow(unsafe_code)] // One of the rooms that ARCHITECTURE.md names.
+
+mod blocking;
+mod closure;
+pub(crate) mod coop;
+mod join;
+mod lazy;
+pub(crate) mod local;
+pub(crate) mod panics;
+mod raw;
+mod state;
+mod yield_now;
+
+pub use self::blocking::{BlockingHandle, spawn_blocking};
+pub use self::coop::consume_budget;
+pub use self::join::{JoinError, JoinHandle};
+pub use self::yield_now::{YieldNow, yield_now};
+pub use crate::event_loop::spawn;
+
+pub(crate) use self::closure::send;
+pub(crate) use self::lazy::spawn_remote;
+
+/// The ready queue as a running loop has it.
+pub(crate) type Queue = crate::ready_queue::ReadyQueue<crate::driver::bell::EventFdBell>;

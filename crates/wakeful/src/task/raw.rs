@@ -1,0 +1,304 @@
+//! The task in memory: a header that everybody may hold, and a stage that the loop's thread owns.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+
+use atomic_waker::AtomicWaker;
+
+use super::Queue;
+use super::join::JoinError;
+use super::local::{self, Local};
+use super::state::{Start, State};
+use crate::ready_queue::{Kind, Node};
+use crate::sync::UnsafeCell;
+
+/// What every task starts with, whatever its future.
+#[repr(C)]
+pub(super) struct Header {
+    /// First, so that a pointer to the node is one to the header and to the task.
+    node: Node,
+    pub(super) state: State,
+    queue: Arc<Queue>,
+    vtable: &'static Vtable,
+    /// Its place among the loop's tasks. The loop's thread alone looks at it.
+    place: Cell<usize>,
+    pub(super) joiner: AtomicWaker,
+}
+
+/// The loop has not met the task yet: it was spawned from another thread.
+const NO_PLACE: usize = usize::MAX;
+
+struct Vtable {
+    /// Ends the task without polling it.
+    cancel: unsafe fn(NonNull<Header>),
+    /// Moves the output into an `Option<Result<F::Output, JoinError>>`, if it is still there.
+    take_output: unsafe fn(NonNull<Header>, *mut ()),
+    free: unsafe fn(NonNull<Header>),
+}
+
+#[repr(C)]
+struct Task<F: Future> {
+    header: Header,
+    /// Until the task is complete, the loop's thread alone touches it; then whoever `State` says
+    /// has the output.
+    stage: UnsafeCell<Stage<F>>,
+}
+
+enum Stage<F: Future> {
+    Future(F),
+    Output(Result<F::Output, JoinError>),
+    Empty,
+}
+
+/// Makes a task of `future`. It is scheduled, in no queue yet, and has two references: the loop's and
+/// its handle's.
+pub(super) fn allocate<F: Future + 'static>(future: F, queue: Arc<Queue>) -> NonNull<Header> {
+    let task = Task {
+        header: Header {
+            node: Node::new(Task::<F>::KIND),
+            state: State::new(),
+            queue,
+            vtable: Task::<F>::VTABLE,
+            place: Cell::new(NO_PLACE),
+            joiner: AtomicWaker::new(),
+        },
+        stage: UnsafeCell::new(Stage::Future(future)),
+    };
+    NonNull::from(Box::leak(Box::new(task))).cast()
+}
+
+/// Takes the future of a task that no loop has met back out, and frees the task.
+///
+/// # Safety
+/// `allocate::<F>` made the task, it is in no queue, and both references are the caller's.
+pub(super) unsafe fn deallocate<F: Future>(header: NonNull<Header>) -> F {
+    // SAFETY: the caller's promise.
+    let task = unsafe { Box::from_raw(header.cast::<Task<F>>().as_ptr()) };
+    let stage = task.stage.with_mut(|stage| {
+        // SAFETY: the box is ours alone.
+        std::mem::replace(unsafe { &mut *stage }, Stage::Empty)
+    });
+    match stage {
+        Stage::Future(future) => future,
+        Stage::Output(_) | Stage::Empty => unreachable!("the task has not run"),
+    }
+}
+
+impl<F: Future> Task<F> {
+    const KIND: &'static Kind = &Kind {
+        run: Self::run,
+        discard: Self::discard,
+    };
+    const VTABLE: &'static Vtable = &Vtable {
+        cancel: Self::cancel,
+        take_output: Self::take_output,
+        free: Self::free,
+    };
+
+    /// [`Kind::run`]: one poll.
+    ///
+    /// The task may be freed in here, so no reference to it lives longer than its use.
+    unsafe fn run(node: NonNull<Node>) {
+        let task = node.cast::<Self>();
+        // SAFETY: nodes of this kind are the first field of a `Task<F>`; the loop's reference keeps
+        // it alive until `finish`.
+        let header = || unsafe { &task.as_ref().header };
+        local::with_current(|local| {
+            if header().place.get() == NO_PLACE {
+                header().place.set(local.adopt(node.cast()));
+            }
+            if header().state.start() == Start::Cancel {
+                // SAFETY: started, so RUNNING, on the loop's thread.
+                unsafe { Self::finish(task, Err(JoinError::cancelled()), local) };
+                return;
+            }
+            // SAFETY: a borrowed waker: it is never dropped, and the task outlives it.
+            let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw_waker(node.cast())) });
+            let mut cx = Context::from_waker(&waker);
+            let poll = || {
+                // SAFETY: the state is RUNNING, so the stage is ours; the future never moves.
+                unsafe {
+                    task.as_ref().stage.with_mut(|stage| match &mut *stage {
+                        Stage::Future(future) => Pin::new_unchecked(future).poll(&mut cx),
+                        Stage::Output(_) | Stage::Empty => {
+                            unreachable!("a complete task is not run")
+                        }
+                    })
+                }
+            };
+            let output = match catch_unwind(AssertUnwindSafe(poll)) {
+                Ok(Poll::Pending) => {
+                    if header().state.pause() {
+                        local.push(node);
+                    }
+                    return;
+                }
+                Ok(Poll::Ready(output)) => Ok(output),
+                Err(payload) => Err(JoinError::panicked(payload)),
+            };
+            // SAFETY: RUNNING, on the loop's thread.
+            unsafe { Self::finish(task, output, local) };
+        });
+    }
+
+    /// [`Kind::discard`]: a queue ends with this task in it.
+    unsafe fn discard(node: NonNull<Node>) {
+        // SAFETY: as in `run`.
+        if unsafe { node.cast::<Header>().as_ref() }.place.get() == NO_PLACE {
+            // No loop has met it, so none would end it.
+            // SAFETY: as in `run`.
+            unsafe { Self::cancel(node.cast()) };
+        }
+    }
+
+    unsafe fn cancel(header: NonNull<Header>) {
+        // SAFETY: the caller's promise; the loop's reference keeps the task alive until `finish`.
+        unsafe {
+            header.as_ref().state.seize();
+            let cancelled = Err(JoinError::cancelled());
+            local::with_current(|local| Self::finish(header.cast(), cancelled, local));
+        }
+    }
+
+    /// Drops the future, leaves the output to the handle or drops it too, and gives the loop's
+    /// reference up: the task may be gone afterwards.
+    ///
+    /// # Safety
+    /// On the loop's thread, state RUNNING.
+    unsafe fn finish(task: NonNull<Self>, mut output: Result<F::Output, JoinError>, local: &Local) {
+        // SAFETY: alive by the loop's reference, which goes last.
+        let header = || unsafe { &task.as_ref().header };
+        let replace = |new: Stage<F>| {
+            // SAFETY: RUNNING, or complete without a handle: the stage is ours. The future is
+            // pinned: it is dropped where it is, never moved out.
+            let dropped = unsafe {
+                task.as_ref().stage.with_mut(|stage| {
+                    let dropped = catch_unwind(AssertUnwindSafe(|| stage.drop_in_place()));
+                    stage.write(new);
+                    dropped
+                })
+            };
+            dropped.err()
+        };
+        if let Some(payload) = replace(Stage::Empty)
+            && output.is_ok()
+        {
+            output = Err(JoinError::panicked(payload));
+        }
+        replace(Stage::Output(output));
+        local.disown(header().place.get());
+        if header().state.finish() {
+            header().joiner.wake();
+        } else {
+            // Nobody will ask. A panic in the output's drop ends here, like the task's own.
+            replace(Stage::Empty);
+        }
+        drop_reference(task.cast());
+    }
+
+    unsafe fn take_output(header: NonNull<Header>, into: *mut ()) {
+        // SAFETY: the handle calls this, with the type that the task was made with.
+        let (task, into) = unsafe {
+            let into = into.cast::<Option<Result<F::Output, JoinError>>>();
+            (header.cast::<Self>().as_ref(), &mut *into)
+        };
+        // SAFETY: complete, and the handle asks: the stage is its own.
+        let stage = task.stage.with_mut(|stage| unsafe {
+            debug_assert!(!matches!(*stage, Stage::Future(_)));
+            std::mem::replace(&mut *stage, Stage::Empty)
+        });
+        *into = match stage {
+            Stage::Output(output) => Some(output),
+            Stage::Future(_) | Stage::Empty => None,
+        };
+    }
+
+    unsafe fn free(header: NonNull<Header>) {
+        // SAFETY: the last reference is gone, so the future is too (the loop gives its reference up
+        // after dropping it), and the output was the handle's or dropped.
+        drop(unsafe { Box::from_raw(header.cast::<Self>().as_ptr()) });
+    }
+}
+
+/// Ends a task at its loop's end.
+///
+/// # Safety
+/// The task is one of the loop's, and this is the loop's thread.
+pub(super) unsafe fn cancel(header: NonNull<Header>) {
+    // SAFETY: the caller's promise.
+    unsafe { (header.as_ref().vtable.cancel)(header) }
+}
+
+/// Moves the output of a complete task out, if it is still there.
+///
+/// # Safety
+/// The task is complete, has an output of type `T`, and the caller is its only handle.
+pub(super) unsafe fn take_output<T>(header: NonNull<Header>) -> Option<Result<T, JoinError>> {
+    let mut output = None;
+    // SAFETY: the caller's promise.
+    unsafe { (header.as_ref().vtable.take_output)(header, (&raw mut output).cast()) };
+    output
+}
+
+pub(super) fn drop_reference(header: NonNull<Header>) {
+    // SAFETY: the caller gives a reference up, so the task is alive.
+    unsafe {
+        if header.as_ref().state.drop_reference() {
+            (header.as_ref().vtable.free)(header);
+        }
+    }
+}
+
+/// Wakes the task. From its own loop's thread that is one atomic operation on its state.
+pub(super) fn wake(header: &Header) {
+    if header.state.wake() {
+        queue(header);
+    }
+}
+
+/// Asks for the task's end.
+pub(super) fn abort(header: &Header) {
+    if header.state.abort() {
+        queue(header);
+    }
+}
+
+fn queue(header: &Header) {
+    // A refusal means that the loop has ended: the task is a shell, or will be in a moment.
+    // SAFETY: the state just went from idle to SCHEDULED, so the node is in no queue; the loop's
+    // reference keeps the task, and the caller's keeps the queue until the bell is rung.
+    let _ = unsafe { local::schedule(&header.queue, NonNull::from(header).cast()) };
+}
+
+fn raw_waker(header: NonNull<Header>) -> RawWaker {
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake_by_value, wake_by_ref, drop);
+
+    unsafe fn clone(header: *const ()) -> RawWaker {
+        // SAFETY: a waker's data is a task's header, which the waker keeps alive.
+        let header = unsafe { &*header.cast::<Header>() };
+        header.state.add_reference();
+        raw_waker(NonNull::from(header))
+    }
+    unsafe fn wake_by_value(header: *const ()) {
+        // SAFETY: as in `clone`; the reference is given up after its last use.
+        unsafe {
+            wake_by_ref(header);
+            drop(header);
+        }
+    }
+    unsafe fn wake_by_ref(header: *const ()) {
+        // SAFETY: as in `clone`.
+        wake(unsafe { &*header.cast::<Header>() });
+    }
+    unsafe fn drop(header: *const ()) {
+        drop_reference(NonNull::new(header.cast_mut().cast()).expect("a waker has a task"));
+    }
+
+    RawWaker::new(header.as_ptr().cast_const().cast(), &VTABLE)
+}

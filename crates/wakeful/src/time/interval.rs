@@ -1,0 +1,143 @@
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use super::{Sleep, deadline_after, sleep_until};
+
+/// Ticks every `period`, the first time at once.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// wakeful::block_on(async {
+///     let mut interval = wakeful::time::interval(Duration::from_micros(200));
+///     let first = interval.tick().await;
+///     let second = interval.tick().await;
+///     assert_eq!(second - first, Duration::from_micros(200));
+/// });
+/// ```
+///
+/// # Panics
+/// When `period` is zero.
+pub fn interval(period: Duration) -> Interval {
+    interval_at(Instant::now(), period)
+}
+
+/// Ticks every `period`, the first time at `start`.
+///
+/// # Panics
+/// When `period` is zero.
+pub fn interval_at(start: Instant, period: Duration) -> Interval {
+    assert!(!period.is_zero(), "an interval's period must not be zero");
+    Interval {
+        sleep: sleep_until(start),
+        period,
+        missed: MissedTickBehavior::default(),
+    }
+}
+
+/// What an [`Interval`] does about ticks that nobody was there to take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MissedTickBehavior {
+    /// Deliver them one after the other without waiting, until the schedule is caught up with.
+    #[default]
+    Burst,
+    /// Deliver one, and count the period from then on.
+    Delay,
+    /// Deliver one, and go on at the next moment of the old schedule.
+    Skip,
+}
+
+/// Ticks at a fixed rate: made by [`interval`] and [`interval_at`].
+#[derive(Debug)]
+pub struct Interval {
+    sleep: Sleep,
+    period: Duration,
+    missed: MissedTickBehavior,
+}
+
+impl Interval {
+    /// Waits for the next tick and returns the moment that it was scheduled for.
+    ///
+    /// *Cancel-safe*: a tick is taken only by a call that returns.
+    pub async fn tick(&mut self) -> Instant {
+        poll_fn(|cx| self.poll_tick(cx)).await
+    }
+
+    /// [`tick`](Self::tick) for hand-written futures.
+    pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        ready!(Pin::new(&mut self.sleep).poll(cx));
+        let due = self.sleep.deadline();
+        let next = self.next_after(due, Instant::now());
+        self.sleep.reset(next);
+        Poll::Ready(due)
+    }
+
+    /// Starts anew: the next tick is one period from now.
+    pub fn reset(&mut self) {
+        self.sleep
+            .reset(deadline_after(Instant::now(), self.period));
+    }
+
+    /// The time between two ticks.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Chooses what happens to missed ticks.
+    pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
+        self.missed = behavior;
+    }
+
+    /// What happens to missed ticks.
+    #[must_use]
+    pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
+        self.missed
+    }
+
+    fn next_after(&self, due: Instant, now: Instant) -> Instant {
+        let regular = deadline_after(due, self.period);
+        if now < regular {
+            return regular;
+        }
+        match self.missed {
+            MissedTickBehavior::Burst => regular,
+            MissedTickBehavior::Delay => deadline_after(now, self.period),
+            MissedTickBehavior::Skip => {
+                let into_period = now.duration_since(due).as_nanos() % self.period.as_nanos();
+                // Less than the period, and a period that was missed fits: it is under 584 years.
+                let into_period = Duration::from_nanos(into_period as u64);
+                deadline_after(now, self.period - into_period)
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missed_ticks_by_policy() {
+        let due = Instant::now();
+        let ms = Duration::from_millis;
+        let mut interval = interval_at(due, ms(10));
+        let mut next = |behavior, late| {
+            interval.set_missed_tick_behavior(behavior);
+            interval.next_after(due, due + late) - due
+        };
+        for behavior in [
+            MissedTickBehavior::Burst,
+            MissedTickBehavior::Delay,
+            MissedTickBehavior::Skip,
+        ] {
+            assert_eq!(next(behavior, ms(3)), ms(10), "not missed");
+        }
+        assert_eq!(next(MissedTickBehavior::Burst, ms(35)), ms(10));
+        assert_eq!(next(MissedTickBehavior::Delay, ms(35)), ms(45));
+        assert_eq!(next(MissedTickBehavior::Skip, ms(35)), ms(40));
+        assert_eq!(next(MissedTickBehavior::Skip, ms(40)), ms(50));
+    }
+}

@@ -1,0 +1,26 @@
+//! Timers for futures: [`sleep`], [`interval`], [`timeout`].
+//!
+//! Deadlines are monotonic ([`Instant`](std::time::Instant): the wall clock's jumps do not matter) and have nanosecond
+//! resolution. A timer is never early. It is late by what the kernel's timer and the thread's wake take (on the project's
+//! machine about 17 µs for the timer), or by the rest of the turn that is running. Where the kernel has no `epoll_pwait2`
+//! (before Linux 5.11), a parked loop's timers round up to the next millisecond.
+//!
+//! The futures are `Send` and `Sync`, so that they fit where a framework asks for that, although the timer itself belongs to the loop
+//! that polls it.
+
+mod interval;
+mod sleep;
+mod timeout;
+
+pub use self::interval::{Interval, MissedTickBehavior, interval, interval_at};
+pub use self::sleep::{Sleep, sleep, sleep_until};
+pub use self::timeout::{Elapsed, Timeout, timeout, timeout_at};
+
+use std::time::{Duration, Instant};
+
+/// `now + duration`, or a deadline that nobody lives to see.
+fn deadline_after(now: Instant, duration: Duration) -> Instant {
+    const THIRTY_YEARS: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
+    now.checked_add(duration)
+        .unwrap_or_else(|| now + THIRTY_YEARS)
+}

@@ -1,0 +1,70 @@
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use super::{Sleep, sleep, sleep_until};
+
+/// Gives `future` up when it takes longer than `duration`.
+///
+/// ```
+/// use std::time::Duration;
+/// use wakeful::time::timeout;
+///
+/// wakeful::block_on(async {
+///     let late = timeout(Duration::from_millis(1), std::future::pending::<()>()).await;
+///     assert!(late.is_err());
+///     assert_eq!(timeout(Duration::MAX, async { 42 }).await, Ok(42));
+/// });
+/// ```
+pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
+    Timeout {
+        future: future.into_future(),
+        sleep: sleep(duration),
+    }
+}
+
+/// Gives `future` up at `deadline`.
+pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
+    Timeout {
+        future: future.into_future(),
+        sleep: sleep_until(deadline),
+    }
+}
+
+/// The time was up before the future was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the deadline has passed")]
+#[non_exhaustive]
+pub struct Elapsed;
+
+impl From<Elapsed> for std::io::Error {
+    fn from(elapsed: Elapsed) -> Self {
+        Self::new(std::io::ErrorKind::TimedOut, elapsed)
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// The future of [`timeout`] and [`timeout_at`].
+    ///
+    /// A future that is ready wins against a deadline that has passed. The future itself is dropped with this one.
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        sleep: Sleep,
+    }
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        Pin::new(this.sleep).poll(cx).map(|()| Err(Elapsed))
+    }
+}

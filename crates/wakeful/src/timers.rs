@@ -1,0 +1,275 @@
+//! Deadlines: a 4-ary heap that knows where each timer is, so that cancelling one removes it.
+//!
+//! A data structure, no clock: time is nanoseconds since a moment that the owner chose. Insert and cancel are
+//! O(log n), the next deadline O(1), and memory is in proportion to the timers that exist. Timers of one deadline expire in
+//! the order of their insertion. Four children a node, because then siblings share a cache line or two and
+//! the tree is half as deep as a binary one.
+
+use std::task::Waker;
+
+use slab::Slab;
+
+const CHILDREN: usize = 4;
+
+/// Names one timer. After it expired or was cancelled it names nothing, never another timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TimerKey {
+    slot: usize,
+    sequence: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    deadline: u64,
+    sequence: u64,
+    slot: usize,
+}
+
+impl Entry {
+    /// By deadline, then by insertion; the comparison of sequence numbers survives their wrapping.
+    fn is_before(&self, other: &Self) -> bool {
+        self.deadline < other.deadline
+            || self.deadline == other.deadline
+                && (self.sequence.wrapping_sub(other.sequence) as i64) < 0
+    }
+}
+
+#[derive(Debug)]
+struct Timer {
+    position: usize,
+    waker: Waker,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Timers {
+    heap: Vec<Entry>,
+    timers: Slab<Timer>,
+    next_sequence: u64,
+}
+
+impl Timers {
+    pub(crate) fn new() -> Self {
+        // Near its end, so that every run crosses it.
+        Self {
+            heap: Vec::new(),
+            timers: Slab::new(),
+            next_sequence: u64::MAX - 8,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// When the earliest timer is due.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        self.heap.first().map(|entry| entry.deadline)
+    }
+
+    /// `waker` is to be woken at `deadline`.
+    pub(crate) fn insert(&mut self, deadline: u64, waker: Waker) -> TimerKey {
+        let sequence = self.next_sequence;
+        self.next_sequence = sequence.wrapping_add(1);
+        let position = self.heap.len();
+        let slot = self.timers.insert(Timer { position, waker });
+        self.heap.push(Entry {
+            deadline,
+            sequence,
+            slot,
+        });
+        self.sift_up(position);
+        TimerKey { slot, sequence }
+    }
+
+    /// Gives the timer another waker. `false`: it is not there any more.
+    pub(crate) fn set_waker(&mut self, key: TimerKey, waker: &Waker) -> bool {
+        let Some(position) = self.position(key) else {
+            return false;
+        };
+        self.timers[self.heap[position].slot]
+            .waker
+            .clone_from(waker);
+        true
+    }
+
+    /// Removes the timer, if it is still there, and returns its waker, to be dropped where anybody's
+    /// code may run.
+    pub(crate) fn cancel(&mut self, key: TimerKey) -> Option<Waker> {
+        self.position(key).map(|position| self.remove(position))
+    }
+
+    /// Removes the earliest timer if it is due at `now`.
+    pub(crate) fn pop_due(&mut self, now: u64) -> Option<Waker> {
+        self.next_deadline()
+            .filter(|deadline| *deadline <= now)
+            .map(|_| self.remove(0))
+    }
+
+    /// Removes all. The wakers are to be dropped where anybody's code may run.
+    pub(crate) fn clear(&mut self) -> Vec<Waker> {
+        self.heap.clear();
+        self.timers.drain().map(|timer| timer.waker).collect()
+    }
+
+    fn position(&self, key: TimerKey) -> Option<usize> {
+        let position = self.timers.get(key.slot)?.position;
+        (self.heap[position].sequence == key.sequence).then_some(position)
+    }
+
+    fn remove(&mut self, position: usize) -> Waker {
+        let entry = self.heap.swap_remove(position);
+        if position < self.heap.len() {
+            // The last entry took the place; it may belong above or below it.
+            let moved_up = self.sift_up(position) != position;
+            if !moved_up {
+                self.sift_down(position);
+            }
+        }
+        self.timers.remove(entry.slot).waker
+    }
+
+    fn sift_up(&mut self, mut position: usize) -> usize {
+        let entry = self.heap[position];
+        while position > 0 {
+            let parent = (position - 1) / CHILDREN;
+            if !entry.is_before(&self.heap[parent]) {
+                break;
+            }
+            self.place(self.heap[parent], position);
+            position = parent;
+        }
+        self.place(entry, position);
+        position
+    }
+
+    fn sift_down(&mut self, mut position: usize) {
+        let entry = self.heap[position];
+        loop {
+            let first = position * CHILDREN + 1;
+            let children = first..(first + CHILDREN).min(self.heap.len());
+            let least = children.reduce(|least, child| {
+                if self.heap[child].is_before(&self.heap[least]) {
+                    child
+                } else {
+                    least
+                }
+            });
+            match least.filter(|least| self.heap[*least].is_before(&entry)) {
+                Some(least) => {
+                    self.place(self.heap[least], position);
+                    position = least;
+                }
+                None => break,
+            }
+        }
+        self.place(entry, position);
+    }
+
+    fn place(&mut self, entry: Entry, position: usize) {
+        self.heap[position] = entry;
+        self.timers[entry.slot].position = position;
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Stamp(AtomicU64);
+
+    impl Wake for Stamp {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn waker() -> (Arc<Stamp>, Waker) {
+        let stamp = Arc::new(Stamp::default());
+        (stamp.clone(), stamp.into())
+    }
+
+    #[test]
+    fn equal_deadlines_expire_in_order_across_the_counter_s_wrap() {
+        let mut timers = Timers::new();
+        let stamps: Vec<_> = (0..20)
+            .map(|_| {
+                let (stamp, waker) = waker();
+                timers.insert(7, waker);
+                stamp
+            })
+            .collect();
+        assert!(timers.pop_due(6).is_none());
+        for expected in &stamps {
+            timers.pop_due(7).expect("due").wake();
+            assert_eq!(expected.0.load(Ordering::Relaxed), 1);
+        }
+        assert_eq!(timers.len(), 0);
+    }
+
+    #[test]
+    fn a_spent_key_names_nothing() {
+        let mut timers = Timers::new();
+        let (_, noop) = waker();
+        let first = timers.insert(1, noop.clone());
+        assert!(timers.cancel(first).is_some());
+        let second = timers.insert(2, noop.clone());
+        assert_eq!(first.slot, second.slot, "the slot is used again");
+        assert!(timers.cancel(first).is_none());
+        assert!(!timers.set_waker(first, &noop));
+        assert_eq!(timers.next_deadline(), Some(2));
+        assert!(timers.pop_due(2).is_some());
+        assert!(timers.cancel(second).is_none());
+    }
+
+    /// Against a sorted map, with a fixed pseudo-random schedule of inserts, cancels and expiries.
+    #[test]
+    fn agrees_with_a_sorted_map() {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = move |bound: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % bound
+        };
+        let mut timers = Timers::new();
+        let mut model = BTreeMap::new();
+        let mut inserted = 0_u64;
+        let mut now = 0;
+        for _ in 0..50_000 {
+            match next(10) {
+                0..=4 => {
+                    let deadline = now + next(1_000);
+                    let (stamp, waker) = waker();
+                    let key = timers.insert(deadline, waker);
+                    model.insert((deadline, inserted), (key, stamp));
+                    inserted += 1;
+                }
+                5..=7 if !model.is_empty() => {
+                    let nth = next(model.len() as u64) as usize;
+                    let id = *model.keys().nth(nth).expect("in range");
+                    let (key, _) = model.remove(&id).expect("present");
+                    assert!(timers.cancel(key).is_some());
+                }
+                _ => {
+                    now += next(100);
+                    while let Some(waker) = timers.pop_due(now) {
+                        let (id, (_, stamp)) = model.pop_first().expect("the model has it too");
+                        assert!(id.0 <= now);
+                        waker.wake();
+                        assert_eq!(stamp.0.load(Ordering::Relaxed), 1, "the earliest one");
+                    }
+                }
+            }
+            assert_eq!(timers.len(), model.len());
+            assert_eq!(timers.next_deadline(), model.keys().next().map(|id| id.0));
+        }
+        assert_eq!(timers.clear().len(), model.len());
+        assert_eq!(timers.len(), 0);
+    }
+}
