@@ -1,1 +1,54 @@
-fn main() {}
+//! The program `wakeful`: a thin shell around the crates.
+
+mod serve;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// An event-loop runtime for Linux servers: a ready event never waits.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run one of the reference services.
+    Serve(serve::Arguments),
+}
+
+fn main() -> ExitCode {
+    // Usage errors end here, with exit code 2.
+    let arguments = Arguments::parse();
+    log_to_stderr();
+    let result = match arguments.command {
+        Command::Serve(arguments) => serve::run(arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("wakeful: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// As `RUST_LOG` says, else from `info` on.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|error| {
+        if std::env::var_os(EnvFilter::DEFAULT_ENV).is_some_and(|value| !value.is_empty()) {
+            eprintln!("wakeful: RUST_LOG is not understood, and ignored: {error}");
+        }
+        EnvFilter::new("info")
+    });
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+}

@@ -1,1 +1,34 @@
+//! HTTP on wakeful's event loops: axum routers, and any other tower service, without a tokio runtime.
+//!
+//! ```no_run
+//! use axum::{Router, routing::get};
+//!
+//! fn main() -> std::io::Result<()> {
+//!     let app = Router::new().route("/", get(|| async { "hello" }));
+//!     wakeful_http::Server::bind("127.0.0.1:8080")?.serve(app)
+//! }
+//! ```
+//!
+//! HTTP/1.1 and HTTP/2 (by its preface, "prior knowledge") on every listener, through hyper. Each loop of a
+//! [`LoopGroup`](wakeful::LoopGroup) accepts, and a connection stays on the loop that accepted it.
+//!
+//! # Services that are not `Send`
+//! [`Server::serve_with`] takes a closure that makes the service on each loop; the service may hold `Rc`s.
+//!
+//! # Handlers that need a tokio runtime
+//! A library that calls `tokio::spawn`, or tokio's timers or sockets, needs a tokio runtime around it. Give it one on the side, and
+//! call it through its handle: the example `tokio_side_runtime` shows how.
+//!
+//! # Where things are
+//! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
+//! from HTTP/1.
 
+mod connection;
+mod protocol;
+mod server;
+
+pub use hyper::service::service_fn;
+pub use server::{Running, Server};
+
+/// An error of any kind.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

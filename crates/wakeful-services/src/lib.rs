@@ -1,1 +1,12 @@
+//! wakeful's reference services: what `wakeful serve` starts, and what the experiments measure.
+//!
+//! * [`http`]: an axum router with health, metrics, and endpoints to try things with.
+//! * [`echo`]: length-prefixed frames over TCP or a Unix socket.
+//! * [`options`]: what both are started with.
 
+pub mod echo;
+pub mod http;
+pub mod metrics;
+pub mod options;
+
+pub use options::ServeOptions;

@@ -3,14 +3,18 @@
 //! A handler writes a byte into a socket pair that the loop watches (the `signal-hook` crate): nothing else
 //! runs in the handler. Handlers are process-wide and stay; several [`Signals`] for one signal each get it.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 
 use signal_hook::SigId;
 use signal_hook::low_level::{pipe, unregister};
 
+use crate::event_loop::EventLoop;
 use crate::net::{ByteStream, UnixStream};
+use crate::task::spawn_blocking;
 
 pub use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -66,11 +70,11 @@ impl Signals {
     pub async fn recv(&mut self) -> io::Result<i32> {
         poll_fn(|cx| {
             for (signal, pipe, _) in &self.pipes {
-                if let std::task::Poll::Ready(read) = pipe.io().poll_read(cx, &mut [0; 1][..]) {
-                    return std::task::Poll::Ready(read.map(|_| *signal));
+                if let Poll::Ready(read) = pipe.io().poll_read(cx, &mut [0; 1][..]) {
+                    return Poll::Ready(read.map(|_| *signal));
                 }
             }
-            std::task::Poll::Pending
+            Poll::Pending
         })
         .await
     }
@@ -82,6 +86,44 @@ impl Drop for Signals {
             unregister(*id);
         }
     }
+}
+
+/// Runs a server until it is told to end: calls `start`, waits for Ctrl-C (SIGINT) or SIGTERM, and calls `drain` with what `start` returned.
+///
+/// A second signal does not wait for `drain`: the result is `None`, and the program should exit. Blocks the
+/// calling thread, on a small loop of its own; `drain` runs on the blocking pool.
+///
+/// # Errors
+/// What `start` returned; the signals cannot be caught; a loop already runs on this thread.
+///
+/// # Panics
+/// When `drain` does.
+pub fn run_until_terminated<S, R>(
+    start: impl FnOnce() -> io::Result<S>,
+    drain: impl FnOnce(S) -> R + Send + 'static,
+) -> io::Result<Option<R>>
+where
+    S: Send + 'static,
+    R: Send + 'static,
+{
+    EventLoop::new()?.block_on(async {
+        // Caught before the server starts: who sees it listen may tell it to end.
+        let mut signals = Signals::new(&[SIGINT, SIGTERM])?;
+        let server = start()?;
+        let signal = signals.recv().await?;
+        tracing::info!(signal, "draining; a second signal stops at once");
+        let mut drained = spawn_blocking(move || drain(server));
+        let mut second = pin!(signals.recv());
+        poll_fn(|cx| match Pin::new(&mut drained).poll(cx) {
+            Poll::Ready(Ok(result)) => Poll::Ready(Ok(Some(result))),
+            Poll::Ready(Err(error)) => match error.try_into_panic() {
+                Ok(payload) => std::panic::resume_unwind(payload),
+                Err(error) => Poll::Ready(Err(io::Error::other(error))),
+            },
+            Poll::Pending => second.as_mut().poll(cx).map_ok(|_| None),
+        })
+        .await
+    })?
 }
 
 /// Waits for the next Ctrl-C (SIGINT).

@@ -38,6 +38,14 @@ impl FromStr for ListenAddr {
     }
 }
 
+impl TryFrom<&str> for ListenAddr {
+    type Error = InvalidListenAddr;
+
+    fn try_from(text: &str) -> Result<Self, InvalidListenAddr> {
+        text.parse()
+    }
+}
+
 impl fmt::Display for ListenAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,0 +1,114 @@
+//! `wakeful serve`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use wakeful::accept::Serving;
+use wakeful::net::ListenAddr;
+use wakeful::{IdlePolicy, signal};
+use wakeful_services::options::Placement;
+use wakeful_services::{ServeOptions, echo, http};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Which service.
+    #[arg(value_enum, default_value_t = Service::Http)]
+    service: Service,
+
+    /// Where to listen: 127.0.0.1:8080, [::1]:8080, unix:PATH. May be repeated.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    listen: Vec<ListenAddr>,
+
+    /// How many loops, each on a thread of its own; 0 is one for each CPU that may be used.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    loops: u16,
+
+    /// Pin each loop's thread to a CPU.
+    #[arg(long)]
+    pin: bool,
+
+    /// What a loop does when it has nothing to do: park sleeps in the kernel, spin asks again at once
+    /// (shortest latency, a whole CPU for each loop).
+    #[arg(long, value_name = "park|spin", default_value_t = IdlePolicy::Park)]
+    idle: IdlePolicy,
+
+    /// Seconds that open connections may take to finish after TERM or Ctrl-C. A second signal stops at once.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    grace: Duration,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Service {
+    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/{ms}, /bytes/{n}.
+    Http,
+    /// Length-prefixed frames: 4 bytes, big-endian, then the payload, at most 16 MiB.
+    Echo,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds, as 10 or 0.5")?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// # Errors
+/// A line for the user.
+pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
+    let options = ServeOptions {
+        listen: arguments.listen,
+        loops: arguments.loops.into(),
+        placement: if arguments.pin {
+            Placement::Pinned
+        } else {
+            Placement::Free
+        },
+        idle: arguments.idle,
+        grace: arguments.grace,
+    };
+    let listeners = options.bind()?;
+    match arguments.service {
+        Service::Http => until_terminated(
+            &options,
+            || http::start(&options, listeners),
+            |server| (server.local_addrs().to_vec(), server.handles().len()),
+            |server, grace| server.shutdown(grace).map_err(|e| e.to_string()),
+        ),
+        Service::Echo => until_terminated(
+            &options,
+            || echo::start(&options, listeners),
+            |server| (server.local_addrs().to_vec(), server.handles().len()),
+            |server: Serving, grace| server.shutdown(grace).map_err(|e| e.to_string()),
+        ),
+    }
+}
+
+fn until_terminated<S: Send + 'static>(
+    options: &ServeOptions,
+    start: impl FnOnce() -> std::io::Result<S>,
+    describe: fn(&S) -> (Vec<ListenAddr>, usize),
+    shutdown: fn(S, Duration) -> Result<usize, String>,
+) -> Result<(), String> {
+    let grace = options.grace;
+    let started = || {
+        let server = start()?;
+        let (addrs, loops) = describe(&server);
+        for addr in &addrs {
+            tracing::info!("listening on {addr}, loops {loops}, idle {}", options.idle);
+        }
+        Ok(server)
+    };
+    let drained = signal::run_until_terminated(started, move |server| shutdown(server, grace));
+    match drained.map_err(|error| format!("cannot serve: {error}"))? {
+        Some(Ok(0)) => {
+            tracing::info!("drained");
+            Ok(())
+        }
+        Some(Ok(aborted)) => {
+            tracing::warn!(aborted, "ended with connections still open");
+            Ok(())
+        }
+        Some(Err(message)) => Err(message),
+        None => Err("stopped at once by a second signal".to_owned()),
+    }
+}

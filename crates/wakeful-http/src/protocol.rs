@@ -1,0 +1,121 @@
+//! Which HTTP a connection speaks, found out by its first bytes.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes, BytesMut};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use wakeful::net::Stream;
+
+/// What an HTTP/2 client begins with (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Reads until the bytes can only be one of the two. `None`: the peer closed before.
+pub(crate) async fn detect(mut stream: Stream) -> io::Result<Option<(Protocol, Rewound)>> {
+    let mut start = BytesMut::new();
+    // As much as a small request: usually one read, and hyper's first one brings nothing new.
+    let mut buf = [0; 1024];
+    loop {
+        let read = stream.read(&mut buf).await?;
+        if read == 0 {
+            return Ok(None);
+        }
+        start.extend_from_slice(&buf[..read]);
+        if let Some(protocol) = decide(&start) {
+            return Ok(Some((
+                protocol,
+                Rewound {
+                    start: start.freeze(),
+                    stream,
+                },
+            )));
+        }
+    }
+}
+
+fn decide(start: &[u8]) -> Option<Protocol> {
+    let known = start.len().min(PREFACE.len());
+    if start[..known] != PREFACE[..known] {
+        Some(Protocol::Http1)
+    } else if known == PREFACE.len() {
+        Some(Protocol::Http2)
+    } else {
+        None
+    }
+}
+
+/// A stream whose first bytes have been read and are read again.
+#[derive(Debug)]
+pub(crate) struct Rewound {
+    start: Bytes,
+    stream: Stream,
+}
+
+impl Read for Rewound {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.start.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        }
+        let count = self.start.len().min(buf.remaining());
+        buf.put_slice(&self.start[..count]);
+        self.start.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Write for Rewound {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_differing_byte_decides() {
+        assert_eq!(decide(b"GET / HTTP/1.1\r\n"), Some(Protocol::Http1));
+        assert_eq!(decide(b"POST"), Some(Protocol::Http1));
+        assert_eq!(decide(b"P"), None);
+        assert_eq!(decide(b"PRI * HTTP/1.1\r\n"), Some(Protocol::Http1));
+        assert_eq!(decide(&PREFACE[..PREFACE.len() - 1]), None);
+        assert_eq!(decide(PREFACE), Some(Protocol::Http2));
+        assert_eq!(decide(&[PREFACE, b"more"].concat()), Some(Protocol::Http2));
+    }
+}

@@ -1,0 +1,254 @@
+//! A server's settings and its life: bind, start, drain.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper_util::service::TowerToHyperService;
+use wakeful::accept::{ConnectionServer, Counts, Serving, SharedListener};
+use wakeful::net::ListenAddr;
+use wakeful::{LoopGroupBuilder, LoopHandle, signal};
+
+use crate::BoxError;
+use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
+
+/// An HTTP/1.1 and HTTP/2 server on a group of loops. See [the crate](crate) for an example.
+///
+/// | setting | default | range | what happens beyond it |
+/// |---|---|---|---|
+/// | [`group`](Self::group) | one loop for each CPU | | |
+/// | [`header_read_timeout`](Self::header_read_timeout) | 30 s | over 0 | the connection is closed |
+/// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | 431 (HTTP/2: the request is refused) |
+/// | [`max_connections`](Self::max_connections) | no limit | 1 and more; 0 is no limit | further ones wait in the backlog |
+/// | [`grace`](Self::grace) | 10 s | any | what is left is aborted |
+#[derive(Debug)]
+#[must_use = "call `serve` or `start`"]
+pub struct Server {
+    listeners: Vec<SharedListener>,
+    group: LoopGroupBuilder,
+    limits: Limits,
+    max_connections: usize,
+    grace: Duration,
+}
+
+impl Server {
+    /// Listens on `addr`: a [`SocketAddr`](std::net::SocketAddr), a [`ListenAddr`], or a text, `127.0.0.1:8080`,
+    /// `[::1]:8080`, `unix:PATH`. Connections wait in the backlog until the server starts.
+    ///
+    /// # Errors
+    /// The text is no address; the address is in use, not one of this host, or needs a privilege.
+    pub fn bind<A>(addr: A) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        Self::from_listeners(Vec::new()).also_bind(addr)
+    }
+
+    /// Listens on one more address.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn also_bind<A>(mut self, addr: A) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        let addr = addr
+            .try_into()
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        self.listeners.push(SharedListener::bind(&addr)?);
+        Ok(self)
+    }
+
+    /// Listens on what was bound before, for example to bind all addresses first.
+    pub fn from_listeners(listeners: Vec<SharedListener>) -> Self {
+        Self {
+            listeners,
+            group: LoopGroupBuilder::default(),
+            limits: Limits {
+                header_read_timeout: Duration::from_secs(30),
+                max_header_size: 64 * 1024,
+            },
+            max_connections: 0,
+            grace: Duration::from_secs(10),
+        }
+    }
+
+    /// The loops that serve.
+    pub fn group(mut self, group: LoopGroupBuilder) -> Self {
+        self.group = group;
+        self
+    }
+
+    /// How long a client may take to send a request's header, counted from its connection or from the end of the response
+    /// before: so it is also how long an idle connection is kept.
+    pub fn header_read_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.header_read_timeout = timeout.max(Duration::from_nanos(1));
+        self
+    }
+
+    /// How large a request's header may be, in bytes. By HTTP/1 it is also the size of the connection's read buffer.
+    pub fn max_header_size(mut self, bytes: usize) -> Self {
+        self.limits.max_header_size = bytes.max(SMALLEST_HEADER_LIMIT);
+        self
+    }
+
+    /// How many connections are open at a time.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = connections;
+        self
+    }
+
+    /// How long [`serve`](Self::serve) lets requests finish once it was told to end.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Where it listens, with the ports that the kernel chose where 0 was asked for.
+    pub fn local_addrs(&self) -> impl Iterator<Item = &ListenAddr> {
+        self.listeners.iter().map(SharedListener::local_addr)
+    }
+
+    /// Serves `service` until Ctrl-C or SIGTERM, and then drains; a second signal does not wait for that. Blocks
+    /// the calling thread.
+    ///
+    /// # Errors
+    /// The loops cannot be started; a loop already runs on this thread; a loop was blocked at the end.
+    pub fn serve<S, B>(self, service: S) -> io::Result<()>
+    where
+        S: tower_service::Service<Request<Incoming>, Response = Response<B>>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.serve_with(move || TowerToHyperService::new(service.clone()))
+    }
+
+    /// As [`serve`](Self::serve), with a hyper service that `make` makes on each loop and that need not be
+    /// `Send`: [`service_fn`](crate::service_fn) makes one of a function.
+    ///
+    /// ```no_run
+    /// use std::cell::Cell;
+    /// use std::convert::Infallible;
+    /// use std::rc::Rc;
+    /// use http::Response;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// wakeful_http::Server::bind("127.0.0.1:8080")?.serve_with(|| {
+    ///     let requests_of_this_loop = Rc::new(Cell::new(0_u64));
+    ///     wakeful_http::service_fn(move |_request| {
+    ///         let requests = requests_of_this_loop.clone();
+    ///         async move {
+    ///             requests.set(requests.get() + 1);
+    ///             Ok::<_, Infallible>(Response::new(format!("request {}", requests.get())))
+    ///         }
+    ///     })
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`serve`](Self::serve).
+    pub fn serve_with<M, S, B>(self, make: M) -> io::Result<()>
+    where
+        M: Fn() -> S + Send + Sync + 'static,
+        S: hyper::service::Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let grace = self.grace;
+        let drained = signal::run_until_terminated(
+            || self.start_with(make),
+            move |running: Running| running.shutdown(grace),
+        )?;
+        drained.unwrap_or(Ok(0)).map(|_| ())
+    }
+
+    /// Starts to serve and returns. For programs that have their own idea of when to end.
+    ///
+    /// # Errors
+    /// The loops cannot be started.
+    pub fn start<S, B>(self, service: S) -> io::Result<Running>
+    where
+        S: tower_service::Service<Request<Incoming>, Response = Response<B>>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.start_with(move || TowerToHyperService::new(service.clone()))
+    }
+
+    /// As [`start`](Self::start), with a service that `make` makes on each loop.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_with<M, S, B>(self, make: M) -> io::Result<Running>
+    where
+        M: Fn() -> S + Send + Sync + 'static,
+        S: hyper::service::Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let limits = self.limits;
+        let serving = ConnectionServer::new(self.listeners)
+            .group(self.group)
+            .max_connections(self.max_connections)
+            .start(move || {
+                let (service, limits) = (make(), limits.clone());
+                move |connection| connection::serve(connection, service.clone(), limits.clone())
+            })?;
+        Ok(Running(serving))
+    }
+}
+
+/// A server that runs. Dropping it aborts what it serves.
+#[derive(Debug)]
+pub struct Running(Serving);
+
+impl Running {
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addrs(&self) -> &[ListenAddr] {
+        self.0.local_addrs()
+    }
+
+    /// The loops' handles, for their metrics.
+    #[must_use]
+    pub fn handles(&self) -> &[LoopHandle] {
+        self.0.handles()
+    }
+
+    /// Counts of connections.
+    #[must_use]
+    pub fn counts(&self) -> Arc<Counts> {
+        self.0.counts()
+    }
+
+    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest. Returns how many connections were aborted. It always
+    /// ends. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// A handler blocks a loop, which was left behind.
+    pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
+        Ok(self.0.shutdown(grace)?)
+    }
+}

@@ -1,0 +1,138 @@
+//! The HTTP service: something to look at, to probe, and to try clients against.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use bytes::Bytes;
+use futures_core::Stream;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use wakeful::accept::SharedListener;
+use wakeful_http::{Running, Server};
+
+use crate::{ServeOptions, metrics};
+
+/// The longest sleep that `/sleep/{ms}` grants.
+pub const MAX_SLEEP: Duration = Duration::from_secs(60);
+/// The most that `/bytes/{n}` sends: 1 GiB.
+pub const MAX_BYTES: u64 = 1 << 30;
+
+/// What the handlers share. The registry comes once the loops are there to be counted.
+#[derive(Debug, Clone, Default)]
+struct Shared {
+    registry: Arc<OnceLock<Registry>>,
+}
+
+/// Starts the service on `listeners`.
+///
+/// # Errors
+/// The loops cannot be started.
+pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Result<Running> {
+    let shared = Shared::default();
+    let running = Server::from_listeners(listeners)
+        .group(options.group())
+        .start(router(shared.clone()))?;
+    // Set once, here.
+    let _ = shared
+        .registry
+        .set(metrics::registry(running.handles(), running.counts()));
+    Ok(running)
+}
+
+fn router(shared: Shared) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(render_metrics))
+        .route("/echo", post(|body: Body| async { body }))
+        .route("/sleep/{ms}", get(sleep))
+        .route("/bytes/{n}", get(send_bytes))
+        .with_state(shared)
+}
+
+async fn index() -> Html<String> {
+    Html(INDEX.replace("{version}", env!("CARGO_PKG_VERSION")))
+}
+
+const INDEX: &str = include_str!("index.html");
+
+/// Ready as soon as the service can count itself: it accepts before, but not by much.
+async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
+    match shared.registry.get() {
+        Some(_) => (StatusCode::OK, "ready\n"),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
+    }
+}
+
+async fn render_metrics(State(shared): State<Shared>) -> Response {
+    let Some(registry) = shared.registry.get() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "starting\n").into_response();
+    };
+    let mut text = String::new();
+    match encode(&mut text, registry) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn sleep(Path(ms): Path<u64>) -> Result<String, (StatusCode, String)> {
+    let duration = Duration::from_millis(ms);
+    if duration > MAX_SLEEP {
+        let text = format!("at most {} ms\n", MAX_SLEEP.as_millis());
+        return Err((StatusCode::BAD_REQUEST, text));
+    }
+    wakeful::time::sleep(duration).await;
+    Ok(format!("slept {ms} ms\n"))
+}
+
+async fn send_bytes(Path(n): Path<u64>) -> Result<Response, (StatusCode, String)> {
+    if n > MAX_BYTES {
+        return Err((
+            StatusCode::BAD_REQUEST,
+            format!("at most {MAX_BYTES} bytes\n"),
+        ));
+    }
+    let mut response = Response::new(Body::from_stream(Filler { left: n }));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, n.into());
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/octet-stream"),
+    );
+    Ok(response)
+}
+
+/// So many bytes, in pieces, without ever holding them all.
+struct Filler {
+    left: u64,
+}
+
+static PIECE: [u8; 64 * 1024] = [b'w'; 64 * 1024];
+
+impl Stream for Filler {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        let piece = &PIECE[..PIECE
+            .len()
+            .min(usize::try_from(self.left).unwrap_or(usize::MAX))];
+        self.left -= piece.len() as u64;
+        Poll::Ready(Some(Ok(Bytes::from_static(piece))))
+    }
+}

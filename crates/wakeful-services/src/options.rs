@@ -1,0 +1,75 @@
+//! What a service is started with.
+
+use std::time::Duration;
+
+use wakeful::accept::SharedListener;
+use wakeful::net::ListenAddr;
+use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
+
+/// Settings that all services have.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// Where to listen.
+    pub listen: Vec<ListenAddr>,
+    /// How many loops; 0 is one for each CPU that the process may use.
+    pub loops: usize,
+    /// Where the loops' threads run.
+    pub placement: Placement,
+    /// What a loop does when it has nothing to do.
+    pub idle: IdlePolicy,
+    /// How long connections may finish after the service was told to end.
+    pub grace: Duration,
+}
+
+/// Where the loops' threads run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// Where the kernel puts them.
+    Free,
+    /// Each on a CPU of its own, as long as there are enough.
+    Pinned,
+}
+
+impl ServeOptions {
+    /// Listens everywhere that was asked for.
+    ///
+    /// # Errors
+    /// A text that names the address and says what is wrong with it.
+    pub fn bind(&self) -> Result<Vec<SharedListener>, String> {
+        let bind = |addr| SharedListener::bind(addr).map_err(|e| describe(addr, &e));
+        self.listen.iter().map(bind).collect()
+    }
+
+    pub(crate) fn group(&self) -> LoopGroupBuilder {
+        let event_loop = EventLoop::builder().idle(self.idle);
+        let group = LoopGroup::builder()
+            .loops(self.loops)
+            .event_loop(event_loop);
+        match self.placement {
+            Placement::Free => group,
+            Placement::Pinned => group.pin(),
+        }
+    }
+}
+
+fn describe(addr: &ListenAddr, error: &std::io::Error) -> String {
+    use std::io::ErrorKind;
+    let what = match (error.kind(), addr) {
+        (ErrorKind::AddrInUse, ListenAddr::Tcp(_)) => {
+            "the address is in use: is another server running there?".to_owned()
+        }
+        (ErrorKind::AddrInUse, ListenAddr::Unix(_)) => {
+            "the file exists: another server listens on it, or it is no socket".to_owned()
+        }
+        (ErrorKind::AddrNotAvailable, _) => "the address is not one of this machine's".to_owned(),
+        (ErrorKind::PermissionDenied, ListenAddr::Tcp(_)) => {
+            "permission denied: a port below 1024 needs root or CAP_NET_BIND_SERVICE".to_owned()
+        }
+        (ErrorKind::PermissionDenied, ListenAddr::Unix(_)) => {
+            "permission denied: may this user write to the directory?".to_owned()
+        }
+        (ErrorKind::NotFound, ListenAddr::Unix(_)) => "the directory does not exist".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("cannot listen on {addr}: {what}")
+}

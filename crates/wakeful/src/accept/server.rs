@@ -1,0 +1,324 @@
+//! A server's frame: on every loop of a group, take connections from shared listeners, hand each to a task
+//! of that loop, and in the end drain.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use async_lock::{Semaphore, SemaphoreGuardArc};
+
+use super::{Listener, SharedListener, is_shortage};
+use crate::event_loop::{LoopHandle, spawn};
+use crate::group::{LoopGroup, LoopGroupBuilder, ShutdownError};
+use crate::net::{ListenAddr, PeerAddr, Stream};
+use crate::task::JoinHandle;
+use crate::time::sleep;
+
+/// More connections than there can be.
+const NO_LIMIT: usize = usize::MAX / 2;
+
+/// After an accept that failed for want of descriptors or memory, a listener is left alone for so long.
+const BACK_OFF: Duration = Duration::from_millis(50);
+
+/// Serves connections on every loop of a group. HTTP is in `wakeful-http`; this is for protocols of
+/// your own.
+///
+/// ```
+/// use std::time::Duration;
+/// use wakeful::accept::{ConnectionServer, SharedListener};
+/// use wakeful::net::TcpStream;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let listener = SharedListener::bind(&"127.0.0.1:0".parse()?)?;
+/// let addr = listener.socket_addr().expect("it is TCP");
+/// let running = ConnectionServer::new(vec![listener]).start(|| {
+///     async |mut connection| {
+///         let mut buf = [0; 64];
+///         if let Ok(read) = connection.stream.read(&mut buf).await {
+///             let _ = connection.stream.write_all(&buf[..read]).await;
+///         }
+///     }
+/// })?;
+/// let answer = wakeful::block_on(async {
+///     let mut client = TcpStream::connect(addr).await?;
+///     client.write_all(b"echo").await?;
+///     let mut buf = [0; 64];
+///     client.read(&mut buf).await.map(|read| buf[..read].to_vec())
+/// })?;
+/// assert_eq!(answer, b"echo");
+/// running.shutdown(Duration::from_secs(1))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "call `start`"]
+pub struct ConnectionServer {
+    listeners: Vec<SharedListener>,
+    group: LoopGroupBuilder,
+    max_connections: usize,
+}
+
+impl ConnectionServer {
+    /// Takes connections from `listeners`, without a limit, on a group with the default settings.
+    pub fn new(listeners: Vec<SharedListener>) -> Self {
+        Self {
+            listeners,
+            group: LoopGroupBuilder::default(),
+            max_connections: NO_LIMIT,
+        }
+    }
+
+    /// The loops that serve.
+    pub fn group(mut self, group: LoopGroupBuilder) -> Self {
+        self.group = group;
+        self
+    }
+
+    /// How many connections are open at a time, on all loops together. Further ones wait in the kernel's backlog
+    /// until one closes. 0 means no limit.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = match connections {
+            0 => NO_LIMIT,
+            limit => limit.min(NO_LIMIT),
+        };
+        self
+    }
+
+    /// Starts the loops. `make` runs once on each of them and returns the handler of that loop's connections, which
+    /// need not be `Send`; a connection is open as long as its handler's future runs.
+    ///
+    /// # Errors
+    /// As for [`LoopGroupBuilder::build`]; a listener cannot be watched (`max_user_watches`).
+    pub fn start<M, H, F>(self, make: M) -> io::Result<Serving>
+    where
+        M: Fn() -> H + Send + Sync + 'static,
+        H: Fn(Connection) -> F + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        let group = self.group.build()?;
+        let (stop, stopped) = async_channel::bounded(1);
+        let (open, all_closed) = mpsc::channel();
+        let shared = Shared {
+            stopped,
+            open,
+            permits: Arc::new(Semaphore::new(self.max_connections)),
+            counts: Arc::default(),
+        };
+        let addrs = self
+            .listeners
+            .iter()
+            .map(|l| l.local_addr().clone())
+            .collect();
+        let counts = shared.counts.clone();
+        let make = Arc::new(make);
+        for handle in group.handles() {
+            let (make, shared, listeners) = (make.clone(), shared.clone(), self.listeners.clone());
+            let started = handle.run_and_wait(move || {
+                let attached: io::Result<Vec<_>> =
+                    listeners.iter().map(SharedListener::attach).collect();
+                let handler = Rc::new(make());
+                let accepting = attached?
+                    .into_iter()
+                    .map(|listener| spawn(accept(listener, handler.clone(), shared.clone())))
+                    .collect();
+                spawn(end_when_stopped(shared.stopped, accepting)).detach();
+                io::Result::Ok(())
+            });
+            started.map_err(io::Error::other)??;
+        }
+        Ok(Serving {
+            group,
+            addrs,
+            stop,
+            all_closed,
+            counts,
+        })
+    }
+}
+
+/// A connection for a handler.
+#[derive(Debug)]
+pub struct Connection {
+    /// Its bytes.
+    pub stream: Stream,
+    /// Who is at the other end.
+    pub peer: PeerAddr,
+    /// When the server begins to drain.
+    pub draining: Draining,
+}
+
+/// Tells a connection that the server drains: it should finish what it is doing and close.
+#[derive(Debug, Clone)]
+pub struct Draining(async_channel::Receiver<Infallible>);
+
+impl Draining {
+    /// Waits until the server begins to drain.
+    ///
+    /// *Cancel-safe*.
+    pub async fn started(&self) {
+        // Nothing is ever sent: it ends by being closed.
+        let _ = self.0.recv().await;
+    }
+
+    /// Has the server begun to drain?
+    #[must_use]
+    pub fn is_started(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+/// A server that runs. Dropping it aborts all connections and stops the loops.
+#[derive(Debug)]
+pub struct Serving {
+    group: LoopGroup,
+    addrs: Vec<ListenAddr>,
+    stop: async_channel::Sender<Infallible>,
+    all_closed: mpsc::Receiver<Infallible>,
+    counts: Arc<Counts>,
+}
+
+impl Serving {
+    /// Where it listens, with the ports that the kernel chose where 0 was asked for.
+    #[must_use]
+    pub fn local_addrs(&self) -> &[ListenAddr] {
+        &self.addrs
+    }
+
+    /// The loops' handles.
+    #[must_use]
+    pub fn handles(&self) -> &[LoopHandle] {
+        self.group.handles()
+    }
+
+    /// Counts of this server, to be read from any thread.
+    #[must_use]
+    pub fn counts(&self) -> Arc<Counts> {
+        self.counts.clone()
+    }
+
+    /// Stops accepting, tells the connections, waits up to `grace` until all have closed, aborts the rest, and
+    /// stops the loops. Returns how many were aborted. It always ends: a loop that one of its tasks blocks is left behind a second
+    /// later. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// A loop was blocked, or had ended with an error before.
+    pub fn shutdown(self, grace: Duration) -> Result<usize, ShutdownError> {
+        self.stop.close();
+        // Ends when the last connection drops its sender.
+        let _ = self.all_closed.recv_timeout(grace);
+        let aborted = self.counts.open();
+        if aborted > 0 {
+            tracing::warn!(aborted, "the grace period is over");
+        }
+        self.group.shutdown(Duration::ZERO).map(|()| aborted)
+    }
+}
+
+/// What a [`ConnectionServer`] counts.
+#[derive(Debug, Default)]
+pub struct Counts {
+    open: AtomicUsize,
+    accepted: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Counts {
+    /// Connections that are open now.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Connections accepted since the start.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Accepts that failed since the start: no descriptors or memory left.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Clone)]
+struct Shared {
+    stopped: async_channel::Receiver<Infallible>,
+    open: mpsc::Sender<Infallible>,
+    permits: Arc<Semaphore>,
+    counts: Arc<Counts>,
+}
+
+/// What an open connection holds; given back when its handler ends, however it does.
+struct Held {
+    counts: Arc<Counts>,
+    _open: mpsc::Sender<Infallible>,
+    _permit: SemaphoreGuardArc,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.counts.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Takes connections from one listener until it is aborted.
+async fn accept<H, F>(listener: Listener, handler: Rc<H>, shared: Shared)
+where
+    H: Fn(Connection) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    let mut failing = false;
+    loop {
+        // First the permit: a connection that may not be served stays in the backlog.
+        let permit = shared.permits.acquire_arc().await;
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                failing = false;
+                shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
+                shared.counts.open.fetch_add(1, Ordering::Relaxed);
+                let held = Held {
+                    counts: shared.counts.clone(),
+                    _open: shared.open.clone(),
+                    _permit: permit,
+                };
+                let draining = Draining(shared.stopped.clone());
+                let serving = handler(Connection {
+                    stream,
+                    peer,
+                    draining,
+                });
+                spawn(async move {
+                    serving.await;
+                    drop(held);
+                })
+                .detach();
+            }
+            Err(error) => {
+                shared.counts.failed.fetch_add(1, Ordering::Relaxed);
+                if !failing {
+                    let shortage = is_shortage(&error);
+                    tracing::error!(%error, shortage, "accept failed; trying again until it works");
+                }
+                failing = true;
+                drop(permit);
+                sleep(BACK_OFF).await;
+            }
+        }
+    }
+}
+
+/// Closes the loop's listeners when the server stops.
+async fn end_when_stopped(
+    stopped: async_channel::Receiver<Infallible>,
+    accepting: Vec<JoinHandle<()>>,
+) {
+    let _ = stopped.recv().await;
+    accepting.iter().for_each(JoinHandle::abort);
+}
