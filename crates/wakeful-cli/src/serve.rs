@@ -46,9 +46,7 @@ enum Service {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| "expected a number of seconds, as 10 or 0.5")?;
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, as 10 or 0.5")?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
@@ -58,11 +56,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     let options = ServeOptions {
         listen: arguments.listen,
         loops: arguments.loops.into(),
-        placement: if arguments.pin {
-            Placement::Pinned
-        } else {
-            Placement::Free
-        },
+        placement: if arguments.pin { Placement::Pinned } else { Placement::Free },
         idle: arguments.idle,
         grace: arguments.grace,
     };

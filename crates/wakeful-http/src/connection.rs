@@ -37,22 +37,14 @@ where
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let Connection {
-        stream,
-        peer,
-        draining,
-    } = connection;
+    let Connection { stream, peer, draining } = connection;
     if let Stream::Tcp(stream) = &stream
         && let Err(error) = stream.set_nodelay(true)
     {
         tracing::debug!(%peer, %error, "the client has gone already");
         return;
     }
-    let first = timeout(
-        limits.header_read_timeout,
-        until_drained(&draining, detect(stream)),
-    )
-    .await;
+    let first = timeout(limits.header_read_timeout, until_drained(&draining, detect(stream))).await;
     let (protocol, io) = match first {
         Ok(Some(Ok(Some(found)))) => found,
         // It never sent a request: nobody waits for an answer.

@@ -29,13 +29,7 @@ pub(crate) async fn detect(mut stream: Stream) -> io::Result<Option<(Protocol, R
         }
         start.extend_from_slice(&buf[..read]);
         if let Some(protocol) = decide(&start) {
-            return Ok(Some((
-                protocol,
-                Rewound {
-                    start: start.freeze(),
-                    stream,
-                },
-            )));
+            return Ok(Some((protocol, Rewound { start: start.freeze(), stream })));
         }
     }
 }

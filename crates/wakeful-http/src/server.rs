@@ -57,9 +57,7 @@ impl Server {
         A: TryInto<ListenAddr>,
         A::Error: Into<BoxError>,
     {
-        let addr = addr
-            .try_into()
-            .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        let addr = addr.try_into().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         self.listeners.push(SharedListener::bind(&addr)?);
         Ok(self)
     }

@@ -23,10 +23,7 @@ use syn::{Error, ItemFn, Result};
 pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(&arguments, item, |function| {
         if function.sig.ident == "main" && !function.sig.inputs.is_empty() {
-            return Err(Error::new(
-                function.sig.inputs.span(),
-                "`main` takes no arguments",
-            ));
+            return Err(Error::new(function.sig.inputs.span(), "`main` takes no arguments"));
         }
         Ok(quote!())
     })
@@ -44,10 +41,7 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(&arguments, item, |function| {
         if !function.sig.inputs.is_empty() {
-            return Err(Error::new(
-                function.sig.inputs.span(),
-                "a test takes no arguments",
-            ));
+            return Err(Error::new(function.sig.inputs.span(), "a test takes no arguments"));
         }
         Ok(quote!(#[::core::prelude::v1::test]))
     })
@@ -67,19 +61,10 @@ fn expand(
         }
         let mut function: ItemFn = syn::parse(item)?;
         if function.sig.asyncness.take().is_none() {
-            return Err(Error::new(
-                function.sig.fn_token.span(),
-                "this must be an `async fn`",
-            ));
+            return Err(Error::new(function.sig.fn_token.span(), "this must be an `async fn`"));
         }
         let attribute = attribute_for(&function)?;
-        let ItemFn {
-            attrs,
-            vis,
-            sig,
-            block,
-            ..
-        } = &function;
+        let ItemFn { attrs, vis, sig, block, .. } = &function;
         Ok(quote! {
             #(#attrs)*
             #attribute

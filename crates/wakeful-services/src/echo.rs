@@ -23,30 +23,24 @@ const BUFFER: usize = 16 * 1024;
 /// # Errors
 /// The loops cannot be started.
 pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Result<Serving> {
-    ConnectionServer::new(listeners)
-        .group(options.group())
-        .start(|| {
-            async |connection| {
-                let peer = connection.peer;
-                match serve(connection).await {
-                    Ok(()) => {}
-                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                        tracing::warn!(%peer, %error, "closing the connection");
-                    }
-                    Err(error) => {
-                        tracing::debug!(%peer, %error, "the connection ended with an error")
-                    }
+    ConnectionServer::new(listeners).group(options.group()).start(|| {
+        async |connection| {
+            let peer = connection.peer;
+            match serve(connection).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    tracing::warn!(%peer, %error, "closing the connection");
+                }
+                Err(error) => {
+                    tracing::debug!(%peer, %error, "the connection ended with an error")
                 }
             }
-        })
+        }
+    })
 }
 
 async fn serve(connection: Connection) -> io::Result<()> {
-    let Connection {
-        mut stream,
-        draining,
-        ..
-    } = connection;
+    let Connection { mut stream, draining, .. } = connection;
     if let Stream::Tcp(stream) = &stream {
         stream.set_nodelay(true)?;
     }
@@ -76,10 +70,7 @@ struct Frames {
 
 impl Frames {
     fn new() -> Self {
-        Self {
-            buffer: vec![0; BUFFER],
-            filled: 0,
-        }
+        Self { buffer: vec![0; BUFFER], filled: 0 }
     }
 
     fn is_empty(&self) -> bool {
@@ -165,10 +156,7 @@ mod tests {
         assert_eq!(frames(b"\0\0\0").complete().unwrap(), 0);
         assert_eq!(frames(b"\0\0\0\0").complete().unwrap(), 4);
         assert_eq!(frames(b"\0\0\0\x02a").complete().unwrap(), 0);
-        assert_eq!(
-            frames(b"\0\0\0\x02ab\0\0\0\x01c\0\0").complete().unwrap(),
-            11
-        );
+        assert_eq!(frames(b"\0\0\0\x02ab\0\0\0\x01c\0\0").complete().unwrap(), 11);
     }
 
     #[test]
@@ -176,11 +164,7 @@ mod tests {
         let error = frames(b"\0\0\0\x01a\x01\0\0\x01").complete().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         assert!(error.to_string().contains("16777217"), "{error}");
-        assert_eq!(
-            frames(b"\x01\0\0\0").complete().unwrap(),
-            0,
-            "16 MiB is allowed"
-        );
+        assert_eq!(frames(b"\x01\0\0\0").complete().unwrap(), 0, "16 MiB is allowed");
     }
 
     #[test]

@@ -38,13 +38,10 @@ struct Shared {
 /// The loops cannot be started.
 pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Result<Running> {
     let shared = Shared::default();
-    let running = Server::from_listeners(listeners)
-        .group(options.group())
-        .start(router(shared.clone()))?;
+    let running =
+        Server::from_listeners(listeners).group(options.group()).start(router(shared.clone()))?;
     // Set once, here.
-    let _ = shared
-        .registry
-        .set(metrics::registry(running.handles(), running.counts()));
+    let _ = shared.registry.set(metrics::registry(running.handles(), running.counts()));
     Ok(running)
 }
 
@@ -100,18 +97,12 @@ async fn sleep(Path(ms): Path<u64>) -> Result<String, (StatusCode, String)> {
 
 async fn send_bytes(Path(n): Path<u64>) -> Result<Response, (StatusCode, String)> {
     if n > MAX_BYTES {
-        return Err((
-            StatusCode::BAD_REQUEST,
-            format!("at most {MAX_BYTES} bytes\n"),
-        ));
+        return Err((StatusCode::BAD_REQUEST, format!("at most {MAX_BYTES} bytes\n")));
     }
     let mut response = Response::new(Body::from_stream(Filler { left: n }));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_LENGTH, n.into());
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/octet-stream"),
-    );
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     Ok(response)
 }
 
@@ -129,9 +120,7 @@ impl Stream for Filler {
         if self.left == 0 {
             return Poll::Ready(None);
         }
-        let piece = &PIECE[..PIECE
-            .len()
-            .min(usize::try_from(self.left).unwrap_or(usize::MAX))];
+        let piece = &PIECE[..PIECE.len().min(usize::try_from(self.left).unwrap_or(usize::MAX))];
         self.left -= piece.len() as u64;
         Poll::Ready(Some(Ok(Bytes::from_static(piece))))
     }

@@ -23,34 +23,14 @@ type Field = (&'static str, &'static str, fn(&LoopMetrics) -> u64);
 
 const FIELDS: [Field; 9] = [
     ("wakeful_loop_turns", "Turns taken", |m| m.turns),
-    (
-        "wakeful_loop_waits",
-        "Times that the kernel was asked for events",
-        |m| m.waits,
-    ),
-    (
-        "wakeful_loop_parks",
-        "Waits that were allowed to sleep",
-        |m| m.parks,
-    ),
+    ("wakeful_loop_waits", "Times that the kernel was asked for events", |m| m.waits),
+    ("wakeful_loop_parks", "Waits that were allowed to sleep", |m| m.parks),
     ("wakeful_loop_events", "Events of descriptors", |m| m.events),
-    (
-        "wakeful_loop_polls",
-        "Polls of tasks and runs of closures",
-        |m| m.polls,
-    ),
-    (
-        "wakeful_loop_remote",
-        "Wakes and closures from other threads",
-        |m| m.remote,
-    ),
+    ("wakeful_loop_polls", "Polls of tasks and runs of closures", |m| m.polls),
+    ("wakeful_loop_remote", "Wakes and closures from other threads", |m| m.remote),
     ("wakeful_loop_timers", "Timers expired", |m| m.timers),
     ("wakeful_loop_callbacks", "Callbacks run", |m| m.callbacks),
-    (
-        "wakeful_loop_panics",
-        "Panics contained in closures and callbacks",
-        |m| m.panics,
-    ),
+    ("wakeful_loop_panics", "Panics contained in closures and callbacks", |m| m.panics),
 ];
 
 impl Collector for Loops {
@@ -72,16 +52,8 @@ impl Collector for Loops {
             open.metric_type(),
         )?)?;
         for (name, help, count) in [
-            (
-                "wakeful_accepts",
-                "Connections accepted",
-                self.counts.accepted(),
-            ),
-            (
-                "wakeful_accept_failures",
-                "Accepts that failed",
-                self.counts.failed(),
-            ),
+            ("wakeful_accepts", "Connections accepted", self.counts.accepted()),
+            ("wakeful_accept_failures", "Accepts that failed", self.counts.failed()),
         ] {
             let count = ConstCounter::new(count);
             count.encode(encoder.encode_descriptor(name, help, None, count.metric_type())?)?;
@@ -94,9 +66,6 @@ impl Collector for Loops {
 #[must_use]
 pub fn registry(handles: &[LoopHandle], counts: Arc<Counts>) -> Registry {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Loops {
-        handles: handles.to_vec(),
-        counts,
-    }));
+    registry.register_collector(Box::new(Loops { handles: handles.to_vec(), counts }));
     registry
 }

@@ -42,9 +42,7 @@ impl ServeOptions {
 
     pub(crate) fn group(&self) -> LoopGroupBuilder {
         let event_loop = EventLoop::builder().idle(self.idle);
-        let group = LoopGroup::builder()
-            .loops(self.loops)
-            .event_loop(event_loop);
+        let group = LoopGroup::builder().loops(self.loops).event_loop(event_loop);
         match self.placement {
             Placement::Free => group,
             Placement::Pinned => group.pin(),

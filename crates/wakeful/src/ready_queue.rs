@@ -71,10 +71,7 @@ pub(crate) struct Kind {
 
 impl Node {
     pub(crate) fn new(kind: &'static Kind) -> Self {
-        Self {
-            next: UnsafeCell::new(ptr::null_mut()),
-            kind,
-        }
+        Self { next: UnsafeCell::new(ptr::null_mut()), kind }
     }
 
     pub(crate) fn kind(&self) -> &'static Kind {
@@ -98,9 +95,7 @@ impl Node {
     #[inline(always)]
     pub(crate) unsafe fn set_next(node: NonNull<Node>, to: *mut Node) {
         // SAFETY: the caller's promise.
-        unsafe { node.as_ref() }
-            .next
-            .with_mut(|next| unsafe { *next = to });
+        unsafe { node.as_ref() }.next.with_mut(|next| unsafe { *next = to });
     }
 }
 
@@ -117,10 +112,7 @@ unsafe impl<B: Sync> Sync for ReadyQueue<B> {}
 
 impl<B: Bell> ReadyQueue<B> {
     pub(crate) fn new(bell: B) -> Self {
-        Self {
-            head: AtomicPtr::new(ptr::null_mut()),
-            bell,
-        }
+        Self { head: AtomicPtr::new(ptr::null_mut()), bell }
     }
 
     /// Queues `node` and wakes the loop if it sleeps.
@@ -184,9 +176,7 @@ impl<B: Bell> ReadyQueue<B> {
     /// the next [`drain`](Self::drain), pushers ring.
     pub(crate) fn try_sleep(&self) -> bool {
         let asleep = ptr::without_provenance_mut(ASLEEP);
-        self.head
-            .compare_exchange(ptr::null_mut(), asleep, AcqRel, Relaxed)
-            .is_ok()
+        self.head.compare_exchange(ptr::null_mut(), asleep, AcqRel, Relaxed).is_ok()
     }
 
     /// Is anything queued, or the loop asked to wake? A load only: for a loop that spins.
@@ -200,9 +190,7 @@ impl<B: Bell> ReadyQueue<B> {
     #[inline]
     pub(crate) fn drain(&self) -> Drained {
         if self.head.load(Relaxed).is_null() {
-            return Drained {
-                first: ptr::null_mut(),
-            };
+            return Drained { first: ptr::null_mut() };
         }
         Drained::reversed(self.head.swap(ptr::null_mut(), Acquire))
     }

@@ -45,9 +45,7 @@ impl Signals {
     /// A signal that cannot be caught (`SIGKILL`, `SIGSTOP`, those of the program's own faults); no loop runs here; no
     /// descriptors left.
     pub fn new(signals: &[i32]) -> io::Result<Self> {
-        let mut this = Self {
-            pipes: Vec::with_capacity(signals.len()),
-        };
+        let mut this = Self { pipes: Vec::with_capacity(signals.len()) };
         for &signal in signals {
             if signal_hook::consts::FORBIDDEN.contains(&signal) {
                 let text = format!("signal {signal} cannot be caught");

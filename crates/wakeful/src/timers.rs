@@ -51,11 +51,7 @@ pub(crate) struct Timers {
 impl Timers {
     pub(crate) fn new() -> Self {
         // Near its end, so that every run crosses it.
-        Self {
-            heap: Vec::new(),
-            timers: Slab::new(),
-            next_sequence: u64::MAX - 8,
-        }
+        Self { heap: Vec::new(), timers: Slab::new(), next_sequence: u64::MAX - 8 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -73,11 +69,7 @@ impl Timers {
         self.next_sequence = sequence.wrapping_add(1);
         let position = self.heap.len();
         let slot = self.timers.insert(Timer { position, waker });
-        self.heap.push(Entry {
-            deadline,
-            sequence,
-            slot,
-        });
+        self.heap.push(Entry { deadline, sequence, slot });
         self.sift_up(position);
         TimerKey { slot, sequence }
     }
@@ -87,9 +79,7 @@ impl Timers {
         let Some(position) = self.position(key) else {
             return false;
         };
-        self.timers[self.heap[position].slot]
-            .waker
-            .clone_from(waker);
+        self.timers[self.heap[position].slot].waker.clone_from(waker);
         true
     }
 
@@ -101,9 +91,7 @@ impl Timers {
 
     /// Removes the earliest timer if it is due at `now`.
     pub(crate) fn pop_due(&mut self, now: u64) -> Option<Waker> {
-        self.next_deadline()
-            .filter(|deadline| *deadline <= now)
-            .map(|_| self.remove(0))
+        self.next_deadline().filter(|deadline| *deadline <= now).map(|_| self.remove(0))
     }
 
     /// Removes all. The wakers are to be dropped where anybody's code may run.
@@ -149,11 +137,7 @@ impl Timers {
             let first = position * CHILDREN + 1;
             let children = first..(first + CHILDREN).min(self.heap.len());
             let least = children.reduce(|least, child| {
-                if self.heap[child].is_before(&self.heap[least]) {
-                    child
-                } else {
-                    least
-                }
+                if self.heap[child].is_before(&self.heap[least]) { child } else { least }
             });
             match least.filter(|least| self.heap[*least].is_before(&entry)) {
                 Some(least) => {

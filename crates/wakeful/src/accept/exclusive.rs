@@ -46,11 +46,7 @@ impl SharedListener {
                 // With the port that the kernel chose.
                 let local = socket2::SockRef::from(&fd).local_addr()?;
                 let addr = local.as_socket().unwrap_or(*addr).into();
-                Ok(Self {
-                    fd: Arc::new(fd),
-                    addr,
-                    _file: None,
-                })
+                Ok(Self { fd: Arc::new(fd), addr, _file: None })
             }
             ListenAddr::Unix(path) => {
                 let fd = match crate::net::listen_unix(path) {
@@ -63,11 +59,7 @@ impl SharedListener {
                     result => result?,
                 };
                 let _file = Some(Arc::new(SocketFile(path.clone())));
-                Ok(Self {
-                    fd: Arc::new(fd),
-                    addr: addr.clone(),
-                    _file,
-                })
+                Ok(Self { fd: Arc::new(fd), addr: addr.clone(), _file })
             }
         }
     }
@@ -104,10 +96,7 @@ fn is_left_over(path: &std::path::Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket
-        && std::os::unix::net::UnixStream::connect(path)
-            .err()
-            .is_some_and(refused)
+    is_socket && std::os::unix::net::UnixStream::connect(path).err().is_some_and(refused)
 }
 
 impl AsFd for SharedListener {

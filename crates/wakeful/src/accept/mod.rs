@@ -3,13 +3,15 @@
 //! Today there is one strategy, [`SharedListener`]: one listening socket for all loops, each of which watches it with
 //! EPOLLEXCLUSIVE, so that a connection wakes one of them. [`ConnectionServer`] is a server's frame around it.
 
+mod draining;
 mod exclusive;
 mod listener;
 mod server;
 
+pub use self::draining::{Draining, DrainingStarted};
 pub use self::exclusive::SharedListener;
 pub use self::listener::Listener;
-pub use self::server::{Connection, ConnectionServer, Counts, Draining, Serving};
+pub use self::server::{Connection, ConnectionServer, Counts, Serving};
 
 use std::io;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_lock::{Semaphore, SemaphoreGuardArc};
 
-use super::{Listener, SharedListener, is_shortage};
+use super::{Draining, Listener, SharedListener, is_shortage};
 use crate::event_loop::{LoopHandle, spawn};
 use crate::group::{LoopGroup, LoopGroupBuilder, ShutdownError};
 use crate::net::{ListenAddr, PeerAddr, Stream};
@@ -66,11 +66,7 @@ pub struct ConnectionServer {
 impl ConnectionServer {
     /// Takes connections from `listeners`, without a limit, on a group with the default settings.
     pub fn new(listeners: Vec<SharedListener>) -> Self {
-        Self {
-            listeners,
-            group: LoopGroupBuilder::default(),
-            max_connections: NO_LIMIT,
-        }
+        Self { listeners, group: LoopGroupBuilder::default(), max_connections: NO_LIMIT }
     }
 
     /// The loops that serve.
@@ -104,40 +100,33 @@ impl ConnectionServer {
         let (stop, stopped) = async_channel::bounded(1);
         let (open, all_closed) = mpsc::channel();
         let shared = Shared {
-            stopped,
             open,
             permits: Arc::new(Semaphore::new(self.max_connections)),
             counts: Arc::default(),
         };
-        let addrs = self
-            .listeners
-            .iter()
-            .map(|l| l.local_addr().clone())
-            .collect();
+        let addrs = self.listeners.iter().map(|l| l.local_addr().clone()).collect();
         let counts = shared.counts.clone();
         let make = Arc::new(make);
         for handle in group.handles() {
             let (make, shared, listeners) = (make.clone(), shared.clone(), self.listeners.clone());
+            let stopped = stopped.clone();
             let started = handle.run_and_wait(move || {
                 let attached: io::Result<Vec<_>> =
                     listeners.iter().map(SharedListener::attach).collect();
-                let handler = Rc::new(make());
+                let (handler, draining) = (Rc::new(make()), Draining::default());
                 let accepting = attached?
                     .into_iter()
-                    .map(|listener| spawn(accept(listener, handler.clone(), shared.clone())))
+                    .map(|listener| {
+                        let (handler, shared) = (handler.clone(), shared.clone());
+                        spawn(accept(listener, handler, shared, draining.clone()))
+                    })
                     .collect();
-                spawn(end_when_stopped(shared.stopped, accepting)).detach();
+                spawn(end_when_stopped(stopped, accepting, draining)).detach();
                 io::Result::Ok(())
             });
             started.map_err(io::Error::other)??;
         }
-        Ok(Serving {
-            group,
-            addrs,
-            stop,
-            all_closed,
-            counts,
-        })
+        Ok(Serving { group, addrs, stop, all_closed, counts })
     }
 }
 
@@ -150,26 +139,6 @@ pub struct Connection {
     pub peer: PeerAddr,
     /// When the server begins to drain.
     pub draining: Draining,
-}
-
-/// Tells a connection that the server drains: it should finish what it is doing and close.
-#[derive(Debug, Clone)]
-pub struct Draining(async_channel::Receiver<Infallible>);
-
-impl Draining {
-    /// Waits until the server begins to drain.
-    ///
-    /// *Cancel-safe*.
-    pub async fn started(&self) {
-        // Nothing is ever sent: it ends by being closed.
-        let _ = self.0.recv().await;
-    }
-
-    /// Has the server begun to drain?
-    #[must_use]
-    pub fn is_started(&self) -> bool {
-        self.0.is_closed()
-    }
 }
 
 /// A server that runs. Dropping it aborts all connections and stops the loops.
@@ -249,7 +218,6 @@ impl Counts {
 
 #[derive(Clone)]
 struct Shared {
-    stopped: async_channel::Receiver<Infallible>,
     open: mpsc::Sender<Infallible>,
     permits: Arc<Semaphore>,
     counts: Arc<Counts>,
@@ -269,7 +237,7 @@ impl Drop for Held {
 }
 
 /// Takes connections from one listener until it is aborted.
-async fn accept<H, F>(listener: Listener, handler: Rc<H>, shared: Shared)
+async fn accept<H, F>(listener: Listener, handler: Rc<H>, shared: Shared, draining: Draining)
 where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
@@ -288,12 +256,8 @@ where
                     _open: shared.open.clone(),
                     _permit: permit,
                 };
-                let draining = Draining(shared.stopped.clone());
-                let serving = handler(Connection {
-                    stream,
-                    peer,
-                    draining,
-                });
+                let draining = draining.clone();
+                let serving = handler(Connection { stream, peer, draining });
                 spawn(async move {
                     serving.await;
                     drop(held);
@@ -314,11 +278,14 @@ where
     }
 }
 
-/// Closes the loop's listeners when the server stops.
+/// Closes the loop's listeners when the server stops, and tells its connections.
 async fn end_when_stopped(
     stopped: async_channel::Receiver<Infallible>,
     accepting: Vec<JoinHandle<()>>,
+    draining: Draining,
 ) {
+    // Nothing is ever sent: it ends by being closed.
     let _ = stopped.recv().await;
     accepting.iter().for_each(JoinHandle::abort);
+    draining.start();
 }

@@ -16,10 +16,7 @@ pub(crate) struct EventFdBell(OwnedFd);
 
 impl EventFdBell {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?))
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 }
 
@@ -59,9 +56,7 @@ mod tests {
     #[test]
     fn a_full_counter_still_rings() {
         let (epoll, bell) = (Epoll::new().unwrap(), EventFdBell::new().unwrap());
-        epoll
-            .add(bell.as_fd(), EventFlags::IN | EventFlags::ET, 1)
-            .unwrap();
+        epoll.add(bell.as_fd(), EventFlags::IN | EventFlags::ET, 1).unwrap();
         rustix::io::write(&bell.0, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let mut events = Vec::with_capacity(4);
         epoll.wait(&mut events, 4, Timeout::Zero).unwrap();

@@ -38,9 +38,7 @@ pub(crate) struct Epoll(OwnedFd);
 
 impl Epoll {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(
-            epoll::create(CreateFlags::CLOEXEC).map_err(super::limits::explain)?,
-        ))
+        Ok(Self(epoll::create(CreateFlags::CLOEXEC).map_err(super::limits::explain)?))
     }
 
     pub(super) fn add(
@@ -87,11 +85,7 @@ impl Epoll {
         };
         // With a zero, an infinite, or a whole number of milliseconds this is `epoll_pwait`, which
         // every kernel has. It rounds up.
-        epoll::wait(
-            &self.0,
-            spare_capacity(events),
-            limit.map(whole_milliseconds).as_ref(),
-        )?;
+        epoll::wait(&self.0, spare_capacity(events), limit.map(whole_milliseconds).as_ref())?;
         Ok(())
     }
 
@@ -104,10 +98,7 @@ impl Epoll {
     ) -> rustix::io::Result<()> {
         const {
             assert!(size_of::<Event>() == size_of::<libc::epoll_event>());
-            assert!(
-                size_of::<Timespec>() == 16,
-                "the kernel's __kernel_timespec"
-            );
+            assert!(size_of::<Timespec>() == 16, "the kernel's __kernel_timespec");
         }
         // SAFETY: `events` is empty and has room for `batch` events, in the kernel's layout (rustix
         // hands the same type to the kernel; its size is checked above). The kernel reads `limit` and
@@ -145,10 +136,7 @@ static PWAIT2_EXISTS: AtomicBool = AtomicBool::new(true);
 fn whole_milliseconds(limit: Timespec) -> Timespec {
     let up = limit.tv_nsec + 999_999;
     let (seconds, milliseconds) = (limit.tv_sec.min(2_000_000), up / 1_000_000);
-    Timespec {
-        tv_sec: seconds + milliseconds / 1_000,
-        tv_nsec: milliseconds % 1_000 * 1_000_000,
-    }
+    Timespec { tv_sec: seconds + milliseconds / 1_000, tv_nsec: milliseconds % 1_000 * 1_000_000 }
 }
 
 impl AsFd for Epoll {
@@ -164,27 +152,17 @@ pub(super) struct Timer(OwnedFd);
 impl Timer {
     pub(super) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        Ok(Self(rustix::time::timerfd_create(
-            TimerfdClockId::Monotonic,
-            flags,
-        )?))
+        Ok(Self(rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
     /// Fires once, `after` from now; `None` disarms. Zero fires at once.
     pub(super) fn arm(&mut self, after: Option<Duration>) -> io::Result<()> {
         let value = match after {
             None => Timespec::default(),
-            Some(after) => {
-                Timespec::try_from(after.max(Duration::from_nanos(1))).unwrap_or(Timespec {
-                    tv_sec: i64::MAX / 2,
-                    tv_nsec: 0,
-                })
-            }
+            Some(after) => Timespec::try_from(after.max(Duration::from_nanos(1)))
+                .unwrap_or(Timespec { tv_sec: i64::MAX / 2, tv_nsec: 0 }),
         };
-        let spec = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: value,
-        };
+        let spec = Itimerspec { it_interval: Timespec::default(), it_value: value };
         rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &spec)?;
         Ok(())
     }

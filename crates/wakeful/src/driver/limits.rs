@@ -44,17 +44,9 @@ pub(crate) fn explain(errno: Errno) -> io::Error {
 /// Is this error, made by [`explain`] or straight from the kernel, a lack of descriptors or memory
 /// that may pass?
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    let inner = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<LimitReached>());
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<LimitReached>());
     let code = inner.map_or(error.raw_os_error(), |limit| limit.cause.raw_os_error());
-    let shortages = [
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::NOBUFS,
-        Errno::NOMEM,
-        Errno::NOSPC,
-    ];
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::NOSPC];
     code.is_some_and(|code| shortages.iter().any(|errno| errno.raw_os_error() == code))
 }
 

@@ -99,18 +99,13 @@ impl Driver {
         self.next_generation.set(generation.wrapping_add(1));
         let token = Token::new(vacant.key(), generation);
         self.watch(source, token)?;
-        vacant.insert(Slot {
-            token,
-            source: source.clone(),
-        });
+        vacant.insert(Slot { token, source: source.clone() });
         Ok(token)
     }
 
     fn watch(&self, source: &Source, token: Token) -> io::Result<()> {
         let flags = source.mode().flags();
-        self.epoll
-            .add(source.fd(), flags, token.0)
-            .map_err(limits::explain)
+        self.epoll.add(source.fd(), flags, token.0).map_err(limits::explain)
     }
 
     fn forget(&self, token: Token) {
@@ -165,8 +160,7 @@ impl Driver {
                 return Ok(());
             }
             let new = Timer::new()?;
-            self.epoll
-                .add(new.as_fd(), EventFlags::IN | EventFlags::ET, Token::TIMER.0)?;
+            self.epoll.add(new.as_fd(), EventFlags::IN | EventFlags::ET, Token::TIMER.0)?;
             *timer = Some(new);
         }
         timer.as_mut().map_or(Ok(()), |timer| timer.arm(after))
@@ -180,12 +174,7 @@ impl Driver {
     /// The loop ends: from now on an operation that would have to wait fails instead.
     pub(crate) fn end(&self) {
         self.ended.set(true);
-        let sources: Vec<_> = self
-            .slots
-            .borrow()
-            .iter()
-            .map(|(_, s)| s.source.clone())
-            .collect();
+        let sources: Vec<_> = self.slots.borrow().iter().map(|(_, s)| s.source.clone()).collect();
         sources.iter().for_each(|source| source.forget_wakers());
     }
 }
@@ -198,8 +187,6 @@ impl AsFd for Driver {
 
 impl std::fmt::Debug for Driver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Driver")
-            .field("registered", &self.registered())
-            .finish_non_exhaustive()
+        f.debug_struct("Driver").field("registered", &self.registered()).finish_non_exhaustive()
     }
 }

@@ -242,14 +242,7 @@ impl<T: AsFd> Registered<T> {
     pub(crate) fn new(driver: &Rc<Driver>, io: T, mode: Mode) -> io::Result<Self> {
         let source = Rc::new(Source::new(io.as_fd().as_raw_fd(), mode));
         let token = driver.register(&source)?;
-        Ok(Self {
-            registration: Registration {
-                driver: driver.clone(),
-                source,
-                token,
-            },
-            io,
-        })
+        Ok(Self { registration: Registration { driver: driver.clone(), source, token }, io })
     }
 
     pub(crate) fn io(&self) -> &T {

@@ -58,10 +58,7 @@ pub(crate) fn read<B: ReadBuffer + ?Sized>(
     let memory = unsafe { buf.memory() };
     let room = memory.len();
     let read = match call {
-        ReadCall::Plain => Read {
-            count: rustix::io::read(fd, memory)?.0.len(),
-            cut: false,
-        },
+        ReadCall::Plain => Read { count: rustix::io::read(fd, memory)?.0.len(), cut: false },
         ReadCall::Message => receive(fd, memory)?,
     };
     assert!(read.count <= room, "a read wrote beyond its buffer");
@@ -81,10 +78,7 @@ fn receive(fd: BorrowedFd<'_>, memory: &mut [MaybeUninit<u8>]) -> Result<Read, E
         &mut RecvAncillaryBuffer::default(),
         RecvFlags::CMSG_CLOEXEC,
     )?;
-    Ok(Read {
-        count: message.bytes,
-        cut: message.flags.contains(ReturnFlags::CTRUNC),
-    })
+    Ok(Read { count: message.bytes, cut: message.flags.contains(ReturnFlags::CTRUNC) })
 }
 
 impl ReadBuffer for [u8] {

@@ -29,20 +29,12 @@ impl Callbacks {
 
     pub(super) fn before_park(self: &Rc<Self>, callback: impl FnMut() + 'static) -> Hook {
         let place = self.before_park.insert(callback);
-        Hook {
-            callbacks: Rc::downgrade(self),
-            list: |all| &all.before_park,
-            place,
-        }
+        Hook { callbacks: Rc::downgrade(self), list: |all| &all.before_park, place }
     }
 
     pub(super) fn after_turn(self: &Rc<Self>, callback: impl FnMut() + 'static) -> Hook {
         let place = self.after_turn.insert(callback);
-        Hook {
-            callbacks: Rc::downgrade(self),
-            list: |all| &all.after_turn,
-            place,
-        }
+        Hook { callbacks: Rc::downgrade(self), list: |all| &all.after_turn, place }
     }
 
     pub(super) fn take_panics(&self) -> u64 {
@@ -71,6 +63,10 @@ pub(super) struct Once {
 
 impl Once {
     #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.borrow().is_empty()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.queue.borrow().len()
     }
@@ -117,17 +113,16 @@ impl Hooks {
         if self.ended.get() {
             return usize::MAX;
         }
-        self.hooks
-            .borrow_mut()
-            .insert(Rc::new(RefCell::new(callback)))
+        self.hooks.borrow_mut().insert(Rc::new(RefCell::new(callback)))
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.hooks.borrow().is_empty()
     }
 
     /// Runs those that were there when it began, each once. Returns how many.
-    #[inline]
     pub(super) fn run(&self) -> u64 {
-        if self.hooks.borrow().is_empty() {
-            return 0;
-        }
         let places: Vec<_> = self.hooks.borrow().iter().map(|(place, _)| place).collect();
         let mut ran = 0;
         for place in places {

@@ -16,10 +16,7 @@ thread_local! {
 /// The loop whose turn runs on this thread, if one does. Also nothing while the thread ends.
 #[inline]
 pub(crate) fn current() -> Option<Rc<Inner>> {
-    CURRENT
-        .try_with(|current| current.borrow().clone())
-        .ok()
-        .flatten()
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
 #[track_caller]
@@ -33,11 +30,7 @@ fn expect_current() -> Rc<Inner> {
 /// Makes `inner` the thread's loop, for tasks and for everything else, until the guard goes.
 pub(super) fn enter(inner: &Rc<Inner>) -> Entered<'_> {
     let outer = CURRENT.replace(Some(inner.clone()));
-    Entered {
-        _tasks: inner.local.enter(),
-        outer,
-        _loop: PhantomData,
-    }
+    Entered { _tasks: inner.local.enter(), outer, _loop: PhantomData }
 }
 
 pub(super) struct Entered<'a> {

@@ -220,18 +220,13 @@ impl PanicPayload {
     /// The payload, for [`std::panic::resume_unwind`].
     #[must_use]
     pub fn into_inner(self) -> Box<dyn Any + Send> {
-        self.0
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 impl fmt::Display for PanicPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let payload = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let payload = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         f.write_str(task::panics::message(&**payload).unwrap_or("(not a text)"))
     }
 }

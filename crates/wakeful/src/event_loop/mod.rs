@@ -177,9 +177,7 @@ impl EventLoop {
             prepared: Cell::new(false),
             skipped: Cell::new(false),
         };
-        Ok(Self {
-            inner: Rc::new(inner),
-        })
+        Ok(Self { inner: Rc::new(inner) })
     }
 
     /// How other threads, and signal handlers, reach this loop.

@@ -14,10 +14,7 @@ pub(super) struct Root {
 impl Root {
     /// It starts woken: its first poll is due.
     pub(super) fn new(queue: Arc<Queue>) -> Arc<Self> {
-        Arc::new(Self {
-            woken: AtomicBool::new(true),
-            queue,
-        })
+        Arc::new(Self { woken: AtomicBool::new(true), queue })
     }
 
     #[inline]

@@ -8,24 +8,33 @@ use crate::driver::epoll::Timeout;
 use crate::idle::IdlePolicy;
 use crate::task::coop;
 
-/// Every kind of work that the loop itself holds. A new kind goes here, and then the compiler asks
-/// [`Inner::has`] about it; what other threads hold is in the ready queue. (Events that the driver has fetched are no kind: the
-/// turn that fetches them dispatches them all.)
-#[derive(Debug, Clone, Copy)]
-enum Work {
-    Ready,
-    ThisTurnCallbacks,
-    NextTurnCallbacks,
-    DueTimers,
+/// Every kind of work that the loop itself holds; what other threads hold is in the ready queue. A new
+/// kind becomes a field, and then the compiler asks both [`Inner::work`] and [`Work::any`] about it. (Events
+/// that the driver has fetched are no kind: the turn that fetches them dispatches them all.)
+struct Work {
+    ready: bool,
+    this_turn_callbacks: bool,
+    next_turn_callbacks: bool,
+    due_timers: bool,
 }
 
 impl Work {
-    const ALL: [Self; 4] = [
-        Self::Ready,
-        Self::ThisTurnCallbacks,
-        Self::NextTurnCallbacks,
-        Self::DueTimers,
-    ];
+    #[inline]
+    fn any(&self) -> bool {
+        let Self { ready, this_turn_callbacks, next_turn_callbacks, due_timers } = *self;
+        ready || this_turn_callbacks || next_turn_callbacks || due_timers
+    }
+}
+
+/// May the loop sleep?
+#[derive(Debug, PartialEq, Eq)]
+enum MayPark {
+    /// Nothing is runnable, and from now until the next `take_remote` every push rings.
+    Yes,
+    /// The loop has work of its own.
+    LocalWork,
+    /// Another thread has pushed.
+    RemoteWork,
 }
 
 impl Inner {
@@ -37,70 +46,60 @@ impl Inner {
         // Before any user's code can run: from here on the queue says awake.
         self.take_remote();
         self.dispatch_events();
-        let mut budget = Budget {
-            limit: self.settings.turn_budget,
-            start: None,
-        };
+        let mut budget = Budget { limit: self.settings.turn_budget, start: None };
         self.expire_timers(&mut budget);
         self.run_next_turn_callbacks(&mut budget);
         self.run_ready(&mut budget);
         self.run_this_turn_callbacks(&mut budget);
-        self.handle
-            .counters()
-            .callbacks
-            .add(self.callbacks.after_turn.run());
+        self.run_hooks(&self.callbacks.after_turn);
         self.count_panics();
         Ok(())
     }
 
     pub(super) fn prepare_to_park(&self) -> io::Result<bool> {
         self.end_permission();
-        if self.has_work() {
-            return Ok(false);
+        if !self.callbacks.before_park.is_empty() && !self.work().any() {
+            self.run_hooks(&self.callbacks.before_park);
         }
-        self.handle
-            .counters()
-            .callbacks
-            .add(self.callbacks.before_park.run());
-        if !self.may_park() {
+        if self.may_park() != MayPark::Yes {
             return Ok(false);
         }
         self.prepared.set(true);
         let next = self.until_next_timer();
-        self.driver
-            .arm_timer(next)
-            .inspect_err(|_| self.end_permission())?;
+        self.driver.arm_timer(next).inspect_err(|_| self.end_permission())?;
         Ok(true)
     }
 
-    /// The one predicate that decides whether the loop may sleep. `true`: nothing is runnable, and from
-    /// now until the next `take_remote` every push rings.
-    fn may_park(&self) -> bool {
-        !self.has_work() && self.handle.queue().try_sleep()
+    /// The one predicate that decides whether the loop may sleep.
+    #[inline]
+    fn may_park(&self) -> MayPark {
+        if self.work().any() {
+            MayPark::LocalWork
+        } else if self.handle.queue().try_sleep() {
+            MayPark::Yes
+        } else {
+            MayPark::RemoteWork
+        }
     }
 
-    fn has_work(&self) -> bool {
-        Work::ALL.into_iter().any(|work| self.has(work))
-    }
-
-    fn has(&self, work: Work) -> bool {
-        match work {
-            Work::Ready => self.local.ready() > 0,
-            Work::ThisTurnCallbacks => self.callbacks.this_turn.len() > 0,
-            Work::NextTurnCallbacks => self.callbacks.next_turn.len() > 0,
-            Work::DueTimers => self.until_next_timer() == Some(Duration::ZERO),
+    #[inline]
+    fn work(&self) -> Work {
+        Work {
+            ready: self.local.ready() > 0,
+            this_turn_callbacks: !self.callbacks.this_turn.is_empty(),
+            next_turn_callbacks: !self.callbacks.next_turn.is_empty(),
+            due_timers: self.until_next_timer() == Some(Duration::ZERO),
         }
     }
 
     /// Phase 1.
     fn wait(&self, max_wait: Option<Duration>) -> io::Result<()> {
-        if self.has_work() || max_wait == Some(Duration::ZERO) {
+        if max_wait == Some(Duration::ZERO) {
             return self.ask(Timeout::Zero).map(|_| ());
         }
-        self.handle
-            .counters()
-            .callbacks
-            .add(self.callbacks.before_park.run());
+        if !self.callbacks.before_park.is_empty() && !self.work().any() {
+            self.run_hooks(&self.callbacks.before_park);
+        }
         let until = max_wait.and_then(|wait| Instant::now().checked_add(wait));
         match self.settings.idle {
             IdlePolicy::Park => self.park(until),
@@ -109,13 +108,14 @@ impl Inner {
     }
 
     fn park(&self, until: Option<Instant>) -> io::Result<()> {
-        if !self.may_park() {
+        match self.may_park() {
+            MayPark::Yes => {}
             // A failed attempt to sleep costs no system call. But not twice in a row: the kernel must
             // have its turn under a flood of pushes.
-            if !self.skipped.replace(true) {
-                return Ok(());
+            MayPark::RemoteWork if !self.skipped.replace(true) => return Ok(()),
+            MayPark::RemoteWork | MayPark::LocalWork => {
+                return self.ask(Timeout::Zero).map(|_| ());
             }
-            return self.ask(Timeout::Zero).map(|_| ());
         }
         self.handle.counters().parks.add(1);
         loop {
@@ -127,7 +127,7 @@ impl Inner {
             let signal = events == 0
                 && !self.handle.queue().is_pending()
                 && until.is_some_and(|until| Instant::now() < until)
-                && !self.has(Work::DueTimers);
+                && !self.work().due_timers;
             if !signal {
                 return Ok(());
             }
@@ -140,7 +140,7 @@ impl Inner {
             let events = self.ask(Timeout::Zero)?;
             if events > 0
                 || self.handle.queue().is_pending()
-                || self.has_work()
+                || self.work().any()
                 || until.is_some_and(|until| Instant::now() >= until)
             {
                 return Ok(());
@@ -197,6 +197,9 @@ impl Inner {
 
     /// Phase 5: those that were there when it began.
     fn run_next_turn_callbacks(&self, budget: &mut Budget) {
+        if self.callbacks.next_turn.is_empty() {
+            return;
+        }
         let queued = u32::try_from(self.callbacks.next_turn.len()).unwrap_or(u32::MAX);
         let most = queued.min(self.settings.callback_budget);
         self.run_callbacks(&self.callbacks.next_turn, most, budget);
@@ -204,11 +207,17 @@ impl Inner {
 
     /// Phase 7: also those that are queued meanwhile.
     fn run_this_turn_callbacks(&self, budget: &mut Budget) {
-        self.run_callbacks(
-            &self.callbacks.this_turn,
-            self.settings.callback_budget,
-            budget,
-        );
+        if self.callbacks.this_turn.is_empty() {
+            return;
+        }
+        self.run_callbacks(&self.callbacks.this_turn, self.settings.callback_budget, budget);
+    }
+
+    #[inline]
+    fn run_hooks(&self, hooks: &super::callbacks::Hooks) {
+        if !hooks.is_empty() {
+            self.handle.counters().callbacks.add(hooks.run());
+        }
     }
 
     fn run_callbacks(&self, from: &super::callbacks::Once, most: u32, budget: &mut Budget) {

@@ -79,23 +79,14 @@ impl LoopGroupBuilder {
             Pinning::Free => Vec::new(),
             Pinning::ToCpus => allowed_cpus()?,
         };
-        let mut group = LoopGroup {
-            workers: Vec::with_capacity(loops),
-            handles: Vec::new(),
-        };
+        let mut group = LoopGroup { workers: Vec::with_capacity(loops), handles: Vec::new() };
         for number in 0..loops {
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
             let name = format!("{}-{number}", self.name);
-            group
-                .workers
-                .push(Worker::start(name, cpu, self.event_loop.clone())?);
+            group.workers.push(Worker::start(name, cpu, self.event_loop.clone())?);
         }
-        group.handles = group
-            .workers
-            .iter()
-            .map(Worker::handle)
-            .cloned()
-            .collect::<Vec<LoopHandle>>();
+        group.handles =
+            group.workers.iter().map(Worker::handle).cloned().collect::<Vec<LoopHandle>>();
         Ok(group)
     }
 }

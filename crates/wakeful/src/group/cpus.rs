@@ -5,9 +5,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// The CPUs of this thread's affinity mask.
 pub(super) fn allowed_cpus() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|cpu| set.is_set(*cpu))
-        .collect())
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
 /// Pins this thread.

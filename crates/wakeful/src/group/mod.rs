@@ -80,15 +80,9 @@ impl LoopGroup {
         let workers = std::mem::take(&mut self.workers);
         workers.iter().for_each(Worker::stop);
         let patience = Instant::now() + Duration::from_secs(1);
-        let failures: Vec<_> = workers
-            .into_iter()
-            .filter_map(|worker| worker.join_until(patience).err())
-            .collect();
-        if failures.is_empty() {
-            Ok(())
-        } else {
-            Err(ShutdownError(failures))
-        }
+        let failures: Vec<_> =
+            workers.into_iter().filter_map(|worker| worker.join_until(patience).err()).collect();
+        if failures.is_empty() { Ok(()) } else { Err(ShutdownError(failures)) }
     }
 }
 

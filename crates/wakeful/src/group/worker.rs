@@ -41,12 +41,7 @@ impl Worker {
         let handle = is_started
             .recv()
             .unwrap_or_else(|_| Err(io::Error::other("the loop's thread panicked as it began")))?;
-        Ok(Self {
-            name,
-            handle,
-            thread,
-            ended,
-        })
+        Ok(Self { name, handle, thread, ended })
     }
 
     pub(super) fn handle(&self) -> &LoopHandle {
@@ -83,10 +78,9 @@ impl Worker {
     pub(super) fn join_until(self, deadline: Instant) -> Result<(), String> {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.ended.recv_timeout(left) {
-            Err(RecvTimeoutError::Timeout) => Err(format!(
-                "{} is blocked by one of its tasks, and was left behind",
-                self.name
-            )),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(format!("{} is blocked by one of its tasks, and was left behind", self.name))
+            }
             Ok(()) | Err(RecvTimeoutError::Disconnected) => outcome(&self.name, self.thread),
         }
     }

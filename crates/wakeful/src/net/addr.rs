@@ -22,10 +22,7 @@ impl FromStr for ListenAddr {
     type Err = InvalidListenAddr;
 
     fn from_str(text: &str) -> Result<Self, InvalidListenAddr> {
-        let invalid = |reason| InvalidListenAddr {
-            text: text.to_owned(),
-            reason,
-        };
+        let invalid = |reason| InvalidListenAddr { text: text.to_owned(), reason };
         match text.strip_prefix("unix:") {
             Some("") => Err(invalid("there is no path behind `unix:`")),
             Some(path) => Ok(Self::Unix(path.into())),
@@ -109,14 +106,7 @@ mod tests {
         for text in ["127.0.0.1:8080", "[::1]:8080", "unix:/run/a b.sock"] {
             assert_eq!(text.parse::<ListenAddr>().expect("valid").to_string(), text);
         }
-        for text in [
-            "",
-            "8080",
-            "localhost",
-            "127.0.0.1",
-            "unix:",
-            "1.2.3.4:99999",
-        ] {
+        for text in ["", "8080", "localhost", "127.0.0.1", "unix:", "1.2.3.4:99999"] {
             let error = text.parse::<ListenAddr>().expect_err(text).to_string();
             assert!(error.contains(text), "{error}");
         }

@@ -64,13 +64,7 @@ async fn shared<T: AsFd, R>(
     direction: Direction,
     operation: impl FnMut(&T) -> Result<R, Errno>,
 ) -> io::Result<R> {
-    Shared {
-        socket,
-        direction,
-        operation,
-        place: None,
-    }
-    .await
+    Shared { socket, direction, operation, place: None }.await
 }
 
 struct Shared<'a, T: AsFd, O> {
@@ -89,10 +83,7 @@ impl<T: AsFd, R, O: FnMut(&T) -> Result<R, Errno>> Future for Shared<'_, T, O> {
         ready!(coop::poll_proceed(cx));
         let this = &mut *self;
         loop {
-            ready!(
-                this.socket
-                    .poll_ready_shared(this.direction, &mut this.place, cx)
-            )?;
+            ready!(this.socket.poll_ready_shared(this.direction, &mut this.place, cx))?;
             match (this.operation)(this.socket.io()) {
                 Err(Errno::AGAIN) => this.socket.would_block(this.direction),
                 Err(Errno::INTR) => {}

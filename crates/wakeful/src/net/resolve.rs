@@ -67,14 +67,7 @@ macro_rules! known {
         }
     )* };
 }
-known!(
-    SocketAddr,
-    SocketAddrV4,
-    SocketAddrV6,
-    (IpAddr, u16),
-    (Ipv4Addr, u16),
-    (Ipv6Addr, u16)
-);
+known!(SocketAddr, SocketAddrV4, SocketAddrV6, (IpAddr, u16), (Ipv4Addr, u16), (Ipv6Addr, u16));
 
 impl Resolve for &str {}
 impl IntoName for &str {

@@ -37,12 +37,7 @@ pub struct OwnedWriteHalf {
 /// `into_split`.
 pub(super) fn take_apart(stream: Stream) -> (OwnedReadHalf, OwnedWriteHalf) {
     let stream = Rc::new(stream);
-    (
-        OwnedReadHalf(stream.clone()),
-        OwnedWriteHalf {
-            stream: Some(stream),
-        },
-    )
+    (OwnedReadHalf(stream.clone()), OwnedWriteHalf { stream: Some(stream) })
 }
 
 impl OwnedReadHalf {
@@ -108,9 +103,6 @@ impl ByteStream for OwnedReadHalf {
 
 impl ByteStream for OwnedWriteHalf {
     fn io(&self) -> &StreamIo {
-        self.stream
-            .as_ref()
-            .expect("present until it is reunited")
-            .io()
+        self.stream.as_ref().expect("present until it is reunited").io()
     }
 }

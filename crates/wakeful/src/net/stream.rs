@@ -28,10 +28,7 @@ pub(crate) struct StreamIo {
 
 impl StreamIo {
     pub(super) fn new(fd: OwnedFd, read_call: ReadCall) -> io::Result<Self> {
-        Ok(Self {
-            socket: super::register(fd, Mode::Edge)?,
-            read_call,
-        })
+        Ok(Self { socket: super::register(fd, Mode::Edge)?, read_call })
     }
 
     #[inline]
@@ -45,9 +42,10 @@ impl StreamIo {
         if room == 0 {
             return Poll::Ready(Ok(0));
         }
-        let read = ready!(self.socket.poll_io(Direction::Read, cx, |fd| {
-            uninit::read(fd.as_fd(), self.read_call, buf)
-        }))?;
+        let read =
+            ready!(self.socket.poll_io(Direction::Read, cx, |fd| {
+                uninit::read(fd.as_fd(), self.read_call, buf)
+            }))?;
         if read.count < room && !read.cut {
             self.socket.ended(Direction::Read);
         }
@@ -71,9 +69,7 @@ impl StreamIo {
     /// Never raises SIGPIPE: a closed peer is an error.
     #[inline]
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_send(cx, buf.len(), |fd| {
-            rustix::net::send(fd, buf, SendFlags::NOSIGNAL)
-        })
+        self.poll_send(cx, buf.len(), |fd| rustix::net::send(fd, buf, SendFlags::NOSIGNAL))
     }
 
     #[inline]

@@ -67,16 +67,12 @@ impl TcpListener {
     }
 
     fn from_fd(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self {
-            socket: super::register(Arc::new(fd), Mode::Edge)?,
-        })
+        Ok(Self { socket: super::register(Arc::new(fd), Mode::Edge)? })
     }
 
     /// One of several loops' listeners on the same socket.
     pub(crate) fn attach(fd: Arc<OwnedFd>) -> io::Result<Self> {
-        Ok(Self {
-            socket: super::register(fd, Mode::Exclusive)?,
-        })
+        Ok(Self { socket: super::register(fd, Mode::Exclusive)? })
     }
 
     /// Takes the next connection. Several tasks may wait at once. A connection that its peer gave up
@@ -109,9 +105,7 @@ impl TcpListener {
         })
         .await?;
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-        let stream = TcpStream {
-            io: StreamIo::new(fd, ReadCall::Plain)?,
-        };
+        let stream = TcpStream { io: StreamIo::new(fd, ReadCall::Plain)? };
         let peer = peer.map_or_else(|| stream.peer_addr(), Ok)?;
         Ok((stream, peer))
     }
@@ -146,9 +140,7 @@ fn socket(addr: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 fn socket_addr(addr: io::Result<socket2::SockAddr>) -> io::Result<SocketAddr> {
-    addr?
-        .as_socket()
-        .ok_or_else(|| io::Error::other("not an internet address"))
+    addr?.as_socket().ok_or_else(|| io::Error::other("not an internet address"))
 }
 
 /// A TCP connection. It belongs to its loop; see [the module](super).
@@ -201,9 +193,7 @@ impl TcpStream {
     /// No loop runs here; no descriptors left.
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self {
-            io: StreamIo::new(stream.into(), ReadCall::Plain)?,
-        })
+        Ok(Self { io: StreamIo::new(stream.into(), ReadCall::Plain)? })
     }
 
     /// Takes the stream off its loop. It stays non-blocking.
@@ -273,10 +263,8 @@ impl TcpStream {
         interval: Duration,
         retries: u32,
     ) -> io::Result<()> {
-        let keepalive = TcpKeepalive::new()
-            .with_time(idle)
-            .with_interval(interval)
-            .with_retries(retries);
+        let keepalive =
+            TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries);
         self.io.options().set_tcp_keepalive(&keepalive)
     }
 

@@ -41,17 +41,11 @@ impl UdpSocket {
     pub async fn bind(addr: impl Resolve) -> io::Result<Self> {
         let mut last = None;
         for addr in resolve(addr).await? {
-            let bound =
-                super::addr::socket(super::addr::family(addr), SocketType::DGRAM).and_then(|fd| {
-                    rustix::net::bind(&fd, &addr)
-                        .map(|()| fd)
-                        .map_err(Into::into)
-                });
+            let bound = super::addr::socket(super::addr::family(addr), SocketType::DGRAM)
+                .and_then(|fd| rustix::net::bind(&fd, &addr).map(|()| fd).map_err(Into::into));
             match bound {
                 Ok(fd) => {
-                    return Ok(Self {
-                        socket: super::register(fd, Mode::Edge)?,
-                    });
+                    return Ok(Self { socket: super::register(fd, Mode::Edge)? });
                 }
                 Err(error) => last = Some(error),
             }
@@ -65,9 +59,7 @@ impl UdpSocket {
     /// No loop runs here; no descriptors left.
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self {
-            socket: super::register(socket.into(), Mode::Edge)?,
-        })
+        Ok(Self { socket: super::register(socket.into(), Mode::Edge)? })
     }
 
     /// Fixes the peer, the first of the addresses that the kernel accepts: [`send`](Self::send) goes there, and only its datagrams are received.
@@ -91,10 +83,7 @@ impl UdpSocket {
     /// The kernel's: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4), `ECONNREFUSED` for an earlier one that nobody took.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL;
-        super::shared(&self.socket, Direction::Write, |fd| {
-            rustix::net::send(fd, buf, flags)
-        })
-        .await
+        super::shared(&self.socket, Direction::Write, |fd| rustix::net::send(fd, buf, flags)).await
     }
 
     /// Sends a datagram to `addr`.
@@ -114,9 +103,7 @@ impl UdpSocket {
     /// # Errors
     /// The kernel's.
     pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.receive(buf, RecvFlags::empty())
-            .await
-            .map(|(length, _)| length)
+        self.receive(buf, RecvFlags::empty()).await.map(|(length, _)| length)
     }
 
     /// Receives a datagram, and says who sent it. What does not fit `buf` is lost.
@@ -148,10 +135,7 @@ impl UdpSocket {
         })
         .await?;
         let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-        Ok((
-            length,
-            from.ok_or_else(|| io::Error::other("a datagram without a sender")),
-        ))
+        Ok((length, from.ok_or_else(|| io::Error::other("a datagram without a sender"))))
     }
 
     /// This end's address.
@@ -160,8 +144,7 @@ impl UdpSocket {
     /// The kernel's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let addr = SockRef::from(self.socket.io()).local_addr()?;
-        addr.as_socket()
-            .ok_or_else(|| io::Error::other("not an internet address"))
+        addr.as_socket().ok_or_else(|| io::Error::other("not an internet address"))
     }
 
     /// `SO_BROADCAST`: may datagrams go to broadcast addresses?

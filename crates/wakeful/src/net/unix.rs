@@ -28,9 +28,7 @@ impl UnixListener {
     /// The file exists (`AddrInUse`), or the directory refuses it; no loop runs here; no descriptors left.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         let fd = listen(path.as_ref())?;
-        Ok(Self {
-            socket: super::register(Arc::new(fd), Mode::Edge)?,
-        })
+        Ok(Self { socket: super::register(Arc::new(fd), Mode::Edge)? })
     }
 
     /// Puts a listener from elsewhere on this loop.
@@ -39,16 +37,12 @@ impl UnixListener {
     /// No loop runs here; no descriptors left.
     pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Self {
-            socket: super::register(Arc::new(listener.into()), Mode::Edge)?,
-        })
+        Ok(Self { socket: super::register(Arc::new(listener.into()), Mode::Edge)? })
     }
 
     /// One of several loops' listeners on the same socket.
     pub(crate) fn attach(fd: Arc<OwnedFd>) -> io::Result<Self> {
-        Ok(Self {
-            socket: super::register(fd, Mode::Exclusive)?,
-        })
+        Ok(Self { socket: super::register(fd, Mode::Exclusive)? })
     }
 
     /// Takes the next connection. Several tasks may wait at once.
@@ -68,9 +62,7 @@ impl UnixListener {
             }
         })
         .await?;
-        Ok(UnixStream {
-            io: StreamIo::new(fd, ReadCall::Message)?,
-        })
+        Ok(UnixStream { io: StreamIo::new(fd, ReadCall::Message)? })
     }
 
     /// The address that it listens on.
@@ -97,9 +89,7 @@ pub(crate) fn listen(path: &Path) -> io::Result<OwnedFd> {
 }
 
 fn unix_addr(addr: io::Result<socket2::SockAddr>) -> io::Result<SocketAddr> {
-    addr?
-        .as_unix()
-        .ok_or_else(|| io::Error::other("not a Unix address"))
+    addr?.as_unix().ok_or_else(|| io::Error::other("not a Unix address"))
 }
 
 /// A connection over a Unix socket. It belongs to its loop; see [the module](super).
@@ -127,9 +117,7 @@ impl UnixStream {
         loop {
             match rustix::net::connect(&fd, &addr) {
                 Ok(()) => {
-                    return Ok(Self {
-                        io: StreamIo::new(fd, ReadCall::Message)?,
-                    });
+                    return Ok(Self { io: StreamIo::new(fd, ReadCall::Message)? });
                 }
                 Err(Errno::AGAIN) => {
                     crate::time::sleep(pause).await;
@@ -160,9 +148,7 @@ impl UnixStream {
     /// No loop runs here; no descriptors left.
     pub fn from_std(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self {
-            io: StreamIo::new(stream.into(), ReadCall::Message)?,
-        })
+        Ok(Self { io: StreamIo::new(stream.into(), ReadCall::Message)? })
     }
 
     /// Takes the stream off its loop. It stays non-blocking.

@@ -15,10 +15,7 @@ pub struct PushDrain {
     nodes: Box<[Node]>,
 }
 
-static NOTHING: Kind = Kind {
-    run: nothing,
-    discard: nothing,
-};
+static NOTHING: Kind = Kind { run: nothing, discard: nothing };
 
 unsafe fn nothing(_: NonNull<Node>) {}
 
@@ -27,10 +24,7 @@ impl PushDrain {
     #[must_use]
     pub fn new(nodes: usize) -> Self {
         let nodes = (0..nodes).map(|_| Node::new(&NOTHING)).collect();
-        Self {
-            queue: ReadyQueue::new(NoBell),
-            nodes,
-        }
+        Self { queue: ReadyQueue::new(NoBell), nodes }
     }
 
     /// Pushes every node, drains them all, and returns how many came.

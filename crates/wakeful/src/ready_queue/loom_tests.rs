@@ -16,11 +16,7 @@ struct ModelBell {
 
 impl ModelBell {
     fn new() -> Self {
-        Self {
-            rung: Mutex::new(false),
-            ring: Condvar::new(),
-            rings: AtomicUsize::new(0),
-        }
+        Self { rung: Mutex::new(false), ring: Condvar::new(), rings: AtomicUsize::new(0) }
     }
 
     /// `epoll_wait`: returns only when somebody has rung. A lost wake is a deadlock, which loom reports.
@@ -48,10 +44,7 @@ struct Numbered {
     number: usize,
 }
 
-static NUMBERED: Kind = Kind {
-    run: discard,
-    discard,
-};
+static NUMBERED: Kind = Kind { run: discard, discard };
 
 unsafe fn discard(node: NonNull<Node>) {
     // SAFETY: only `push` makes nodes of this kind.
@@ -60,11 +53,8 @@ unsafe fn discard(node: NonNull<Node>) {
 
 /// Pushes a node; `false` when the queue was closed.
 fn push(queue: &ReadyQueue<ModelBell>, number: usize) -> bool {
-    let node = NonNull::from(Box::leak(Box::new(Numbered {
-        node: Node::new(&NUMBERED),
-        number,
-    })))
-    .cast();
+    let node =
+        NonNull::from(Box::leak(Box::new(Numbered { node: Node::new(&NUMBERED), number }))).cast();
     // SAFETY: a fresh node; freed by `take`, or here when it is refused.
     unsafe { queue.push(node).map_err(|node| discard(node)).is_ok() }
 }
@@ -112,10 +102,7 @@ fn model(producers: usize, each: usize, preemptions: Option<usize>) {
         let arrived = run_until(&queue, producers * each);
         for producer in 0..producers {
             let of_one: Vec<_> = arrived.iter().filter(|n| **n / each == producer).collect();
-            assert!(
-                of_one.windows(2).all(|pair| pair[0] < pair[1]),
-                "FIFO per producer"
-            );
+            assert!(of_one.windows(2).all(|pair| pair[0] < pair[1]), "FIFO per producer");
             assert_eq!(of_one.len(), each);
         }
         for thread in threads {

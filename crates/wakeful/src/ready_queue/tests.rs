@@ -19,10 +19,7 @@ struct Numbered {
     number: usize,
 }
 
-static NUMBERED: Kind = Kind {
-    run: discard,
-    discard,
-};
+static NUMBERED: Kind = Kind { run: discard, discard };
 
 unsafe fn discard(node: NonNull<Node>) {
     // SAFETY: only `numbered` makes nodes of this kind.
@@ -30,12 +27,8 @@ unsafe fn discard(node: NonNull<Node>) {
 }
 
 fn numbered(producer: usize, number: usize) -> NonNull<Node> {
-    NonNull::from(Box::leak(Box::new(Numbered {
-        node: Node::new(&NUMBERED),
-        producer,
-        number,
-    })))
-    .cast()
+    NonNull::from(Box::leak(Box::new(Numbered { node: Node::new(&NUMBERED), producer, number })))
+        .cast()
 }
 
 fn push(queue: &ReadyQueue<CountingBell>, number: usize) {
@@ -57,10 +50,7 @@ fn take(drained: Drained) -> Vec<(usize, usize)> {
 fn drains_in_the_order_of_the_pushes() {
     let queue = ReadyQueue::new(CountingBell::default());
     (0..5).for_each(|number| push(&queue, number));
-    assert_eq!(
-        take(queue.drain()),
-        (0..5).map(|n| (0, n)).collect::<Vec<_>>()
-    );
+    assert_eq!(take(queue.drain()), (0..5).map(|n| (0, n)).collect::<Vec<_>>());
     assert!(take(queue.drain()).is_empty());
 }
 
@@ -74,18 +64,10 @@ fn rings_only_while_asleep_and_for_every_pusher() {
     assert!(queue.try_sleep());
     push(&queue, 1);
     push(&queue, 2);
-    assert_eq!(
-        queue.bell.0.load(Ordering::SeqCst),
-        2,
-        "asleep: every pusher rings"
-    );
+    assert_eq!(queue.bell.0.load(Ordering::SeqCst), 2, "asleep: every pusher rings");
     take(queue.drain());
     push(&queue, 3);
-    assert_eq!(
-        queue.bell.0.load(Ordering::SeqCst),
-        2,
-        "the drain ended the sleep"
-    );
+    assert_eq!(queue.bell.0.load(Ordering::SeqCst), 2, "the drain ended the sleep");
     take(queue.drain());
 }
 
@@ -163,11 +145,7 @@ fn a_producer_stopped_before_its_ring_delays_no_other() {
     is_stopped.recv().expect("the producer comes to its ring");
     assert_eq!(queue.bell.0.load(Ordering::SeqCst), 0);
     push(&queue, 1);
-    assert_eq!(
-        queue.bell.0.load(Ordering::SeqCst),
-        1,
-        "the second producer rang for itself"
-    );
+    assert_eq!(queue.bell.0.load(Ordering::SeqCst), 1, "the second producer rang for itself");
     assert_eq!(take(queue.drain()), [(0, 0), (0, 1)]);
     go.send(()).expect("the producer waits");
     producer.join().expect("the producer ends");

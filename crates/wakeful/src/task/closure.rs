@@ -14,10 +14,7 @@ struct Closure<F> {
 }
 
 impl<F: FnOnce()> Closure<F> {
-    const KIND: &'static Kind = &Kind {
-        run: Self::run,
-        discard: Self::discard,
-    };
+    const KIND: &'static Kind = &Kind { run: Self::run, discard: Self::discard };
 
     unsafe fn run(node: NonNull<Node>) {
         // SAFETY: `send` made the node from a box of this type, and it is in no queue any more.
@@ -39,10 +36,7 @@ impl<F: FnOnce()> Closure<F> {
 /// # Errors
 /// The closure comes back when the loop has ended.
 pub(crate) fn send<F: FnOnce() + Send + 'static>(queue: &Arc<Queue>, f: F) -> Result<(), F> {
-    let closure = Box::new(Closure {
-        node: Node::new(Closure::<F>::KIND),
-        f,
-    });
+    let closure = Box::new(Closure { node: Node::new(Closure::<F>::KIND), f });
     let node = NonNull::from(Box::leak(closure)).cast();
     // SAFETY: a fresh node, whose closure may be sent; `queue` is the caller's until the ring.
     unsafe { local::schedule(queue, node) }.map_err(|node| {

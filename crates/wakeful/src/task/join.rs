@@ -46,10 +46,7 @@ impl<T> JoinHandle<T> {
     /// # Safety
     /// The caller hands one reference and the right to the output, a `T`, over.
     pub(super) unsafe fn new(header: NonNull<Header>) -> Self {
-        Self {
-            header,
-            _output: PhantomData,
-        }
+        Self { header, _output: PhantomData }
     }
 
     fn header(&self) -> &Header {
@@ -92,10 +89,7 @@ impl<T> Future for JoinHandle<T> {
             }
         }
         coop::made_progress();
-        Poll::Ready(
-            self.take()
-                .expect("a JoinHandle is not polled again after it was ready"),
-        )
+        Poll::Ready(self.take().expect("a JoinHandle is not polled again after it was ready"))
     }
 }
 
@@ -111,9 +105,7 @@ impl<T> Drop for JoinHandle<T> {
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinHandle")
-            .field("finished", &self.is_finished())
-            .finish_non_exhaustive()
+        f.debug_struct("JoinHandle").field("finished", &self.is_finished()).finish_non_exhaustive()
     }
 }
 
@@ -155,9 +147,9 @@ impl JoinError {
     /// The error itself, if the task did not panic.
     pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, Self> {
         match self.0 {
-            Reason::Panicked(payload) => Ok(payload
-                .into_inner()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)),
+            Reason::Panicked(payload) => {
+                Ok(payload.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+            }
             Reason::Cancelled => Err(self),
         }
     }
@@ -166,9 +158,7 @@ impl JoinError {
         let Reason::Panicked(payload) = &self.0 else {
             return "the task was cancelled: aborted, or its event loop ended".to_owned();
         };
-        let payload = payload
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let payload = payload.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match super::panics::message(&**payload) {
             Some(message) => format!("the task panicked: {message}"),
             None => "the task panicked".to_owned(),
@@ -178,8 +168,6 @@ impl JoinError {
 
 impl fmt::Debug for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("JoinError")
-            .field(&self.description())
-            .finish()
+        f.debug_tuple("JoinError").field(&self.description()).finish()
     }
 }

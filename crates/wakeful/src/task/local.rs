@@ -45,10 +45,7 @@ impl Local {
 
     /// Makes this the thread's loop until the guard goes.
     pub(crate) fn enter(&self) -> Entered<'_> {
-        Entered {
-            outer: CURRENT.replace(self),
-            _local: PhantomData,
-        }
+        Entered { outer: CURRENT.replace(self), _local: PhantomData }
     }
 
     /// Ready nodes that wait for their run.

@@ -91,15 +91,9 @@ pub(super) unsafe fn deallocate<F: Future>(header: NonNull<Header>) -> F {
 }
 
 impl<F: Future> Task<F> {
-    const KIND: &'static Kind = &Kind {
-        run: Self::run,
-        discard: Self::discard,
-    };
-    const VTABLE: &'static Vtable = &Vtable {
-        cancel: Self::cancel,
-        take_output: Self::take_output,
-        free: Self::free,
-    };
+    const KIND: &'static Kind = &Kind { run: Self::run, discard: Self::discard };
+    const VTABLE: &'static Vtable =
+        &Vtable { cancel: Self::cancel, take_output: Self::take_output, free: Self::free };
 
     /// [`Kind::run`]: one poll.
     ///

@@ -61,11 +61,7 @@ impl State {
         // SCHEDULED becomes RUNNING in one addition; both are known to be set and clear.
         let before = self.0.fetch_add(RUNNING - SCHEDULED, AcqRel);
         debug_assert_eq!(before & (SCHEDULED | RUNNING | COMPLETE), SCHEDULED);
-        if before & ABORTED == 0 {
-            Start::Poll
-        } else {
-            Start::Cancel
-        }
+        if before & ABORTED == 0 { Start::Poll } else { Start::Cancel }
     }
 
     /// The poll was pending. `true`: woken meanwhile, the loop must queue the task again.

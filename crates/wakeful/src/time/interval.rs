@@ -30,11 +30,7 @@ pub fn interval(period: Duration) -> Interval {
 /// When `period` is zero.
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(!period.is_zero(), "an interval's period must not be zero");
-    Interval {
-        sleep: sleep_until(start),
-        period,
-        missed: MissedTickBehavior::default(),
-    }
+    Interval { sleep: sleep_until(start), period, missed: MissedTickBehavior::default() }
 }
 
 /// What an [`Interval`] does about ticks that nobody was there to take.
@@ -76,8 +72,7 @@ impl Interval {
 
     /// Starts anew: the next tick is one period from now.
     pub fn reset(&mut self) {
-        self.sleep
-            .reset(deadline_after(Instant::now(), self.period));
+        self.sleep.reset(deadline_after(Instant::now(), self.period));
     }
 
     /// The time between two ticks.
@@ -128,11 +123,9 @@ mod tests {
             interval.set_missed_tick_behavior(behavior);
             interval.next_after(due, due + late) - due
         };
-        for behavior in [
-            MissedTickBehavior::Burst,
-            MissedTickBehavior::Delay,
-            MissedTickBehavior::Skip,
-        ] {
+        for behavior in
+            [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip]
+        {
             assert_eq!(next(behavior, ms(3)), ms(10), "not missed");
         }
         assert_eq!(next(MissedTickBehavior::Burst, ms(35)), ms(10));

@@ -21,6 +21,5 @@ use std::time::{Duration, Instant};
 /// `now + duration`, or a deadline that nobody lives to see.
 fn deadline_after(now: Instant, duration: Duration) -> Instant {
     const THIRTY_YEARS: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
-    now.checked_add(duration)
-        .unwrap_or_else(|| now + THIRTY_YEARS)
+    now.checked_add(duration).unwrap_or_else(|| now + THIRTY_YEARS)
 }

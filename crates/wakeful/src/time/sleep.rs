@@ -25,10 +25,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 
 /// Waits until `deadline`. One that has passed is ready at once.
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep {
-        deadline,
-        timer: None,
-    }
+    Sleep { deadline, timer: None }
 }
 
 /// The future of [`sleep`] and [`sleep_until`].
@@ -108,10 +105,7 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         let inner = current().expect("a Sleep is polled where an event loop runs");
-        if let Some(timer) = self
-            .timer
-            .take_if(|timer| !timer.handle.is_same(inner.handle()))
-        {
+        if let Some(timer) = self.timer.take_if(|timer| !timer.handle.is_same(inner.handle())) {
             timer.cancel();
         }
         let known = match &self.timer {
@@ -122,10 +116,7 @@ impl Future for Sleep {
             let deadline = inner.nanoseconds(self.deadline);
             let waker = cx.waker().clone();
             let key = inner.timers().borrow_mut().insert(deadline, waker);
-            self.timer = Some(Timer {
-                handle: inner.handle().clone(),
-                key,
-            });
+            self.timer = Some(Timer { handle: inner.handle().clone(), key });
         }
         Poll::Pending
     }

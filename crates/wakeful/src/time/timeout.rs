@@ -18,18 +18,12 @@ use super::{Sleep, sleep, sleep_until};
 /// });
 /// ```
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-    Timeout {
-        future: future.into_future(),
-        sleep: sleep(duration),
-    }
+    Timeout { future: future.into_future(), sleep: sleep(duration) }
 }
 
 /// Gives `future` up at `deadline`.
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-    Timeout {
-        future: future.into_future(),
-        sleep: sleep_until(deadline),
-    }
+    Timeout { future: future.into_future(), sleep: sleep_until(deadline) }
 }
 
 /// The time was up before the future was done.
