@@ -15,8 +15,13 @@ pub(crate) struct Arguments {
     #[arg(value_enum, default_value_t = Service::Http)]
     service: Service,
 
-    /// Where to listen: 127.0.0.1:8080, [::1]:8080, unix:PATH. May be repeated.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    // Not a doc comment: rustdoc takes the brackets for a link.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8080",
+        help = "Where to listen: 127.0.0.1:8080, [::1]:8080, unix:PATH. May be repeated"
+    )]
     listen: Vec<ListenAddr>,
 
     /// How many loops, each on a thread of its own; 0 is one for each CPU that may be used.

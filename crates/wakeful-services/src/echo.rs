@@ -32,7 +32,7 @@ pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Resu
                     tracing::warn!(%peer, %error, "closing the connection");
                 }
                 Err(error) => {
-                    tracing::debug!(%peer, %error, "the connection ended with an error")
+                    tracing::debug!(%peer, %error, "the connection ended with an error");
                 }
             }
         }
