@@ -32,7 +32,7 @@ pub(crate) trait ReadBuffer {
 /// Which system call reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadCall {
-    /// `read`.
+    /// `recv`, which has less to do than `read`.
     Plain,
     /// `recvmsg`, for Unix sockets: a peer may attach descriptors to its bytes, and then a read stops behind
     /// that message (unix(7)). Without room for them the kernel closes them and says so.
@@ -58,7 +58,10 @@ pub(crate) fn read<B: ReadBuffer + ?Sized>(
     let memory = unsafe { buf.memory() };
     let room = memory.len();
     let read = match call {
-        ReadCall::Plain => Read { count: rustix::io::read(fd, memory)?.0.len(), cut: false },
+        ReadCall::Plain => {
+            let ((written, _), _) = rustix::net::recv(fd, memory, RecvFlags::empty())?;
+            Read { count: written.len(), cut: false }
+        }
         ReadCall::Message => receive(fd, memory)?,
     };
     assert!(read.count <= room, "a read wrote beyond its buffer");

@@ -16,7 +16,7 @@ struct ModelBell {
 
 impl ModelBell {
     fn new() -> Self {
-        Self { rung: Mutex::new(false), ring: Condvar::new(), rings: AtomicUsize::new(0) }
+        Self { rung: Mutex::new((false, 0)), ring: Condvar::new() }
     }
 
     /// `epoll_wait`: returns only when somebody has rung. A lost wake is a deadlock, which loom reports.
