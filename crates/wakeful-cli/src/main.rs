@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 
 /// An event-loop runtime for Linux servers: a ready event never waits.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(name = "wakeful", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use wakeful::accept::Serving;
-use wakeful::net::ListenAddr;
+use wakeful::net::{InvalidListenAddr, ListenAddr};
 use wakeful::{IdlePolicy, signal};
 use wakeful_services::options::Placement;
 use wakeful_services::{ServeOptions, echo, http};
@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
         default_value = "127.0.0.1:8080",
         help = "Where to listen: 127.0.0.1:8080, [::1]:8080, unix:PATH. May be repeated"
     )]
-    listen: Vec<ListenAddr>,
+    listen: Vec<String>,
 
     /// How many loops, each on a thread of its own; 0 is one for each CPU that may be used.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -38,13 +38,13 @@ pub(crate) struct Arguments {
     idle: IdlePolicy,
 
     /// Seconds that open connections may take to finish after TERM or Ctrl-C. A second signal stops at once.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_hyphen_values = true)]
     grace: Duration,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Service {
-    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/{ms}, /bytes/{n}.
+    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N.
     Http,
     /// Length-prefixed frames: 4 bytes, big-endian, then the payload, at most 16 MiB.
     Echo,
@@ -58,8 +58,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// A line for the user.
 pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
+    // Parsed here and not by clap: an address that cannot be had is one line and exit code 1, for
+    // whatever reason.
+    let parse = |addr: &String| addr.parse().map_err(|e: InvalidListenAddr| e.to_string());
     let options = ServeOptions {
-        listen: arguments.listen,
+        listen: arguments.listen.iter().map(parse).collect::<Result<_, _>>()?,
         loops: arguments.loops.into(),
         placement: if arguments.pin { Placement::Pinned } else { Placement::Free },
         idle: arguments.idle,
