@@ -1,0 +1,157 @@
+//! A loop driven by somebody else's: `turn`, the descriptor, and `prepare_to_park`.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use wakeful::net::UnixStream;
+use wakeful::signal::{SIGUSR2, Signals};
+use wakeful::{EventLoop, spawn};
+
+/// A foreign loop: it knows nothing of wakeful but a descriptor that turns readable.
+fn drive(event_loop: &mut EventLoop, until: impl Fn() -> bool) {
+    while !until() {
+        if event_loop.prepare_to_park().unwrap() {
+            let mut fds = [PollFd::new(&*event_loop, PollFlags::IN)];
+            // Work that is lost shows as a poll that nothing ends; the guard makes it a failure.
+            let guard = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+            match poll(&mut fds, Some(&guard)) {
+                Ok(0) => panic!("a wake was lost"),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+    }
+}
+
+#[test]
+fn timers_posts_and_sockets_arrive_through_plain_poll() {
+    let mut event_loop = EventLoop::new().unwrap();
+    let deadline = Instant::now() + Duration::from_millis(3);
+    let timer = event_loop.spawn(wakeful::time::sleep_until(deadline));
+    drive(&mut event_loop, || timer.is_finished());
+    assert!(Instant::now() >= deadline);
+
+    let (mut peer, socket) = StdUnixStream::pair().unwrap();
+    let echo = event_loop.spawn(async move {
+        let mut socket = UnixStream::from_std(socket).unwrap();
+        let mut buf = [0; 8];
+        for _ in 0..100 {
+            let read = socket.read(&mut buf).await.unwrap();
+            socket.write_all(&buf[..read]).await.unwrap();
+        }
+    });
+    let client = thread::spawn(move || {
+        for _ in 0..100 {
+            peer.write_all(b"ping").unwrap();
+            peer.read_exact(&mut [0; 4]).unwrap();
+        }
+    });
+    drive(&mut event_loop, || echo.is_finished());
+    client.join().unwrap();
+
+    let (handle, received) = (event_loop.handle(), Rc::new(std::cell::Cell::new(0)));
+    let (send, receive) = async_channel::unbounded();
+    let counted = received.clone();
+    event_loop
+        .spawn(async move {
+            while let Ok(()) = receive.recv().await {
+                counted.set(counted.get() + 1);
+            }
+        })
+        .detach();
+    let producers: Vec<_> = (0..4)
+        .map(|_| {
+            let (handle, send) = (handle.clone(), send.clone());
+            thread::spawn(move || {
+                for _ in 0..500 {
+                    let send = send.clone();
+                    handle.run(move || send.try_send(()).unwrap()).unwrap();
+                }
+            })
+        })
+        .collect();
+    drive(&mut event_loop, || received.get() == 2_000);
+    producers.into_iter().for_each(|p| p.join().unwrap());
+}
+
+#[test]
+fn preparing_is_refused_while_there_is_work_and_ended_by_a_turn() {
+    let mut event_loop = EventLoop::new().unwrap();
+    event_loop.run_next_turn(|| ());
+    assert!(!event_loop.prepare_to_park().unwrap());
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    assert!(event_loop.prepare_to_park().unwrap());
+    assert!(event_loop.prepare_to_park().unwrap(), "asked again, it is still so");
+    let handle = event_loop.handle();
+    handle.run(|| ()).unwrap();
+    assert!(!event_loop.prepare_to_park().unwrap());
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    assert!(format!("{handle:?}").contains("asleep: false"));
+}
+
+#[test]
+fn a_loop_is_driven_by_a_task_of_another_loop() {
+    wakeful::block_on(async {
+        let mut inner = EventLoop::new().unwrap();
+        let (mut peer, socket) = UnixStream::pair().unwrap();
+        let std_socket = socket.into_std();
+        let served = inner.spawn(async move {
+            let mut socket = UnixStream::from_std(std_socket).unwrap();
+            let mut buf = [0; 8];
+            let read = socket.read(&mut buf).await.unwrap();
+            wakeful::time::sleep(Duration::from_millis(1)).await;
+            socket.write_all(&buf[..read]).await.unwrap();
+        });
+        // The outer loop watches the inner one's descriptor, by way of a blocking wait on the pool.
+        let driver = spawn(async move {
+            while !served.is_finished() {
+                if inner.prepare_to_park().unwrap() {
+                    let fd = rustix::io::dup(&inner).unwrap();
+                    wakeful::task::spawn_blocking(move || {
+                        poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).unwrap();
+                    })
+                    .await
+                    .unwrap();
+                }
+                inner.turn(Some(Duration::ZERO)).unwrap();
+            }
+        });
+        peer.write_all(b"hello").await.unwrap();
+        let mut buf = [0; 8];
+        assert_eq!(peer.read(&mut buf).await.unwrap(), 5);
+        driver.await.unwrap();
+    });
+}
+
+#[test]
+fn a_wait_with_a_limit_is_not_shortened_by_signals() {
+    let mut event_loop = EventLoop::new().unwrap();
+    let limit = Duration::from_millis(30);
+    let (ready, is_ready) = mpsc::channel();
+    let watcher = thread::spawn(move || {
+        wakeful::block_on(async move {
+            let mut signals = Signals::new(&[SIGUSR2]).unwrap();
+            ready.send(()).unwrap();
+            signals.recv().await.unwrap();
+        });
+    });
+    is_ready.recv().unwrap();
+    let sender = thread::spawn(move || {
+        for _ in 0..10 {
+            let own = rustix::process::getpid();
+            rustix::process::kill_process(own, rustix::process::Signal::USR2).unwrap();
+            thread::yield_now();
+        }
+    });
+    let start = Instant::now();
+    event_loop.turn(Some(limit)).unwrap();
+    assert!(start.elapsed() >= limit);
+    sender.join().unwrap();
+    watcher.join().unwrap();
+}

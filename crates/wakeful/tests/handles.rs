@@ -1,0 +1,228 @@
+//! Handles: reaching a loop from other threads, and stopping it.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use wakeful::{EventLoop, LoopHandle, RunAndWaitError};
+
+fn on_a_thread() -> (LoopHandle, thread::JoinHandle<EventLoopEnd>) {
+    let (send, receive) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        let mut event_loop = EventLoop::new().unwrap();
+        send.send(event_loop.handle()).unwrap();
+        event_loop.run().unwrap();
+        EventLoopEnd
+    });
+    (receive.recv().unwrap(), thread)
+}
+
+#[derive(Debug)]
+struct EventLoopEnd;
+
+fn is_send_sync_clone<T: Send + Sync + Clone>(_: &T) {}
+
+#[test]
+fn closures_of_50_threads_run_once_each_in_each_thread_s_order() {
+    thread_local! {
+        static SEEN: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
+    }
+    let (handle, thread) = on_a_thread();
+    is_send_sync_clone(&handle);
+    thread::scope(|scope| {
+        for producer in 0..50 {
+            let handle = handle.clone();
+            scope.spawn(move || {
+                for number in 0..100 {
+                    handle
+                        .run(move || SEEN.with_borrow_mut(|seen| seen.push((producer, number))))
+                        .unwrap();
+                }
+            });
+        }
+    });
+    let seen = handle.run_and_wait(|| SEEN.take()).unwrap();
+    assert_eq!(seen.len(), 5_000);
+    for producer in 0..50 {
+        let numbers = seen.iter().filter(|(p, _)| *p == producer).map(|(_, n)| *n);
+        assert!(numbers.eq(0..100));
+    }
+    handle.stop();
+    thread.join().unwrap();
+}
+
+#[test]
+fn run_and_wait_returns_the_value_the_panic_or_the_reason() {
+    let (handle, thread) = on_a_thread();
+    assert_eq!(handle.run_and_wait(|| 42).unwrap(), 42);
+    match handle.run_and_wait(|| -> () { panic!("over there") }) {
+        Err(RunAndWaitError::Panicked(payload)) => {
+            assert_eq!(payload.to_string(), "over there");
+            assert!(payload.into_inner().is::<&str>());
+        }
+        other => panic!("{other:?}"),
+    }
+    let own = handle.clone();
+    let inside = handle.run_and_wait(move || own.run_and_wait(|| ())).unwrap();
+    assert!(matches!(inside, Err(RunAndWaitError::OwnThread)));
+    handle.stop();
+    thread.join().unwrap();
+    assert!(matches!(handle.run_and_wait(|| ()), Err(RunAndWaitError::LoopEnded)));
+}
+
+#[test]
+fn run_and_wait_when_the_loop_ends_first() {
+    let (ready, is_ready) = mpsc::channel();
+    let (end, may_end) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        let event_loop = EventLoop::new().unwrap();
+        ready.send(event_loop.handle()).unwrap();
+        may_end.recv().unwrap();
+    });
+    let handle = is_ready.recv().unwrap();
+    let waiting = thread::spawn({
+        let handle = handle.clone();
+        move || handle.run_and_wait(|| ())
+    });
+    // Queued for sure once a later post of another thread could be: the queue is FIFO per thread only,
+    // so look at the queue itself.
+    while !format!("{handle:?}").contains("empty: false") {
+        thread::yield_now();
+    }
+    end.send(()).unwrap();
+    assert!(matches!(waiting.join().unwrap(), Err(RunAndWaitError::LoopEnded)));
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_handle_after_the_loop_s_end_gives_the_closure_back() {
+    let event_loop = EventLoop::new().unwrap();
+    let handle = event_loop.handle();
+    drop(event_loop);
+    let cargo = Arc::new(());
+    let held = cargo.clone();
+    let back = handle.run(move || drop(held)).unwrap_err();
+    assert_eq!(back.to_string(), "the event loop has ended");
+    assert_eq!(Arc::strong_count(&cargo), 2, "given back, not dropped");
+    (back.0)();
+    assert_eq!(Arc::strong_count(&cargo), 1);
+    let held = cargo.clone();
+    let back = handle.spawn(move || async move { drop(held) }).unwrap_err();
+    assert_eq!(Arc::strong_count(&cargo), 2);
+    wakeful::block_on((back.0)());
+    assert_eq!(Arc::strong_count(&cargo), 1);
+    handle.wake();
+    handle.stop();
+}
+
+#[test]
+fn a_stop_before_the_run_is_remembered_once() {
+    let mut event_loop = EventLoop::new().unwrap();
+    event_loop.stop();
+    event_loop.run().unwrap();
+    // And the next run runs, until it is stopped from within.
+    let handle = event_loop.handle();
+    let (send, receive) = mpsc::channel();
+    let stopper = handle.clone();
+    handle
+        .run(move || {
+            send.send(()).unwrap();
+            stopper.stop();
+        })
+        .unwrap();
+    event_loop.run().unwrap();
+    receive.recv().unwrap();
+}
+
+#[test]
+fn a_stop_does_not_end_block_on() {
+    let mut event_loop = EventLoop::new().unwrap();
+    event_loop.stop();
+    event_loop.block_on(wakeful::task::yield_now()).unwrap();
+    event_loop.run().unwrap();
+}
+
+#[test]
+fn a_queued_closure_runs_before_a_stop_behind_it() {
+    let (handle, thread) = on_a_thread();
+    let ran = Arc::new(Mutex::new(0));
+    for _ in 0..10 {
+        let ran = ran.clone();
+        handle.run(move || *ran.lock().unwrap() += 1).unwrap();
+    }
+    handle.stop();
+    thread.join().unwrap();
+    assert_eq!(*ran.lock().unwrap(), 10);
+}
+
+#[test]
+fn a_wake_without_work_makes_a_turn() {
+    let (handle, thread) = on_a_thread();
+    for _ in 0..5 {
+        handle.run_and_wait(|| ()).unwrap();
+        let before = handle.metrics().turns;
+        handle.wake();
+        while handle.metrics().turns == before {
+            thread::yield_now();
+        }
+    }
+    handle.stop();
+    thread.join().unwrap();
+}
+
+#[test]
+fn what_a_loop_posts_to_itself_runs_behind_what_it_has_taken() {
+    let mut event_loop = EventLoop::new().unwrap();
+    let handle = event_loop.handle();
+    let log: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let note = |text| {
+        let log = log.clone();
+        move || log.lock().unwrap().push(text)
+    };
+    let (own, own_note) = (handle.clone(), note("own"));
+    let first_note = note("remote 1");
+    let second_note = note("remote 2");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            handle
+                .run(move || {
+                    first_note();
+                    own.run(own_note).unwrap();
+                })
+                .unwrap();
+            handle.run(second_note).unwrap();
+        });
+    });
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    assert_eq!(*log.lock().unwrap(), ["remote 1", "remote 2", "own"]);
+}
+
+#[test]
+fn a_panic_in_a_closure_is_contained_and_counted() {
+    let (handle, thread) = on_a_thread();
+    handle.run(|| panic!("on purpose")).unwrap();
+    handle.run_and_wait(|| ()).unwrap();
+    handle.run_and_wait(|| ()).unwrap();
+    assert_eq!(handle.metrics().panics, 1);
+    handle.stop();
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_spawned_future_lives_on_its_loop() {
+    let (handle, thread) = on_a_thread();
+    let task = handle.spawn(|| async {
+        let here = std::rc::Rc::new(thread::current().id());
+        wakeful::task::yield_now().await;
+        (*here, thread::current().id())
+    });
+    let (made, polled) = wakeful::block_on(task.unwrap()).unwrap();
+    assert_eq!(made, polled);
+    assert_eq!(made, thread.thread().id());
+    let panicked = handle.spawn(|| -> std::future::Ready<()> { panic!("while making it") });
+    let error = wakeful::block_on(panicked.unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "the task panicked: while making it");
+    handle.stop();
+    thread.join().unwrap();
+}

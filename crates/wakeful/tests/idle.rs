@@ -1,0 +1,75 @@
+//! Idle policies: park costs nothing while nothing happens, spin needs no system call to be woken.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use wakeful::{EventLoop, IdlePolicy, LoopHandle};
+
+fn start(policy: IdlePolicy) -> (LoopHandle, thread::JoinHandle<()>) {
+    let (send, receive) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        let mut event_loop = EventLoop::builder().idle(policy).build().unwrap();
+        send.send(event_loop.handle()).unwrap();
+        event_loop.run().unwrap();
+    });
+    (receive.recv().unwrap(), thread)
+}
+
+fn asleep(handle: &LoopHandle) -> bool {
+    format!("{handle:?}").contains("asleep: true")
+}
+
+#[test]
+fn a_parked_loop_asks_the_kernel_nothing_until_something_happens() {
+    let (handle, thread) = start(IdlePolicy::Park);
+    handle.run_and_wait(|| ()).unwrap();
+    while !asleep(&handle) {
+        thread::yield_now();
+    }
+    // It waits, or has but to enter the kernel: one more wait may still be counted.
+    let before = handle.metrics();
+    for _ in 0..1_000 {
+        let now = handle.metrics();
+        assert!(now.waits <= before.waits + 1 && now.turns == before.turns, "{before:?} {now:?}");
+        thread::yield_now();
+    }
+    handle.stop();
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_spinning_loop_never_sleeps_for_others_and_fires_its_timers() {
+    let (handle, thread) = start(IdlePolicy::Spin);
+    for _ in 0..1_000 {
+        handle.run_and_wait(|| ()).unwrap();
+        assert!(!asleep(&handle));
+    }
+    assert_eq!(handle.metrics().parks, 0);
+    let slept = handle.spawn(|| async {
+        let start = Instant::now();
+        wakeful::time::sleep(Duration::from_millis(1)).await;
+        start.elapsed()
+    });
+    let slept = futures_lite::future::block_on(slept.unwrap()).unwrap();
+    assert!(slept >= Duration::from_millis(1));
+    handle.stop();
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_spinning_turn_with_a_limit_ends() {
+    let mut event_loop = EventLoop::builder().idle(IdlePolicy::Spin).build().unwrap();
+    let start = Instant::now();
+    event_loop.turn(Some(Duration::from_millis(2))).unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(2));
+}
+
+#[test]
+fn policies_read_as_they_print() {
+    for policy in [IdlePolicy::Park, IdlePolicy::Spin] {
+        assert_eq!(policy.to_string().parse(), Ok(policy));
+    }
+    let error = "burn".parse::<IdlePolicy>().unwrap_err();
+    assert!(error.to_string().contains("burn"));
+}
