@@ -19,12 +19,12 @@ use crate::net::{ListenAddr, TcpListener, UnixListener};
 pub struct SharedListener {
     fd: Arc<OwnedFd>,
     addr: ListenAddr,
-    _file: Option<Arc<SocketFile>>,
+    file: Option<Arc<SocketFile>>,
 }
 
 /// Removes the socket file with its last user.
 #[derive(Debug)]
-struct SocketFile(PathBuf);
+pub(super) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
@@ -46,7 +46,7 @@ impl SharedListener {
                 // With the port that the kernel chose.
                 let local = socket2::SockRef::from(&fd).local_addr()?;
                 let addr = local.as_socket().unwrap_or(*addr).into();
-                Ok(Self { fd: Arc::new(fd), addr, _file: None })
+                Ok(Self { fd: Arc::new(fd), addr, file: None })
             }
             ListenAddr::Unix(path) => {
                 let fd = match crate::net::listen_unix(path) {
@@ -58,8 +58,8 @@ impl SharedListener {
                     }
                     result => result?,
                 };
-                let _file = Some(Arc::new(SocketFile(path.clone())));
-                Ok(Self { fd: Arc::new(fd), addr: addr.clone(), _file })
+                let file = Some(Arc::new(SocketFile(path.clone())));
+                Ok(Self { fd: Arc::new(fd), addr: addr.clone(), file })
             }
         }
     }
@@ -73,6 +73,11 @@ impl SharedListener {
             ListenAddr::Tcp(_) => Listener::Tcp(TcpListener::attach(self.fd.clone())?),
             ListenAddr::Unix(_) => Listener::Unix(UnixListener::attach(self.fd.clone())?),
         })
+    }
+
+    /// Keeps the socket file, if there is one, without keeping the socket open.
+    pub(super) fn file(&self) -> Option<Arc<SocketFile>> {
+        self.file.clone()
     }
 
     /// Where it listens, with the port that the kernel chose if 0 was asked for.

@@ -8,10 +8,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_lock::{Semaphore, SemaphoreGuardArc};
 
+use super::exclusive::SocketFile;
 use super::{Draining, Listener, SharedListener, is_shortage};
 use crate::event_loop::{LoopHandle, spawn};
 use crate::group::{LoopGroup, LoopGroupBuilder, ShutdownError};
@@ -24,6 +25,9 @@ const NO_LIMIT: usize = usize::MAX / 2;
 
 /// After an accept that failed for want of descriptors or memory, a listener is left alone for so long.
 const BACK_OFF: Duration = Duration::from_millis(50);
+
+/// A listener that goes on failing is logged again after so long.
+const LOG_AGAIN: Duration = Duration::from_secs(60);
 
 /// Serves connections on every loop of a group. HTTP is in `wakeful-http`; this is for protocols of
 /// your own.
@@ -105,6 +109,7 @@ impl ConnectionServer {
             counts: Arc::default(),
         };
         let addrs = self.listeners.iter().map(|l| l.local_addr().clone()).collect();
+        let files = self.listeners.iter().filter_map(SharedListener::file).collect();
         let counts = shared.counts.clone();
         let make = Arc::new(make);
         for handle in group.handles() {
@@ -126,7 +131,7 @@ impl ConnectionServer {
             });
             started.map_err(io::Error::other)??;
         }
-        Ok(Serving { group, addrs, stop, all_closed, counts })
+        Ok(Serving { group, addrs, files, stop, all_closed, counts })
     }
 }
 
@@ -146,6 +151,8 @@ pub struct Connection {
 pub struct Serving {
     group: LoopGroup,
     addrs: Vec<ListenAddr>,
+    /// The sockets themselves are the loops', so that they close when the loops stop accepting.
+    files: Vec<Arc<SocketFile>>,
     stop: async_channel::Sender<Infallible>,
     all_closed: mpsc::Receiver<Infallible>,
     counts: Arc<Counts>,
@@ -178,6 +185,7 @@ impl Serving {
     /// A loop was blocked, or had ended with an error before.
     pub fn shutdown(self, grace: Duration) -> Result<usize, ShutdownError> {
         self.stop.close();
+        drop(self.files);
         // Ends when the last connection drops its sender.
         let _ = self.all_closed.recv_timeout(grace);
         let aborted = self.counts.open();
@@ -242,13 +250,12 @@ where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
-    let mut failing = false;
+    let mut logged: Option<Instant> = None;
     loop {
         // First the permit: a connection that may not be served stays in the backlog.
         let permit = shared.permits.acquire_arc().await;
         match listener.accept().await {
             Ok((stream, peer)) => {
-                failing = false;
                 shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
                 shared.counts.open.fetch_add(1, Ordering::Relaxed);
                 let held = Held {
@@ -266,11 +273,11 @@ where
             }
             Err(error) => {
                 shared.counts.failed.fetch_add(1, Ordering::Relaxed);
-                if !failing {
+                if logged.is_none_or(|at| at.elapsed() > LOG_AGAIN) {
                     let shortage = is_shortage(&error);
                     tracing::error!(%error, shortage, "accept failed; trying again until it works");
+                    logged = Some(Instant::now());
                 }
-                failing = true;
                 drop(permit);
                 sleep(BACK_OFF).await;
             }

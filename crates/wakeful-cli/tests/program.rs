@@ -1,0 +1,379 @@
+//! The program as a user has it: started, driven, told to end.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_wakeful");
+const GUARD: Duration = Duration::from_secs(20);
+
+/// A running server; killed when it is dropped.
+struct Server {
+    child: Child,
+    stderr: BufReader<std::process::ChildStderr>,
+    addrs: Vec<String>,
+}
+
+impl Server {
+    fn start(arguments: &[&str], addrs: usize) -> Self {
+        Self::of(Command::new(PROGRAM).arg("serve").args(arguments), addrs)
+    }
+
+    /// Waits until it says where it listens.
+    fn of(command: &mut Command, addrs: usize) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut this = Self { child, stderr, addrs: Vec::new() };
+        while this.addrs.len() < addrs {
+            let line = this.line();
+            if let Some(rest) = line.split("listening on ").nth(1) {
+                this.addrs.push(rest.split(',').next().unwrap().to_owned());
+            }
+        }
+        this
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended early");
+        line
+    }
+
+    fn until_line_with(&mut self, text: &str) -> String {
+        loop {
+            let line = self.line();
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.addrs[0]).unwrap();
+        stream.set_read_timeout(Some(GUARD)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = self.connect();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut text = Vec::new();
+        stream.read_to_end(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < GUARD, "it did not end");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn frame(payload: &[u8]) -> Vec<u8> {
+    [&u32::try_from(payload.len()).unwrap().to_be_bytes(), payload].concat()
+}
+
+#[test]
+fn http_answers_on_every_path() {
+    let server = Server::start(&["--listen", "127.0.0.1:0"], 1);
+    assert!(server.get("/").contains("wakeful serve http"));
+    assert!(server.get("/healthz").ends_with("ok\n"));
+    assert!(server.get("/readyz").ends_with("ready\n"));
+    assert!(server.get("/sleep/5").ends_with("slept 5 ms\n"));
+    assert!(server.get("/sleep/9999999").starts_with("HTTP/1.1 400"));
+    let bytes = server.get("/bytes/100000");
+    assert!(bytes.contains("content-length: 100000\r\n"));
+    assert_eq!(bytes.split("\r\n\r\n").nth(1).unwrap().len(), 100_000);
+    assert!(server.get("/bytes/1073741825").starts_with("HTTP/1.1 400"));
+    assert!(server.get("/bytes/x").starts_with("HTTP/1.1 400"));
+    assert!(server.get("/missing").starts_with("HTTP/1.1 404"));
+    let metrics = server.get("/metrics");
+    let turns =
+        metrics.lines().find(|line| line.starts_with("wakeful_loop_turns_total{loop=\"0\"}"));
+    assert!(turns.unwrap().rsplit(' ').next().unwrap().parse::<u64>().unwrap() > 0);
+    let accepts = metrics.lines().find(|line| line.starts_with("wakeful_accepts_total"));
+    assert!(accepts.unwrap().ends_with(" 10"), "{accepts:?}");
+    let mut stream = server.connect();
+    stream
+        .write_all(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello")
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.ends_with("\r\n\r\nhello"));
+}
+
+#[test]
+fn echo_answers_frames_however_they_come() {
+    let server = Server::start(&["echo", "--listen", "127.0.0.1:0", "--loops", "1"], 1);
+    let mut stream = server.connect();
+    let expect = |stream: &mut TcpStream, bytes: &[u8]| {
+        let mut answer = vec![0; bytes.len()];
+        stream.read_exact(&mut answer).unwrap();
+        assert!(answer == bytes);
+    };
+    let one = frame(b"byte by byte");
+    one.iter().for_each(|byte| stream.write_all(&[*byte]).unwrap());
+    expect(&mut stream, &one);
+    let many: Vec<_> =
+        (0..1_000_u32).flat_map(|n| frame(&vec![n as u8; n as usize % 50])).collect();
+    stream.write_all(&many).unwrap();
+    expect(&mut stream, &many);
+    // The largest, written whole before anything is read.
+    let large = frame(&vec![7; 16 << 20]);
+    stream.write_all(&large).unwrap();
+    expect(&mut stream, &large);
+    stream.write_all(&one).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    expect(&mut stream, &one);
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn a_frame_that_is_too_long_closes_its_connection_with_a_logged_reason() {
+    let mut server = Server::start(&["echo", "--listen", "127.0.0.1:0"], 1);
+    let (mut bad, mut good) = (server.connect(), server.connect());
+    bad.write_all(&[1, 0, 0, 1]).unwrap();
+    assert_eq!(bad.read(&mut [0; 1]).unwrap(), 0);
+    let line = server.until_line_with("closing the connection");
+    assert!(line.contains("16777217") && line.contains("127.0.0.1:"), "{line}");
+    good.write_all(&frame(b"unharmed")).unwrap();
+    let mut answer = [0; 12];
+    good.read_exact(&mut answer).unwrap();
+}
+
+#[test]
+fn several_addresses_and_the_socket_file_goes_at_the_end() {
+    let path = std::env::temp_dir().join(format!("wakeful-cli-{}.sock", std::process::id()));
+    let unix = format!("unix:{}", path.display());
+    let spin = ["echo", "--listen", "127.0.0.1:0", "--listen", &unix, "--loops", "2", "--pin"];
+    let mut server = Server::start(&spin, 2);
+    assert_eq!(server.addrs[1], unix);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(&frame(b"unix")).unwrap();
+    let mut answer = [0; 8];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[..], frame(b"unix"));
+    // Somebody listens there: a second server does not take it over.
+    let second = Command::new(PROGRAM).args(["serve", "--listen", &unix]).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    drop(stream);
+    server.signal("-INT");
+    assert!(server.wait().success());
+    assert!(!path.exists());
+}
+
+#[test]
+fn spinning_serves_too() {
+    let server = Server::start(&["--listen", "127.0.0.1:0", "--loops", "1", "--idle", "spin"], 1);
+    assert!(server.get("/sleep/1").ends_with("slept 1 ms\n"));
+}
+
+#[test]
+fn term_drains_and_a_second_signal_stops_at_once() {
+    let mut server = Server::start(&["--listen", "127.0.0.1:0"], 1);
+    let mut busy = server.connect();
+    busy.write_all(b"GET /sleep/300 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    // Behind the request on its way: the connection is known once this one is answered.
+    while !server.get("/metrics").contains("wakeful_connections 2") {}
+    server.signal("-TERM");
+    server.until_line_with("draining");
+    let mut text = String::new();
+    busy.read_to_string(&mut text).unwrap();
+    assert!(text.ends_with("slept 300 ms\n"), "{text}");
+    assert!(server.wait().success());
+
+    let mut server = Server::start(&["--listen", "127.0.0.1:0", "--grace", "1000"], 1);
+    let mut busy = server.connect();
+    busy.write_all(b"GET /sleep/60000 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    while !server.get("/metrics").contains("wakeful_connections 2") {}
+    server.signal("-TERM");
+    server.until_line_with("draining");
+    server.signal("-TERM");
+    server.until_line_with("second signal");
+    assert_eq!(server.wait().code(), Some(1));
+
+    let mut server = Server::start(&["--listen", "127.0.0.1:0", "--grace", "0.05"], 1);
+    let mut busy = server.connect();
+    busy.write_all(b"GET /sleep/60000 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    while !server.get("/metrics").contains("wakeful_connections 2") {}
+    server.signal("-TERM");
+    server.until_line_with("aborted=1");
+    assert!(server.wait().success());
+}
+
+#[test]
+fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (addr, says) in [
+        (taken.as_str(), "in use"),
+        ("nonsense", "no address to listen on"),
+        ("203.0.113.1:80", "not one of this machine's"),
+        ("unix:/no/such/directory/socket", "does not exist"),
+        ("unix:/dev/null", "exists"),
+    ] {
+        let output = Command::new(PROGRAM).args(["serve", "--listen", addr]).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains(says) && text.contains(addr), "{text}");
+    }
+    for usage in [&["serve", "--loops", "many"][..], &["serve", "--idle", "burn"], &["dance"], &[]]
+    {
+        let output = Command::new(PROGRAM).args(usage).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{usage:?}");
+    }
+    let help = Command::new(PROGRAM).args(["serve", "--help"]).output().unwrap();
+    assert!(help.status.success());
+    let text = String::from_utf8(help.stdout).unwrap();
+    for flag in ["--listen", "--loops", "--pin", "--idle", "--grace"] {
+        assert!(text.contains(flag));
+    }
+    let version = Command::new(PROGRAM).arg("--version").output().unwrap();
+    assert!(String::from_utf8(version.stdout).unwrap().starts_with("wakeful "));
+}
+
+#[test]
+fn rust_log_is_honoured() {
+    let mut command = Command::new(PROGRAM);
+    command.env("RUST_LOG", "error").args(["serve", "--listen", "127.0.0.1:0", "--grace", "0"]);
+    let mut server = Server::of(&mut command, 0);
+    // It says nothing at this level, so ask until its signals are caught: it ends by TERM either way, and
+    // in order only if they are.
+    std::thread::sleep(Duration::from_millis(300));
+    server.signal("-TERM");
+    assert!(server.wait().success());
+    let mut text = String::new();
+    server.stderr.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "");
+}
+
+/// User and system time of a process, in ticks.
+fn cpu_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<_> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn out_of_descriptors_it_neither_dies_nor_spins_and_recovers() {
+    let mut command = Command::new("sh");
+    let start = format!("ulimit -n 40; exec {PROGRAM} serve --listen 127.0.0.1:0 --loops 1");
+    command.args(["-c", &start]);
+    let mut server = Server::of(&mut command, 1);
+    let mut clients: Vec<_> = (0..60).map(|_| server.connect()).collect();
+    let line = server.until_line_with("accept failed");
+    assert!(line.contains("RLIMIT_NOFILE"), "{line}");
+    let (before, start) = (cpu_ticks(server.child.id()), Instant::now());
+    while start.elapsed() < Duration::from_millis(500) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let used = cpu_ticks(server.child.id()) - before;
+    // A spinning loop would use all of them: a tick is 10 ms.
+    assert!(used < 15, "{used} ticks in half a second");
+    // The first client is served although nobody else gets in.
+    clients[0].write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    assert!(clients[0].read(&mut [0; 1024]).unwrap() > 0);
+    drop(clients);
+    assert!(server.get("/healthz").ends_with("ok\n"));
+    server.signal("-TERM");
+    let mut rest = String::new();
+    server.stderr.read_to_string(&mut rest).unwrap();
+    assert!(!rest.contains("accept failed"), "said once: {rest}");
+}
+
+#[test]
+fn curl_speaks_both_versions() {
+    let server = Server::start(&["--listen", "127.0.0.1:0"], 1);
+    let url = format!("http://{}/healthz", server.addrs[0]);
+    for (version, flag) in [("1.1", "--http1.1"), ("2", "--http2-prior-knowledge")] {
+        let arguments = ["-sS", "-m", "20", flag, "-w", "%{http_version}", &url];
+        match Command::new("curl").args(arguments).output() {
+            Ok(output) => {
+                let text = String::from_utf8(output.stdout).unwrap();
+                assert_eq!(text, format!("ok\n{version}"));
+            }
+            Err(error) => println!("skipped: curl cannot be run: {error}"),
+        }
+    }
+}
+
+/// System calls of an echo server for so many requests on one connection.
+fn traced(requests: usize) -> Option<Vec<(String, u64)>> {
+    let log =
+        std::env::temp_dir().join(format!("wakeful-strace-{}-{requests}", std::process::id()));
+    let mut command = Command::new("strace");
+    command.args(["-f", "-c", "-o"]).arg(&log).arg(PROGRAM);
+    command.args(["serve", "echo", "--listen", "127.0.0.1:0", "--loops", "1", "--idle", "park"]);
+    if Command::new("strace")
+        .args(["-o", "/dev/null", "true"])
+        .status()
+        .map_or(true, |s| !s.success())
+    {
+        return None;
+    }
+    let mut server = Server::of(&mut command, 1);
+    let mut stream = server.connect();
+    let request = frame(&[7; 1024]);
+    let mut answer = vec![0; request.len()];
+    for _ in 0..requests {
+        stream.write_all(&request).unwrap();
+        stream.read_exact(&mut answer).unwrap();
+    }
+    drop(stream);
+    // strace hands a TERM on to nobody: the child is what has to end.
+    let children =
+        Command::new("pgrep").args(["-P", &server.child.id().to_string()]).output().unwrap();
+    let child = String::from_utf8(children.stdout).unwrap();
+    assert!(Command::new("kill").args(["-TERM", child.trim()]).status().unwrap().success());
+    server.wait();
+    let text = std::fs::read_to_string(&log).unwrap();
+    std::fs::remove_file(&log).unwrap();
+    let row = |line: &str| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let calls = fields.get(3)?.parse().ok()?;
+        Some(((*fields.last()?).to_owned(), calls)).filter(|(name, _)| name != "total")
+    };
+    Some(text.lines().filter_map(row).collect())
+}
+
+#[test]
+fn a_request_costs_three_system_calls() {
+    let (Some(few), Some(many)) = (traced(200), traced(1_200)) else {
+        println!("skipped: strace is not installed, or may not trace");
+        return;
+    };
+    let mut total = 0;
+    for (name, calls) in many {
+        let before = few.iter().find(|(other, _)| *other == name).map_or(0, |(_, calls)| *calls);
+        let more = calls.saturating_sub(before);
+        total += more;
+        if more > 20 {
+            assert!(
+                ["epoll_pwait", "recvfrom", "sendto"].contains(&name.as_str()),
+                "{name}: {more}"
+            );
+        }
+    }
+    assert!((3_000..=3_030).contains(&total), "{total} for 1,000 requests");
+}

@@ -1,0 +1,440 @@
+//! The server, driven by hyper's own client and by raw sockets.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream as StdTcpStream};
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::{get, post};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::{http1, http2};
+use wakeful::LoopGroup;
+use wakeful::io::{LoopExecutor, LoopTimer};
+use wakeful::net::{ListenAddr, TcpStream};
+use wakeful_http::{Running, Server};
+
+/// A hang is a failure, in its own time.
+const GUARD: Duration = Duration::from_secs(20);
+
+fn router() -> Router {
+    Router::new()
+        .route("/", get(|| async { "hello" }))
+        .route("/echo", post(|body: Body| async { body }))
+        .route("/n/{n}", get(|path: axum::extract::Path<u32>| async move { path.0.to_string() }))
+        .route(
+            "/slow",
+            get(|| async {
+                wakeful::time::sleep(Duration::from_millis(50)).await;
+                "slow"
+            }),
+        )
+        .route("/never", get(|| async { std::future::pending::<&str>().await }))
+}
+
+fn server() -> Server {
+    Server::bind("127.0.0.1:0").unwrap().group(LoopGroup::builder().loops(2))
+}
+
+fn addr(running: &Running) -> SocketAddr {
+    match running.local_addrs()[0] {
+        ListenAddr::Tcp(addr) => addr,
+        ListenAddr::Unix(_) => unreachable!("bound to TCP"),
+    }
+}
+
+fn raw(running: &Running) -> StdTcpStream {
+    let stream = StdTcpStream::connect(addr(running)).unwrap();
+    stream.set_read_timeout(Some(GUARD)).unwrap();
+    stream
+}
+
+/// Everything until the server closes.
+fn read_all(mut stream: StdTcpStream) -> String {
+    let mut text = Vec::new();
+    match stream.read_to_end(&mut text) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("{error}"),
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn is_served(running: &Running) {
+    let mut stream = raw(running);
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    assert!(read_all(stream).ends_with("hello"));
+}
+
+async fn http1_client(addr: SocketAddr) -> http1::SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let (sender, connection) = http1::handshake(stream).await.unwrap();
+    wakeful::spawn(connection).detach();
+    sender
+}
+
+async fn http2_client(addr: SocketAddr) -> http2::SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let builder = http2::Builder::new(LoopExecutor);
+    let (sender, connection) = builder.clone().timer(LoopTimer).handshake(stream).await.unwrap();
+    wakeful::spawn(connection).detach();
+    sender
+}
+
+fn request(method: &str, path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    let uri = format!("http://localhost{path}");
+    Request::builder().method(method).uri(uri).body(Full::new(body.into())).unwrap()
+}
+
+#[test]
+fn hyper_s_http1_client_keeps_one_connection() {
+    let running = server().start(router()).unwrap();
+    let addr = addr(&running);
+    wakeful::block_on(async {
+        let mut client = http1_client(addr).await;
+        for number in 0..100 {
+            let path = format!("/n/{number}");
+            let response = client.send_request(request("GET", &path, "")).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, number.to_string());
+        }
+        let large = vec![7; 5 << 20];
+        let response = client.send_request(request("POST", "/echo", large.clone())).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(body == large);
+        let missing = client.send_request(request("GET", "/missing", "")).await.unwrap();
+        assert_eq!(missing.status(), StatusCode::NOT_FOUND);
+    });
+    assert_eq!(running.counts().accepted(), 1);
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn hyper_s_http2_client_runs_100_streams_at_once() {
+    let running = server().start(router()).unwrap();
+    let addr = addr(&running);
+    wakeful::block_on(async {
+        let client = http2_client(addr).await;
+        let streams: Vec<_> = (0..100)
+            .map(|number: u32| {
+                let mut client = client.clone();
+                wakeful::spawn(async move {
+                    let path = format!("/n/{number}");
+                    let response = client.send_request(request("GET", &path, "")).await.unwrap();
+                    assert_eq!(response.version(), http::Version::HTTP_2);
+                    let body = response.into_body().collect().await.unwrap().to_bytes();
+                    assert_eq!(body, number.to_string());
+                })
+            })
+            .collect();
+        for stream in streams {
+            stream.await.unwrap();
+        }
+        let large = vec![7; 5 << 20];
+        let mut client = client;
+        let response = client.send_request(request("POST", "/echo", large.clone())).await.unwrap();
+        assert!(response.into_body().collect().await.unwrap().to_bytes() == large);
+    });
+    assert_eq!(running.counts().accepted(), 1);
+    running.shutdown(GUARD).unwrap();
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let running = server().start(router()).unwrap();
+    let mut stream = raw(&running);
+    let mut requests: String =
+        (0..10).map(|n| format!("GET /n/{n} HTTP/1.1\r\nhost: x\r\n\r\n")).collect();
+    requests += "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream.write_all(requests.as_bytes()).unwrap();
+    let text = read_all(stream);
+    let bodies: Vec<_> = text
+        .split("HTTP/1.1 200 OK")
+        .skip(1)
+        .map(|response| response.rsplit("\r\n\r\n").next().unwrap())
+        .collect();
+    let expected: Vec<_> = (0..10).map(|n| n.to_string()).chain(["hello".to_owned()]).collect();
+    assert_eq!(bodies, expected);
+}
+
+#[test]
+fn a_header_may_come_byte_by_byte_and_the_http2_preface_too() {
+    let running = server().start(router()).unwrap();
+    let mut stream = raw(&running);
+    stream.set_nodelay(true).unwrap();
+    for byte in b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" {
+        stream.write_all(&[*byte]).unwrap();
+    }
+    assert!(read_all(stream).ends_with("hello"));
+
+    let mut stream = raw(&running);
+    stream.set_nodelay(true).unwrap();
+    // The preface and an empty SETTINGS frame.
+    for byte in b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" {
+        stream.write_all(&[*byte]).unwrap();
+    }
+    let mut frame = [0; 9];
+    stream.read_exact(&mut frame).unwrap();
+    assert_eq!(frame[3], 4, "the server's SETTINGS");
+}
+
+#[test]
+fn a_slow_header_and_a_silent_client_are_closed_and_disturb_nobody() {
+    let running = server().header_read_timeout(Duration::from_millis(100)).start(router()).unwrap();
+    let silent = raw(&running);
+    let mut slow = raw(&running);
+    slow.write_all(b"GET / HTTP/1.1\r\nhost:").unwrap();
+    let mut half_preface = raw(&running);
+    half_preface.write_all(b"PRI * HT").unwrap();
+    for _ in 0..20 {
+        is_served(&running);
+    }
+    for stream in [silent, slow, half_preface] {
+        // Closed by the server; hyper answers the slow one with 408 or with nothing.
+        assert!(!read_all(stream).contains("200 OK"));
+    }
+    is_served(&running);
+}
+
+#[test]
+fn a_half_closed_client_gets_its_answer() {
+    let running = server().start(router()).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert!(read_all(stream).ends_with("slow"));
+}
+
+#[test]
+fn a_reset_in_mid_body_ends_that_connection_only() {
+    let running = server().start(router()).unwrap();
+    for _ in 0..20 {
+        let mut stream = raw(&running);
+        stream
+            .write_all(
+                b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\nbeginning",
+            )
+            .unwrap();
+        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(stream);
+    }
+    is_served(&running);
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0, "nothing of them is left");
+}
+
+#[test]
+fn an_oversized_header_is_431_and_a_malformed_one_400() {
+    let running = server().max_header_size(8 * 1024).start(router()).unwrap();
+    let mut stream = raw(&running);
+    let header = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(100_000));
+    // The server may close before it has read all.
+    let _ = stream.write_all(header.as_bytes());
+    let text = read_all(stream);
+    assert!(text.is_empty() || text.starts_with("HTTP/1.1 431"), "{text}");
+
+    let mut stream = raw(&running);
+    let many: String = (0..200).map(|n| format!("h{n}: v\r\n")).collect();
+    stream.write_all(format!("GET / HTTP/1.1\r\nhost: x\r\n{many}\r\n").as_bytes()).unwrap();
+    assert!(read_all(stream).starts_with("HTTP/1.1 431"));
+
+    let mut stream = raw(&running);
+    stream.write_all(b"this is not http\r\n\r\n").unwrap();
+    assert!(read_all(stream).starts_with("HTTP/1.1 400"));
+    is_served(&running);
+}
+
+#[test]
+fn beyond_the_limit_of_connections_the_next_one_waits() {
+    let running = server().max_connections(2).start(router()).unwrap();
+    let talk = |stream: &mut StdTcpStream| {
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        let mut buf = [0; 1024];
+        let read = stream.read(&mut buf).unwrap();
+        assert!(String::from_utf8_lossy(&buf[..read]).starts_with("HTTP/1.1 200"));
+    };
+    let (mut first, mut second) = (raw(&running), raw(&running));
+    talk(&mut first);
+    talk(&mut second);
+    let mut third = raw(&running);
+    third.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    third.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let waits = third.read(&mut [0; 1]).unwrap_err();
+    assert!(matches!(waits.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    assert_eq!(running.counts().open(), 2);
+    drop(first);
+    third.set_read_timeout(Some(GUARD)).unwrap();
+    assert!(read_all(third).ends_with("hello"));
+    talk(&mut second);
+}
+
+#[test]
+fn a_service_need_not_be_send() {
+    let running = server()
+        .start_with(|| {
+            let served = Rc::new(Cell::new(0));
+            wakeful_http::service_fn(move |_request| {
+                let served = served.clone();
+                async move {
+                    served.set(served.get() + 1);
+                    let body = Full::new(Bytes::from(served.get().to_string()));
+                    Ok::<_, Infallible>(http::Response::new(body))
+                }
+            })
+        })
+        .unwrap();
+    let addr = addr(&running);
+    wakeful::block_on(async {
+        let mut client = http1_client(addr).await;
+        for number in 1..=3 {
+            let response = client.send_request(request("GET", "/", "")).await.unwrap();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, number.to_string());
+        }
+    });
+}
+
+#[test]
+fn a_unix_socket_serves_and_its_file_goes_with_the_server() {
+    let path = std::env::temp_dir().join(format!("wakeful-http-{}.sock", std::process::id()));
+    let text = format!("unix:{}", path.display());
+    let running = Server::bind(text.as_str()).unwrap().start(router()).unwrap();
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("hello"));
+    running.shutdown(GUARD).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn draining_finishes_what_is_in_flight_and_closes_what_is_idle() {
+    let running = server().start(router()).unwrap();
+    let mut idle = raw(&running);
+    idle.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut buf = [0; 1024];
+    assert!(idle.read(&mut buf).unwrap() > 0);
+    let silent = raw(&running);
+    let mut busy = raw(&running);
+    busy.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    // The handler runs once the request was polled: three connections, and one of them is served.
+    while running.counts().open() < 3 {
+        thread::yield_now();
+    }
+    wakeful::block_on(wakeful::time::sleep(Duration::from_millis(10)));
+    let reading = thread::spawn(move || read_all(busy));
+    let start = Instant::now();
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+    assert!(start.elapsed() < GUARD);
+    let answer = reading.join().unwrap();
+    assert!(answer.ends_with("slow"), "{answer}");
+    assert_eq!(read_all(idle), "");
+    assert_eq!(read_all(silent), "");
+}
+
+#[test]
+fn draining_http2_finishes_its_streams() {
+    let running = server().start(router()).unwrap();
+    let addr = addr(&running);
+    let client = thread::spawn(move || {
+        wakeful::block_on(async {
+            let mut client = http2_client(addr).await;
+            let first = client.send_request(request("GET", "/", "")).await.unwrap();
+            first.into_body().collect().await.unwrap();
+            let slow = client.send_request(request("GET", "/slow", "")).await.unwrap();
+            slow.into_body().collect().await.unwrap().to_bytes()
+        })
+    });
+    while running.counts().accepted() < 1 {
+        thread::yield_now();
+    }
+    wakeful::block_on(wakeful::time::sleep(Duration::from_millis(25)));
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+    assert_eq!(client.join().unwrap(), "slow");
+}
+
+#[test]
+fn what_never_ends_is_aborted_at_the_deadline_and_counted() {
+    let running = server().start(router()).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(b"GET /never HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    while running.counts().open() < 1 {
+        thread::yield_now();
+    }
+    wakeful::block_on(wakeful::time::sleep(Duration::from_millis(10)));
+    let start = Instant::now();
+    assert_eq!(running.shutdown(Duration::from_millis(50)).unwrap(), 1);
+    assert!(start.elapsed() < GUARD);
+    assert_eq!(read_all(stream), "");
+}
+
+#[test]
+fn a_handler_that_blocks_its_loop_is_reported_and_left_behind() {
+    let app = Router::new().route(
+        "/block",
+        get(|| async {
+            thread::park_timeout(Duration::from_secs(4));
+            "late"
+        }),
+    );
+    let server = Server::bind("127.0.0.1:0").unwrap().group(LoopGroup::builder().loops(1));
+    let running = server.start(app).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(b"GET /block HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    while running.counts().open() < 1 {
+        thread::yield_now();
+    }
+    wakeful::block_on(wakeful::time::sleep(Duration::from_millis(20)));
+    let error = running.shutdown(Duration::from_millis(10)).unwrap_err();
+    assert!(error.to_string().contains("blocked"), "{error}");
+}
+
+#[test]
+fn many_connections_over_several_loops_are_all_answered() {
+    let running = server().start(router()).unwrap();
+    let addr = addr(&running);
+    wakeful::block_on(async {
+        let clients: Vec<_> = (0..200)
+            .map(|number: u32| {
+                wakeful::spawn(async move {
+                    let mut client = http1_client(addr).await;
+                    for _ in 0..5 {
+                        let path = format!("/n/{number}");
+                        let response = client.send_request(request("GET", &path, "")).await;
+                        let body = response.unwrap().into_body().collect().await.unwrap();
+                        assert_eq!(body.to_bytes(), number.to_string());
+                    }
+                })
+            })
+            .collect();
+        for client in clients {
+            client.await.unwrap();
+        }
+    });
+    assert_eq!(running.counts().accepted(), 200);
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn an_empty_body_and_a_bad_address() {
+    let running = server().start(router()).unwrap();
+    let addr = addr(&running);
+    wakeful::block_on(async {
+        let stream = TcpStream::connect(addr).await.unwrap();
+        let (mut sender, connection) = http1::handshake(stream).await.unwrap();
+        wakeful::spawn(connection).detach();
+        let request = Request::post("/echo").header("host", "x").body(Empty::<Bytes>::new());
+        let response = sender.send_request(request.unwrap()).await.unwrap();
+        assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
+    });
+    assert_eq!(Server::bind("nowhere").unwrap_err().kind(), ErrorKind::InvalidInput);
+    let taken = Server::bind(addr).unwrap_err();
+    assert_eq!(taken.kind(), ErrorKind::AddrInUse);
+}
