@@ -28,7 +28,7 @@ use slab::Slab;
 
 use self::bell::EventFdBell;
 use self::epoll::{Epoll, Timeout, Timer};
-use self::source::Source;
+use self::source::{Mode, Source};
 
 pub(crate) use self::limits::{explain, is_shortage};
 
@@ -62,6 +62,8 @@ pub(crate) struct Driver {
     /// Armed only for a loop that somebody else's loop drives.
     timer: RefCell<Option<Timer>>,
     slots: RefCell<Slab<Slot>>,
+    /// Those of the sources that other loops watch too: a handful.
+    exclusive: RefCell<Vec<Rc<Source>>>,
     next_generation: Cell<u32>,
     events: RefCell<Vec<Event>>,
     batch: usize,
@@ -79,6 +81,7 @@ impl Driver {
             epoll,
             timer: RefCell::new(None),
             slots: RefCell::default(),
+            exclusive: RefCell::default(),
             // Near its end, so that every run that opens a few descriptors crosses it.
             next_generation: Cell::new(u32::MAX - 8),
             events: RefCell::new(Vec::with_capacity(batch)),
@@ -100,6 +103,9 @@ impl Driver {
         let token = Token::new(vacant.key(), generation);
         self.watch(source, token)?;
         vacant.insert(Slot { token, source: source.clone() });
+        if source.mode() == Mode::Exclusive {
+            self.exclusive.borrow_mut().push(source.clone());
+        }
         Ok(token)
     }
 
@@ -110,12 +116,22 @@ impl Driver {
 
     fn forget(&self, token: Token) {
         let slot = self.slots.borrow_mut().try_remove(token.slot());
-        debug_assert!(slot.is_some_and(|slot| slot.token == token));
+        debug_assert!(slot.as_ref().is_some_and(|slot| slot.token == token));
+        if let Some(slot) = slot.filter(|slot| slot.source.mode() == Mode::Exclusive) {
+            self.exclusive.borrow_mut().retain(|source| !Rc::ptr_eq(source, &slot.source));
+        }
     }
 
     /// Asks the kernel once, waiting for up to `timeout`. Returns how many events it gave, for
     /// [`dispatch`](Self::dispatch). A signal gives none.
     pub(crate) fn wait(&self, timeout: Timeout) -> io::Result<usize> {
+        if timeout != Timeout::Zero {
+            // The kernel gives an exclusive wake to one loop that sleeps. One that nobody accepts on must
+            // not be it: the connection would wait while other loops could take it.
+            for source in self.exclusive.borrow().iter() {
+                source.step_back_if_idle(self);
+            }
+        }
         let mut events = self.events.borrow_mut();
         events.clear();
         match self.epoll.wait(&mut events, self.batch, timeout) {

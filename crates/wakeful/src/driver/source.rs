@@ -157,10 +157,8 @@ impl Source {
     }
 
     pub(super) fn on_event(&self, flags: EventFlags, driver: &Driver) {
-        if self.mode == Mode::Exclusive && self.read_ready.get() && !self.readers.any() {
-            // Level-triggered and nobody comes to accept: without this step back the loop would
-            // be told again on every turn.
-            self.disarm(driver);
+        if self.read_ready.get() && self.step_back_if_idle(driver) {
+            // Level-triggered: without the step the loop would be told again in every turn.
             return;
         }
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
@@ -189,6 +187,15 @@ impl Source {
             waiters.waiting.set(false);
             drop((waiters.first.take(), waiters.others.take()));
         }
+    }
+
+    /// An exclusive listener on which nobody accepts leaves the epoll until somebody does.
+    pub(super) fn step_back_if_idle(&self, driver: &Driver) -> bool {
+        let idle = self.mode == Mode::Exclusive && !self.readers.any();
+        if idle {
+            self.disarm(driver);
+        }
+        idle
     }
 
     /// Leaves the epoll. Closing the descriptor is not enough: a duplicate of it, here or in a

@@ -75,9 +75,10 @@ impl Inner {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Tasks that are not complete.
-    pub(crate) fn tasks(&self) -> usize {
-        self.local.tasks()
+    /// Asked by a task while it runs: is there any other? One that was spawned and has not run yet is known to
+    /// the ready list only.
+    pub(crate) fn has_other_tasks(&self) -> bool {
+        self.local.tasks() > 1 || self.local.ready() > 0
     }
 
     fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
@@ -187,7 +188,8 @@ impl EventLoop {
     }
 
     /// Runs turns until [`stop`](Self::stop) is called, here or by a handle. A stop that came before is
-    /// remembered, and ends this run at its first look.
+    /// remembered, and ends this run after one turn that does not wait. What one thread sent before it called stop is
+    /// run first, as far as a turn's budget goes.
     ///
     /// # Errors
     /// A loop is already running on this thread; the process was forked since the loop was built; or the
@@ -197,7 +199,8 @@ impl EventLoop {
         while !self.inner.handle.take_stop() {
             self.inner.turn(None)?;
         }
-        Ok(())
+        // What was sent before the stop is taken, and run as far as a turn goes.
+        self.inner.turn(Some(Duration::ZERO))
     }
 
     /// Runs turns until `future` is done. The future may borrow, and need not be `Send`.
@@ -218,7 +221,7 @@ impl EventLoop {
         let mut future = pin!(future);
         loop {
             if root.take_woken() {
-                coop::reset(self.inner.settings.cooperative_budget);
+                let _ration = coop::ration(self.inner.settings.cooperative_budget);
                 if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
                     return Ok(output);
                 }

@@ -232,6 +232,7 @@ impl Inner {
 
     /// Phase 6.
     fn run_ready(&self, budget: &mut Budget) {
+        let _ration = coop::ration(self.settings.cooperative_budget);
         let mut ran = 0;
         while budget.allows(ran, self.settings.task_budget) {
             coop::reset(self.settings.cooperative_budget);
@@ -240,7 +241,6 @@ impl Inner {
             }
             ran += 1;
         }
-        coop::unlimited();
         if ran > 0 {
             self.handle.counters().polls.add(ran.into());
         }

@@ -96,7 +96,7 @@ fn outcome(name: &str, thread: JoinHandle<io::Result<()>>) -> Result<(), String>
 
 /// Looks every millisecond whether this task is the loop's last one. `idle` closes with it.
 async fn until_idle(idle: mpsc::SyncSender<()>) {
-    while crate::event_loop::current().is_some_and(|inner| inner.tasks() > 1) {
+    while crate::event_loop::current().is_some_and(|inner| inner.has_other_tasks()) {
         crate::time::sleep(Duration::from_millis(1)).await;
     }
     drop(idle);

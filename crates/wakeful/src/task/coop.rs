@@ -18,15 +18,32 @@ pub(crate) fn reset(budget: u32) {
     LEFT.set(budget);
 }
 
-/// Outside a loop's tasks nothing is rationed.
-pub(crate) fn unlimited() {
-    LEFT.set(u32::MAX);
+/// A ration until the guard goes; then what was left before. Outside a loop's tasks nothing is rationed, and a task that
+/// drives another loop keeps its own ration.
+pub(crate) fn ration(budget: u32) -> Ration {
+    Ration { outer: LEFT.replace(budget) }
+}
+
+/// See [`ration`].
+pub(crate) struct Ration {
+    outer: u32,
+}
+
+impl Drop for Ration {
+    fn drop(&mut self) {
+        LEFT.set(self.outer);
+    }
+}
+
+/// Is nothing of the budget left?
+pub(crate) fn is_spent() -> bool {
+    LEFT.get() == 0
 }
 
 /// An operation begins. Pending: the budget is spent, and the task has been woken for its next turn.
 #[inline]
 pub(crate) fn poll_proceed(cx: &Context<'_>) -> Poll<()> {
-    if LEFT.get() == 0 {
+    if is_spent() {
         cx.waker().wake_by_ref();
         return Poll::Pending;
     }

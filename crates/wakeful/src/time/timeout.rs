@@ -4,6 +4,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::{Sleep, sleep, sleep_until};
+use crate::task::coop;
 
 /// Gives `future` up when it takes longer than `duration`.
 ///
@@ -56,9 +57,12 @@ impl<F: Future> Future for Timeout<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        let was_spent = coop::is_spent();
         if let Poll::Ready(output) = this.future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
+        // A future that spends the budget in every poll must still be given up.
+        let _ration = (!was_spent && coop::is_spent()).then(|| coop::ration(1));
         Pin::new(this.sleep).poll(cx).map(|()| Err(Elapsed))
     }
 }

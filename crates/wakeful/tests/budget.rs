@@ -1,0 +1,124 @@
+//! The cooperative budget: what is always ready must not hold a loop, nor a timeout, nor a thread that has left
+//! its loop.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io::Write;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use wakeful::net::UnixStream;
+use wakeful::task::{consume_budget, yield_now};
+use wakeful::time::{sleep, timeout};
+use wakeful::{EventLoop, spawn};
+
+/// Longer than anything here takes: reached only by what is held for ever.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Reads a socket that is never empty. Its poll would not end without a budget.
+fn greedy() -> impl Future<Output = ()> {
+    let (write, read) = StdUnixStream::pair().unwrap();
+    async move {
+        let mut read = UnixStream::from_std(read).unwrap();
+        let start = Instant::now();
+        loop {
+            (&write).write_all(b"x").unwrap();
+            read.read(&mut [0; 1]).await.unwrap();
+            assert!(start.elapsed() < LONG, "it was never given up");
+        }
+    }
+}
+
+#[wakeful::test]
+async fn a_timeout_gives_up_what_is_always_ready() {
+    assert!(timeout(Duration::from_millis(1), greedy()).await.is_err());
+    assert!(timeout(Duration::ZERO, greedy()).await.is_err());
+    let nested = timeout(LONG, timeout(Duration::from_millis(1), greedy()));
+    assert!(nested.await.unwrap().is_err());
+    let outer = timeout(Duration::from_millis(1), timeout(LONG, greedy()));
+    assert!(outer.await.is_err());
+}
+
+#[wakeful::test]
+async fn timers_and_tasks_go_on_beside_several_greedy_tasks() {
+    let greedy: Vec<_> = (0..4).map(|_| spawn(greedy())).collect();
+    for _ in 0..5 {
+        sleep(Duration::from_micros(100)).await;
+        spawn(yield_now()).await.unwrap();
+    }
+    greedy.iter().for_each(wakeful::JoinHandle::abort);
+}
+
+#[wakeful::test]
+async fn timers_that_have_passed_and_finished_tasks_spend_the_budget_too() {
+    let stop = Rc::new(Cell::new(false));
+    let passed = spawn({
+        let stop = stop.clone();
+        async move {
+            while !stop.get() {
+                sleep(Duration::ZERO).await;
+            }
+        }
+    });
+    let given_up = spawn({
+        let stop = stop.clone();
+        async move {
+            while !stop.get() {
+                let _ = timeout(Duration::ZERO, std::future::pending::<()>()).await;
+            }
+        }
+    });
+    spawn(async move { stop.set(true) }).await.unwrap();
+    passed.await.unwrap();
+    given_up.await.unwrap();
+}
+
+/// A thread that has left its loop is not rationed, with whatever budget the loop's last poll ended.
+#[test]
+fn a_budget_ends_with_its_poll() {
+    for panics in [false, true] {
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            let mut event_loop = EventLoop::builder().cooperative_budget(1).build().unwrap();
+            let task = event_loop.spawn(async { 42 });
+            let spend = async {
+                consume_budget().await;
+                assert!(!panics, "on purpose");
+            };
+            let root = std::panic::AssertUnwindSafe(|| event_loop.block_on(spend));
+            assert_eq!(std::panic::catch_unwind(root).is_err(), panics);
+            event_loop.turn(Some(Duration::ZERO)).unwrap();
+            // Another executor on this thread would be told to poll again, for ever.
+            done.send(futures_lite::future::block_on(task).unwrap()).unwrap();
+        });
+        assert_eq!(is_done.recv_timeout(LONG), Ok(42));
+    }
+}
+
+#[test]
+fn a_task_that_drives_another_loop_keeps_its_own_budget() {
+    let mut outer = EventLoop::builder().cooperative_budget(10).build().unwrap();
+    outer
+        .block_on(async {
+            let seen = Rc::new(Cell::new(false));
+            let mark = seen.clone();
+            let busy = spawn(async move {
+                let mut inner = EventLoop::new().unwrap();
+                let mut steps = 0;
+                while !seen.get() {
+                    consume_budget().await;
+                    inner.spawn(async {}).detach();
+                    inner.turn(Some(Duration::ZERO)).unwrap();
+                    steps += 1;
+                    assert!(steps < 1_000, "it is never made to yield");
+                }
+                steps
+            });
+            spawn(async move { mark.set(true) }).await.unwrap();
+            assert_eq!(busy.await.unwrap(), 10 + 1);
+        })
+        .unwrap();
+}

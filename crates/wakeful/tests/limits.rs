@@ -1,0 +1,96 @@
+//! No descriptors left: errors name the limit, the connection stays in the backlog, and a server recovers. One test, in a
+//! process of its own, because the limit is the process's.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::thread;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use wakeful::accept::{ConnectionServer, SharedListener, is_shortage};
+use wakeful::net::{ListenAddr, TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
+use wakeful::{EventLoop, LoopGroup};
+
+/// Takes every descriptor that is left.
+fn take_all() -> Vec<File> {
+    let mut taken = Vec::new();
+    loop {
+        match File::open("/dev/null") {
+            Ok(file) => taken.push(file),
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()));
+                return taken;
+            }
+        }
+    }
+}
+
+fn names_the_limit<T: std::fmt::Debug>(result: io::Result<T>) {
+    let error = result.unwrap_err();
+    assert!(error.to_string().contains("RLIMIT_NOFILE"), "{error}");
+    assert!(is_shortage(&error));
+}
+
+async fn a_shortage_is_an_error_that_passes() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let mut client = std::net::TcpStream::connect(addr).unwrap();
+    client.write_all(b"early").unwrap();
+    let mut taken = take_all();
+    for _ in 0..3 {
+        names_the_limit(listener.accept().await);
+    }
+    names_the_limit(TcpStream::connect(addr).await);
+    names_the_limit(TcpListener::bind("127.0.0.1:0").await);
+    names_the_limit(UdpSocket::bind("127.0.0.1:0").await);
+    names_the_limit(UnixStream::pair());
+    names_the_limit(UnixListener::bind("/nonexistent/socket"));
+    names_the_limit(EventLoop::new());
+    taken.pop();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut buf = [0; 8];
+    assert_eq!(stream.read(&mut buf).await.unwrap(), 5, "it was in the backlog all the time");
+}
+
+fn a_server_backs_off_and_recovers() {
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let running = ConnectionServer::new(vec![listener])
+        .group(LoopGroup::builder().loops(1))
+        .start(|| {
+            async |mut connection| {
+                let mut buf = [0; 8];
+                let read = connection.stream.read(&mut buf).await.unwrap();
+                connection.stream.write_all(&buf[..read]).await.unwrap();
+            }
+        })
+        .unwrap();
+    let ListenAddr::Tcp(addr) = running.local_addrs()[0] else { panic!("it is TCP") };
+    let mut taken = take_all();
+    // The last descriptor is the client's.
+    taken.pop();
+    let mut client = std::net::TcpStream::connect(addr).unwrap();
+    let (counts, handle) = (running.counts(), running.handles()[0].clone());
+    while counts.failed() < 2 {
+        thread::yield_now();
+    }
+    let (waits, failed) = (handle.metrics().waits, counts.failed());
+    while counts.failed() < failed + 2 {
+        thread::yield_now();
+    }
+    let waits = handle.metrics().waits - waits;
+    assert!(waits < 20, "{waits} waits for two tries: it must not spin");
+    drop(taken);
+    client.write_all(b"late").unwrap();
+    let mut answer = [0; 4];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"late");
+    running.shutdown(std::time::Duration::from_secs(20)).unwrap();
+}
+
+#[test]
+fn no_descriptors_left() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = Some(64);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    wakeful::block_on(a_shortage_is_an_error_that_passes());
+    a_server_backs_off_and_recovers();
+}

@@ -1,0 +1,91 @@
+//! How a group ends: what its shutdown waits for, what it drops, what it leaves behind. What is observed is
+//! drops and answers, not time.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use wakeful::task::yield_now;
+use wakeful::{LoopGroup, spawn};
+
+/// Longer than anything here takes: reached only by what is lost.
+const LONG: Duration = Duration::from_secs(20);
+
+fn group(loops: usize) -> LoopGroup {
+    LoopGroup::builder().loops(loops).build().unwrap()
+}
+
+/// Between its making and its first poll a task is nobody's but the ready list's.
+#[test]
+fn shutdown_also_waits_for_what_the_last_task_spawned() {
+    fn link(left: u32, done: Arc<AtomicBool>) {
+        spawn(async move {
+            match left {
+                0 => done.store(true, Ordering::Relaxed),
+                left => link(left - 1, done),
+            }
+        })
+        .detach();
+    }
+    for _ in 0..10 {
+        let (group, done) = (group(1), Arc::new(AtomicBool::new(false)));
+        let last = done.clone();
+        group.handles()[0].run(move || link(5_000, last)).unwrap();
+        group.shutdown(LONG).unwrap();
+        assert!(done.load(Ordering::Relaxed));
+    }
+}
+
+#[test]
+fn shutdown_drops_a_task_that_never_ends() {
+    let group = group(2);
+    let (held, is_dropped) = mpsc::channel::<()>();
+    for handle in group.handles() {
+        let held = held.clone();
+        let endless = handle.spawn(move || async move {
+            let _held = held;
+            pending::<()>().await;
+        });
+        endless.unwrap().detach();
+        let busy = handle.spawn(|| async {
+            loop {
+                yield_now().await;
+            }
+        });
+        busy.unwrap().detach();
+    }
+    drop(held);
+    let (grace, start) = (Duration::from_millis(20), Instant::now());
+    group.shutdown(grace).unwrap();
+    assert!(start.elapsed() >= grace);
+    assert_eq!(is_dropped.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+}
+
+#[test]
+fn a_loop_that_a_task_blocks_is_reported_and_left_behind() {
+    let group = group(2);
+    let (release, released) = mpsc::channel::<()>();
+    let (entered, is_entered) = mpsc::channel();
+    group.handles()[1]
+        .run(move || {
+            entered.send(()).unwrap();
+            let _ = released.recv();
+        })
+        .unwrap();
+    is_entered.recv().unwrap();
+    let error = group.shutdown(Duration::ZERO).unwrap_err().to_string();
+    assert!(error.contains("wakeful-1 is blocked"), "{error}");
+    assert!(!error.contains("wakeful-0"), "{error}");
+    drop(release);
+}
+
+#[test]
+fn dropping_a_group_ends_its_tasks_and_threads() {
+    let group = group(2);
+    let handles = group.handles().to_vec();
+    let task = handles[0].spawn(pending::<()>).unwrap();
+    drop(group);
+    assert!(wakeful::block_on(task).unwrap_err().is_cancelled());
+    assert!(handles.iter().all(|handle| handle.run(|| ()).is_err()));
+}
