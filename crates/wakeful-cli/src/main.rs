@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr();
     let result = match arguments.command {
-        Command::Serve(arguments) => serve::run(arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

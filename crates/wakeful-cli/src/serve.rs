@@ -57,7 +57,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// # Errors
 /// A line for the user.
-pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     // Parsed here and not by clap: an address that cannot be had is one line and exit code 1, for
     // whatever reason.
     let parse = |addr: &String| addr.parse().map_err(|e: InvalidListenAddr| e.to_string());
