@@ -84,13 +84,13 @@ fn a_budget_ends_with_its_poll() {
         thread::spawn(move || {
             let mut event_loop = EventLoop::builder().cooperative_budget(1).build().unwrap();
             let task = event_loop.spawn(async { 42 });
+            event_loop.turn(Some(Duration::ZERO)).unwrap();
             let spend = async {
                 consume_budget().await;
                 assert!(!panics, "on purpose");
             };
             let root = std::panic::AssertUnwindSafe(|| event_loop.block_on(spend));
             assert_eq!(std::panic::catch_unwind(root).is_err(), panics);
-            event_loop.turn(Some(Duration::ZERO)).unwrap();
             // Another executor on this thread would be told to poll again, for ever.
             done.send(futures_lite::future::block_on(task).unwrap()).unwrap();
         });

@@ -40,9 +40,12 @@ fn with_idle_loop(scenario: impl FnOnce(&LoopHandle)) {
     thread.join().unwrap();
 }
 
+/// How a post queues the closure as local work.
+type Way = fn(Box<dyn FnOnce()>);
+
 /// Post #1 calls `queue_local` with what marks the local work as done; post #2 follows. Returns the parks that the
 /// loop took between post #1 and the moment when both were done.
-fn parks_between(handle: &LoopHandle, queue_local: fn(Box<dyn FnOnce()>)) -> u64 {
+fn parks_between(handle: &LoopHandle, queue_local: Way) -> u64 {
     let (done, is_done) = mpsc::channel();
     let (local_done, counted) = (done.clone(), handle.clone());
     handle
@@ -61,7 +64,7 @@ fn parks_between(handle: &LoopHandle, queue_local: fn(Box<dyn FnOnce()>)) -> u64
 
 #[test]
 fn work_queued_by_a_post_runs_within_its_wake() {
-    let ways: [(&str, fn(Box<dyn FnOnce()>)); 5] = [
+    let ways: [(&str, Way); 5] = [
         ("a task", |f| wakeful::spawn(async move { f() }).detach()),
         ("a this-turn callback", |f| wakeful::run_this_turn(f)),
         ("a next-turn callback", |f| wakeful::run_next_turn(f)),
