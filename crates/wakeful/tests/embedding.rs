@@ -155,3 +155,32 @@ fn a_wait_with_a_limit_is_not_shortened_by_signals() {
     sender.join().unwrap();
     watcher.join().unwrap();
 }
+
+/// How the thread queues work outside a turn.
+type Way = fn(&EventLoop);
+
+/// Between the permission and the wait, the thread itself may queue work outside a turn.
+#[test]
+fn work_of_the_own_thread_after_the_permission_makes_the_descriptor_readable() {
+    let ways: [(&str, Way); 6] = [
+        ("spawn", |event_loop| event_loop.spawn(async {}).detach()),
+        ("run_this_turn", |event_loop| event_loop.run_this_turn(|| ())),
+        ("run_next_turn", |event_loop| event_loop.run_next_turn(|| ())),
+        ("a handle's run", |event_loop| event_loop.handle().run(|| ()).unwrap()),
+        ("a handle's spawn", |event_loop| {
+            event_loop.handle().spawn(|| async {}).unwrap().detach();
+        }),
+        ("a handle's wake", |event_loop| event_loop.handle().wake()),
+    ];
+    let mut event_loop = EventLoop::new().unwrap();
+    for (name, queue) in ways {
+        assert!(event_loop.prepare_to_park().unwrap());
+        queue(&event_loop);
+        let readable = {
+            let mut fds = [PollFd::new(&event_loop, PollFlags::IN)];
+            poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap()
+        };
+        assert_eq!(readable, 1, "{name}");
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+    }
+}

@@ -73,3 +73,18 @@ fn policies_read_as_they_print() {
     let error = "burn".parse::<IdlePolicy>().unwrap_err();
     assert!(error.to_string().contains("burn"));
 }
+
+#[test]
+fn a_wake_without_work_makes_a_spinning_loop_take_a_turn() {
+    let (handle, thread) = start(IdlePolicy::Spin);
+    for _ in 0..5 {
+        handle.run_and_wait(|| ()).unwrap();
+        let before = handle.metrics().turns;
+        handle.wake();
+        while handle.metrics().turns == before {
+            thread::yield_now();
+        }
+    }
+    handle.stop();
+    thread.join().unwrap();
+}

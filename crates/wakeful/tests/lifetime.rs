@@ -325,3 +325,124 @@ fn handles_awaited_by_another_loop_are_answered_at_the_end() {
     });
     thread.join().unwrap();
 }
+
+/// A future that owns its own task's handle: until it ends by itself, or until its loop ends.
+#[test]
+fn a_future_that_holds_its_own_handle_is_dropped_once() {
+    type Slot = Rc<RefCell<Option<wakeful::JoinHandle<Token>>>>;
+    for (ends, aborts) in [(true, false), (false, true), (false, false)] {
+        let (future, output, slot) = (Drops::default(), Drops::default(), Slot::default());
+        let mut event_loop = EventLoop::new().unwrap();
+        let (own, token, mut result) = (slot.clone(), future.token(), Some(output.token()));
+        let mut handle = None;
+        let task = event_loop.spawn(poll_fn(move |cx| {
+            let _ = &token;
+            handle = handle.take().or_else(|| own.borrow_mut().take());
+            if aborts {
+                handle.as_ref().unwrap().abort();
+            }
+            match ends {
+                true => Poll::Ready(result.take().unwrap()),
+                false => {
+                    let own = pin_poll(handle.as_mut().unwrap(), cx);
+                    assert!(own.is_pending(), "it waits for itself");
+                    Poll::Pending
+                }
+            }
+        }));
+        *slot.borrow_mut() = Some(task);
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        assert_eq!(future.count(), usize::from(ends || aborts));
+        drop(event_loop);
+        future.assert_once_here();
+        output.assert_once_here();
+    }
+}
+
+fn pin_poll<F: Future + Unpin>(future: &mut F, cx: &mut Context<'_>) -> Poll<F::Output> {
+    Pin::new(future).poll(cx)
+}
+
+/// Fires its own waker, and aborts and drops its own handle, while it is dropped.
+struct FiresInDrop {
+    waker: Option<Waker>,
+    handle: Rc<RefCell<Option<wakeful::JoinHandle<()>>>>,
+    _token: Token,
+}
+
+impl FiresInDrop {
+    fn arm(&mut self, waker: &Waker) {
+        self.waker = Some(waker.clone());
+    }
+}
+
+impl Drop for FiresInDrop {
+    fn drop(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake_by_ref();
+            waker.wake_by_ref();
+            thread::spawn(move || waker.wake()).join().unwrap();
+        }
+        if let Some(handle) = self.handle.take() {
+            handle.abort();
+        }
+    }
+}
+
+#[test]
+fn a_future_that_fires_its_own_waker_while_it_is_dropped_is_not_run_again() {
+    for way in ["ends", "panics", "aborted", "loop ends"] {
+        let (drops, handle) = (Drops::default(), Rc::new(RefCell::new(None)));
+        let mut fires = FiresInDrop { waker: None, handle: handle.clone(), _token: drops.token() };
+        let mut polls = 0;
+        let mut event_loop = EventLoop::new().unwrap();
+        let task = event_loop.spawn(poll_fn(move |cx| {
+            polls += 1;
+            assert_eq!(polls, 1);
+            fires.arm(cx.waker());
+            match way {
+                "ends" => Poll::Ready(()),
+                "panics" => panic!("on purpose"),
+                _ => Poll::Pending,
+            }
+        }));
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        if way == "aborted" {
+            task.abort();
+        }
+        *handle.borrow_mut() = Some(task);
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        drop(event_loop);
+        drops.assert_once_here();
+    }
+}
+
+#[test]
+fn a_task_that_is_aborted_from_another_thread_while_it_runs_is_dropped_at_home() {
+    for _ in 0..20 {
+        let drops = Drops::default();
+        let mut event_loop = EventLoop::new().unwrap();
+        let token = drops.token();
+        let (running, is_running) = std::sync::mpsc::channel();
+        let task = event_loop.spawn(async move {
+            let _token = token;
+            running.send(()).unwrap();
+            loop {
+                wakeful::task::yield_now().await;
+            }
+        });
+        let handle = event_loop.handle();
+        let aborter = thread::spawn(move || {
+            is_running.recv().unwrap();
+            task.abort();
+            let error: wakeful::JoinError = futures_lite::future::block_on(task).unwrap_err();
+            handle.stop();
+            error.is_cancelled()
+        });
+        event_loop.run().unwrap();
+        assert!(aborter.join().unwrap());
+        drops.assert_once_here();
+    }
+}

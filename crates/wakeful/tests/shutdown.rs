@@ -89,3 +89,19 @@ fn dropping_a_group_ends_its_tasks_and_threads() {
     assert!(wakeful::block_on(task).unwrap_err().is_cancelled());
     assert!(handles.iter().all(|handle| handle.run(|| ()).is_err()));
 }
+
+#[test]
+fn a_group_may_be_dropped_on_one_of_its_own_loops() {
+    let group = group(2);
+    let handles = group.handles().to_vec();
+    let task = handles[1].spawn(pending::<()>).unwrap();
+    let dropped = handles[0].spawn(move || async move { drop(group) }).unwrap();
+    wakeful::block_on(async {
+        dropped.await.expect("no panic");
+        assert!(task.await.unwrap_err().is_cancelled());
+    });
+    // Its own loop ends with its turn.
+    while handles[0].run(|| ()).is_ok() {
+        std::thread::yield_now();
+    }
+}

@@ -315,3 +315,40 @@ fn a_loop_in_a_loop_is_a_clear_error() {
         spawn(async {}).await.unwrap();
     });
 }
+
+#[test]
+fn a_handle_is_awaited_on_another_loop_and_gives_its_output_there() {
+    let group = wakeful::LoopGroup::builder().loops(2).build().unwrap();
+    let (one, other) = (group.handles()[0].clone(), group.handles()[1].clone());
+    let sum = one.spawn(move || async move {
+        let mut sum = 0;
+        for number in 0..100 {
+            let task = other.spawn(move || async move {
+                yield_now().await;
+                vec![number]
+            });
+            sum += task.unwrap().await.unwrap()[0];
+        }
+        sum
+    });
+    assert_eq!(wakeful::block_on(sum.unwrap()).unwrap(), 4950);
+}
+
+#[test]
+fn a_panic_in_block_on_s_future_leaves_the_loop_usable() {
+    let mut event_loop = EventLoop::new().unwrap();
+    let background = event_loop.spawn(async {
+        yield_now().await;
+        7
+    });
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        event_loop.block_on(async {
+            yield_now().await;
+            panic!("on purpose");
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(event_loop.block_on(background).unwrap().unwrap(), 7);
+    // No loop is left behind as the thread's own.
+    assert!(std::panic::catch_unwind(wakeful::current_handle).is_err());
+}

@@ -85,6 +85,14 @@ impl Inner {
         self.local.spawn(future)
     }
 
+    /// Work was queued from outside a turn. If `prepare_to_park` said yes, somebody is about to wait for
+    /// the descriptor.
+    fn queued_outside(&self) {
+        if self.prepared.get() {
+            self.handle.wake();
+        }
+    }
+
     /// The loop's end, on its thread: futures, closures and callbacks are dropped here, whoever holds
     /// wakers or handles.
     fn end(self: &Rc<Self>) {
@@ -281,17 +289,21 @@ impl EventLoop {
 
     /// Spawns a task on this loop. It runs when the loop does.
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        self.inner.spawn(future)
+        let handle = self.inner.spawn(future);
+        self.inner.queued_outside();
+        handle
     }
 
     /// See [`wakeful::run_this_turn`](run_this_turn). Between turns, this is the next one.
     pub fn run_this_turn(&self, callback: impl FnOnce() + 'static) {
         self.inner.callbacks.run_this_turn(callback);
+        self.inner.queued_outside();
     }
 
     /// See [`wakeful::run_next_turn`](run_next_turn).
     pub fn run_next_turn(&self, callback: impl FnOnce() + 'static) {
         self.inner.callbacks.run_next_turn(callback);
+        self.inner.queued_outside();
     }
 
     /// See [`wakeful::before_park`](before_park).

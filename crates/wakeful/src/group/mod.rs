@@ -37,7 +37,7 @@ pub use self::builder::LoopGroupBuilder;
 /// # }
 /// ```
 ///
-/// Dropping the group stops its loops at once and waits for their threads.
+/// Dropping the group stops its loops at once and waits for their threads (not for the one that it is dropped on).
 #[derive(Debug)]
 pub struct LoopGroup {
     workers: Vec<Worker>,

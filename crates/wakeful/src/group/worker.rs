@@ -70,6 +70,10 @@ impl Worker {
     }
 
     pub(super) fn join(self) {
+        // The group is dropped on one of its own loops, which ends with the present turn.
+        if self.thread.thread().id() == thread::current().id() {
+            return;
+        }
         if let Err(failure) = outcome(&self.name, self.thread) {
             tracing::error!("{failure}");
         }

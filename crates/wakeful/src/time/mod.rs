@@ -1,6 +1,6 @@
 //! Timers for futures: [`sleep`], [`interval`], [`timeout`].
 //!
-//! Deadlines are monotonic ([`Instant`](std::time::Instant): the wall clock's jumps do not matter) and have nanosecond
+//! Deadlines are monotonic ([`std::time::Instant`]: the wall clock's jumps do not matter) and have nanosecond
 //! resolution. A timer is never early. It is late by what the kernel's timer and the thread's wake take (on the project's
 //! machine about 17 µs for the timer), or by the rest of the turn that is running. Where the kernel has no `epoll_pwait2`
 //! (before Linux 5.11), a parked loop's timers round up to the next millisecond.
