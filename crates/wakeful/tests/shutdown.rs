@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use wakeful::task::yield_now;
+use wakeful::time::sleep;
 use wakeful::{LoopGroup, spawn};
 
 /// Longer than anything here takes: reached only by what is lost.
@@ -104,4 +105,22 @@ fn a_group_may_be_dropped_on_one_of_its_own_loops() {
     while handles[0].run(|| ()).is_ok() {
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn shutdown_also_waits_for_what_a_task_spawned_on_a_loop_that_was_idle() {
+    let (group, done) = (group(2), Arc::new(AtomicBool::new(false)));
+    let (first, mark) = (group.handles()[0].clone(), done.clone());
+    let pause = Duration::from_millis(10);
+    let task = group.handles()[1].spawn(move || async move {
+        sleep(pause).await;
+        let handed_over = first.spawn(move || async move {
+            sleep(pause).await;
+            mark.store(true, Ordering::Relaxed);
+        });
+        handed_over.unwrap().detach();
+    });
+    task.unwrap().detach();
+    group.shutdown(LONG).unwrap();
+    assert!(done.load(Ordering::Relaxed));
 }

@@ -74,8 +74,13 @@ impl LoopGroup {
     /// loop had ended with an error before.
     pub fn shutdown(mut self, grace: Duration) -> Result<(), ShutdownError> {
         let deadline = Instant::now().checked_add(grace);
-        for worker in &self.workers {
-            worker.wait_until_idle(deadline);
+        // A loop's last task may have spawned on one that was idle: until a whole round finds no task.
+        let mut had_tasks = true;
+        while had_tasks {
+            had_tasks = false;
+            for worker in &self.workers {
+                had_tasks |= worker.wait_until_idle(deadline);
+            }
         }
         let workers = std::mem::take(&mut self.workers);
         workers.iter().for_each(Worker::stop);

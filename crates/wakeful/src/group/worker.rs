@@ -52,21 +52,21 @@ impl Worker {
         self.handle.stop();
     }
 
-    /// Until the loop has no task, or has ended, or the deadline (if any) has passed.
-    pub(super) fn wait_until_idle(&self, deadline: Option<Instant>) {
-        let (idle, is_idle) = mpsc::sync_channel::<()>(1);
+    /// Until the loop has no task, or has ended, or the deadline (if any) has passed. `true`: it had tasks, and they
+    /// have ended.
+    pub(super) fn wait_until_idle(&self, deadline: Option<Instant>) -> bool {
+        let (idle, is_idle) = mpsc::sync_channel(1);
         if self.handle.spawn(move || until_idle(idle)).is_err() {
-            return;
+            return false;
         }
-        match deadline {
+        let had_tasks = match deadline {
             Some(deadline) => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let _ = is_idle.recv_timeout(left);
+                is_idle.recv_timeout(left).ok()
             }
-            None => {
-                let _ = is_idle.recv();
-            }
-        }
+            None => is_idle.recv().ok(),
+        };
+        had_tasks.unwrap_or(false)
     }
 
     pub(super) fn join(self) {
@@ -98,10 +98,14 @@ fn outcome(name: &str, thread: JoinHandle<io::Result<()>>) -> Result<(), String>
     }
 }
 
-/// Looks every millisecond whether this task is the loop's last one. `idle` closes with it.
-async fn until_idle(idle: mpsc::SyncSender<()>) {
+/// Looks every millisecond whether this task is the loop's last one, and then tells whether it was so from the beginning
+/// (`false`). `idle` closes with the loop.
+async fn until_idle(idle: mpsc::SyncSender<bool>) {
+    let mut had_tasks = false;
     while crate::event_loop::current().is_some_and(|inner| inner.has_other_tasks()) {
+        had_tasks = true;
         crate::time::sleep(Duration::from_millis(1)).await;
     }
-    drop(idle);
+    // Nobody waits any more if the deadline has passed.
+    let _ = idle.try_send(had_tasks);
 }
