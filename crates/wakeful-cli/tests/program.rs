@@ -255,12 +255,20 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
 
 #[test]
 fn rust_log_is_honoured() {
+    let path = std::env::temp_dir().join(format!("wakeful-log-{}.sock", std::process::id()));
     let mut command = Command::new(PROGRAM);
-    command.env("RUST_LOG", "error").args(["serve", "--listen", "127.0.0.1:0", "--grace", "0"]);
-    let mut server = Server::of(&mut command, 0);
-    // It says nothing at this level, so ask until its signals are caught: it ends by TERM either way, and
-    // in order only if they are.
-    std::thread::sleep(Duration::from_millis(300));
+    command.env("RUST_LOG", "error").args(["serve", "--listen"]);
+    let mut server = Server::of(command.arg(format!("unix:{}", path.display())), 0);
+    // It says nothing at this level: an answer tells that it runs, and has its signals caught.
+    let start = Instant::now();
+    let mut stream = loop {
+        match UnixStream::connect(&path) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(start.elapsed() < GUARD, "{error}"),
+        }
+    };
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    assert!(stream.read_to_end(&mut Vec::new()).unwrap() > 0);
     server.signal("-TERM");
     assert!(server.wait().success());
     let mut text = String::new();
