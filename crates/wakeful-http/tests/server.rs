@@ -1,96 +1,22 @@
 //! The server, driven by hyper's own client and by raw sockets.
 
+mod common;
+
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream as StdTcpStream};
+use std::net::{Shutdown, TcpStream as StdTcpStream};
 use std::rc::Rc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::routing::{get, post};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Bytes;
-use hyper::client::conn::{http1, http2};
-use wakeful::LoopGroup;
-use wakeful::io::{LoopExecutor, LoopTimer};
-use wakeful::net::{ListenAddr, TcpStream};
-use wakeful_http::{Running, Server};
+use hyper::client::conn::http1;
+use wakeful::net::TcpStream;
+use wakeful_http::Server;
 
-/// A hang is a failure, in its own time.
-const GUARD: Duration = Duration::from_secs(20);
-
-fn router() -> Router {
-    Router::new()
-        .route("/", get(|| async { "hello" }))
-        .route("/echo", post(|body: Body| async { body }))
-        .route("/n/{n}", get(|path: axum::extract::Path<u32>| async move { path.0.to_string() }))
-        .route(
-            "/slow",
-            get(|| async {
-                wakeful::time::sleep(Duration::from_millis(50)).await;
-                "slow"
-            }),
-        )
-        .route("/never", get(|| async { std::future::pending::<&str>().await }))
-}
-
-fn server() -> Server {
-    Server::bind("127.0.0.1:0").unwrap().group(LoopGroup::builder().loops(2))
-}
-
-fn addr(running: &Running) -> SocketAddr {
-    match running.local_addrs()[0] {
-        ListenAddr::Tcp(addr) => addr,
-        ListenAddr::Unix(_) => unreachable!("bound to TCP"),
-    }
-}
-
-fn raw(running: &Running) -> StdTcpStream {
-    let stream = StdTcpStream::connect(addr(running)).unwrap();
-    stream.set_read_timeout(Some(GUARD)).unwrap();
-    stream
-}
-
-/// Everything until the server closes.
-fn read_all(mut stream: StdTcpStream) -> String {
-    let mut text = Vec::new();
-    match stream.read_to_end(&mut text) {
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-        Err(error) => panic!("{error}"),
-    }
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-fn is_served(running: &Running) {
-    let mut stream = raw(running);
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-    assert!(read_all(stream).ends_with("hello"));
-}
-
-async fn http1_client(addr: SocketAddr) -> http1::SendRequest<Full<Bytes>> {
-    let stream = TcpStream::connect(addr).await.unwrap();
-    let (sender, connection) = http1::handshake(stream).await.unwrap();
-    wakeful::spawn(connection).detach();
-    sender
-}
-
-async fn http2_client(addr: SocketAddr) -> http2::SendRequest<Full<Bytes>> {
-    let stream = TcpStream::connect(addr).await.unwrap();
-    let builder = http2::Builder::new(LoopExecutor);
-    let (sender, connection) = builder.clone().timer(LoopTimer).handshake(stream).await.unwrap();
-    wakeful::spawn(connection).detach();
-    sender
-}
-
-fn request(method: &str, path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
-    let uri = format!("http://localhost{path}");
-    Request::builder().method(method).uri(uri).body(Full::new(body.into())).unwrap()
-}
+use common::*;
 
 #[test]
 fn hyper_s_http1_client_keeps_one_connection() {
@@ -312,88 +238,6 @@ fn a_unix_socket_serves_and_its_file_goes_with_the_server() {
     assert!(answer.ends_with("hello"));
     running.shutdown(GUARD).unwrap();
     assert!(!path.exists());
-}
-
-#[test]
-fn draining_finishes_what_is_in_flight_and_closes_what_is_idle() {
-    let running = server().start(router()).unwrap();
-    let mut idle = raw(&running);
-    idle.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-    let mut buf = [0; 1024];
-    assert!(idle.read(&mut buf).unwrap() > 0);
-    let silent = raw(&running);
-    let mut busy = raw(&running);
-    busy.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-    // The handler runs once the request was polled: three connections, and one of them is served.
-    while running.counts().open() < 3 {
-        thread::yield_now();
-    }
-    wakeful::block_on(wakeful::time::sleep(Duration::from_millis(10)));
-    let reading = thread::spawn(move || read_all(busy));
-    let start = Instant::now();
-    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
-    assert!(start.elapsed() < GUARD);
-    let answer = reading.join().unwrap();
-    assert!(answer.ends_with("slow"), "{answer}");
-    assert_eq!(read_all(idle), "");
-    assert_eq!(read_all(silent), "");
-}
-
-#[test]
-fn draining_http2_finishes_its_streams() {
-    let running = server().start(router()).unwrap();
-    let addr = addr(&running);
-    let client = thread::spawn(move || {
-        wakeful::block_on(async {
-            let mut client = http2_client(addr).await;
-            let first = client.send_request(request("GET", "/", "")).await.unwrap();
-            first.into_body().collect().await.unwrap();
-            let slow = client.send_request(request("GET", "/slow", "")).await.unwrap();
-            slow.into_body().collect().await.unwrap().to_bytes()
-        })
-    });
-    while running.counts().accepted() < 1 {
-        thread::yield_now();
-    }
-    wakeful::block_on(wakeful::time::sleep(Duration::from_millis(25)));
-    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
-    assert_eq!(client.join().unwrap(), "slow");
-}
-
-#[test]
-fn what_never_ends_is_aborted_at_the_deadline_and_counted() {
-    let running = server().start(router()).unwrap();
-    let mut stream = raw(&running);
-    stream.write_all(b"GET /never HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-    while running.counts().open() < 1 {
-        thread::yield_now();
-    }
-    wakeful::block_on(wakeful::time::sleep(Duration::from_millis(10)));
-    let start = Instant::now();
-    assert_eq!(running.shutdown(Duration::from_millis(50)).unwrap(), 1);
-    assert!(start.elapsed() < GUARD);
-    assert_eq!(read_all(stream), "");
-}
-
-#[test]
-fn a_handler_that_blocks_its_loop_is_reported_and_left_behind() {
-    let app = Router::new().route(
-        "/block",
-        get(|| async {
-            thread::park_timeout(Duration::from_secs(4));
-            "late"
-        }),
-    );
-    let server = Server::bind("127.0.0.1:0").unwrap().group(LoopGroup::builder().loops(1));
-    let running = server.start(app).unwrap();
-    let mut stream = raw(&running);
-    stream.write_all(b"GET /block HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-    while running.counts().open() < 1 {
-        thread::yield_now();
-    }
-    wakeful::block_on(wakeful::time::sleep(Duration::from_millis(20)));
-    let error = running.shutdown(Duration::from_millis(10)).unwrap_err();
-    assert!(error.to_string().contains("blocked"), "{error}");
 }
 
 #[test]

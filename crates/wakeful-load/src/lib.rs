@@ -1,0 +1,4 @@
+//! Open-loop load and honest latency.
+
+pub mod protocol;
+pub mod results;

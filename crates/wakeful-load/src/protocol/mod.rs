@@ -1,0 +1,64 @@
+//! What is said on one connection, without any I/O: a [`Conversation`] turns requests into bytes and bytes into answers.
+//!
+//! The generator owns the sockets, the clock and the schedule. A conversation knows only its protocol, so that it can be
+//! tested with byte strings.
+
+use thiserror::Error;
+
+/// One connection's side of a protocol.
+pub trait Conversation {
+    /// Appends what opens the connection, before any request.
+    fn open(&mut self, out: &mut Vec<u8>);
+
+    /// Whether one more request may begin now. The generator has a limit of its own besides.
+    fn may_request(&self) -> bool;
+
+    /// Appends the next request and returns its key, by which its answer is known. Keys of one connection never repeat.
+    ///
+    /// Must not be called unless [`may_request`](Self::may_request) says yes.
+    fn request(&mut self, out: &mut Vec<u8>) -> u64;
+
+    /// Takes whole messages from the front of `input` and returns how many bytes that were; what is left is given again
+    /// in front of what arrives next. Appends finished answers to `answers`, and to `out` whatever the protocol itself has to reply.
+    ///
+    /// # Errors
+    /// The peer broke the protocol: the connection is of no more use.
+    fn receive(
+        &mut self,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        answers: &mut Vec<Answer>,
+    ) -> Result<usize, ProtocolError>;
+
+    /// Whether the peer has said that it takes no more requests on this connection (`connection: close`, GOAWAY).
+    fn is_closing(&self) -> bool;
+}
+
+/// The end of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// What [`Conversation::request`] returned.
+    pub key: u64,
+    /// Whether it is what was hoped for.
+    pub outcome: Outcome,
+}
+
+/// Whether an answer is what was hoped for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is.
+    Success,
+    /// The server answered, but with an error: an HTTP status of 400 or more, an error of RESP, a reset stream, a payload
+    /// other than the one sent.
+    Failure,
+}
+
+/// The peer broke the protocol.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[error("{protocol}: {what}")]
+pub struct ProtocolError {
+    /// The protocol's name.
+    pub protocol: &'static str,
+    /// What was wrong.
+    pub what: String,
+}

@@ -1,0 +1,241 @@
+//! What a run measured, as `--json` prints it. This is the schema: version 1.
+//!
+//! Times are nanoseconds unless a name says otherwise. Fields are only ever added within a version.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of this schema.
+pub const SCHEMA: u32 = 1;
+
+/// Everything that one command measured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// What the report is about, one line.
+    pub title: String,
+    /// The command line that printed it.
+    pub command: String,
+    /// Where and on what it was measured.
+    pub machine: Machine,
+    /// What the generator itself and the kernel take, against a server that does nothing.
+    pub floor: Option<Floor>,
+    /// One entry for each server and rate that was measured, in the order of measurement.
+    pub runs: Vec<Run>,
+    /// Paired comparisons, if any were asked for.
+    pub comparisons: Vec<Comparison>,
+    /// Verdicts of an experiment, if it was one.
+    pub claims: Vec<Claim>,
+    /// What the reader has to know besides: blocks repeated, peers left out and why.
+    pub notes: Vec<String>,
+}
+
+/// Where and on what it was measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// `uname -r`.
+    pub kernel: String,
+    /// The CPU's model.
+    pub cpu: String,
+    /// How many CPUs are online.
+    pub cpus: usize,
+    /// The hypervisor, if there is one.
+    pub hypervisor: Option<String>,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Frequency governor, or that there is none.
+    pub governor: String,
+    /// Vulnerabilities and what the kernel does about them: `name: state`.
+    pub mitigations: Vec<String>,
+    /// The boot's command line.
+    pub kernel_command_line: String,
+    /// This program's version.
+    pub version: String,
+    /// Seconds since 1970 at the start.
+    pub started_unix: u64,
+}
+
+/// What the generator and the kernel take by themselves.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Floor {
+    /// Requests a second offered.
+    pub rate: f64,
+    /// Response time against a null server that spins on the server's CPU.
+    pub response: Percentiles,
+    /// Send lag in the same run.
+    pub send_lag: Percentiles,
+}
+
+/// One server at one rate.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Run {
+    /// The server's name in the table.
+    pub server: String,
+    /// Requests a second asked for; `None` is closed loop.
+    pub rate: Option<f64>,
+    /// `poisson`, `constant`, `trace` or `closed`.
+    pub schedule: String,
+    /// The seed of the schedule.
+    pub seed: u64,
+    /// How many connections.
+    pub connections: usize,
+    /// Seconds measured, without the warm-up.
+    pub seconds: f64,
+    /// Requests due in the measured time.
+    pub offered: u64,
+    /// Requests of those that were answered as hoped for.
+    pub answered: u64,
+    /// Requests of those that failed: error answers, broken connections, time-outs.
+    pub failed: u64,
+    /// Requests of those that waited because every connection was at its limit.
+    pub waited_for_connection: u64,
+    /// Answers a second.
+    pub throughput: f64,
+    /// Done − intended. In a closed loop, done − sent.
+    pub response: Percentiles,
+    /// Done − sent.
+    pub service: Percentiles,
+    /// Sent − intended, without what the server is to blame for (waiting for a connection).
+    pub send_lag: Percentiles,
+    /// The server's CPU over exactly the measured time, if its process is known.
+    pub cpu: Option<Cpu>,
+    /// Share of one CPU stolen by the hypervisor meanwhile, 0 to 1 for each CPU summed.
+    pub steal: f64,
+    /// Response times by interval, for the plot over time.
+    pub timeline: Vec<Interval>,
+    /// Valid or not, and why not.
+    pub validity: Validity,
+    /// How many blocks the figures are merged from.
+    pub blocks: usize,
+    /// How many blocks were spoilt by other programs and measured again.
+    pub repeated: usize,
+}
+
+/// A distribution of times, in nanoseconds. A quantile with fewer than 100 samples beyond it is absent.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Samples.
+    pub count: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Smallest.
+    pub min: u64,
+    /// Largest.
+    pub max: u64,
+    /// Median.
+    pub p50: Option<u64>,
+    /// 90 %.
+    pub p90: Option<u64>,
+    /// 99 %.
+    pub p99: Option<u64>,
+    /// 99.9 %.
+    pub p999: Option<u64>,
+    /// 99.99 %.
+    pub p9999: Option<u64>,
+    /// Points of the curve: quantile (0 to 1) and value, rising.
+    pub curve: Vec<(f64, u64)>,
+}
+
+/// What a server's process used.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Seconds in user mode.
+    pub user: f64,
+    /// Seconds in the kernel.
+    pub system: f64,
+    /// Seconds that its threads were runnable and waited for a CPU.
+    pub run_queue_wait: f64,
+    /// Switches because it slept.
+    pub voluntary_switches: u64,
+    /// Switches because something else was given its CPU.
+    pub involuntary_switches: u64,
+    /// (user + system) / measured seconds: 1 is a whole CPU.
+    pub share: f64,
+}
+
+/// A slice of the measured time.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Interval {
+    /// Seconds since the measured time began.
+    pub start: f64,
+    /// Requests intended in this slice and answered.
+    pub count: u64,
+    /// Median response time.
+    pub p50: u64,
+    /// 99 %, by nearest rank, however few there are.
+    pub p99: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+/// Whether figures may be believed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "lowercase")]
+pub enum Validity {
+    /// They may.
+    Valid,
+    /// They may not.
+    Invalid {
+        /// Why not, one sentence each.
+        reasons: Vec<String>,
+    },
+}
+
+/// A against B, in interleaved pairs of blocks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The first server's name.
+    pub a: String,
+    /// The second server's name.
+    pub b: String,
+    /// Requests a second; `None` is closed loop.
+    pub rate: Option<f64>,
+    /// How many pairs.
+    pub pairs: usize,
+    /// One entry for each figure compared.
+    pub metrics: Vec<Metric>,
+}
+
+/// One figure of a comparison.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Metric {
+    /// `p50`, `p90`, `p99`, `p99.9`, `cpu` or `throughput`.
+    pub name: String,
+    /// Median of A's blocks; nanoseconds, CPU seconds a request, or requests a second.
+    pub a: f64,
+    /// Median of B's blocks.
+    pub b: f64,
+    /// Median of the pairs' B / A.
+    pub ratio: f64,
+    /// The bootstrap interval of that ratio.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+    /// The same for A against A: the noise floor.
+    pub noise: Option<(f64, f64, f64)>,
+    /// `higher`, `lower`, `no difference`; or `under twice the floor`, which is no claim either.
+    pub verdict: String,
+}
+
+/// What an experiment claims, and what came of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Claim {
+    /// The claim, one sentence.
+    pub claim: String,
+    /// What was measured, in words and figures.
+    pub measured: String,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+/// What came of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The claim holds here.
+    Holds,
+    /// It does not.
+    DoesNotHold,
+    /// The machine is too noisy or too small to tell, or a peer is missing.
+    CannotTell,
+}
