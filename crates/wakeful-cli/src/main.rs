@@ -1,5 +1,7 @@
 //! The program `wakeful`: a thin shell around the crates.
 
+mod lab;
+mod load;
 mod serve;
 
 use std::io::IsTerminal;
@@ -20,6 +22,10 @@ struct Arguments {
 enum Command {
     /// Run one of the reference services.
     Serve(serve::Arguments),
+    /// Load a server and measure its latency honestly, whatever it is built on.
+    Load(Box<load::Arguments>),
+    /// Run experiments: the public cases behind wakeful's guarantees, beside the systems they happened to.
+    Lab(lab::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -27,10 +33,12 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr();
     let result = match arguments.command {
-        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Load(arguments) => load::run(&arguments),
+        Command::Lab(arguments) => lab::run(&arguments),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(message) => {
             eprintln!("wakeful: {message}");
             ExitCode::FAILURE

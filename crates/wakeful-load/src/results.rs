@@ -213,8 +213,12 @@ pub struct Metric {
     pub high: f64,
     /// The same for A against A: the noise floor.
     pub noise: Option<(f64, f64, f64)>,
-    /// `higher`, `lower`, `no difference`; or `under twice the floor`, which is no claim either.
+    /// `higher`, `lower` or `no difference`: what may be claimed of B.
     pub verdict: String,
+    /// Whether A's or B's figure is under twice the floor's: more than half of it is not the server's, so that the
+    /// ratio says less than it seems to.
+    #[serde(default)]
+    pub near_floor: bool,
 }
 
 /// What an experiment claims, and what came of it.

@@ -3,7 +3,23 @@
 //! The generator owns the sockets, the clock and the schedule. A conversation knows only its protocol, so that it can be
 //! tested with byte strings.
 
+mod any;
+mod frames;
+mod http1;
+mod http2;
+mod resp;
+mod template;
+#[cfg(test)]
+mod tests;
+
 use thiserror::Error;
+
+pub use any::{AnyConversation, Prepared, Protocol, UnknownProtocol};
+pub use frames::Frames;
+pub use http1::Http1;
+pub use http2::Http2;
+pub use resp::Resp;
+pub use template::{InvalidTemplate, Template};
 
 /// One connection's side of a protocol.
 pub trait Conversation {
@@ -18,8 +34,8 @@ pub trait Conversation {
     /// Must not be called unless [`may_request`](Self::may_request) says yes.
     fn request(&mut self, out: &mut Vec<u8>) -> u64;
 
-    /// Takes whole messages from the front of `input` and returns how many bytes that were; what is left is given again
-    /// in front of what arrives next. Appends finished answers to `answers`, and to `out` whatever the protocol itself has to reply.
+    /// Takes what it can from the front of `input` (whole messages, and parts of bodies) and returns how many bytes that
+    /// were; what is left is given again in front of what arrives next. Appends finished answers to `answers`, and to `out` whatever the protocol itself has to reply.
     ///
     /// # Errors
     /// The peer broke the protocol: the connection is of no more use.
@@ -29,6 +45,10 @@ pub trait Conversation {
         out: &mut Vec<u8>,
         answers: &mut Vec<Answer>,
     ) -> Result<usize, ProtocolError>;
+
+    /// The peer has ended its stream: appends the answers which that completes, such as an HTTP/1 body that lasts until
+    /// the end. Requests unanswered after this stay so.
+    fn close(&mut self, answers: &mut Vec<Answer>);
 
     /// Whether the peer has said that it takes no more requests on this connection (`connection: close`, GOAWAY).
     fn is_closing(&self) -> bool;
@@ -61,4 +81,44 @@ pub struct ProtocolError {
     pub protocol: &'static str,
     /// What was wrong.
     pub what: String,
+}
+
+impl ProtocolError {
+    fn new(protocol: Protocol, what: impl Into<String>) -> Self {
+        Self { protocol: protocol.name(), what: what.into() }
+    }
+}
+
+/// The keys of a protocol whose answers come in the order of the requests: two counters.
+#[derive(Debug, Clone, Default)]
+struct InOrder {
+    asked: u64,
+    answered: u64,
+}
+
+impl InOrder {
+    /// The key of a new request.
+    fn ask(&mut self) -> u64 {
+        self.asked += 1;
+        self.asked - 1
+    }
+
+    /// The key of the request that is answered next, if any waits.
+    fn waiting(&self) -> Option<u64> {
+        (self.answered < self.asked).then_some(self.answered)
+    }
+
+    /// The oldest request has had its answer.
+    fn answer(&mut self, outcome: Outcome, answers: &mut Vec<Answer>) {
+        if let Some(key) = self.waiting() {
+            self.answered += 1;
+            answers.push(Answer { key, outcome });
+        }
+    }
+}
+
+impl Outcome {
+    fn of(good: bool) -> Self {
+        if good { Self::Success } else { Self::Failure }
+    }
 }

@@ -1,0 +1,223 @@
+//! `wakeful lab`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use wakeful_lab::peers::{Built, Catalog, Language};
+use wakeful_lab::{EXPERIMENTS, Experiment, Lab, Size};
+use wakeful_load::bench::Bench;
+use wakeful_load::progress::Progress;
+use wakeful_load::report;
+use wakeful_load::results::{Results, Verdict};
+use wakeful_load::table::Style;
+
+use crate::load::{Outputs, command_line, until_interrupted};
+
+/// A claim does not hold here.
+const DOES_NOT_HOLD: u8 = 3;
+
+#[derive(Debug, Args)]
+#[command(after_long_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    /// An experiment's name; or `list`, which says what there is, `peers`, which builds them, or `all`.
+    #[arg(value_name = "NAME", default_value = "list")]
+    what: String,
+
+    /// Minutes instead of an hour, without the peers in C and with fewer variants of the others.
+    #[arg(long)]
+    quick: bool,
+
+    /// Only these peers, by name or program; `none` for wakeful alone.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    peers: Option<Vec<String>>,
+
+    /// Where the sources of the peers are; looked for above the current directory and above the program unless given.
+    #[arg(long, value_name = "DIR")]
+    peers_dir: Option<PathBuf>,
+
+    /// What makes the schedules repeatable.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Print JSON instead of tables: an array with an entry for each experiment.
+    #[arg(long)]
+    json: bool,
+
+    /// Print the tables as Markdown.
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+
+    /// Write a report: one HTML file with plots. With `all`, the name of each experiment is put in front of the file's.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+
+    /// Write the plot of p50 against the rate as SVG.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 every claim holds or cannot be told here; 1 an error; 2 wrong usage; 3 a claim does not hold;
+130 ended by Ctrl-C.";
+
+/// # Errors
+/// A line for the user.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    let experiments: Vec<&dyn Experiment> = match arguments.what.as_str() {
+        "list" => {
+            list();
+            return Ok(ExitCode::SUCCESS);
+        }
+        "peers" => {
+            print_peers(arguments)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        "all" => EXPERIMENTS.to_vec(),
+        name => vec![wakeful_lab::find(name).ok_or_else(|| unknown(name))?],
+    };
+    let program =
+        std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
+    let interrupted = until_interrupted()?;
+    let mut notes = Vec::new();
+    let peers = peers(arguments, &mut notes)?;
+    let mut verdicts = Vec::new();
+    let mut all = Vec::new();
+    for experiment in &experiments {
+        let bench = Bench::on_this_machine(&interrupted, Progress::to_stderr())
+            .map_err(|error| format!("cannot ask which CPUs may be used: {error}"))?;
+        let mut lab = Lab {
+            bench,
+            size: if arguments.quick { Size::Quick } else { Size::Full },
+            program: program.clone(),
+            peers: peers.clone(),
+            notes: notes.clone(),
+            seed: arguments.seed,
+        };
+        if !arguments.json {
+            println!("{}: {}\n\n{}\n", experiment.name(), experiment.about(), experiment.story());
+        }
+        let outcome = experiment.run(&mut lab);
+        lab.bench.progress.clear();
+        let mut results = outcome.map_err(|error| error.to_string())?;
+        results.command = command_line();
+        verdicts.extend(results.claims.iter().map(|claim| claim.verdict));
+        write(arguments, *experiment, &results, experiments.len() > 1)?;
+        all.push(results);
+        if lab.bench.is_interrupted() {
+            break;
+        }
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?);
+    }
+    Ok(if interrupted.load(std::sync::atomic::Ordering::Relaxed) {
+        ExitCode::from(crate::load::INTERRUPTED)
+    } else if verdicts.contains(&Verdict::DoesNotHold) {
+        ExitCode::from(DOES_NOT_HOLD)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn unknown(name: &str) -> String {
+    let names: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.name()).collect();
+    format!(
+        "there is no experiment `{name}`; there are: {}; and list, peers, all",
+        names.join(", ")
+    )
+}
+
+fn list() {
+    for experiment in EXPERIMENTS {
+        println!("{}: {}", experiment.name(), experiment.about());
+        for claim in experiment.claims() {
+            println!("  - {claim}");
+        }
+    }
+}
+
+fn write(
+    arguments: &Arguments,
+    experiment: &dyn Experiment,
+    results: &Results,
+    is_one_of_many: bool,
+) -> Result<(), String> {
+    let style = if arguments.markdown { Style::Markdown } else { Style::Terminal };
+    let report = arguments.report.as_ref().map(|path| match (is_one_of_many, path.file_name()) {
+        (true, Some(name)) => {
+            path.with_file_name(format!("{}-{}", experiment.name(), name.to_string_lossy()))
+        }
+        _ => path.clone(),
+    });
+    if let Some(path) = &arguments.plot {
+        let svg =
+            report::readme_plot(results).map_err(|error| format!("{}: {error}", path.display()))?;
+        std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let outputs = Outputs::open_files(report.as_deref(), None)?;
+    let outputs = if arguments.json { outputs } else { outputs.with_text(style) };
+    outputs.write(results, &[])
+}
+
+fn catalog(arguments: &Arguments) -> Result<Catalog, String> {
+    let mut catalog =
+        Catalog::read(arguments.peers_dir.as_deref()).map_err(|error| error.to_string())?;
+    match &arguments.peers {
+        Some(names) if names.iter().all(|name| name == "none") => catalog.peers.clear(),
+        Some(names) => catalog.select(names).map_err(|error| error.to_string())?,
+        None if arguments.quick => {
+            catalog.peers.retain(|peer| peer.quick && peer.language == Language::Rust);
+        }
+        None => {}
+    }
+    Ok(catalog)
+}
+
+/// The peers that are wanted and can be had; a note for each that cannot.
+fn peers(
+    arguments: &Arguments,
+    notes: &mut Vec<String>,
+) -> Result<Vec<wakeful_lab::contender::Contender>, String> {
+    let catalog = catalog(arguments)?;
+    let built = catalog.build(&mut |what| eprintln!("{what}"));
+    for (program, reason) in &built.missing {
+        notes.push(format!("{program} is missing: {reason}"));
+    }
+    let mut versions: Vec<String> =
+        catalog.peers.iter().filter_map(|peer| built.version(&peer.binary)).collect();
+    versions.dedup();
+    if !versions.is_empty() {
+        notes.push(format!("Peers: {}.", versions.join(", ")));
+    }
+    let mut peers = Vec::new();
+    for peer in
+        catalog.peers.iter().filter(|peer| peer.services.iter().any(|service| service == "echo"))
+    {
+        peers.extend(built.contender(peer, "echo", 1));
+        // With two threads only where what one alone does is not what its users run.
+        if peer.binary == "tokio-multi-thread" && peer.workers.contains(&2) {
+            peers.extend(built.contender(peer, "echo", 2));
+        }
+    }
+    Ok(peers)
+}
+
+fn print_peers(arguments: &Arguments) -> Result<(), String> {
+    let catalog = catalog(arguments)?;
+    let built: Built = catalog.build(&mut |what| eprintln!("{what}"));
+    for peer in &catalog.peers {
+        let state = match (built.missing.get(&peer.binary), built.version(&peer.binary)) {
+            (Some(reason), _) => format!("missing: {reason}"),
+            (None, Some(version)) => version,
+            (None, None) => "built; it does not say its version".to_owned(),
+        };
+        println!("{:<28} {state}\n{:<28} {}", peer.name, "", peer.about);
+    }
+    if built.missing.is_empty() {
+        println!("All {} can be measured.", catalog.peers.len());
+    } else {
+        println!("{} programs are missing; experiments go on without them.", built.missing.len());
+    }
+    Ok(())
+}

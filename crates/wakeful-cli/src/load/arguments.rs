@@ -1,0 +1,382 @@
+//! The flags of `wakeful load`, and what they say together.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use wakeful_load::bench::Load;
+use wakeful_load::find_max::Promise;
+use wakeful_load::generator::{ConnectionUse, Plan};
+use wakeful_load::protocol::{Protocol, Template};
+use wakeful_load::schedule::{Rate, Schedule, read_trace};
+use wakeful_load::servers::ServerSpec;
+use wakeful_load::target::Target;
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_long_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(super) command: Option<Command>,
+
+    /// The server: HOST:PORT, unix:PATH, or http://HOST:PORT/PATH.
+    #[arg(value_name = "ADDR", required_unless_present_any = ["server", "compare"])]
+    addr: Option<String>,
+
+    /// Start this server for each block and stop it behind it: `[NAME=]COMMAND`, in which {addr} stands for a free
+    /// address ({host} and {port} too). Or the address of one that runs: `NAME=HOST:PORT`. May be repeated.
+    #[arg(long, value_name = "[NAME=]COMMAND", conflicts_with = "addr")]
+    server: Vec<ServerSpec>,
+
+    /// Compare two servers in interleaved A B B A blocks, behind A against A; each as for --server.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["addr", "server", "find_max"])]
+    pub(super) compare: Option<Vec<ServerSpec>>,
+
+    /// Find the highest rate at which a promise is kept, as p99<1ms.
+    #[arg(long, value_name = "PROMISE", conflicts_with_all = ["rate", "closed", "trace"])]
+    pub(super) find_max: Option<Promise>,
+
+    #[command(flatten, next_help_heading = "What is asked")]
+    request: Request,
+
+    #[command(flatten, next_help_heading = "When")]
+    when: When,
+
+    #[command(flatten, next_help_heading = "Connections")]
+    connections: Connections,
+
+    #[command(flatten, next_help_heading = "The machine")]
+    pub(super) machine: Machine,
+
+    #[command(flatten, next_help_heading = "Output")]
+    pub(super) output: Output,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  wakeful load 127.0.0.1:8080 --rate 10k
+  wakeful load http://127.0.0.1:8080/echo --method POST --body hello --rate 1k,10k,50k --report out.html
+  wakeful load --server 'wakeful serve echo --listen {addr}' --protocol frames --closed
+  wakeful load 127.0.0.1:6379 --protocol resp --command 'SET key' --size 100 --find-max 'p99<1ms'
+  wakeful load --protocol frames --rate 10k \\
+      --compare 'spin=wakeful serve echo --idle spin --listen {addr}' 'park=wakeful serve echo --listen {addr}'
+
+Exit codes: 0 measured; 1 an error; 2 wrong usage; 4 measured, but some of it is INVALID; 130 ended by Ctrl-C.";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Add HdrHistogram logs of several runs or machines, and print the percentiles.
+    Merge {
+        /// The logs, as --log writes them.
+        #[arg(required = true)]
+        logs: Vec<PathBuf>,
+        /// Write the sum as a log, too.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Request {
+    /// What is spoken. h2 is HTTP/2 with prior knowledge; frames are 4 bytes of length, big-endian, and a payload, as
+    /// `wakeful serve echo` answers.
+    #[arg(long, value_enum, default_value = "http1")]
+    protocol: ProtocolName,
+
+    /// HTTP: the method.
+    #[arg(long, default_value = "GET")]
+    method: String,
+
+    /// HTTP: path and query; / unless ADDR has one.
+    #[arg(long)]
+    path: Option<String>,
+
+    /// HTTP: a header. May be repeated.
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = header)]
+    headers: Vec<(String, String)>,
+
+    /// HTTP: the request's body.
+    #[arg(long, conflicts_with = "body_file")]
+    body: Option<String>,
+
+    /// HTTP: a file with the request's body.
+    #[arg(long, value_name = "FILE")]
+    body_file: Option<PathBuf>,
+
+    /// RESP: the command and its first arguments; the last one is a payload of --size bytes.
+    #[arg(long = "command", value_name = "COMMAND", default_value = "ECHO")]
+    resp_command: String,
+
+    /// Bytes of payload: frames and RESP.
+    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(..=16 << 20))]
+    size: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ProtocolName {
+    Http1,
+    H2,
+    Frames,
+    Resp,
+}
+
+#[derive(Debug, Args)]
+struct When {
+    /// Requests a second, as 250, 10k or 1.5M; several are measured one after another.
+    #[arg(long, value_delimiter = ',', value_name = "RATE,…", default_value = "1k", conflicts_with_all = ["closed", "trace"])]
+    rate: Vec<Rate>,
+
+    /// All gaps the same, instead of a Poisson process.
+    #[arg(long, conflicts_with_all = ["closed", "trace"])]
+    constant: bool,
+
+    /// Closed loop: each connection keeps --in-flight requests under way. It measures saturation, and hides stalls.
+    #[arg(long, conflicts_with = "trace")]
+    closed: bool,
+
+    /// Replay arrivals: a file with a time in each line, in seconds since the start.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    /// What makes the schedule repeatable.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// How long is measured: 10s, 500ms, 2m.
+    #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = time)]
+    duration: Duration,
+
+    /// How long the server is loaded before that.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_or_none)]
+    warm_up: Duration,
+
+    /// How long the last answers are waited for; those that have not come by then count as failed.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time_or_none)]
+    timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+struct Connections {
+    /// How many.
+    #[arg(long, short, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
+
+    /// Requests under way on one connection at a time: 1 for http1 (more is pipelining), 100 for h2, 64 for frames and
+    /// RESP unless given; 1 for all of them in a closed loop.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    in_flight: Option<u32>,
+
+    /// Open a connection for each request and close it behind the answer; the time counts from before the connect.
+    #[arg(long)]
+    connect_per_request: bool,
+
+    /// So many clients more dribble their requests a byte every 20 ms. Their requests are not measured.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    slow: u32,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Machine {
+    /// The CPU that the generator spins on; the last one that may be used unless given.
+    #[arg(long, value_name = "CPU")]
+    pub(super) cpu: Option<usize>,
+
+    /// The CPUs of servers that are started here, as 0-3,6; all but the generator's unless given.
+    #[arg(long, value_name = "CPUS", value_parser = wakeful_load::affinity::parse_cpus)]
+    pub(super) server_cpus: Option<Cpus>,
+
+    /// The process of a server that runs already: its CPU time is measured.
+    #[arg(long, value_name = "PID", conflicts_with_all = ["server", "compare"])]
+    pub(super) pid: Option<u32>,
+
+    /// A block during which other programs used more than this share of a CPU is measured again.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    pub(super) quiet_share: f64,
+
+    /// How long a quiet machine is waited for before each block.
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time_or_none)]
+    pub(super) quiet_patience: Duration,
+
+    /// How often a spoilt block is measured again, at most.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(super) repeats: usize,
+
+    /// Do not measure what the generator and the kernel take by themselves.
+    #[arg(long)]
+    pub(super) no_floor: bool,
+
+    /// Pairs of A and B for --compare; fewer than 7 can claim nothing.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(super) pairs: u16,
+}
+
+/// A set of CPUs; an alias, so that clap takes it for one value.
+pub(super) type Cpus = Vec<usize>;
+
+#[derive(Debug, Args)]
+pub(super) struct Output {
+    /// Print JSON (schema 1, see docs/load.md) instead of tables.
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// Print the tables as Markdown.
+    #[arg(long, conflicts_with = "json")]
+    pub(super) markdown: bool,
+
+    /// Write a report: one HTML file with plots, which needs neither network nor scripts.
+    #[arg(long, value_name = "FILE")]
+    pub(super) report: Option<PathBuf>,
+
+    /// Write the response times as an HdrHistogram interval log, in nanoseconds.
+    #[arg(long, value_name = "FILE")]
+    pub(super) log: Option<PathBuf>,
+}
+
+/// What is to be measured.
+pub(super) struct Task {
+    /// One or more; two for a comparison.
+    pub(super) servers: Vec<ServerSpec>,
+    /// One for each rate.
+    pub(super) loads: Vec<Load>,
+    /// Bytes of a request's payload, for the floor.
+    pub(super) bytes: usize,
+}
+
+impl Arguments {
+    /// # Errors
+    /// A line for the user.
+    pub(super) fn task(&self) -> Result<Task, String> {
+        let (servers, url_path) = self.servers()?;
+        let template = self.template(url_path, self.authority(&servers))?;
+        let protocol = self.request.protocol.protocol();
+        // Each block replaces the target by its server's.
+        let nowhere = Target::Unix(PathBuf::from("/"));
+        let mut plan =
+            Plan::new(nowhere, protocol, &template).map_err(|error| error.to_string())?;
+        plan.connections = self.connections.connections as usize;
+        plan.seed = self.when.seed;
+        plan.duration = self.when.duration;
+        plan.warm_up = self.when.warm_up;
+        plan.patience = self.when.timeout;
+        if let Some(limit) = self.connections.in_flight {
+            plan.in_flight = limit as usize;
+        } else if self.when.closed {
+            plan.in_flight = 1;
+        }
+        if self.connections.connect_per_request {
+            plan.use_of_connections = ConnectionUse::PerRequest;
+        }
+        let slow_clients = self.connections.slow as usize;
+        let loads = self.schedules()?.into_iter().map(|schedule| {
+            let mut plan = plan.clone();
+            if let Schedule::Trace(times) = &schedule {
+                // All of it: what the trace does at its beginning is part of it.
+                plan.warm_up = Duration::ZERO;
+                let last = Duration::from_nanos(times.last().copied().unwrap_or(0));
+                plan.duration = plan.duration.min(last + Duration::from_millis(1));
+            }
+            plan.schedule = schedule;
+            Load { plan, slow_clients }
+        });
+        Ok(Task { servers, loads: loads.collect(), bytes: template.body.len() })
+    }
+
+    fn servers(&self) -> Result<(Vec<ServerSpec>, Option<String>), String> {
+        if let Some(both) = &self.compare {
+            return Ok((both.clone(), None));
+        }
+        let Some(addr) = &self.addr else { return Ok((self.server.clone(), None)) };
+        let (addr, path) = match addr.strip_prefix("http://") {
+            None if addr.contains("://") => {
+                return Err(format!("`{addr}`: only http:// can be measured; TLS cannot"));
+            }
+            None => (addr.clone(), None),
+            Some(rest) => {
+                let (authority, path) =
+                    rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
+                let has_port =
+                    authority.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+                let addr = if has_port { authority.to_owned() } else { format!("{authority}:80") };
+                (addr, Some(format!("/{path}")))
+            }
+        };
+        // Only so that what is wrong with it is said before anything begins.
+        addr.parse::<Target>().map_err(|error| error.to_string())?;
+        Ok((vec![ServerSpec::Running { name: addr.clone(), target: addr }], path))
+    }
+
+    fn authority(&self, servers: &[ServerSpec]) -> String {
+        match servers.first() {
+            Some(ServerSpec::Running { target, .. }) if !target.starts_with("unix:") => {
+                target.clone()
+            }
+            _ => "localhost".to_owned(),
+        }
+    }
+
+    fn template(&self, url_path: Option<String>, authority: String) -> Result<Template, String> {
+        let request = &self.request;
+        Ok(match request.protocol {
+            ProtocolName::Frames => Template::of_size(request.size as usize),
+            ProtocolName::Resp => {
+                let payload = Template::of_size(request.size as usize);
+                Template { path: request.resp_command.clone(), ..payload }
+            }
+            ProtocolName::Http1 | ProtocolName::H2 => {
+                let body = match (&request.body, &request.body_file) {
+                    (Some(text), _) => text.clone().into_bytes(),
+                    (None, Some(file)) => std::fs::read(file)
+                        .map_err(|error| format!("{}: {error}", file.display()))?,
+                    (None, None) => Vec::new(),
+                };
+                Template {
+                    method: request.method.clone(),
+                    path: request.path.clone().or(url_path).unwrap_or_else(|| "/".to_owned()),
+                    authority,
+                    headers: request.headers.clone(),
+                    body,
+                }
+            }
+        })
+    }
+
+    fn schedules(&self) -> Result<Vec<Schedule>, String> {
+        let when = &self.when;
+        if when.closed {
+            return Ok(vec![Schedule::Closed]);
+        }
+        if let Some(file) = &when.trace {
+            let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
+            let times = text.and_then(|text| read_trace(&text));
+            let times = times.map_err(|error| format!("{}: {error}", file.display()))?;
+            return Ok(vec![Schedule::Trace(times)]);
+        }
+        let schedule = if when.constant { Schedule::Constant } else { Schedule::Poisson };
+        Ok(when.rate.iter().map(|rate| schedule(rate.0)).collect())
+    }
+}
+
+impl ProtocolName {
+    fn protocol(self) -> Protocol {
+        match self {
+            Self::Http1 => Protocol::Http1,
+            Self::H2 => Protocol::Http2,
+            Self::Frames => Protocol::Frames,
+            Self::Resp => Protocol::Resp,
+        }
+    }
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn time_or_none(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; expected a time such as 10s, 500ms or 2m"))
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = time_or_none(text)?;
+    if time < Duration::from_millis(10) { Err("at least 10ms".to_owned()) } else { Ok(time) }
+}

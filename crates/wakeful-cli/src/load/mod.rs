@@ -1,0 +1,234 @@
+//! `wakeful load`.
+
+mod arguments;
+mod output;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use wakeful_load::bench::{Bench, BenchError, Load};
+use wakeful_load::find_max::Promise;
+use wakeful_load::progress::Progress;
+use wakeful_load::results::{Comparison, Floor, Results, Run, SCHEMA, Validity};
+use wakeful_load::schedule::Rate;
+use wakeful_load::series::Series;
+use wakeful_load::servers::ServerSpec;
+use wakeful_load::statistics::MIN_PAIRS;
+use wakeful_load::{Recording, compare, find_max, floor, format, machine, quiet};
+
+pub(crate) use arguments::Arguments;
+use arguments::{Command, Machine, Task};
+pub(crate) use output::Outputs;
+
+/// Measured, but not to be believed.
+const INVALID: u8 = 4;
+
+/// As a shell says of a program that Ctrl-C ended.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// # Errors
+/// A line for the user.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    if let Some(Command::Merge { logs, out }) = &arguments.command {
+        return output::merge_logs(logs, out.as_deref()).map(|()| ExitCode::SUCCESS);
+    }
+    let task = arguments.task()?;
+    let outputs = Outputs::open(&arguments.output)?;
+    let interrupted = until_interrupted()?;
+    let mut bench = bench(&arguments.machine, &interrupted)?;
+    let mut measured = Measured::default();
+    let outcome = measured.measure(&mut bench, arguments, &task);
+    bench.progress.clear();
+    let has_failed = outcome.is_err();
+    if let Err(error) = outcome {
+        // What was measured before it is not thrown away.
+        if measured.runs.is_empty() {
+            return Err(error.to_string());
+        }
+        eprintln!("wakeful: {error}");
+    }
+    let (results, recordings) = measured.results(&bench.limits);
+    outputs.write(&results, &recordings)?;
+    Ok(if bench.is_interrupted() {
+        ExitCode::from(INTERRUPTED)
+    } else if has_failed {
+        ExitCode::FAILURE
+    } else if results.runs.iter().all(|run| run.validity == Validity::Valid)
+        || arguments.find_max.is_some()
+    {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(INVALID)
+    })
+}
+
+/// A flag that the first Ctrl-C sets; the second one ends the process.
+pub(crate) fn until_interrupted() -> Result<Arc<AtomicBool>, String> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order, or the first signal would do both.
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), flag.clone())
+            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
+            .map_err(|error| format!("cannot handle signals: {error}"))?;
+    }
+    Ok(flag)
+}
+
+fn bench<'a>(machine: &Machine, interrupted: &'a AtomicBool) -> Result<Bench<'a>, String> {
+    let mut bench = Bench::on_this_machine(interrupted, Progress::to_stderr())
+        .map_err(|error| format!("cannot ask which CPUs may be used: {error}"))?;
+    if let Some(cpu) = machine.cpu {
+        bench.give_generator(cpu).map_err(|error| format!("--cpu {cpu}: {error}"))?;
+    }
+    if let Some(cpus) = &machine.server_cpus {
+        bench.give_servers(cpus).map_err(|error| format!("--server-cpus: {error}"))?;
+    }
+    bench.limits = quiet::Limits {
+        share: machine.quiet_share,
+        patience: machine.quiet_patience,
+        ..quiet::Limits::default()
+    };
+    bench.most_repeats = machine.repeats;
+    bench.pid = machine.pid;
+    Ok(bench)
+}
+
+/// What there is to report, even if it ended early.
+#[derive(Default)]
+struct Measured {
+    floor: Option<Floor>,
+    runs: Vec<Run>,
+    /// What --log writes: a tag and the times, for each run that has them.
+    recordings: Vec<(String, Recording)>,
+    comparisons: Vec<Comparison>,
+    notes: Vec<String>,
+}
+
+impl Measured {
+    fn measure(
+        &mut self,
+        bench: &mut Bench<'_>,
+        arguments: &Arguments,
+        task: &Task,
+    ) -> Result<(), BenchError> {
+        if bench.cpu.is_none() {
+            self.notes
+                .push("There is only one CPU: the generator shares it with the server.".to_owned());
+        }
+        if !arguments.machine.no_floor {
+            self.floor = Some(floor::measure(bench, &task.loads[0], task.bytes)?);
+        }
+        if let [a, b] = arguments.compare.as_deref().unwrap_or_default() {
+            task.loads.iter().try_for_each(|load| self.compare(bench, arguments, a, b, load))
+        } else if let Some(promise) = arguments.find_max {
+            task.servers
+                .iter()
+                .try_for_each(|server| self.find_max(bench, server, &task.loads[0], promise))
+        } else {
+            self.sweep(bench, task)
+        }
+    }
+
+    fn sweep(&mut self, bench: &mut Bench<'_>, task: &Task) -> Result<(), BenchError> {
+        for load in &task.loads {
+            bench.progress.expect(task.servers.len(), bench.expected_time(load));
+        }
+        for load in &task.loads {
+            for server in &task.servers {
+                if bench.is_interrupted() {
+                    return Ok(());
+                }
+                let label = format!("{} {}", server.name(), load.plan.schedule);
+                let block = bench.block(server, load, &label)?;
+                self.keep(&Series::new(server.name(), &block));
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(
+        &mut self,
+        bench: &mut Bench<'_>,
+        arguments: &Arguments,
+        a: &ServerSpec,
+        b: &ServerSpec,
+        load: &Load,
+    ) -> Result<(), BenchError> {
+        let size =
+            compare::Size { pairs: arguments.machine.pairs.into(), ..compare::Size::default() };
+        let pairs = compare::measure(bench, a, b, load, size)?;
+        pairs.a.iter().chain(&pairs.b).for_each(|series| self.keep(series));
+        if pairs.pairs.len() < MIN_PAIRS {
+            let text = format!(
+                "{} pairs were measured: {MIN_PAIRS} are the least that can show a difference.",
+                pairs.pairs.len()
+            );
+            self.notes.push(text);
+        }
+        let rate = load.plan.schedule.rate();
+        let (names, seed) = ((a.name(), b.name()), load.plan.seed);
+        self.comparisons.push(compare::decide(names, rate, &pairs, self.floor.as_ref(), seed));
+        Ok(())
+    }
+
+    fn find_max(
+        &mut self,
+        bench: &mut Bench<'_>,
+        server: &ServerSpec,
+        load: &Load,
+        promise: Promise,
+    ) -> Result<(), BenchError> {
+        let found = find_max::search(bench, server, load, promise)?;
+        self.notes.push(format!("{}: {found}", server.name()));
+        self.runs.extend(found.runs);
+        Ok(())
+    }
+
+    fn keep(&mut self, series: &Series) {
+        let run = series.run();
+        let rate =
+            run.rate.map_or_else(|| "closed".to_owned(), |rate| Rate(rate.round()).to_string());
+        self.recordings.push((format!("{}@{rate}", run.server), series.recording().clone()));
+        self.runs.push(run);
+    }
+
+    fn results(mut self, limits: &quiet::Limits) -> (Results, Vec<(String, Recording)>) {
+        let repeated: usize = self.runs.iter().map(|run| run.repeated).sum();
+        let blocks: usize = self.runs.iter().map(|run| run.blocks).sum();
+        self.notes.push(format!(
+            "Blocks measured again because other programs used more than {} of a CPU: {repeated}, beside {blocks} that count.",
+            format::percent(limits.share)
+        ));
+        let results = Results {
+            schema: SCHEMA,
+            title: title(&self.runs),
+            command: command_line(),
+            machine: machine::describe(),
+            floor: self.floor,
+            runs: self.runs,
+            comparisons: self.comparisons,
+            claims: Vec::new(),
+            notes: self.notes,
+        };
+        (results, self.recordings)
+    }
+}
+
+fn title(runs: &[Run]) -> String {
+    let mut servers: Vec<&str> = runs.iter().map(|run| run.server.as_str()).collect();
+    servers.dedup();
+    servers.truncate(3);
+    format!("wakeful load: {}", servers.join(", "))
+}
+
+/// As a shell would take it.
+pub(crate) fn command_line() -> String {
+    let words: Vec<String> = std::env::args().collect();
+    let words = words.iter().map(String::as_str);
+    let line =
+        shlex::try_join(words.clone()).unwrap_or_else(|_| words.collect::<Vec<_>>().join(" "));
+    let program = line.split(' ').next().unwrap_or_default().to_owned();
+    line.replacen(&program, "wakeful", 1)
+}

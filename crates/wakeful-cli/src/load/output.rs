@@ -1,0 +1,143 @@
+//! Where results go: tables or JSON on stdout, a report, a log.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use wakeful_load::intervals::Log;
+use wakeful_load::results::Results;
+use wakeful_load::table::{self, Style};
+use wakeful_load::{Recording, format, report, summary};
+
+use super::arguments::Output;
+
+/// Files that are open, and what goes to stdout.
+pub(crate) struct Outputs {
+    stdout: Stdout,
+    report: Option<(PathBuf, File)>,
+    log: Option<(PathBuf, File)>,
+    started: SystemTime,
+}
+
+enum Stdout {
+    Nothing,
+    Json,
+    Text(Style),
+}
+
+impl Outputs {
+    /// Opens the files now: a path that cannot be written is no surprise for the end. Nothing goes to stdout.
+    pub(crate) fn open_files(report: Option<&Path>, log: Option<&Path>) -> Result<Self, String> {
+        let create = |path: &Path| {
+            let file =
+                File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok::<_, String>((path.to_owned(), file))
+        };
+        Ok(Self {
+            stdout: Stdout::Nothing,
+            report: report.map(create).transpose()?,
+            log: log.map(create).transpose()?,
+            started: SystemTime::now(),
+        })
+    }
+
+    /// As the flags say.
+    pub(super) fn open(output: &Output) -> Result<Self, String> {
+        let outputs = Self::open_files(output.report.as_deref(), output.log.as_deref())?;
+        Ok(match (output.json, output.markdown) {
+            (true, _) => Self { stdout: Stdout::Json, ..outputs },
+            (_, true) => outputs.with_text(Style::Markdown),
+            _ => outputs.with_text(Style::Terminal),
+        })
+    }
+
+    /// Tables go to stdout.
+    pub(crate) fn with_text(self, style: Style) -> Self {
+        Self { stdout: Stdout::Text(style), ..self }
+    }
+
+    pub(crate) fn write(
+        self,
+        results: &Results,
+        recordings: &[(String, Recording)],
+    ) -> Result<(), String> {
+        let text = match self.stdout {
+            Stdout::Nothing => String::new(),
+            Stdout::Json => {
+                serde_json::to_string_pretty(results).map_err(|error| error.to_string())? + "\n"
+            }
+            Stdout::Text(style) => text(results, style),
+        };
+        // A reader such as `head` that has seen enough is no error.
+        match std::io::stdout().lock().write_all(text.as_bytes()) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                return Err(format!("cannot write to stdout: {error}"));
+            }
+            _ => {}
+        }
+        if let Some((path, mut file)) = self.report {
+            let html =
+                report::html(results).map_err(|error| format!("{}: {error}", path.display()))?;
+            file.write_all(html.as_bytes())
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        if let Some((path, file)) = self.log {
+            write_log(&Log::of_runs(recordings), file, self.started)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything that there is, as text.
+pub(crate) fn text(results: &Results, style: Style) -> String {
+    let mut text = table::runs(results, style);
+    if !results.comparisons.is_empty() {
+        text = text + "\n" + &table::comparisons(results, style);
+    }
+    if !results.claims.is_empty() {
+        text = text + "\n" + &table::claims(results, style);
+    }
+    text.push('\n');
+    let apart = if style == Style::Markdown { "\n" } else { "" };
+    for note in &results.notes {
+        text = text + apart + note + "\n";
+    }
+    text
+}
+
+pub(super) fn merge_logs(logs: &[PathBuf], out: Option<&Path>) -> Result<(), String> {
+    let mut whole = Log::default();
+    for path in logs {
+        let log = std::fs::read(path)
+            .map_err(|error| error.to_string())
+            .and_then(|text| Log::read(&text));
+        whole.add(log.map_err(|error| format!("{}: {error}", path.display()))?);
+    }
+    let all = summary::percentiles(&whole.sum()?);
+    println!("{} requests in {} logs", format::count(all.count), logs.len());
+    let named = [
+        ("p50", all.p50),
+        ("p90", all.p90),
+        ("p99", all.p99),
+        ("p99.9", all.p999),
+        ("p99.99", all.p9999),
+    ];
+    for (name, value) in named {
+        println!("{name:>7} {:>10}", format::maybe_time(value));
+    }
+    println!("{:>7} {:>10}", "max", format::maybe_time(Some(all.max)));
+    if let Some(path) = out {
+        let file = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        write_log(&whole, file, SystemTime::now())
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn write_log(log: &Log, file: File, started: SystemTime) -> std::io::Result<()> {
+    let mut out = BufWriter::new(file);
+    log.write(&mut out, started)?;
+    out.flush()
+}

@@ -1,0 +1,44 @@
+//! Programs that compete: how each is started, and where.
+
+use std::path::Path;
+
+use wakeful_load::servers::ServerSpec;
+
+/// A program that competes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contender {
+    /// Its name in tables.
+    pub name: String,
+    /// How it is started.
+    pub server: ServerSpec,
+    /// Which of the CPUs it gets.
+    pub cpus: Cpus,
+}
+
+/// Which of the CPUs a contender gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cpus {
+    /// The first one only: a server of one thread.
+    One,
+    /// All, the generator's included if there are no more than two: what a server of two threads needs, and what it
+    /// does to its neighbours is part of the result.
+    All,
+}
+
+impl Contender {
+    /// A program with its arguments, in which `{addr}` stands for where it has to listen.
+    #[must_use]
+    pub fn new(name: &str, cpus: Cpus, program: &Path, arguments: &[&str]) -> Self {
+        let program = program.to_string_lossy().into_owned();
+        let argv = std::iter::once(program).chain(arguments.iter().map(|&word| word.to_owned()));
+        let server = ServerSpec::Command { name: name.to_owned(), argv: argv.collect() };
+        Self { name: name.to_owned(), server, cpus }
+    }
+}
+
+/// A service of the program `wakeful`, on one loop, with an idle policy.
+#[must_use]
+pub fn wakeful(program: &Path, name: &str, service: &str, idle: &str) -> Contender {
+    let arguments = ["serve", service, "--loops", "1", "--idle", idle, "--listen", "{addr}"];
+    Contender::new(name, Cpus::One, program, &arguments)
+}

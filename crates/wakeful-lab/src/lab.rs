@@ -1,0 +1,102 @@
+//! What an experiment is, and what it gets to work with.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+use wakeful_load::bench::{Bench, BenchError};
+use wakeful_load::results::{Claim, Floor, Results, Run, SCHEMA};
+use wakeful_load::{format, machine};
+
+use crate::contender::Contender;
+use crate::peers::PeersError;
+
+/// A public case, and what is claimed about it.
+pub trait Experiment: Sync {
+    /// As in `lab NAME`.
+    fn name(&self) -> &'static str;
+    /// One line, for `lab list`.
+    fn about(&self) -> &'static str;
+    /// The public case and its published figures.
+    fn story(&self) -> &'static str;
+    /// What is claimed, each with its bound.
+    fn claims(&self) -> Vec<String>;
+    /// Runs it. What the user ended early is reported as far as it came.
+    ///
+    /// # Errors
+    /// Nothing could be measured.
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError>;
+}
+
+/// How thorough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// Minutes, and the peers that need nothing but the Rust toolchain.
+    Quick,
+    /// As long as the figures of the documentation need.
+    Full,
+}
+
+/// What an experiment gets to work with.
+#[derive(Debug)]
+pub struct Lab<'a> {
+    /// Measures blocks.
+    pub bench: Bench<'a>,
+    /// How thorough.
+    pub size: Size,
+    /// The program `wakeful`, whose services are measured.
+    pub program: PathBuf,
+    /// The peers that were built and are wanted.
+    pub peers: Vec<Contender>,
+    /// What the reader has to know: peers that are missing, and why.
+    pub notes: Vec<String>,
+    /// What seeds the schedules.
+    pub seed: u64,
+}
+
+impl Lab<'_> {
+    /// The results of an experiment.
+    #[must_use]
+    pub fn results(
+        &self,
+        experiment: &dyn Experiment,
+        floor: Option<Floor>,
+        runs: Vec<Run>,
+        claims: Vec<Claim>,
+    ) -> Results {
+        let repeated: usize = runs.iter().map(|run| run.repeated).sum();
+        let blocks: usize = runs.iter().map(|run| run.blocks).sum();
+        let mut notes = self.notes.clone();
+        notes.push(format!(
+            "Blocks measured again because other programs used more than {} of a CPU: {repeated}, beside {blocks} that count.",
+            format::percent(self.bench.limits.share)
+        ));
+        if self.bench.is_interrupted() {
+            notes.push("It was ended early; these are the rounds until then.".to_owned());
+        }
+        Results {
+            schema: SCHEMA,
+            title: format!("wakeful lab {}: {}", experiment.name(), experiment.about()),
+            command: String::new(),
+            machine: machine::describe(),
+            floor,
+            runs,
+            comparisons: Vec::new(),
+            claims,
+            notes,
+        }
+    }
+}
+
+/// Why there are no results.
+#[derive(Debug, Error)]
+pub enum LabError {
+    /// A block failed.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// The peers cannot be built.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
+    /// None of the contenders could be measured.
+    #[error("nothing was measured")]
+    Nothing,
+}

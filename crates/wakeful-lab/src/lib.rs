@@ -1,0 +1,24 @@
+//! Experiments. Each tells a public case with its published figures, runs the same work here on wakeful and on its peers, and gives a
+//! verdict on every claim.
+//!
+//! [`EXPERIMENTS`] is the list; an [`Experiment`] gets a [`Lab`] and returns
+//! [`Results`](wakeful_load::results::Results). Contenders are programs: [`wakeful`](contender::wakeful) itself and the [`peers`], which are built
+//! from source beside it. [`rounds`] runs them interleaved, [`claims`] decides.
+
+pub mod claims;
+pub mod contender;
+mod echo;
+mod lab;
+pub mod peers;
+pub mod rounds;
+
+pub use lab::{Experiment, Lab, LabError, Size};
+
+/// All experiments, in the order in which `lab all` runs them.
+pub const EXPERIMENTS: &[&dyn Experiment] = &[&echo::Echo];
+
+/// The experiment of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static dyn Experiment> {
+    EXPERIMENTS.iter().copied().find(|experiment| experiment.name() == name)
+}

@@ -1,0 +1,100 @@
+//! Many contenders under many loads, interleaved: each round measures every pair of them once, in the opposite order of the round
+//! before, so that what drifts slowly favours nobody. Figures of the same round are compared with each other.
+
+use std::collections::BTreeMap;
+
+use wakeful_load::bench::{Bench, BenchError, Block, Load};
+use wakeful_load::results::Run;
+use wakeful_load::series::{Figures, Series};
+
+use crate::contender::{Contender, Cpus};
+
+/// What was measured: for each contender and load, by index, its blocks in the order of the rounds.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    cells: BTreeMap<(usize, usize), Series>,
+    /// Contenders that failed, and how: they were not asked again.
+    pub failed: BTreeMap<usize, String>,
+}
+
+/// Measures `rounds` rounds. Ended by the user, it returns what there is.
+///
+/// # Errors
+/// The kernel or the machine is at fault, and not a contender: those are left out from then on.
+pub fn measure(
+    bench: &mut Bench<'_>,
+    contenders: &[Contender],
+    loads: &[Load],
+    rounds: usize,
+) -> Result<Rounds, BenchError> {
+    let mut measured = Rounds::default();
+    for load in loads {
+        bench.progress.expect(rounds * contenders.len(), bench.expected_time(load));
+    }
+    let own_cpus = bench.server_cpus.clone();
+    let mut order: Vec<(usize, usize)> = (0..loads.len())
+        .flat_map(|load| (0..contenders.len()).map(move |one| (one, load)))
+        .collect();
+    for round in 0..rounds {
+        for &(one, load) in &order {
+            if bench.is_interrupted() {
+                return Ok(measured);
+            }
+            if measured.failed.contains_key(&one) {
+                bench.progress.end();
+                continue;
+            }
+            let contender = &contenders[one];
+            bench.server_cpus = match contender.cpus {
+                Cpus::One => own_cpus.as_ref().map(|cpus| vec![cpus[0]]),
+                Cpus::All => Some(bench.machine_cpus.clone()),
+            };
+            let mut load_now = loads[load].clone();
+            load_now.plan.seed += round as u64;
+            let label = format!(
+                "round {} of {rounds}: {} {}",
+                round + 1,
+                contender.name,
+                load_now.plan.schedule
+            );
+            let outcome = bench.block(&contender.server, &load_now, &label);
+            bench.server_cpus.clone_from(&own_cpus);
+            match outcome {
+                Ok(block) if block.measurement.interrupted => return Ok(measured),
+                Ok(mut block) => {
+                    block.measurement.recording.forget_intervals();
+                    measured.keep((one, load), &contender.name, &block);
+                }
+                Err(error) if error.is_interrupted() => return Ok(measured),
+                Err(error @ BenchError::Kernel { .. }) => return Err(error),
+                Err(error) => {
+                    bench.progress.say(&format!("{} is left out: {error}", contender.name));
+                    measured.failed.insert(one, error.to_string());
+                }
+            }
+        }
+        order.reverse();
+    }
+    Ok(measured)
+}
+
+impl Rounds {
+    fn keep(&mut self, cell: (usize, usize), name: &str, block: &Block) {
+        match self.cells.get_mut(&cell) {
+            Some(series) => series.add(block),
+            None => drop(self.cells.insert(cell, Series::new(name, block))),
+        }
+    }
+
+    /// The figures of one contender under one load, round by round; none if it was not measured.
+    #[must_use]
+    pub fn figures(&self, contender: usize, load: usize) -> &[Figures] {
+        self.cells.get(&(contender, load)).map_or(&[], Series::figures)
+    }
+
+    /// A line for each contender and load, contender by contender.
+    #[must_use]
+    pub fn runs(&self) -> Vec<Run> {
+        self.cells.values().map(Series::run).collect()
+    }
+}

@@ -1,0 +1,325 @@
+//! Blocks: the unit of every measurement. A block waits for a quiet machine, starts a fresh server, loads it as planned, and reads
+//! the server's CPU time over exactly the measured time.
+//!
+//! A block that other programs spoilt is measured again, a bounded number of times, and how often is part of the answer. What counts
+//! is the CPU time that others used, never how late the generator was: a server that slows the generator down stays in.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use crate::affinity;
+use crate::generator::{self, Check, LoadError, Measurement, Plan, Watch};
+use crate::procfs::ProcessCpu;
+use crate::progress::Progress;
+use crate::protocol::InvalidTemplate;
+use crate::quiet::{self, Baseline};
+use crate::results::Cpu;
+use crate::servers::{Server, ServerError, ServerSpec};
+use crate::slow::SlowClients;
+use crate::target::{InvalidTarget, Target};
+
+/// How long a server may take until it accepts connections.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// Where and how carefully blocks are measured.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    /// The generator's CPU, which nothing else should use; `None` leaves it to the kernel.
+    pub cpu: Option<usize>,
+    /// The CPUs of servers that are started here; `None` leaves it to the kernel.
+    pub server_cpus: Option<Vec<usize>>,
+    /// The CPUs that have to be quiet, and which may be used: the generator's and the servers'.
+    pub machine_cpus: Vec<usize>,
+    /// The process of a server that runs already, so that its CPU time is measured.
+    pub pid: Option<u32>,
+    /// What counts as quiet.
+    pub limits: quiet::Limits,
+    /// How often a block that was spoilt is measured again.
+    pub most_repeats: usize,
+    /// Set by Ctrl-C: the block ends with what it has.
+    pub interrupted: &'a AtomicBool,
+    /// For the user.
+    pub progress: Progress,
+}
+
+/// What a server is loaded with.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// The plan; its target is replaced by the server's address.
+    pub plan: Plan,
+    /// How many clients besides dribble a byte at a time.
+    pub slow_clients: usize,
+}
+
+/// One measured block.
+#[derive(Debug, Clone)]
+pub struct Block {
+    /// The plan, with the server's address.
+    pub plan: Plan,
+    /// What was measured.
+    pub measurement: Measurement,
+    /// What the server used meanwhile, if its process is known.
+    pub cpu: Option<Cpu>,
+    /// CPUs' worth of time that the hypervisor took.
+    pub steal: f64,
+    /// CPUs' worth of time that other programs and the hypervisor used.
+    pub outside: f64,
+    /// How many blocks were thrown away before this one.
+    pub repeated: usize,
+    /// Whether this one was spoilt as well, and repeats were used up.
+    pub spoilt: bool,
+}
+
+/// Why there is no block.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// The server did not start.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The server's address.
+    #[error(transparent)]
+    Target(#[from] InvalidTarget),
+    /// The request.
+    #[error(transparent)]
+    Request(#[from] InvalidTemplate),
+    /// The load.
+    #[error("{server}: {error}")]
+    Load {
+        /// The server's name.
+        server: String,
+        /// What was wrong.
+        error: LoadError,
+    },
+    /// The kernel refused something.
+    #[error("{doing}: {error}")]
+    Kernel {
+        /// What was tried.
+        doing: &'static str,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl BenchError {
+    /// Whether it is only that the user ended it.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self, Self::Load { error: LoadError::Interrupted, .. })
+    }
+}
+
+fn kernel(doing: &'static str) -> impl FnOnce(io::Error) -> BenchError {
+    move |error| BenchError::Kernel { doing, error }
+}
+
+impl<'a> Bench<'a> {
+    /// Uses all CPUs that this process may use: the last one for the generator, the others for servers. With one CPU only, nothing
+    /// is pinned.
+    ///
+    /// # Errors
+    /// The kernel does not say which CPUs those are.
+    pub fn on_this_machine(interrupted: &'a AtomicBool, progress: Progress) -> io::Result<Self> {
+        let cpus = affinity::allowed_cpus()?;
+        let (cpu, others) =
+            cpus.split_last().map_or((None, &[][..]), |(last, others)| (Some(*last), others));
+        Ok(Self {
+            cpu: cpu.filter(|_| !others.is_empty()),
+            server_cpus: (!others.is_empty()).then(|| others.to_vec()),
+            machine_cpus: cpus.clone(),
+            pid: None,
+            limits: quiet::Limits::default(),
+            most_repeats: 3,
+            interrupted,
+            progress,
+        })
+    }
+
+    /// Gives the generator another CPU; servers get the others.
+    ///
+    /// # Errors
+    /// This process may not use it.
+    pub fn give_generator(&mut self, cpu: usize) -> io::Result<()> {
+        self.check(&[cpu])?;
+        self.cpu = Some(cpu);
+        let others: Vec<usize> =
+            self.machine_cpus.iter().copied().filter(|other| *other != cpu).collect();
+        self.server_cpus = (!others.is_empty()).then_some(others);
+        Ok(())
+    }
+
+    /// Gives servers that are started here these CPUs.
+    ///
+    /// # Errors
+    /// This process may not use one of them.
+    pub fn give_servers(&mut self, cpus: &[usize]) -> io::Result<()> {
+        self.check(cpus)?;
+        self.server_cpus = Some(cpus.to_vec());
+        Ok(())
+    }
+
+    fn check(&self, cpus: &[usize]) -> io::Result<()> {
+        match cpus.iter().find(|cpu| !self.machine_cpus.contains(cpu)) {
+            Some(cpu) => Err(io::Error::other(format!(
+                "CPU {cpu} may not be used; these may: {}",
+                affinity::format_cpus(&self.machine_cpus)
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the user has ended it.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// About how long a block takes, for the time left.
+    #[must_use]
+    pub fn expected_time(&self, load: &Load) -> Duration {
+        load.plan.warm_up + load.plan.duration + self.limits.settle + Duration::from_millis(100)
+    }
+
+    /// Measures one block, again as long as it was spoilt.
+    ///
+    /// # Errors
+    /// The server does not start, cannot be reached or dies; or the user ended it before anything was measured.
+    pub fn block(
+        &mut self,
+        spec: &ServerSpec,
+        load: &Load,
+        label: &str,
+    ) -> Result<Block, BenchError> {
+        self.progress.begin(label);
+        let mut repeated = 0;
+        loop {
+            self.wait_for_quiet()?;
+            let mut block = self.try_block(spec, load)?;
+            block.repeated = repeated;
+            if !block.spoilt || repeated == self.most_repeats || self.is_interrupted() {
+                self.progress.end();
+                return Ok(block);
+            }
+            repeated += 1;
+        }
+    }
+
+    /// Waits until other programs leave the machine alone, for a bounded time.
+    fn wait_for_quiet(&mut self) -> Result<(), BenchError> {
+        let (progress, interrupted) = (&mut self.progress, self.interrupted);
+        let ours = [std::process::id()];
+        let waited = quiet::wait_for_quiet(&self.limits, &ours, &self.machine_cpus, &mut |_| {
+            progress.tick();
+            !interrupted.load(Ordering::Relaxed)
+        });
+        waited.map(drop).map_err(kernel("cannot read the CPUs' use"))
+    }
+
+    fn try_block(&mut self, spec: &ServerSpec, load: &Load) -> Result<Block, BenchError> {
+        let mut server = Server::start(spec, self.server_cpus.as_deref(), READY_WITHIN)?;
+        if let Some(pid) = self.pid {
+            server.attach(pid);
+        }
+        let mut plan = load.plan.clone();
+        plan.target = server.addr().parse::<Target>()?;
+        let slow_clients = match load.slow_clients {
+            0 => None,
+            count => Some(
+                SlowClients::start(count, &plan.target, &plan.request)
+                    .map_err(kernel("cannot open the slow clients' connections"))?,
+            ),
+        };
+        let mut watch = BlockWatch {
+            server: &server,
+            pids: server.pids(),
+            interrupted: self.interrupted,
+            progress: &mut self.progress,
+            began: None,
+            cpu: None,
+        };
+        let mut ours = watch.pids.clone();
+        ours.push(std::process::id());
+        let machine = Baseline::take(&ours, &self.machine_cpus).ok();
+        let pinned = self.cpu;
+        // A thread of its own, so that nothing which is started later inherits the pin.
+        let outcome = thread::scope(|scope| {
+            let run = || {
+                if let Some(cpu) = pinned {
+                    affinity::pin_current_thread(&[cpu]).map_err(LoadError::Kernel)?;
+                }
+                generator::run(&plan, &mut watch)
+            };
+            thread::Builder::new()
+                .name("generator".to_owned())
+                .spawn_scoped(scope, run)
+                .map_err(LoadError::Kernel)
+                .and_then(|thread| {
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+        });
+        let cpu = watch.cpu;
+        // Over the whole block and not only the measured time: looking takes milliseconds, which would show.
+        let outside = machine.and_then(|before| before.outside().ok()).unwrap_or_default();
+        drop(slow_clients);
+        let measurement =
+            outcome.map_err(|error| BenchError::Load { server: spec.name().to_owned(), error })?;
+        Ok(Block {
+            plan,
+            measurement,
+            cpu,
+            steal: outside.steal,
+            outside: outside.total(),
+            repeated: 0,
+            spoilt: outside.exceeds(self.limits.share),
+        })
+    }
+}
+
+/// Reads the server's counters at both ends of the measured time, and looks after it.
+struct BlockWatch<'a> {
+    server: &'a Server,
+    /// Its processes: looked up beforehand, since that takes longer than reading them.
+    pids: Vec<u32>,
+    interrupted: &'a AtomicBool,
+    progress: &'a mut Progress,
+    began: Option<(Instant, ProcessCpu)>,
+    cpu: Option<Cpu>,
+}
+
+impl Watch for BlockWatch<'_> {
+    fn window_begins(&mut self) {
+        self.began = self.server_cpu().map(|cpu| (Instant::now(), cpu));
+    }
+
+    fn window_ended(&mut self) {
+        if let Some(((at, before), after)) = self.began.take().zip(self.server_cpu()) {
+            self.cpu = Some(after.since(&before, at.elapsed().as_secs_f64()));
+        }
+    }
+
+    fn check(&mut self) -> Check {
+        self.progress.tick();
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Check::Interrupted;
+        }
+        self.server.died().map_or(Check::GoOn, Check::ServerDied)
+    }
+}
+
+impl BlockWatch<'_> {
+    /// `None` if there is no process to read, or one of them is gone.
+    fn server_cpu(&self) -> Option<ProcessCpu> {
+        let mut all: Option<ProcessCpu> = None;
+        for pid in &self.pids {
+            let one = ProcessCpu::read(*pid).ok()?;
+            match &mut all {
+                Some(all) => all.merge(one),
+                None => all = Some(one),
+            }
+        }
+        all
+    }
+}

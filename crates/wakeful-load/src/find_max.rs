@@ -1,0 +1,303 @@
+//! The highest rate at which a server keeps a promise such as `p99<1ms`: doubling, then bisection, then confirmed.
+//!
+//! The answer is an interval: at its lower end the promise was kept in three blocks out of three; at its upper end it was broken. A
+//! rate at which the run is INVALID counts as one at which it was not kept: whatever the generator could not offer was not answered.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::bench::{Bench, BenchError, Load};
+use crate::results::{Percentiles, Run, Validity};
+use crate::schedule::{Rate, Schedule};
+use crate::series::Series;
+use crate::servers::ServerSpec;
+
+/// Where the search begins, in requests a second.
+const BEGIN: f64 = 1000.0;
+
+/// The search ends below this; a server that cannot do this much has something else to be measured.
+const LEAST: f64 = 1.0;
+
+/// And above this, which no generator on one CPU offers.
+const MOST: f64 = 16e6;
+
+/// The bisection ends when the ends are this close.
+const CLOSE_ENOUGH: f64 = 1.05;
+
+/// How many blocks have to keep the promise at the lower end.
+const CONFIRMATIONS: usize = 3;
+
+/// A bound on one percentile of the response time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promise {
+    quantile: Quantile,
+    below: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quantile {
+    P50,
+    P90,
+    P99,
+    P999,
+    P9999,
+}
+
+impl Quantile {
+    const ALL: [(&'static str, Self); 5] = [
+        ("p50", Self::P50),
+        ("p90", Self::P90),
+        ("p99", Self::P99),
+        ("p99.9", Self::P999),
+        ("p99.99", Self::P9999),
+    ];
+
+    fn of(self, percentiles: &Percentiles) -> Option<u64> {
+        match self {
+            Self::P50 => percentiles.p50,
+            Self::P90 => percentiles.p90,
+            Self::P99 => percentiles.p99,
+            Self::P999 => percentiles.p999,
+            Self::P9999 => percentiles.p9999,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, quantile)| *quantile == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl FromStr for Promise {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is no promise: expected one like p99<1ms, of p50, p90, p99, p99.9 or p99.99"
+            )
+        };
+        let (name, time) = text.split_once('<').ok_or_else(wrong)?;
+        let named = Quantile::ALL.iter().find(|(known, _)| *known == name.trim());
+        let (_, quantile) = named.ok_or_else(wrong)?;
+        let below = humantime::parse_duration(time.trim()).map_err(|error| {
+            format!("`{}` in `{text}` is no time such as 1ms or 500us: {error}", time.trim())
+        })?;
+        Ok(Self { quantile: *quantile, below })
+    }
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}<{:?}", self.quantile.name(), self.below)
+    }
+}
+
+impl Promise {
+    /// Whether a run kept it.
+    #[must_use]
+    pub fn is_kept_by(&self, run: &Run) -> bool {
+        run.validity == Validity::Valid
+            && self
+                .quantile
+                .of(&run.response)
+                .is_some_and(|value| u128::from(value) < self.below.as_nanos())
+    }
+
+    /// Seconds that a block needs at this rate, so that the percentile has the samples it needs.
+    fn seconds_needed(&self, rate: f64) -> f64 {
+        let beyond = match self.quantile {
+            Quantile::P50 => 0.5,
+            Quantile::P90 => 0.1,
+            Quantile::P99 => 0.01,
+            Quantile::P999 => 0.001,
+            Quantile::P9999 => 0.0001,
+        };
+        // Half as many again: the arrivals are random.
+        150.0 / beyond / rate
+    }
+}
+
+/// What the search found.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// What was asked.
+    pub promise: Promise,
+    /// The highest rate at which the promise was kept three times; none at all was found if it is `None`.
+    pub kept: Option<f64>,
+    /// The lowest rate above that at which it was not; `None` if the search ended before.
+    pub broken: Option<f64>,
+    /// Every rate that was tried, in order.
+    pub runs: Vec<Run>,
+    /// Whether the user ended the search.
+    pub interrupted: bool,
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let promise = self.promise;
+        match (self.kept, self.broken) {
+            (Some(kept), Some(broken)) => write!(
+                f,
+                "{promise} is kept at {}/s ({CONFIRMATIONS} of {CONFIRMATIONS} blocks), and broken at {}/s",
+                Rate(kept),
+                Rate(broken)
+            ),
+            (Some(kept), None) => {
+                write!(f, "{promise} is kept at {}/s, the highest rate that was tried", Rate(kept))
+            }
+            (None, Some(broken)) => write!(f, "{promise} is broken even at {}/s", Rate(broken)),
+            (None, None) => write!(f, "the search for {promise} was ended before it had an answer"),
+        }
+    }
+}
+
+/// Searches. Blocks are as long as the plan says, or longer where the percentile needs more samples.
+///
+/// # Errors
+/// A block's.
+pub fn search(
+    bench: &mut Bench<'_>,
+    server: &ServerSpec,
+    load: &Load,
+    promise: Promise,
+) -> Result<Found, BenchError> {
+    let mut search = Search { bench, server, load, promise, runs: Vec::new() };
+    // About six doublings, five halvings, two confirmations.
+    search.bench.progress.expect(13, search.bench.expected_time(load));
+    let (kept, broken, interrupted) = match search.bracket() {
+        Ok((kept, broken)) => (kept, broken, search.bench.is_interrupted()),
+        Err(Stopped::Interrupted) => (None, None, true),
+        Err(Stopped::Failed(error)) => return Err(error),
+    };
+    Ok(Found { promise, kept, broken, runs: search.runs, interrupted })
+}
+
+struct Search<'s, 'b> {
+    bench: &'s mut Bench<'b>,
+    server: &'s ServerSpec,
+    load: &'s Load,
+    promise: Promise,
+    runs: Vec<Run>,
+}
+
+enum Stopped {
+    Interrupted,
+    Failed(BenchError),
+}
+
+type Bracket = (Option<f64>, Option<f64>);
+
+impl Search<'_, '_> {
+    fn bracket(&mut self) -> Result<Bracket, Stopped> {
+        let (mut kept, mut broken) = self.double()?;
+        loop {
+            // The lower end is confirmed before it is believed; if it is not, it becomes the upper end.
+            (kept, broken) = self.bisect(kept, broken)?;
+            let Some(rate) = kept else { return Ok((None, broken)) };
+            let mut is_kept = true;
+            for _ in 1..CONFIRMATIONS {
+                is_kept = is_kept && self.keeps(rate)?;
+            }
+            if is_kept {
+                return Ok((Some(rate), broken));
+            }
+            (kept, broken) = self.halve(rate)?;
+        }
+    }
+
+    /// Doubles until the promise is broken; or halves until it is kept.
+    fn double(&mut self) -> Result<Bracket, Stopped> {
+        let mut rate = BEGIN;
+        if !self.keeps(rate)? {
+            return self.halve(rate);
+        }
+        while rate * 2.0 <= MOST {
+            if !self.keeps(rate * 2.0)? {
+                return Ok((Some(rate), Some(rate * 2.0)));
+            }
+            rate *= 2.0;
+        }
+        Ok((Some(rate), None))
+    }
+
+    fn halve(&mut self, broken: f64) -> Result<Bracket, Stopped> {
+        let mut broken = broken;
+        // A tenth first: where a rate was kept once and not again, the edge is near.
+        let mut step = 0.9;
+        while broken * step >= LEAST {
+            if self.keeps(broken * step)? {
+                return Ok((Some(broken * step), Some(broken)));
+            }
+            broken *= step;
+            step = 0.5;
+        }
+        Ok((None, Some(broken)))
+    }
+
+    fn bisect(&mut self, kept: Option<f64>, broken: Option<f64>) -> Result<Bracket, Stopped> {
+        let (Some(mut low), Some(mut high)) = (kept, broken) else { return Ok((kept, broken)) };
+        while high / low > CLOSE_ENOUGH {
+            // The geometric mean, in round figures.
+            let middle = round(f64::sqrt(low * high));
+            if middle <= low || middle >= high {
+                break;
+            }
+            if self.keeps(middle)? { low = middle } else { high = middle }
+        }
+        Ok((Some(low), Some(high)))
+    }
+
+    fn keeps(&mut self, rate: f64) -> Result<bool, Stopped> {
+        if self.bench.is_interrupted() {
+            return Err(Stopped::Interrupted);
+        }
+        let mut load = self.load.clone();
+        load.plan.schedule = match load.plan.schedule {
+            Schedule::Constant(_) => Schedule::Constant(rate),
+            _ => Schedule::Poisson(rate),
+        };
+        load.plan.seed += self.runs.len() as u64;
+        let needed = Duration::from_secs_f64(self.promise.seconds_needed(rate));
+        load.plan.duration = load.plan.duration.max(needed);
+        let label = format!("{} at {}/s", self.server.name(), Rate(rate));
+        let block = self.bench.block(self.server, &load, &label).map_err(|error| {
+            if error.is_interrupted() { Stopped::Interrupted } else { Stopped::Failed(error) }
+        })?;
+        let is_partial = block.measurement.interrupted;
+        let run = Series::new(self.server.name(), &block).run();
+        let is_kept = self.promise.is_kept_by(&run);
+        self.runs.push(run);
+        if is_partial { Err(Stopped::Interrupted) } else { Ok(is_kept) }
+    }
+}
+
+/// To two and a half digits.
+fn round(rate: f64) -> f64 {
+    let unit = 10_f64.powf(rate.log10().floor() - 1.0) / 2.0;
+    (rate / unit).round() * unit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promises_are_read_and_printed() {
+        let promise: Promise = "p99<1ms".parse().unwrap();
+        assert_eq!(promise.to_string(), "p99<1ms");
+        assert_eq!("p99.9 < 500us".parse::<Promise>().unwrap().to_string(), "p99.9<500µs");
+        for text in ["", "p99", "p98<1ms", "p99<", "p99<x", "p99>1ms", "p99<-1ms"] {
+            assert!(text.parse::<Promise>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_rounded_to_what_one_would_say() {
+        for (rate, rounded) in
+            [(1414.2, 1400.0), (11_313.7, 11_500.0), (90_509.0, 90_500.0), (1.4, 1.4)]
+        {
+            assert!((round(rate) - rounded).abs() < 1e-6 * rounded, "{rate}: {}", round(rate));
+        }
+    }
+}

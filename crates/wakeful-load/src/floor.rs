@@ -1,0 +1,47 @@
+//! What the generator and the kernel take by themselves: the same load against a server that only answers, and spins.
+
+use std::time::Duration;
+
+use crate::bench::{Bench, BenchError, Load};
+use crate::generator::Plan;
+use crate::null_server::{NullServerThread, Slowness};
+use crate::protocol::{Protocol, Template};
+use crate::results::Floor;
+use crate::schedule::Schedule;
+use crate::servers::ServerSpec;
+use crate::summary::percentiles;
+
+/// As long as p99.9 needs at 50k/s.
+const DURATION: Duration = Duration::from_secs(2);
+
+/// In a closed loop there is no rate to ask the floor about; this one is known to be far from saturation.
+const INSTEAD_OF_CLOSED: f64 = 10_000.0;
+
+/// Frames of `bytes` each way over TCP, whatever the plan's protocol, over as many connections and at the rate of `load`.
+///
+/// # Errors
+/// As of any block.
+pub fn measure(bench: &mut Bench<'_>, load: &Load, bytes: usize) -> Result<Floor, BenchError> {
+    let kernel = |error| BenchError::Kernel { doing: "cannot start the null server", error };
+    let server = NullServerThread::start(bench.server_cpus.as_deref(), Slowness::default())
+        .map_err(kernel)?;
+    let rate = load.plan.schedule.rate().unwrap_or(INSTEAD_OF_CLOSED);
+    let template = Template::of_size(bytes);
+    let mut plan = Plan::new(server.target().clone(), Protocol::Frames, &template)?;
+    plan.connections = load.plan.connections;
+    plan.seed = load.plan.seed;
+    plan.schedule = Schedule::Poisson(rate);
+    plan.duration = DURATION.min(load.plan.duration);
+    plan.warm_up = plan.warm_up.min(load.plan.warm_up);
+    let target = server.target().to_string();
+    let spec = ServerSpec::Running { name: "null server".to_owned(), target };
+    bench.progress.expect(1, plan.warm_up + plan.duration);
+    let load = Load { plan, slow_clients: 0 };
+    let block = bench.block(&spec, &load, "the generator's own floor")?;
+    let recording = &block.measurement.recording;
+    Ok(Floor {
+        rate,
+        response: percentiles(&recording.response),
+        send_lag: percentiles(&recording.send_lag),
+    })
+}

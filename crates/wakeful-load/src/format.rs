@@ -1,0 +1,226 @@
+//! Figures as people read them: three significant digits, a unit, and "-" for what is not known.
+
+/// Stands for a figure that there is not.
+pub const ABSENT: &str = "-";
+
+/// What [`ABSENT`] means in a column of percentiles.
+pub const ABSENT_NOTE: &str =
+    "- stands for a percentile that fewer than 100 samples lie beyond: too few to be told.";
+
+/// Rounds to three significant digits, and says how many decimals these are.
+fn significant(value: f64) -> (f64, usize) {
+    if value == 0.0 || !value.is_finite() {
+        return (value, 0);
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    let scale = 10f64.powi(2 - magnitude);
+    let rounded = (value * scale).round() / scale;
+    // 9.996 rounds to 10.0, which has a digit more before the point.
+    let magnitude = rounded.abs().log10().floor() as i32;
+    (rounded, usize::try_from(2 - magnitude).unwrap_or(0))
+}
+
+/// A number in three significant digits.
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return ABSENT.to_owned();
+    }
+    let (rounded, decimals) = significant(value);
+    format!("{rounded:.decimals$}")
+}
+
+/// Nanoseconds as µs, ms or s.
+pub fn time(nanoseconds: f64) -> String {
+    if !nanoseconds.is_finite() {
+        return ABSENT.to_owned();
+    }
+    let (rounded, _) = significant(nanoseconds);
+    let (value, unit) = match rounded.abs() {
+        below if below < 1e6 => (rounded / 1e3, "µs"),
+        below if below < 1e9 => (rounded / 1e6, "ms"),
+        _ => (rounded / 1e9, "s"),
+    };
+    format!("{} {unit}", number(value))
+}
+
+/// A tick's label: [`time`] without zeros behind the point.
+pub fn tick(nanoseconds: f64) -> String {
+    let text = time(nanoseconds);
+    match text.split_once(' ') {
+        Some((value, unit)) => format!("{} {unit}", trim(value)),
+        None => text,
+    }
+}
+
+fn trim(value: &str) -> &str {
+    if value.contains('.') { value.trim_end_matches('0').trim_end_matches('.') } else { value }
+}
+
+/// [`time`] of a time that may be absent.
+pub fn maybe_time(nanoseconds: Option<u64>) -> String {
+    nanoseconds.map_or_else(|| ABSENT.to_owned(), |value| time(value as f64))
+}
+
+/// A count with a comma between thousands.
+pub fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Something a second: whole from 100 on, three significant digits below.
+pub fn rate(value: f64) -> String {
+    if value.is_finite() && value >= 99.95 {
+        format!("{}/s", count(value.round() as u64))
+    } else {
+        format!("{}/s", trim(&number(value)))
+    }
+}
+
+/// A rate asked for; `None` is a closed loop.
+pub fn asked(value: Option<f64>) -> String {
+    value.map_or_else(|| "closed loop".to_owned(), rate)
+}
+
+/// A rate in few letters, for a tick: `10k/s`.
+pub fn short_rate(value: f64) -> String {
+    let (scaled, unit) = match significant(value).0 {
+        v if v >= 1e6 => (v / 1e6, "M"),
+        v if v >= 1e3 => (v / 1e3, "k"),
+        v => (v, ""),
+    };
+    format!("{}{unit}/s", trim(&number(scaled)))
+}
+
+/// A share as a percentage.
+pub fn percent(share: f64) -> String {
+    format!("{} %", number(share * 100.0))
+}
+
+/// CPU seconds of the server for each answer, if they are known.
+pub fn cpu_a_request(run: &crate::results::Run) -> Option<f64> {
+    let cpu = run.cpu.filter(|_| run.answered > 0)?;
+    Some((cpu.user + cpu.system) / run.answered as f64)
+}
+
+/// The figures of a comparison's metric in its own unit.
+pub fn metric(name: &str, value: f64) -> String {
+    match name {
+        "throughput" => rate(value),
+        // CPU seconds a request.
+        "cpu" => time(value * 1e9),
+        _ => time(value),
+    }
+}
+
+/// A symbol and the words of a metric's verdict; marked if it is near the floor.
+pub fn metric_verdict(metric: &crate::results::Metric) -> String {
+    let symbol = match metric.verdict.as_str() {
+        "higher" => "▲",
+        "lower" => "▼",
+        "no difference" => "=",
+        _ => "≈",
+    };
+    let mark = if metric.near_floor { FLOOR_MARK } else { "" };
+    format!("{symbol} {}{mark}", metric.verdict)
+}
+
+/// Stands behind a figure that is under twice the floor.
+pub const FLOOR_MARK: &str = "*";
+
+/// What [`FLOOR_MARK`] means.
+pub const FLOOR_NOTE: &str =
+    "* is under twice the floor: the generator and the kernel account for more than half of it.";
+
+/// A percentile that may be absent, marked if it is under twice the floor's.
+pub fn marked_time(nanoseconds: Option<u64>, floor: Option<u64>) -> String {
+    let is_near = nanoseconds.zip(floor).is_some_and(|(time, floor)| time < floor * 2);
+    maybe_time(nanoseconds) + if is_near { FLOOR_MARK } else { "" }
+}
+
+/// A symbol and the words of a claim's verdict.
+pub fn verdict(verdict: crate::results::Verdict) -> &'static str {
+    match verdict {
+        crate::results::Verdict::Holds => "✓ holds",
+        crate::results::Verdict::DoesNotHold => "✗ does not hold",
+        crate::results::Verdict::CannotTell => "? cannot tell",
+    }
+}
+
+/// Seconds since 1970 as a date and time of day.
+pub fn date(unix: u64) -> String {
+    // The civil calendar from days, as Howard Hinnant counts it: years begin in March.
+    let (days, second) = (unix / 86_400 + 719_468, unix % 86_400);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
+}
+
+/// Text on one line, without control characters, which neither a terminal nor a page should get.
+pub fn plain(text: &str) -> String {
+    let bad = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+    text.chars()
+        .map(|c| {
+            if c == '\n' || c == '\t' {
+                ' '
+            } else if bad(c) {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_a_unit() {
+        let cases = [
+            (0.0, "0 µs"),
+            (850.0, "0.850 µs"),
+            (9_996.0, "10.0 µs"),
+            (123_456.0, "123 µs"),
+            (999_400.0, "999 µs"),
+            (999_600.0, "1.00 ms"),
+            (42_000_000.0, "42.0 ms"),
+            (1_234_000_000.0, "1.23 s"),
+            (1_234_000_000_000.0, "1230 s"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(time(value), text);
+        }
+        assert_eq!(tick(10_000.0), "10 µs");
+        assert_eq!(tick(100_000.0), "100 µs");
+        assert_eq!(maybe_time(None), "-");
+        assert_eq!(time(f64::NAN), "-");
+    }
+
+    #[test]
+    fn rates_shares_and_dates() {
+        assert_eq!(rate(1_234_567.4), "1,234,567/s");
+        assert_eq!(rate(250.0), "250/s");
+        assert_eq!(rate(0.5), "0.5/s");
+        assert_eq!(short_rate(10_000.0), "10k/s");
+        assert_eq!(short_rate(1_250_000.0), "1.25M/s");
+        assert_eq!(percent(0.5), "50.0 %");
+        assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(date(1_709_210_096), "2024-02-29 12:34:56 UTC");
+        assert_eq!(plain("a\u{1b}[31mb\nc"), "a\u{fffd}[31mb c");
+    }
+}

@@ -1,0 +1,275 @@
+//! A server that does nothing but answer frames, and spins: what is left of a response time is the generator and the kernel.
+//!
+//! It can also be slow in a known way, so that the generator itself can be tested: a delay for each answer from a seeded
+//! distribution, which holds up no other answer; and a stall of the whole server at fixed intervals.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::affinity;
+use crate::target::Target;
+
+/// How slow it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Slowness {
+    /// The mean delay of an answer; zero is none.
+    pub delay: Duration,
+    /// How delays are spread.
+    pub spread: Spread,
+    /// What makes the delays repeatable.
+    pub seed: u64,
+    /// For how long it does nothing at all.
+    pub stall: Duration,
+    /// How often it does so; zero is never.
+    pub stall_every: Duration,
+}
+
+/// How delays are spread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// All the same.
+    #[default]
+    Constant,
+    /// Exponential: the quantile `q` is `-mean * ln(1 - q)`.
+    Exponential,
+}
+
+/// The listener's event data.
+const LISTENER: u64 = u64::MAX;
+
+/// Payloads over this end the connection.
+const LARGEST: usize = 16 << 20;
+
+/// Serves until `stopped` says so, which is asked all the time.
+///
+/// # Errors
+/// The kernel refuses an epoll set, or accepting fails for want of descriptors.
+pub fn serve(listener: &TcpListener, slow: Slowness, stopped: &dyn Fn() -> bool) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+    let mut server = NullServer {
+        epoll,
+        connections: Vec::new(),
+        held: BinaryHeap::new(),
+        slow,
+        random: fastrand::Rng::with_seed(slow.seed),
+    };
+    let begin = Instant::now();
+    let mut next_stall = slow.stall_every;
+    let mut events: Vec<Event> = Vec::with_capacity(1024);
+    while !stopped() {
+        if !slow.stall_every.is_zero() && begin.elapsed() >= next_stall {
+            std::thread::sleep(slow.stall);
+            next_stall += slow.stall_every;
+        }
+        let at_once = Timespec::default();
+        retry_on_intr(|| epoll::wait(&server.epoll, spare_capacity(&mut events), Some(&at_once)))?;
+        for event in events.drain(..) {
+            match event.data.u64() {
+                LISTENER => server.accept(listener)?,
+                index => server.read(usize::try_from(index).unwrap_or(usize::MAX)),
+            }
+        }
+        server.release();
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct NullServer {
+    epoll: OwnedFd,
+    connections: Vec<Option<Peer>>,
+    /// Answers that are not due yet.
+    held: BinaryHeap<Reverse<(Instant, usize, Vec<u8>)>>,
+    slow: Slowness,
+    random: fastrand::Rng,
+}
+
+#[derive(Debug)]
+struct Peer {
+    stream: TcpStream,
+    input: Vec<u8>,
+    received: usize,
+    output: Vec<u8>,
+}
+
+impl NullServer {
+    fn accept(&mut self, listener: &TcpListener) -> io::Result<()> {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let index = self.connections.len();
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, stream.as_fd(), EventData::new_u64(index as u64), flags)?;
+        let peer = Peer { stream, input: vec![0; 64 << 10], received: 0, output: Vec::new() };
+        self.connections.push(Some(peer));
+        Ok(())
+    }
+
+    fn read(&mut self, index: usize) {
+        let Some(Some(peer)) = self.connections.get_mut(index) else { return };
+        let mut is_open = peer.flush();
+        while is_open {
+            if peer.received == peer.input.len() {
+                peer.input.resize(peer.input.len() * 2, 0);
+            }
+            let room = peer.input.len() - peer.received;
+            match recv(&peer.stream, &mut peer.input[peer.received..], RecvFlags::empty()) {
+                Ok((_, 0)) => is_open = false,
+                Ok((_, count)) => {
+                    peer.received += count;
+                    let Some(end) = complete_frames(&peer.input[..peer.received]) else {
+                        is_open = false;
+                        continue;
+                    };
+                    if self.slow.delay.is_zero() {
+                        peer.output.extend_from_slice(&peer.input[..end]);
+                        is_open = peer.flush();
+                    } else {
+                        let due = Instant::now() + self.slow.next_delay(&mut self.random);
+                        self.held.push(Reverse((due, index, peer.input[..end].to_vec())));
+                    }
+                    peer.input.copy_within(end..peer.received, 0);
+                    peer.received -= end;
+                    if count < room {
+                        break;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(_) => is_open = false,
+            }
+        }
+        if !is_open {
+            self.connections[index] = None;
+        }
+    }
+
+    /// Answers what has been held for long enough.
+    fn release(&mut self) {
+        while self.held.peek().is_some_and(|Reverse((due, ..))| *due <= Instant::now()) {
+            let Some(Reverse((_, index, frame))) = self.held.pop() else { return };
+            let Some(Some(peer)) = self.connections.get_mut(index) else { continue };
+            peer.output.extend_from_slice(&frame);
+            if !peer.flush() {
+                self.connections[index] = None;
+            }
+        }
+    }
+}
+
+impl Peer {
+    /// Sends what the socket takes; false once the connection is broken.
+    fn flush(&mut self) -> bool {
+        while !self.output.is_empty() {
+            match send(&self.stream, &self.output, SendFlags::NOSIGNAL) {
+                Ok(count) => drop(self.output.drain(..count)),
+                Err(Errno::AGAIN) => return true,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Slowness {
+    /// The delays in the order in which answers are given them. The same seed gives the same ones.
+    pub fn delays(self) -> impl Iterator<Item = Duration> {
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        std::iter::from_fn(move || Some(self.next_delay(&mut random)))
+    }
+
+    fn next_delay(self, random: &mut fastrand::Rng) -> Duration {
+        match self.spread {
+            Spread::Constant => self.delay,
+            Spread::Exponential => self.delay.mul_f64(-(1.0 - random.f64()).ln()),
+        }
+    }
+}
+
+/// Where the last complete frame ends; none if a frame is too large.
+fn complete_frames(input: &[u8]) -> Option<usize> {
+    let mut end = 0;
+    while let Some(header) = input[end..].first_chunk::<4>() {
+        let payload = u32::from_be_bytes(*header) as usize;
+        if payload > LARGEST {
+            return None;
+        }
+        if input.len() < end + 4 + payload {
+            break;
+        }
+        end += 4 + payload;
+    }
+    Some(end)
+}
+
+/// A null server on a thread of its own, until this is dropped.
+#[derive(Debug)]
+pub struct NullServerThread {
+    target: Target,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl NullServerThread {
+    /// Listens on a free port of 127.0.0.1, and spins on `cpus` if there are any.
+    ///
+    /// # Errors
+    /// No port or thread, or a CPU that may not be used.
+    pub fn start(cpus: Option<&[usize]>, slow: Slowness) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let target = Target::Tcp(listener.local_addr()?);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (pinned, is_pinned) = mpsc::sync_channel(1);
+        let (stopped, cpus) = (stop.clone(), cpus.map(<[usize]>::to_vec));
+        let thread = thread::Builder::new().name("null server".to_owned()).spawn(move || {
+            let outcome = cpus.map_or(Ok(()), |cpus| affinity::pin_current_thread(&cpus));
+            let is_right = outcome.is_ok();
+            // The other side waits for exactly this.
+            let _ = pinned.send(outcome);
+            if is_right {
+                // Its connections end with it, which the generator notices.
+                let _ = serve(&listener, slow, &|| stopped.load(Ordering::Relaxed));
+            }
+        })?;
+        let server = Self { target, stop, thread: Some(thread) };
+        is_pinned.recv().map_err(io::Error::other)??;
+        Ok(server)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+}
+
+impl Drop for NullServerThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic in there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}

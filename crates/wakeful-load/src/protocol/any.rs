@@ -1,0 +1,150 @@
+//! The choice of a protocol at run time: its name, and one type for the conversations of all.
+//!
+//! [`AnyConversation`] is matched, not boxed: the generator's hot path calls no virtual function. A template is checked
+//! and encoded once, in [`Protocol::prepare`]; every connection's conversation then shares those bytes.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use thiserror::Error;
+
+use super::{
+    Answer, Conversation, Frames, Http1, Http2, InvalidTemplate, ProtocolError, Resp, Template,
+};
+
+/// What a connection speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// Payloads behind a four-byte length, echoed: `frames`.
+    Frames,
+    /// The protocol of Redis: `resp`.
+    Resp,
+    /// HTTP/1.1: `http1`.
+    Http1,
+    /// HTTP/2 with prior knowledge, without TLS: `h2`.
+    Http2,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Frames, Self::Resp, Self::Http1, Self::Http2];
+
+    /// The name that [`FromStr`] reads.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Frames => "frames",
+            Self::Resp => "resp",
+            Self::Http1 => "http1",
+            Self::Http2 => "h2",
+        }
+    }
+
+    /// Checks the template and encodes its request, once for all connections.
+    ///
+    /// # Errors
+    /// The template cannot be said in this protocol.
+    pub fn prepare(self, template: &Template) -> Result<Prepared, InvalidTemplate> {
+        Ok(Prepared(match self {
+            Self::Frames => AnyConversation::Frames(Frames::new(template)?),
+            Self::Resp => AnyConversation::Resp(Resp::new(template)?),
+            Self::Http1 => AnyConversation::Http1(Http1::new(template)?),
+            Self::Http2 => AnyConversation::Http2(Http2::new(template)?),
+        }))
+    }
+
+    /// A conversation for one connection. For many connections, [`prepare`](Self::prepare) once.
+    ///
+    /// # Errors
+    /// The template cannot be said in this protocol.
+    pub fn conversation(
+        &self,
+        template: &Arc<Template>,
+    ) -> Result<AnyConversation, InvalidTemplate> {
+        self.prepare(template).map(|prepared| prepared.conversation())
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = UnknownProtocol;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
+        let found = Self::ALL.into_iter().find(|protocol| protocol.name() == name);
+        found.ok_or_else(|| UnknownProtocol(name.to_owned()))
+    }
+}
+
+/// A name that is no [`Protocol`]'s.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[error("no protocol is called {0:?}: frames, resp, http1 or h2")]
+pub struct UnknownProtocol(pub String);
+
+/// A checked template with its request encoded: makes conversations that share those bytes.
+#[derive(Debug, Clone)]
+pub struct Prepared(AnyConversation);
+
+impl Prepared {
+    /// A conversation for one new connection.
+    pub fn conversation(&self) -> AnyConversation {
+        self.0.clone()
+    }
+}
+
+/// A conversation in any [`Protocol`].
+#[derive(Debug, Clone)]
+pub enum AnyConversation {
+    /// In [`Protocol::Frames`].
+    Frames(Frames),
+    /// In [`Protocol::Resp`].
+    Resp(Resp),
+    /// In [`Protocol::Http1`].
+    Http1(Http1),
+    /// In [`Protocol::Http2`].
+    Http2(Http2),
+}
+
+macro_rules! each {
+    ($any:expr, $conversation:ident => $call:expr) => {
+        match $any {
+            AnyConversation::Frames($conversation) => $call,
+            AnyConversation::Resp($conversation) => $call,
+            AnyConversation::Http1($conversation) => $call,
+            AnyConversation::Http2($conversation) => $call,
+        }
+    };
+}
+
+impl Conversation for AnyConversation {
+    fn open(&mut self, out: &mut Vec<u8>) {
+        each!(self, it => it.open(out));
+    }
+
+    fn may_request(&self) -> bool {
+        each!(self, it => it.may_request())
+    }
+
+    fn request(&mut self, out: &mut Vec<u8>) -> u64 {
+        each!(self, it => it.request(out))
+    }
+
+    fn receive(
+        &mut self,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        answers: &mut Vec<Answer>,
+    ) -> Result<usize, ProtocolError> {
+        each!(self, it => it.receive(input, out, answers))
+    }
+
+    fn close(&mut self, answers: &mut Vec<Answer>) {
+        each!(self, it => it.close(answers));
+    }
+
+    fn is_closing(&self) -> bool {
+        each!(self, it => it.is_closing())
+    }
+}

@@ -1,0 +1,179 @@
+//! HTTP/2 with prior knowledge (RFC 9113), the client's side.
+//!
+//! Each request is a stream: a header block that is the same each time, and the body as far as the peer's windows let it.
+//! What does not fit stays here (as a number: bodies are shared) and goes out when the peer makes room. The answer's key is the stream's order.
+//!
+//! Frames are taken whole, but for DATA, which is dropped as it arrives. Faults that concern one stream reset it and fail
+//! its request; others are errors of the connection. A stream that is no longer known has been answered or reset, and frames on it are ignored.
+//!
+//! In a steady state nothing is allocated but what the generator's buffers take.
+
+mod hpack;
+mod receive;
+mod request;
+mod settings;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use self::{
+    receive::Receiving,
+    request::{NO_TABLE, Request},
+    settings::{DEFAULT_WINDOW, Settings},
+    streams::{Stream, Streams},
+    wire::{Code, END_HEADERS, END_STREAM, Header, Kind, MAX_31},
+};
+use super::{Answer, Conversation, InvalidTemplate, Outcome, ProtocolError, Template};
+
+/// The largest payload that every peer takes, and that we take.
+pub(super) const MIN_MAX_FRAME: usize = 16_384;
+
+/// A conversation in [`Protocol::Http2`](super::Protocol::Http2).
+#[derive(Debug, Clone)]
+pub struct Http2 {
+    request: Arc<Request>,
+    /// The number of the next request's stream.
+    next: u32,
+    streams: Streams,
+    /// The streams whose bodies wait for room, oldest first.
+    stalled: BTreeSet<u32>,
+    /// How much of bodies the peer takes on the whole connection. Of the stalled streams, all wait for their own windows
+    /// unless this is zero.
+    window: i64,
+    settings: Settings,
+    /// Whether the peer knows that our blocks use no table.
+    table_renounced: bool,
+    /// Whether there will be no more requests.
+    closing: bool,
+    receiving: Receiving,
+}
+
+impl Http2 {
+    /// A conversation that sends the template's request.
+    ///
+    /// # Errors
+    /// The template is no request of HTTP/2.
+    pub fn new(template: &Template) -> Result<Self, InvalidTemplate> {
+        Ok(Self {
+            request: Arc::new(Request::new(template)?),
+            next: 1,
+            streams: Streams::default(),
+            stalled: BTreeSet::new(),
+            window: DEFAULT_WINDOW.into(),
+            settings: Settings::default(),
+            table_renounced: false,
+            closing: false,
+            receiving: Receiving::default(),
+        })
+    }
+
+    /// Sends as much of a stream's body as there is room for.
+    fn send_body(&mut self, id: u32, out: &mut Vec<u8>) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let body = &self.request.body;
+        while stream.unsent > 0 {
+            let room = usize::try_from(self.window.min(stream.window)).unwrap_or(0);
+            let length = room.min(stream.unsent).min(self.settings.max_frame);
+            if length == 0 {
+                self.stalled.insert(id);
+                return;
+            }
+            let rest = &body[body.len() - stream.unsent..];
+            stream.unsent -= length;
+            stream.window -= length as i64;
+            self.window -= length as i64;
+            let flags = if stream.unsent == 0 { END_STREAM } else { 0 };
+            wire::write(out, Kind::Data, flags, id, &rest[..length]);
+        }
+        self.stalled.remove(&id);
+    }
+
+    /// There is more room: sends what waits for it, oldest first.
+    fn send_stalled(&mut self, out: &mut Vec<u8>) {
+        let mut from = 0;
+        while self.window > 0
+            && let Some(&id) = self.stalled.range(from..).next()
+        {
+            self.send_body(id, out);
+            from = id + 1;
+        }
+    }
+
+    /// Ends a stream with an answer.
+    fn answer(&mut self, id: u32, outcome: Outcome, answers: &mut Vec<Answer>) {
+        if self.streams.remove(&id).is_some() {
+            self.stalled.remove(&id);
+            answers.push(Answer { key: u64::from(id / 2), outcome });
+        }
+    }
+
+    /// Ends a stream on which the peer has made a fault.
+    fn fail(&mut self, id: u32, code: Code, out: &mut Vec<u8>, answers: &mut Vec<Answer>) {
+        wire::write_reset(out, id, code);
+        self.answer(id, Outcome::Failure, answers);
+    }
+
+    /// Whether all numbers of streams have been used.
+    fn is_exhausted(&self) -> bool {
+        self.next > MAX_31
+    }
+}
+
+impl Conversation for Http2 {
+    fn open(&mut self, out: &mut Vec<u8>) {
+        settings::open(out);
+    }
+
+    /// Not before the peer's settings have come, for they may allow fewer streams than are wanted; and not while a body
+    /// would have to wait for the whole connection.
+    fn may_request(&self) -> bool {
+        self.settings.known
+            && !self.is_closing()
+            && self.streams.len() < self.settings.max_streams
+            && (self.window > 0 || self.request.body.is_empty())
+    }
+
+    fn request(&mut self, out: &mut Vec<u8>) -> u64 {
+        let id = self.next;
+        self.next += 2;
+        let Request { block, body } = &*self.request;
+        let renounce = self.settings.small_table && !self.table_renounced;
+        let length = block.len() + usize::from(renounce);
+        let flags = END_HEADERS | if body.is_empty() { END_STREAM } else { 0 };
+        Header { length, kind: Kind::Headers, flags, stream: id }.write(out);
+        if renounce {
+            self.table_renounced = true;
+            out.push(NO_TABLE);
+        }
+        out.extend_from_slice(block);
+        let window = self.settings.window.into();
+        let stream = Stream { window, unsent: body.len(), received: 0, outcome: None };
+        self.streams.insert(id, stream);
+        self.send_body(id, out);
+        u64::from(id / 2)
+    }
+
+    fn receive(
+        &mut self,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        answers: &mut Vec<Answer>,
+    ) -> Result<usize, ProtocolError> {
+        let mut taken = 0;
+        while let Some(step) = self.step(&input[taken..], out, answers)? {
+            taken += step;
+        }
+        Ok(taken)
+    }
+
+    fn close(&mut self, _answers: &mut Vec<Answer>) {
+        self.closing = true;
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing || self.is_exhausted()
+    }
+}

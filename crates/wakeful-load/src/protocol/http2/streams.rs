@@ -1,0 +1,45 @@
+//! The streams that are open, by their numbers.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
+
+use crate::protocol::Outcome;
+
+/// One request under way.
+#[derive(Debug, Clone)]
+pub(super) struct Stream {
+    /// How much of the body the peer takes. Negative after it has taken room back.
+    pub(super) window: i64,
+    /// How much of the body is still to be sent.
+    pub(super) unsent: usize,
+    /// How much of the answer's body has come since the peer was last given room.
+    pub(super) received: u32,
+    /// What the answer's head said, once it has come.
+    pub(super) outcome: Option<Outcome>,
+}
+
+/// The map keeps its room, so that a steady number of streams allocates nothing.
+pub(super) type Streams = HashMap<u32, Stream, BuildHasherDefault<Spread>>;
+
+/// The numbers are our own and consecutive: no one can choose them so that they collide.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(byte.into());
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // The lowest bit is always set. The factor is that of Fibonacci hashing.
+        self.0 = (self.0 ^ u64::from(number >> 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}

@@ -1,0 +1,307 @@
+//! RESP, which Redis and its kin speak: a command is an array of bulk strings, an answer is one value.
+//!
+//! An answer with an error anywhere in it is a failure. The types of RESP3 are understood as well; pushed messages and
+//! attributes are read and dropped, for they answer nothing.
+//!
+//! The reader keeps where it is in nested values, so no byte is looked at twice but those of an unfinished line, of which
+//! only the new ones are searched. Lengths announced are counted down, never allocated.
+
+use std::sync::Arc;
+
+use super::{
+    Answer, Conversation, InOrder, InvalidTemplate, Outcome, Protocol, ProtocolError, Template,
+};
+
+/// Values nested deeper than this are refused.
+const MAX_DEPTH: usize = 64;
+/// Lines longer than this are refused; bulk strings are not lines.
+const MAX_LINE: usize = 64 << 10;
+
+/// A conversation in [`Protocol::Resp`].
+#[derive(Debug, Clone)]
+pub struct Resp {
+    prepared: Arc<[u8]>,
+    keys: InOrder,
+    reader: Reader,
+}
+
+impl Resp {
+    /// A conversation that sends the template's command, or `ECHO` with its body if the command is empty.
+    ///
+    /// # Errors
+    /// The command holds blanks only.
+    pub fn new(template: &Template) -> Result<Self, InvalidTemplate> {
+        let mut words: Vec<&[u8]> =
+            template.path.split_ascii_whitespace().map(str::as_bytes).collect();
+        if template.path.is_empty() {
+            words = vec![b"ECHO", &template.body];
+        } else if words.is_empty() {
+            return Err(InvalidTemplate::NoCommand(template.path.clone()));
+        } else if !template.body.is_empty() {
+            words.push(&template.body);
+        }
+        let mut prepared = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            prepared.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            prepared.extend_from_slice(word);
+            prepared.extend_from_slice(b"\r\n");
+        }
+        let (keys, reader) = (InOrder::default(), Reader::default());
+        Ok(Self { prepared: prepared.into(), keys, reader })
+    }
+}
+
+impl Conversation for Resp {
+    fn open(&mut self, _out: &mut Vec<u8>) {}
+
+    fn may_request(&self) -> bool {
+        true
+    }
+
+    fn request(&mut self, out: &mut Vec<u8>) -> u64 {
+        out.extend_from_slice(&self.prepared);
+        self.keys.ask()
+    }
+
+    fn receive(
+        &mut self,
+        input: &[u8],
+        _out: &mut Vec<u8>,
+        answers: &mut Vec<Answer>,
+    ) -> Result<usize, ProtocolError> {
+        let mut taken = 0;
+        let error = |what| ProtocolError::new(Protocol::Resp, what);
+        while let Some(step) = self.reader.step(&input[taken..]).map_err(error)? {
+            taken += step.taken;
+            if let Some(outcome) = step.answer {
+                if self.keys.waiting().is_none() {
+                    return Err(error("an answer that nobody asked for".into()));
+                }
+                self.keys.answer(outcome, answers);
+            }
+        }
+        Ok(taken)
+    }
+
+    fn close(&mut self, _answers: &mut Vec<Answer>) {}
+
+    fn is_closing(&self) -> bool {
+        false
+    }
+}
+
+/// Where in a value the stream is.
+#[derive(Debug, Clone, Default)]
+struct Reader {
+    /// The values begun, outermost first. Bounded by `MAX_DEPTH`.
+    open: Vec<Aggregate>,
+    /// Bytes of a bulk string still to come, without its line break; then the line break.
+    bulk: Option<u64>,
+    /// Bytes of an unfinished line that were searched for its end.
+    searched: usize,
+    /// Whether an error was in this answer.
+    failed: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Aggregate {
+    left: u64,
+    /// A pushed message or an attribute, which is no part of an answer.
+    aside: bool,
+}
+
+struct Step {
+    taken: usize,
+    answer: Option<Outcome>,
+}
+
+impl Reader {
+    /// Takes one line, or a part of a bulk string. `None` when more bytes are needed.
+    fn step(&mut self, input: &[u8]) -> Result<Option<Step>, String> {
+        match self.bulk {
+            Some(0) => {
+                let Some(end) = input.first_chunk() else { return Ok(None) };
+                if end != b"\r\n" {
+                    return Err("a bulk string does not end where it said".into());
+                }
+                self.bulk = None;
+                Ok(Some(Step { taken: 2, answer: self.value_ends() }))
+            }
+            Some(_) if input.is_empty() => Ok(None),
+            Some(left) => {
+                let taken = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+                self.bulk = Some(left - taken as u64);
+                Ok(Some(Step { taken, answer: None }))
+            }
+            None => {
+                let Some(line) = self.line(input)? else { return Ok(None) };
+                let answer = self.value_begins(line)?;
+                Ok(Some(Step { taken: line.len() + 2, answer }))
+            }
+        }
+    }
+
+    /// The line in front of the input, without its break.
+    fn line<'a>(&mut self, input: &'a [u8]) -> Result<Option<&'a [u8]>, String> {
+        let new = input.get(self.searched..).unwrap_or_default();
+        let Some(end) = new.iter().position(|&byte| byte == b'\n') else {
+            self.searched = input.len();
+            return if input.len() > MAX_LINE {
+                Err(format!("a line of more than {MAX_LINE} bytes"))
+            } else {
+                Ok(None)
+            };
+        };
+        let end = self.searched + end;
+        self.searched = 0;
+        let line = input[..end].strip_suffix(b"\r");
+        line.ok_or_else(|| "a line that ends without a carriage return".into()).map(Some)
+    }
+
+    fn value_begins(&mut self, line: &[u8]) -> Result<Option<Outcome>, String> {
+        let Some((&kind, rest)) = line.split_first() else {
+            return Err("an empty line where a value should begin".into());
+        };
+        let aside = self.open.iter().any(|it| it.aside);
+        match kind {
+            b'+' | b':' | b',' | b'(' | b'_' | b'#' => return Ok(self.value_ends()),
+            b'-' => {
+                self.failed |= !aside;
+                return Ok(self.value_ends());
+            }
+            b'$' | b'!' | b'=' => {
+                self.failed |= kind == b'!' && !aside;
+                self.bulk = length(rest)?;
+                if self.bulk.is_some() {
+                    return Ok(None);
+                }
+                return Ok(self.value_ends());
+            }
+            b'*' | b'~' | b'%' | b'>' | b'|' => {}
+            _ => return Err(format!("no value begins with {:?}", char::from(kind))),
+        }
+        let pairs = matches!(kind, b'%' | b'|');
+        let aside = matches!(kind, b'>' | b'|');
+        if kind == b'>' && !self.open.is_empty() {
+            return Err("a pushed message inside a value".into());
+        }
+        let left = match length(rest)? {
+            // Null, which only an array can be; an aside without content is over at once, too.
+            None | Some(0) => return Ok(if aside { None } else { self.value_ends() }),
+            Some(count) if pairs => count.checked_mul(2).ok_or("a map longer than can be")?,
+            Some(count) => count,
+        };
+        if self.open.len() == MAX_DEPTH {
+            return Err(format!("values nested deeper than {MAX_DEPTH}"));
+        }
+        self.open.push(Aggregate { left, aside });
+        Ok(None)
+    }
+
+    /// A value is complete, and with it perhaps those around it. Says how the answer came out if it is complete.
+    fn value_ends(&mut self) -> Option<Outcome> {
+        while let Some(around) = self.open.last_mut() {
+            around.left -= 1;
+            if around.left > 0 {
+                return None;
+            }
+            let aside = around.aside;
+            self.open.pop();
+            if aside {
+                return None;
+            }
+        }
+        Some(Outcome::of(!std::mem::take(&mut self.failed)))
+    }
+}
+
+/// A length or count; `None` for the null of RESP2, `-1`.
+fn length(digits: &[u8]) -> Result<Option<u64>, String> {
+    if digits == b"-1" {
+        return Ok(None);
+    }
+    let wrong = || {
+        format!("{:?} is not a length", String::from_utf8_lossy(&digits[..digits.len().min(32)]))
+    };
+    if digits.is_empty() {
+        return Err(wrong());
+    }
+    let value = digits.iter().try_fold(0_u64, |value, digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    });
+    value.map(Some).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::tests::{outcomes, take};
+
+    fn sent(path: &str, body: &[u8]) -> String {
+        let template = Template { path: path.into(), body: body.into(), ..Template::default() };
+        let mut out = Vec::new();
+        Resp::new(&template).unwrap().request(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn answered(bytes: &[u8]) -> Result<String, String> {
+        let ways = [1, 2, 5, bytes.len()].map(|step| {
+            let mut resp = Resp::new(&Template::of_size(3)).unwrap();
+            for _ in 0..20 {
+                resp.request(&mut Vec::new());
+            }
+            take(&mut resp, bytes, step)
+                .map(|(answers, left)| format!("{}{}", outcomes(&answers), ".".repeat(left)))
+                .map_err(|error| error.what)
+        });
+        assert!(ways.iter().all(|way| *way == ways[0]), "{ways:?}");
+        ways[0].clone()
+    }
+
+    #[test]
+    fn commands_are_arrays_of_bulk_strings() {
+        assert_eq!(sent("", b"abc"), "*2\r\n$4\r\nECHO\r\n$3\r\nabc\r\n");
+        assert_eq!(sent("PING", b""), "*1\r\n$4\r\nPING\r\n");
+        assert_eq!(sent("SET  k", b"v v"), "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nv v\r\n");
+        let blank = Template { path: " ".into(), ..Template::default() };
+        assert!(matches!(Resp::new(&blank), Err(InvalidTemplate::NoCommand(_))));
+    }
+
+    #[test]
+    fn answers_of_every_type() {
+        let good = |bytes: &[u8], expected: &str| {
+            assert_eq!(answered(bytes).as_deref(), Ok(expected), "{bytes:?}");
+        };
+        good(b"+OK\r\n-ERR no\r\n:12\r\n", "+-+");
+        good(b"$3\r\na\r\n\r\n$-1\r\n$0\r\n\r\n", "+++");
+        good(b"*2\r\n*2\r\n:1\r\n$1\r\na\r\n+x\r\n*0\r\n*-1\r\n+y\r\n", "++++");
+        good(b"*2\r\n*1\r\n-ERR\r\n+x\r\n+y\r\n", "-+");
+        good(b"_\r\n#t\r\n,1.5\r\n(123\r\n!3\r\nERR\r\n=5\r\ntxt:a\r\n", "++++-+");
+        good(b"%2\r\n+a\r\n:1\r\n+b\r\n*1\r\n:2\r\n~1\r\n+a\r\n", "++");
+        good(b">2\r\n+message\r\n-x\r\n+OK\r\n", "+");
+        good(b"*2\r\n|1\r\n+ttl\r\n:3\r\n+a\r\n+b\r\n|0\r\n+c\r\n", "++");
+        good(b"*2\r\n:1\r\n$5\r\nab", "");
+        good(b"+O", "..");
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let bad = |bytes: &[u8], part: &str| {
+            let what = answered(bytes).unwrap_err();
+            assert!(what.contains(part), "{what}");
+        };
+        bad(b"$1\r\nab\r\n", "does not end");
+        bad(b"?\r\n", "no value begins");
+        bad(b"\r\n", "empty line");
+        bad(b"+OK\n", "carriage return");
+        bad(b"$-2\r\n", "not a length");
+        bad(b"$\r\n", "not a length");
+        bad(b"*99999999999999999999\r\n", "not a length");
+        bad(b"%18446744073709551615\r\n", "longer than can be");
+        bad(&b"*1\r\n".repeat(65), "nested deeper");
+        bad(b"*1\r\n>1\r\n+a\r\n", "pushed");
+        bad(&b"+OK\r\n".repeat(21), "nobody asked");
+        bad(&[b"+", &[b'a'; MAX_LINE + 10][..]].concat(), "a line of more");
+    }
+}

@@ -1,0 +1,198 @@
+//! What every request of a run says, and the checks it must pass before the first is sent.
+//!
+//! The checks common to both versions of HTTP are here; what only one protocol forbids is refused in that protocol's
+//! file. The invariant: a template that passed can be encoded, and its encoding holds exactly one request.
+
+use thiserror::Error;
+
+/// What every request says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Template {
+    /// HTTP: the method. Not used by the others.
+    pub method: String,
+    /// HTTP: path and query. RESP: the command with its arguments, split at blanks; empty for `ECHO`. Not used by frames.
+    pub path: String,
+    /// HTTP: host and port, for `host` and `:authority`. A header `host` takes its place. Not used by the others.
+    pub authority: String,
+    /// HTTP: headers besides `host` and `content-length`, which are made from the other fields.
+    pub headers: Vec<(String, String)>,
+    /// HTTP: the request's body. RESP: the last argument. Frames: the payload.
+    pub body: Vec<u8>,
+}
+
+impl Template {
+    /// For frames and RESP: a payload of so many bytes.
+    pub fn of_size(bytes: usize) -> Self {
+        // Letters, so that it may be looked at with a dump of the wire.
+        Self { body: (b'a'..=b'z').cycle().take(bytes).collect(), ..Self::default() }
+    }
+
+    /// A request of HTTP without body or headers of its own.
+    pub fn http(method: &str, authority: &str, path: &str) -> Self {
+        let (method, authority, path) = (method.to_owned(), authority.to_owned(), path.to_owned());
+        Self { method, path, authority, ..Self::default() }
+    }
+
+    /// What `host` and `:authority` say.
+    pub(super) fn host(&self) -> &str {
+        let host = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+        host.map_or(&self.authority, |(_, value)| value)
+    }
+
+    /// The headers that are sent as they are given: all but those made from other fields.
+    pub(super) fn own_headers(&self) -> impl Iterator<Item = &(String, String)> {
+        let made = ["host", "content-length"];
+        self.headers
+            .iter()
+            .filter(move |(name, _)| !made.iter().any(|made| name.eq_ignore_ascii_case(made)))
+    }
+
+    /// Whether a `content-length` belongs into the request: methods that expect a body say so when it is empty, too.
+    pub(super) fn says_length(&self) -> bool {
+        !self.body.is_empty() || ["POST", "PUT", "PATCH"].contains(&self.method.as_str())
+    }
+
+    /// The checks common to HTTP/1 and HTTP/2.
+    pub(super) fn check_http(&self) -> Result<(), InvalidTemplate> {
+        if !is_token(&self.method) {
+            return Err(InvalidTemplate::Method(self.method.clone()));
+        }
+        if self.method == "CONNECT" {
+            return Err(InvalidTemplate::Connect);
+        }
+        let asterisk = self.method == "OPTIONS" && self.path == "*";
+        let plain = self.path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+        if !(asterisk || self.path.starts_with('/') && plain) {
+            return Err(InvalidTemplate::Path(self.path.clone()));
+        }
+        let host = self.host();
+        let plain = host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#@,".contains(&byte));
+        if host.is_empty() || !plain {
+            return Err(InvalidTemplate::Authority(host.to_owned()));
+        }
+        let mut hosts = 0;
+        for (name, value) in &self.headers {
+            if !is_token(name) {
+                return Err(InvalidTemplate::HeaderName(name.clone()));
+            }
+            let control = |byte: u8| byte.is_ascii_control() && byte != b'\t';
+            if value.bytes().any(control) || value.trim_matches([' ', '\t']) != value {
+                return Err(InvalidTemplate::HeaderValue(name.clone()));
+            }
+            hosts += usize::from(name.eq_ignore_ascii_case("host"));
+            if hosts > 1 {
+                return Err(InvalidTemplate::Hosts);
+            }
+            if name.eq_ignore_ascii_case("transfer-encoding") {
+                return Err(InvalidTemplate::TransferEncoding);
+            }
+            if name.eq_ignore_ascii_case("content-length") && *value != self.body.len().to_string()
+            {
+                let (said, body) = (value.clone(), self.body.len());
+                return Err(InvalidTemplate::ContentLength { said, body });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is a `token` in HTTP's grammar.
+fn is_token(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(allowed)
+}
+
+/// Why a [`Template`] cannot be said in a protocol.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidTemplate {
+    /// A method of HTTP is a token.
+    #[error("the method {0:?} is not a token such as GET")]
+    Method(String),
+    /// A tunnel is not a request with an answer.
+    #[error("CONNECT opens a tunnel; it has no answer to measure")]
+    Connect,
+    /// A path begins with a slash and has no blanks, control characters, fragment or characters beyond ASCII.
+    #[error(
+        "the path {0:?} must begin with '/' and hold only visible ASCII characters, without '#'"
+    )]
+    Path(String),
+    /// Host and port, of visible characters.
+    #[error("the authority {0:?} must be a host with or without a port")]
+    Authority(String),
+    /// A header's name is a token.
+    #[error("the header name {0:?} is not a token")]
+    HeaderName(String),
+    /// A header's value has no line breaks or other control characters, and no blanks around it.
+    #[error(
+        "the value of header {0:?} has a line break, another control character, or blanks around it"
+    )]
+    HeaderValue(String),
+    /// One host only.
+    #[error("the header \"host\" is given more than once")]
+    Hosts,
+    /// Bodies are sent with their length.
+    #[error("the header \"transfer-encoding\" cannot be given: the body is sent with its length")]
+    TransferEncoding,
+    /// The length given is not the body's.
+    #[error("the header \"content-length\" says {said:?}, but the body has {body} bytes")]
+    ContentLength {
+        /// The header's value.
+        said: String,
+        /// The body's length.
+        body: usize,
+    },
+    /// HTTP/2 has no connection-specific headers.
+    #[error("the header {0:?} concerns the connection and is forbidden in HTTP/2")]
+    ConnectionHeader(String),
+    /// The headers must fit one frame of HTTP/2.
+    #[error("the headers take {0} bytes; at most {max} fit one frame of HTTP/2", max = super::http2::MIN_MAX_FRAME)]
+    HeadersTooLong(usize),
+    /// The payload must fit a frame of the echo protocol.
+    #[error("the payload takes {0} bytes; a frame has at most {max}", max = super::frames::MAX_LENGTH)]
+    PayloadTooLong(usize),
+    /// A command of RESP has a name.
+    #[error("the command {0:?} has no words")]
+    NoCommand(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(change: impl FnOnce(&mut Template)) -> Result<(), InvalidTemplate> {
+        let mut template = Template::http("GET", "example.org:80", "/a?b=c");
+        change(&mut template);
+        template.check_http()
+    }
+
+    #[test]
+    fn good_templates_pass() {
+        assert_eq!(check(|_| {}), Ok(()));
+        assert_eq!(check(|it| (it.method, it.path) = ("OPTIONS".into(), "*".into())), Ok(()));
+        assert_eq!(check(|it| it.headers.push(("x-a".into(), "é \t b".into()))), Ok(()));
+        assert_eq!(check(|it| it.headers.push(("Content-Length".into(), "0".into()))), Ok(()));
+    }
+
+    #[test]
+    fn each_fault_is_named() {
+        let header = |name: &str, value: &str| {
+            check(|it| it.headers.push((name.to_owned(), value.to_owned()))).unwrap_err()
+        };
+        use InvalidTemplate as Is;
+        assert!(matches!(check(|it| it.method = "GE T".into()), Err(Is::Method(_))));
+        assert!(matches!(check(|it| it.method.clear()), Err(Is::Method(_))));
+        assert!(matches!(check(|it| it.method = "CONNECT".into()), Err(Is::Connect)));
+        assert!(matches!(check(|it| it.path = "a".into()), Err(Is::Path(_))));
+        assert!(matches!(check(|it| it.path = "/a b".into()), Err(Is::Path(_))));
+        assert!(matches!(check(|it| it.path = "/\r\nx: y".into()), Err(Is::Path(_))));
+        assert!(matches!(check(|it| it.authority = "a/b".into()), Err(Is::Authority(_))));
+        assert!(matches!(check(|it| it.authority.clear()), Err(Is::Authority(_))));
+        assert!(matches!(header("a b", "c"), Is::HeaderName(_)));
+        assert!(matches!(header(":path", "/"), Is::HeaderName(_)));
+        assert!(matches!(header("a", "b\r\nc: d"), Is::HeaderValue(_)));
+        assert!(matches!(header("a", " b"), Is::HeaderValue(_)));
+        assert!(matches!(header("transfer-encoding", "chunked"), Is::TransferEncoding));
+        assert!(matches!(header("content-length", "1"), Is::ContentLength { .. }));
+    }
+}

@@ -1,0 +1,143 @@
+//! What is kept of each request. Nothing here allocates or asks the kernel once the measured time has begun, and every page has been
+//! touched before: the recorder must not show in what it records.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// The longest time that is told apart, an hour; what took longer counts as this.
+const LONGEST: u64 = 3_600_000_000_000;
+
+/// Three significant digits: no value is off by more than 0.1 %.
+const DIGITS: u8 = 3;
+
+/// At most this many slices of the measured time have a histogram of their own.
+const MOST_INTERVALS: u64 = 60;
+
+/// The shortest slice.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// One request, from the schedule to its answer. Times are nanoseconds since the run began.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    /// When it was due.
+    pub(crate) intended: u64,
+    /// When it could be sent: `intended`, or when a connection was free.
+    pub(crate) possible: u64,
+    /// When it was handed to the kernel.
+    pub(crate) sent: u64,
+}
+
+/// The distributions and counts of one measured time.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    window: Range<u64>,
+    /// Done − intended, in nanoseconds.
+    pub response: Histogram<u64>,
+    /// Done − sent.
+    pub service: Histogram<u64>,
+    /// Sent − intended, without the time for which every connection was at its limit.
+    pub send_lag: Histogram<u64>,
+    /// Response times by slices of the measured time, by when they were intended.
+    pub intervals: Vec<Histogram<u64>>,
+    /// The length of a slice.
+    pub interval: Duration,
+    /// Requests due in the measured time.
+    pub offered: u64,
+    /// Those answered as hoped for.
+    pub answered: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Those that waited because every connection was at its limit.
+    pub waited_for_connection: u64,
+}
+
+impl Recording {
+    /// Room for what is intended in `window`, nanoseconds since the run began.
+    pub(crate) fn new(window: Range<u64>) -> Self {
+        let length = window.end - window.start;
+        let interval = (length.div_ceil(MOST_INTERVALS)).max(nanoseconds(SHORTEST_INTERVAL));
+        let intervals = usize::try_from(length.div_ceil(interval)).unwrap_or(1).max(1);
+        Self {
+            window,
+            response: histogram(),
+            service: histogram(),
+            send_lag: histogram(),
+            intervals: vec![histogram(); intervals],
+            interval: Duration::from_nanos(interval),
+            offered: 0,
+            answered: 0,
+            failed: 0,
+            waited_for_connection: 0,
+        }
+    }
+
+    /// Whether what was intended then belongs to the measured time.
+    pub(crate) fn covers(&self, intended: u64) -> bool {
+        self.window.contains(&intended)
+    }
+
+    pub(crate) fn sent(&mut self, request: Request) {
+        self.send_lag.saturating_record(request.sent - request.possible);
+        self.waited_for_connection += u64::from(request.possible > request.intended);
+    }
+
+    pub(crate) fn answered(&mut self, request: Request, done: u64) {
+        self.answered += 1;
+        self.service.saturating_record(done - request.sent);
+        self.took(request.intended, done);
+    }
+
+    /// It was not answered before the run gave up: it took at least this long.
+    pub(crate) fn gave_up(&mut self, intended: u64, now: u64) {
+        self.failed += 1;
+        self.took(intended, now);
+    }
+
+    fn took(&mut self, intended: u64, done: u64) {
+        let response = done - intended;
+        self.response.saturating_record(response);
+        let index = (intended - self.window.start) / nanoseconds(self.interval);
+        if let Some(interval) = usize::try_from(index).ok().and_then(|i| self.intervals.get_mut(i))
+        {
+            interval.saturating_record(response);
+        }
+    }
+
+    /// Gives up the histograms of the slices, which take most of the memory: what is left is a few hundred KiB.
+    pub fn forget_intervals(&mut self) {
+        self.intervals = Vec::new();
+    }
+
+    /// Adds what another block of the same plan recorded.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, its) in [
+            (&mut self.response, &other.response),
+            (&mut self.service, &other.service),
+            (&mut self.send_lag, &other.send_lag),
+        ] {
+            // All have the same bounds, so nothing can be out of range.
+            let added = mine.add(its);
+            debug_assert!(added.is_ok());
+        }
+        self.intervals.extend(other.intervals.iter().cloned());
+        self.offered += other.offered;
+        self.answered += other.answered;
+        self.failed += other.failed;
+        self.waited_for_connection += other.waited_for_connection;
+    }
+}
+
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[allow(clippy::expect_used)]
+fn histogram() -> Histogram<u64> {
+    let mut histogram =
+        Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are constants in order");
+    // Writes every count, so that no page is touched for the first time while it is measured.
+    histogram.reset();
+    histogram
+}

@@ -1,0 +1,43 @@
+//! Results as one HTML file that needs nothing else: no script, no network, no fonts.
+//!
+//! Every plot is drawn twice, for wide and for narrow windows, and a media query shows one of
+//! them. Lines differ by colour, by dashes, by markers and by the letter at their ends, so that no
+//! reader depends on colour; a table with the same figures is behind every plot. The page is
+//! well-formed XML too, which is how the tests read it.
+
+use crate::results::Results;
+
+mod html;
+mod look;
+mod page;
+mod plots;
+mod readme;
+mod role;
+mod svg;
+
+/// A report could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// A plot could not be drawn.
+    #[error("a plot could not be drawn: {0}")]
+    Plot(String),
+}
+
+/// The report: the text of one HTML file. Equal results make equal files.
+///
+/// # Errors
+///
+/// If a plot cannot be drawn.
+pub fn html(results: &Results) -> Result<String, ReportError> {
+    page::page(results)
+}
+
+/// The plot for a README: one SVG of the median against the rate. Equal results make equal files.
+///
+/// # Errors
+///
+/// If it cannot be drawn.
+pub fn readme_plot(results: &Results) -> Result<String, ReportError> {
+    readme::plot(results)
+}

@@ -1,0 +1,164 @@
+//! Latency against rate: the median and the 99th percentile, each in a plot.
+
+use super::{FLOOR, Servers, axis, axis::Axis, lines, mark, setting, valid};
+use crate::{
+    format,
+    report::{
+        ReportError,
+        html::{self, Figure, Ids},
+        look::Look,
+    },
+    results::{Percentiles, Results, Run},
+};
+
+/// The open-loop runs that differ only by server and rate, if there is more than one rate.
+pub(super) struct Sweep<'a> {
+    pub(super) title: String,
+    pub(super) rates: Vec<f64>,
+    pub(super) runs: Vec<&'a Run>,
+}
+
+pub(super) fn sweeps(results: &Results) -> Vec<Sweep<'_>> {
+    let mut sweeps = all(results);
+    sweeps.retain(|sweep| sweep.rates.len() > 1);
+    sweeps
+}
+
+/// The same, even if there is but one rate.
+pub(super) fn all(results: &Results) -> Vec<Sweep<'_>> {
+    let mut sweeps: Vec<Sweep<'_>> = Vec::new();
+    for run in &results.runs {
+        let Some(rate) = run.rate.filter(|rate| rate.is_finite()) else { continue };
+        let title = setting(run);
+        let at = sweeps.iter().position(|sweep| sweep.title == title).unwrap_or_else(|| {
+            sweeps.push(Sweep { title, rates: Vec::new(), runs: Vec::new() });
+            sweeps.len() - 1
+        });
+        let sweep = &mut sweeps[at];
+        if !sweep.rates.contains(&rate) {
+            sweep.rates.push(rate);
+        }
+        sweep.runs.push(run);
+    }
+    for sweep in &mut sweeps {
+        sweep.rates.sort_by(f64::total_cmp);
+    }
+    sweeps
+}
+
+impl<'a> Sweep<'a> {
+    /// The servers, and whether all their runs are valid.
+    pub(super) fn shown(&self) -> Vec<(&'a str, bool)> {
+        let mut shown: Vec<(&str, bool)> = Vec::new();
+        for run in &self.runs {
+            match shown.iter_mut().find(|(server, _)| *server == run.server) {
+                Some((_, all)) => *all &= valid(run),
+                None => shown.push((&run.server, valid(run))),
+            }
+        }
+        shown
+    }
+
+    /// A line for each server of what `value` finds.
+    pub(super) fn lines(
+        &self,
+        servers: &Servers<'_>,
+        value: impl Fn(&Run) -> Option<f64>,
+    ) -> Vec<lines::Line> {
+        let line = |(server, all): (&str, bool)| {
+            let mut points: Vec<(f64, f64)> =
+                self.points(server, &value).map(|(_, point)| point).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            lines::Line {
+                look: servers.look(server),
+                key: servers.key(server),
+                name: server.to_owned(),
+                mark: mark(all),
+                points,
+                invalid: self
+                    .points(server, &value)
+                    .filter(|(run, _)| !valid(run))
+                    .map(|(_, point)| point)
+                    .collect(),
+            }
+        };
+        self.shown().into_iter().map(line).collect()
+    }
+
+    fn points(
+        &self,
+        server: &str,
+        value: &impl Fn(&Run) -> Option<f64>,
+    ) -> impl Iterator<Item = (&'a Run, (f64, f64))> {
+        let runs = self.runs.iter().copied().filter(move |run| run.server == server);
+        runs.filter_map(move |run| Some((run, (axis::log(run.rate?), value(run)?))))
+            .filter(|(_, (x, y))| x.is_finite() && y.is_finite())
+    }
+
+    /// A row for each server, a column for each rate.
+    pub(super) fn table(&self, label: &str, cell: impl Fn(&Run) -> String) -> String {
+        let rates: Vec<String> = self.rates.iter().map(|rate| format::rate(*rate)).collect();
+        let header: Vec<&str> =
+            std::iter::once("server").chain(rates.iter().map(String::as_str)).collect();
+        let row = |(server, _): (&str, bool)| {
+            let cells = self.rates.iter().map(|rate| {
+                let run =
+                    self.runs.iter().find(|run| run.server == server && run.rate == Some(*rate));
+                run.map_or_else(
+                    || "not measured".to_owned(),
+                    |run| format!("{}{}", cell(run), mark(valid(run))),
+                )
+            });
+            std::iter::once(server.to_owned()).chain(cells).collect()
+        };
+        let rows: Vec<Vec<String>> = self.shown().into_iter().map(row).collect();
+        html::table(label, &header, &rows)
+    }
+}
+
+pub(super) fn figures(
+    results: &Results,
+    servers: &Servers<'_>,
+    ids: &mut Ids,
+) -> Result<String, ReportError> {
+    type Quantile = fn(&Percentiles) -> Option<u64>;
+    let quantiles: [(&str, Quantile); 2] =
+        [("Median", |times| times.p50), ("99th percentile", |times| times.p99)];
+    let mut out = String::new();
+    for sweep in sweeps(results) {
+        for (name, quantile) in quantiles {
+            let value = |times: &Percentiles| quantile(times).map(|t| axis::log(t as f64));
+            let mut lines = sweep.lines(servers, |run| value(&run.response));
+            let x = Axis::rates(&sweep.rates);
+            if let Some(at) = results.floor.as_ref().and_then(|floor| value(&floor.response)) {
+                lines.push(floor(at, &x));
+            }
+            let values = lines.iter().flat_map(|line| &line.points);
+            let y = Axis::times(values.map(|(_, y)| 10f64.powf(*y)), "response time (log)");
+            let title = format!("{name}, {}", sweep.title);
+            let figure = Figure {
+                title: &title,
+                description: "Response time at each rate offered; lower is better. A cross is on what is \
+                              not valid; dotted is the floor, which was measured at one rate.",
+                legend: &servers.legend(&sweep.shown())?,
+                table: &sweep.table(&title, |run| format::maybe_time(quantile(&run.response))),
+                small: false,
+            };
+            let plot = lines::Plot { x, y, lines };
+            out.push_str(&figure.html(ids, |window, caption| plot.draw(window, caption))?);
+        }
+    }
+    Ok(out)
+}
+
+/// The floor, which was measured at one rate: a level line.
+fn floor(at: f64, x: &Axis) -> lines::Line {
+    lines::Line {
+        look: Look::Floor,
+        key: String::new(),
+        name: FLOOR.to_owned(),
+        mark: "",
+        points: vec![(x.low, at), (x.high, at)],
+        invalid: Vec::new(),
+    }
+}

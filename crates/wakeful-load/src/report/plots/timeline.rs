@@ -1,0 +1,124 @@
+//! Response over time: a small plot for each run.
+
+use super::{Group, axis, axis::Axis, lines, valid};
+use crate::{
+    format,
+    report::{
+        ReportError,
+        html::{self, Figure, Ids},
+        look::Look,
+    },
+    results::{Interval, Run},
+};
+
+/// More points than this are more than a plot has pixels.
+const MOST: usize = 150;
+
+pub(super) fn figures(groups: &[Group<'_>], ids: &mut Ids) -> Result<String, ReportError> {
+    let count =
+        groups.iter().flat_map(|group| &group.runs).filter(|run| !run.timeline.is_empty()).count();
+    let names = ["max", "p99, however few samples there are in an interval", "p50"];
+    let entry = |(index, name): (usize, &str)| html::Entry {
+        look: Look::Plain(index),
+        key: String::new(),
+        name: name.to_owned(),
+        said: false,
+    };
+    let legend: Vec<_> = names.into_iter().enumerate().map(entry).collect();
+    let legend = html::legend(&legend)?;
+    let mut out = String::new();
+    for group in groups {
+        let runs: Vec<_> = group.runs.iter().filter(|run| !run.timeline.is_empty()).collect();
+        if runs.is_empty() {
+            continue;
+        }
+        // One scale for a group, so that its plots can be compared.
+        let all = runs.iter().flat_map(|run| &run.timeline);
+        let y = Axis::times(
+            all.flat_map(|interval| [interval.p50 as f64, interval.max as f64]),
+            "response time (log)",
+        );
+        let open = if count <= 12 { " open=\"open\"" } else { "" };
+        let title = html::escape(&group.title);
+        out.push_str(&format!(
+            "<details class=\"group\"{open}><summary>{title}</summary>\n<div class=\"grid\">\n"
+        ));
+        for run in runs {
+            out.push_str(&figure(run, &group.title, &y, count > 1, ids)?);
+        }
+        out.push_str("</div>\n</details>\n");
+    }
+    if !out.is_empty() {
+        out.insert_str(0, &legend);
+    }
+    Ok(out)
+}
+
+fn figure(
+    run: &Run,
+    title: &str,
+    y: &Axis,
+    small: bool,
+    ids: &mut Ids,
+) -> Result<String, ReportError> {
+    let (intervals, merged) = thinned(&run.timeline);
+    let line = |index: usize, name: &str, value: fn(&Interval) -> u64| lines::Line {
+        look: Look::Plain(index),
+        key: String::new(),
+        name: name.to_owned(),
+        mark: "",
+        points: intervals
+            .iter()
+            .filter(|interval| interval.count > 0)
+            .map(|interval| (interval.start, axis::log(value(interval) as f64)))
+            .collect(),
+        invalid: Vec::new(),
+    };
+    let last = intervals.last().map_or(1.0, |interval| interval.start);
+    let x = Axis::linear(last, |seconds| format!("{seconds} s"), "time since the start");
+    let plot = lines::Plot {
+        x,
+        y: y.clone(),
+        lines: vec![
+            line(0, "max", |interval| interval.max),
+            line(1, "p99", |interval| interval.p99),
+            line(2, "p50", |interval| interval.p50),
+        ],
+    };
+    let rows: Vec<Vec<String>> = intervals
+        .iter()
+        .map(|interval| {
+            let times = [interval.p50, interval.p99, interval.max].map(|t| format::time(t as f64));
+            let start = format!("{} s", format::number(interval.start));
+            [vec![start, format::count(interval.count)], times.to_vec()].concat()
+        })
+        .collect();
+    let name = format!("{}{}", run.server, if valid(run) { "" } else { " ✗ INVALID" });
+    let description = match merged {
+        1 => title.to_owned(),
+        merged => format!("{title}. Each point is the worst of {merged} intervals."),
+    };
+    Figure {
+        title: &name,
+        description: &description,
+        legend: "",
+        table: &html::table(&name, &["from", "answers", "p50", "p99", "max"], &rows),
+        small,
+    }
+    .html(ids, |window, caption| plot.draw(window, caption))
+}
+
+/// The timeline in as many points as can be seen; of each that is merged, the worst.
+fn thinned(timeline: &[Interval]) -> (Vec<Interval>, usize) {
+    let merged = timeline.len().div_ceil(MOST).max(1);
+    let worst = |chunk: &[Interval]| {
+        chunk.iter().copied().reduce(|one, other| Interval {
+            start: one.start,
+            count: one.count + other.count,
+            p50: one.p50.max(other.p50),
+            p99: one.p99.max(other.p99),
+            max: one.max.max(other.max),
+        })
+    };
+    (timeline.chunks(merged).filter_map(worst).collect(), merged)
+}

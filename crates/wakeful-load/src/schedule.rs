@@ -1,0 +1,208 @@
+//! When requests are due. A schedule is fixed before the first request is sent: nothing that the server does can move it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// How the arrivals of requests are spread.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Schedule {
+    /// Independent clients: exponential gaps with the given mean rate a second.
+    Poisson(f64),
+    /// One gap for all: a rate a second.
+    Constant(f64),
+    /// Nanoseconds since the start at which each request is due, rising.
+    Trace(Arc<[u64]>),
+    /// No schedule: each connection sends when its last answer has come. It measures saturation, and hides stalls.
+    Closed,
+}
+
+impl Schedule {
+    /// The mean rate a second, if there is one.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn rate(&self) -> Option<f64> {
+        match self {
+            Self::Poisson(rate) | Self::Constant(rate) => Some(*rate),
+            Self::Trace(times) => {
+                let last = *times.last()?;
+                (last > 0).then(|| times.len() as f64 * 1e9 / last as f64)
+            }
+            Self::Closed => None,
+        }
+    }
+
+    /// `poisson`, `constant`, `trace` or `closed`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Poisson(_) => "poisson",
+            Self::Constant(_) => "constant",
+            Self::Trace(_) => "trace",
+            Self::Closed => "closed",
+        }
+    }
+
+    /// The times at which requests are due, in nanoseconds since the start. The same seed gives the same times.
+    #[must_use]
+    pub fn arrivals(&self, seed: u64) -> Arrivals {
+        Arrivals {
+            schedule: self.clone(),
+            random: fastrand::Rng::with_seed(seed),
+            at: 0.0,
+            sent: 0,
+        }
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self, self.rate()) {
+            (Self::Closed, _) => f.write_str("in a closed loop"),
+            (Self::Trace(_), _) => f.write_str("by a trace"),
+            (_, rate) => write!(f, "at {}/s", Rate(rate.unwrap_or(0.0))),
+        }
+    }
+}
+
+/// The times at which requests are due; ends only for a trace and for a closed loop.
+#[derive(Debug)]
+pub struct Arrivals {
+    schedule: Schedule,
+    random: fastrand::Rng,
+    at: f64,
+    sent: usize,
+}
+
+impl Iterator for Arrivals {
+    type Item = u64;
+
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn next(&mut self) -> Option<u64> {
+        self.sent += 1;
+        match &self.schedule {
+            Schedule::Poisson(rate) => {
+                // 1 - u is never 0, of which there is no logarithm.
+                self.at -= (1.0 - self.random.f64()).ln() * 1e9 / rate;
+                Some(self.at as u64)
+            }
+            // Multiplied and not added up, so that rounding does not accumulate.
+            Schedule::Constant(rate) => Some((self.sent as f64 * 1e9 / rate) as u64),
+            Schedule::Trace(times) => times.get(self.sent - 1).copied(),
+            Schedule::Closed => None,
+        }
+    }
+}
+
+/// Requests a second, as `10k`, `1.5M` or `250`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate(pub f64);
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (digits, factor) = match text.as_bytes().last() {
+            Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
+            Some(b'M' | b'm') => (&text[..text.len() - 1], 1e6),
+            _ => (text, 1.0),
+        };
+        match digits.parse::<f64>().map(|rate| rate * factor) {
+            Ok(rate) if (0.001..=1e8).contains(&rate) => Ok(Self(rate)),
+            _ => Err(format!(
+                "`{text}` is no rate: expected requests a second, as 250, 10k or 1.5M, at most 100M"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            rate if rate >= 1e6 => write!(f, "{}M", rate / 1e6),
+            rate if rate >= 1e3 => write!(f, "{}k", rate / 1e3),
+            rate => write!(f, "{rate}"),
+        }
+    }
+}
+
+/// Reads a trace: one time for each line, in seconds since the start; empty lines and those that begin with `#` are skipped.
+///
+/// # Errors
+/// A line that is no number, is negative, or goes back in time; or no line at all.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub fn read_trace(text: &str) -> Result<Arc<[u64]>, String> {
+    let mut times: Vec<u64> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let seconds = line
+            .parse::<f64>()
+            .ok()
+            .filter(|seconds| (0.0..1e6).contains(seconds))
+            .ok_or_else(|| format!("line {}: `{line}` is no time in seconds", index + 1))?;
+        let at = (seconds * 1e9) as u64;
+        if times.last().is_some_and(|last| at < *last) {
+            return Err(format!("line {}: {line} is earlier than the line before", index + 1));
+        }
+        times.push(at);
+    }
+    if times.is_empty() { Err("it has no times".to_owned()) } else { Ok(times.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_fixes_the_schedule() {
+        let times = |seed| Schedule::Poisson(1e4).arrivals(seed).take(1000).collect::<Vec<_>>();
+        assert_eq!(times(1), times(1));
+        assert_ne!(times(1), times(2));
+    }
+
+    #[test]
+    #[allow(clippy::cast_precision_loss)]
+    fn poisson_gaps_have_the_mean_and_the_spread_of_an_exponential() {
+        let times: Vec<_> = Schedule::Poisson(1e6).arrivals(7).take(200_000).collect();
+        let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        assert!((mean - 1000.0).abs() < 15.0, "{mean}");
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "{variance}");
+        let beyond_mean = gaps.iter().filter(|gap| **gap > mean).count() as f64 / gaps.len() as f64;
+        assert!((beyond_mean - (-1.0_f64).exp()).abs() < 0.01, "{beyond_mean}");
+    }
+
+    #[test]
+    fn constant_does_not_drift() {
+        let last = Schedule::Constant(30_000.0).arrivals(0).nth(30_000 * 60 - 1).unwrap();
+        assert_eq!(last, 60_000_000_000);
+    }
+
+    #[test]
+    fn traces_are_read_and_bad_lines_named() {
+        let times = read_trace("# from production\n0\n0.5\n\n1.25\n").unwrap();
+        assert_eq!(&*times, &[0, 500_000_000, 1_250_000_000]);
+        for (text, line) in
+            [("0\nx\n", "line 2"), ("1\n0\n", "line 2"), ("-1\n", "line 1"), ("nan", "line 1")]
+        {
+            assert!(read_trace(text).unwrap_err().contains(line));
+        }
+        assert!(read_trace("").is_err());
+    }
+
+    #[test]
+    fn rates_are_read_and_printed() {
+        for (text, rate) in [("10k", 1e4), ("1.5M", 1.5e6), ("250", 250.0)] {
+            let read: Rate = text.parse().unwrap();
+            assert!((read.0 - rate).abs() < 1e-9);
+            assert_eq!(read.to_string(), text);
+        }
+        for text in ["", "k", "-1", "0", "inf", "nan", "1e99", "10 k"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Blocks of the same server under the same load: the figures of each, and all of them as one line of the results.
+//!
+//! The distributions are merged; what a block was by itself stays in its [`Figures`]. One block that is INVALID makes the whole so.
+
+use crate::bench::Block;
+use crate::generator::{Measurement, Plan};
+use crate::recorder::Recording;
+use crate::results::{Cpu, Run, Validity};
+use crate::summary::{self, Surroundings};
+
+/// What one block comes to. Times are nanoseconds; a quantile with fewer than 100 samples beyond it is absent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figures {
+    /// Median response time.
+    pub p50: Option<f64>,
+    /// 90 %.
+    pub p90: Option<f64>,
+    /// 99 %.
+    pub p99: Option<f64>,
+    /// 99.9 %.
+    pub p999: Option<f64>,
+    /// The server's CPU seconds for each answer, if its process is known.
+    pub cpu_per_request: Option<f64>,
+    /// The server's CPU time by wall time, 1 for a whole CPU, if its process is known.
+    pub cpu_share: Option<f64>,
+    /// Answers a second.
+    pub throughput: f64,
+}
+
+impl Figures {
+    /// Those of a block.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn of(block: &Block) -> Self {
+        let (measurement, recording) = (&block.measurement, &block.measurement.recording);
+        let at = |quantile: f64| {
+            summary::has_enough_beyond(&recording.response, quantile)
+                .then(|| recording.response.value_at_quantile(quantile) as f64)
+        };
+        let answered = recording.answered.saturating_sub(measurement.piled_up) as f64;
+        Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            cpu_per_request: block
+                .cpu
+                .map(|cpu| (cpu.user + cpu.system) / recording.answered.max(1) as f64),
+            cpu_share: block.cpu.map(|cpu| cpu.share),
+            throughput: answered / measurement.seconds.max(1e-9),
+        }
+    }
+}
+
+/// Blocks of one server under one load.
+#[derive(Debug, Clone)]
+pub struct Series {
+    server: String,
+    plan: Plan,
+    whole: Measurement,
+    figures: Vec<Figures>,
+    cpu: Option<Cpu>,
+    steal: f64,
+    repeated: usize,
+    reasons: Vec<String>,
+}
+
+impl Series {
+    /// Of one block, to begin with.
+    #[must_use]
+    pub fn new(server: &str, block: &Block) -> Self {
+        let mut series = Self {
+            server: server.to_owned(),
+            figures: vec![Figures::of(block)],
+            cpu: block.cpu,
+            steal: block.steal,
+            repeated: block.repeated,
+            reasons: Vec::new(),
+            plan: block.plan.clone(),
+            whole: block.measurement.clone(),
+        };
+        series.judge(block);
+        series
+    }
+
+    /// Adds another block.
+    pub fn add(&mut self, block: &Block) {
+        self.figures.push(Figures::of(block));
+        self.cpu = self.cpu.zip(block.cpu).map(|(sum, cpu)| Cpu {
+            user: sum.user + cpu.user,
+            system: sum.system + cpu.system,
+            run_queue_wait: sum.run_queue_wait + cpu.run_queue_wait,
+            voluntary_switches: sum.voluntary_switches + cpu.voluntary_switches,
+            involuntary_switches: sum.involuntary_switches + cpu.involuntary_switches,
+            share: sum.share + cpu.share,
+        });
+        self.steal += block.steal;
+        self.repeated += block.repeated;
+        self.whole.add(&block.measurement);
+        self.judge(block);
+    }
+
+    fn judge(&mut self, block: &Block) {
+        if let Validity::Invalid { reasons } = summary::judge(&block.plan, &block.measurement) {
+            self.reasons.extend(reasons);
+        }
+        if block.spoilt {
+            self.reasons.push(format!(
+                "other programs used {:.0} % of a CPU meanwhile, after {} repeats",
+                block.outside * 100.0,
+                block.repeated
+            ));
+        }
+    }
+
+    /// The figures of each block, in the order in which they were added.
+    #[must_use]
+    pub fn figures(&self) -> &[Figures] {
+        &self.figures
+    }
+
+    /// The distributions of all blocks.
+    #[must_use]
+    pub fn recording(&self) -> &Recording {
+        &self.whole.recording
+    }
+
+    /// One line of the results.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn run(&self) -> Run {
+        let blocks = self.figures.len() as f64;
+        let around = Surroundings {
+            cpu: self.cpu.map(|sum| Cpu { share: sum.share / blocks, ..sum }),
+            steal: self.steal / blocks,
+            blocks: self.figures.len(),
+            repeated: self.repeated,
+        };
+        let mut run = summary::run(&self.server, &self.plan, &self.whole, around);
+        run.validity = if self.reasons.is_empty() {
+            Validity::Valid
+        } else {
+            Validity::Invalid { reasons: self.reasons.clone() }
+        };
+        run
+    }
+}

@@ -1,0 +1,281 @@
+//! Servers to measure: started here and stopped at the end, or running already.
+
+mod group;
+mod spec;
+mod tail;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+pub use spec::{ServerSpec, SpecError};
+
+use self::group::{Group, StartError, State};
+use self::tail::Tail;
+use crate::procfs::{ProcessCpu, process_tree};
+
+/// Between two attempts to connect.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// The longest that one attempt to connect may take.
+const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// How long the end of stderr may take after the end of the process.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// A server that accepts connections, or did.
+///
+/// One that was started here is the leader of a process group of its own. It is stopped by [`stop`](Server::stop) or
+/// when this is dropped, and nothing but that group is ever signalled. If this process ends without dropping it, killed
+/// for instance, a small shell that waits for that kills the group; on a machine without `sh`, the server is left.
+/// Processes that leave the group, as daemons do, are left too.
+///
+/// Can be shared between threads.
+#[derive(Debug)]
+pub struct Server {
+    name: String,
+    addr: String,
+    process: Process,
+}
+
+#[derive(Debug)]
+enum Process {
+    Started {
+        group: Group,
+        stderr: Option<Tail>,
+    },
+    /// Of a server that ran already; its number, if known.
+    Foreign(Option<u32>),
+}
+
+/// Why there is no server.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// No port could be had.
+    #[error("there is no free port on loopback for {name}: {error}")]
+    Port {
+        /// The server's name.
+        name: String,
+        /// What the kernel says.
+        error: io::Error,
+    },
+    /// It may not run where it should.
+    #[error("{name} cannot have its CPUs: {error}")]
+    Cpus {
+        /// The server's name.
+        name: String,
+        /// Which CPU, and why.
+        error: io::Error,
+    },
+    /// The program could not be started.
+    #[error("{name} cannot be started, {program:?}: {error}")]
+    Spawn {
+        /// The server's name.
+        name: String,
+        /// The program.
+        program: String,
+        /// What the kernel says.
+        error: io::Error,
+    },
+    /// It ended before it accepted a connection.
+    #[error("{name} {how} before it accepted a connection on {addr}")]
+    Ended {
+        /// The server's name.
+        name: String,
+        /// Where it should have listened.
+        addr: String,
+        /// Its status and the last lines of its stderr.
+        how: String,
+    },
+    /// It did not accept a connection in time.
+    #[error("{name} does not accept connections on {addr} after {} ms: {error}", after.as_millis())]
+    NotReady {
+        /// The server's name.
+        name: String,
+        /// Where it should listen.
+        addr: String,
+        /// How long it was waited for.
+        after: Duration,
+        /// How the last attempt failed, and the last lines of its stderr.
+        error: String,
+    },
+}
+
+impl Server {
+    /// Starts a server, or takes one that runs already, and waits until it accepts a connection. That costs it
+    /// connections on which nothing is ever sent. Blocks the calling thread, for `ready_within` and a little.
+    ///
+    /// A command is started on a port of 127.0.0.1 that was free a moment ago, and on `cpus` alone; the caller's own
+    /// CPUs stay as they are. Its stdin and stdout are `/dev/null`. For a server that runs already `cpus` means nothing.
+    ///
+    /// # Errors
+    ///
+    /// Each says which server, and what it last wrote to stderr. What was started is stopped.
+    pub fn start(
+        spec: &ServerSpec,
+        cpus: Option<&[usize]>,
+        ready_within: Duration,
+    ) -> Result<Self, ServerError> {
+        let server = match spec {
+            ServerSpec::Command { name, argv } => Self::spawn(name, argv, cpus)?,
+            ServerSpec::Running { name, target } => {
+                Self { name: name.clone(), addr: target.clone(), process: Process::Foreign(None) }
+            }
+        };
+        server.wait_until_ready(ready_within)?;
+        Ok(server)
+    }
+
+    fn spawn(name: &str, argv: &[String], cpus: Option<&[usize]>) -> Result<Self, ServerError> {
+        let name = name.to_owned();
+        let addr = match free_port() {
+            Ok(addr) => addr,
+            Err(error) => return Err(ServerError::Port { name, error }),
+        };
+        let mut argv = argv.iter().map(|word| fill_in(word, addr));
+        let program = argv.next().unwrap_or_default();
+        let mut command = Command::new(&program);
+        command.args(argv);
+        match Group::start(&mut command, cpus) {
+            Ok(mut group) => {
+                let stderr = group.stderr().map(Tail::follow);
+                let process = Process::Started { group, stderr };
+                Ok(Self { name, addr: addr.to_string(), process })
+            }
+            Err(StartError::Cpus(error)) => Err(ServerError::Cpus { name, error }),
+            Err(StartError::Spawn(error)) => Err(ServerError::Spawn { name, program, error }),
+        }
+    }
+
+    fn wait_until_ready(&self, ready_within: Duration) -> Result<(), ServerError> {
+        let start = Instant::now();
+        loop {
+            let (name, addr) = (self.name.clone(), self.addr.clone());
+            if let Some(how) = self.died() {
+                return Err(ServerError::Ended { name, addr, how });
+            }
+            let left = ready_within.saturating_sub(start.elapsed());
+            let Err(error) = connect(&addr, left.clamp(RETRY, ATTEMPT)) else { return Ok(()) };
+            if start.elapsed() >= ready_within {
+                let error = with_last_words(error.to_string(), &self.stderr(Duration::ZERO));
+                return Err(ServerError::NotReady { name, addr, after: ready_within, error });
+            }
+            thread::sleep(RETRY);
+        }
+    }
+
+    /// Says which process a server that ran already is, so that its CPU time can be measured. It is never signalled.
+    /// Of a server that was started here the process is known, and this changes nothing.
+    pub fn attach(&mut self, pid: u32) {
+        if let Process::Foreign(known) = &mut self.process {
+            *known = Some(pid);
+        }
+    }
+
+    /// The name in reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// `HOST:PORT` or `unix:/PATH`.
+    #[must_use]
+    pub fn addr(&self) -> &str {
+        &self.addr
+    }
+
+    /// Its process, if known.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        match &self.process {
+            Process::Started { group, .. } => Some(group.pid()),
+            Process::Foreign(pid) => *pid,
+        }
+    }
+
+    /// Its process and all that descend from it, itself first; none if it is unknown, or has ended.
+    #[must_use]
+    pub fn pids(&self) -> Vec<u32> {
+        if matches!(&self.process, Process::Started { group, .. } if group.state() != State::Runs) {
+            return Vec::new();
+        }
+        self.pid().and_then(|pid| process_tree(pid).ok()).unwrap_or_default()
+    }
+
+    /// How its process ended, with the last lines of its stderr; `None` as long as it runs, and if it is unknown. Does
+    /// not wait for it to end, but up to 100 ms for the last lines of one that has.
+    #[must_use]
+    pub fn died(&self) -> Option<String> {
+        match &self.process {
+            Process::Started { group, .. } => {
+                let how = match group.state() {
+                    State::Runs => return None,
+                    State::Ended(how) => how,
+                    State::Gone => "ended".to_owned(),
+                };
+                Some(with_last_words(how, &self.stderr(LAST_WORDS)))
+            }
+            Process::Foreign(pid) => {
+                let error = ProcessCpu::read((*pid)?).err()?;
+                (error.kind() == io::ErrorKind::NotFound).then(|| error.to_string())
+            }
+        }
+    }
+
+    /// Stops what was started here: SIGTERM to its group, SIGKILL once its leader has ended or after a second. Blocks
+    /// until the leader has ended. A server that ran already runs on. Does nothing the second time.
+    pub fn stop(&mut self) {
+        if let Process::Started { group, .. } = &mut self.process {
+            group.stop();
+        }
+    }
+
+    fn stderr(&self, patience: Duration) -> String {
+        match &self.process {
+            Process::Started { stderr: Some(stderr), .. } => stderr.text(patience),
+            _ => String::new(),
+        }
+    }
+}
+
+/// A port that nobody listens on, and that the kernel will not give anyone else soon.
+fn free_port() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+fn fill_in(word: &str, addr: SocketAddr) -> String {
+    let (host, port) = (addr.ip().to_string(), addr.port().to_string());
+    let word = word.replace("{addr}", &addr.to_string());
+    word.replace("{host}", &host).replace("{port}", &port)
+}
+
+/// Connects and closes.
+fn connect(addr: &str, timeout: Duration) -> io::Result<()> {
+    if let Some(path) = addr.strip_prefix("unix:") {
+        return UnixStream::connect(path).map(drop);
+    }
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for addr in addr.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&addr, timeout) {
+            // With nobody there, the kernel may give us that very port, and connect us to ourselves.
+            Ok(stream) if stream.local_addr()? == addr => {
+                failed = io::ErrorKind::ConnectionRefused.into();
+            }
+            Ok(_) => return Ok(()),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn with_last_words(how: String, stderr: &str) -> String {
+    if stderr.is_empty() { how } else { format!("{how}: {stderr}") }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! Clients that dribble: each sends one byte of its request at a time, and reads what comes. A server must not let them hold up others.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::fd::OwnedFd;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::protocol::{AnyConversation, Conversation, Prepared};
+use crate::target::Target;
+
+/// Between two bytes of one client.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Slow clients, until this is dropped. They share one thread, which sleeps between bytes.
+#[derive(Debug)]
+pub struct SlowClients {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SlowClients {
+    /// Opens `count` connections and begins to dribble.
+    ///
+    /// # Errors
+    /// A connection or the thread cannot be had.
+    pub fn start(count: usize, target: &Target, request: &Prepared) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        let mut conversation = request.conversation();
+        conversation.open(&mut bytes);
+        let start_of_request = bytes.len();
+        conversation.request(&mut bytes);
+        let open = || Ok::<_, io::Error>((target.connect()?, 0));
+        let mut clients = (0..count).map(|_| open()).collect::<io::Result<Vec<_>>>()?;
+        // One request over and over; HTTP/2 may not repeat a stream, so there the connection is opened again.
+        let again = match conversation {
+            AnyConversation::Http2(_) => None,
+            _ => Some(start_of_request),
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let target = target.clone();
+        let thread = thread::Builder::new().name("slow clients".to_owned()).spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                for (fd, at) in &mut clients {
+                    if *at == bytes.len() {
+                        match (again, target.connect()) {
+                            (Some(start), _) => *at = start,
+                            (None, Ok(fresh)) => (*fd, *at) = (fresh, 0),
+                            (None, Err(_)) => continue,
+                        }
+                    }
+                    match dribble(fd, bytes[*at]) {
+                        Ok(sent) => *at += usize::from(sent),
+                        // The server has had enough of it: that is its right.
+                        Err(_) => {
+                            if let Ok(fresh) = target.connect() {
+                                (*fd, *at) = (fresh, 0);
+                            }
+                        }
+                    }
+                }
+                thread::sleep(PAUSE);
+            }
+        })?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for SlowClients {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say, and cannot panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Sends one byte, if there is room, and throws away what has arrived.
+fn dribble(fd: &OwnedFd, byte: u8) -> io::Result<bool> {
+    use rustix::io::Errno;
+    let mut rubbish = [0; 4096];
+    loop {
+        match recv(fd, &mut rubbish[..], RecvFlags::empty()) {
+            Ok((_, 0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok((_, count)) if count == rubbish.len() => {}
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match send(fd, &[byte], SendFlags::NOSIGNAL) {
+        Ok(sent) => Ok(sent == 1),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

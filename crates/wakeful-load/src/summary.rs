@@ -1,0 +1,192 @@
+//! From what was recorded to what is reported: percentiles, and whether they may be believed.
+
+use hdrhistogram::Histogram;
+
+use crate::generator::{Measurement, Plan};
+use crate::results::{Cpu, Interval, Percentiles, Run, Validity};
+
+/// A quantile with fewer samples beyond it is not reported: it would be a matter of luck.
+const SAMPLES_BEYOND: f64 = 100.0;
+
+/// At least this share of what was offered has to be answered, without a growing pile.
+const LEAST_ACHIEVED: f64 = 0.995;
+
+/// The 99th percentile of the send lag may be this share of that of the response time, or [`LAG_ALLOWED`].
+const LAG_SHARE: f64 = 0.1;
+
+/// A send lag of 10 µs is allowed in any case.
+const LAG_ALLOWED: u64 = 10_000;
+
+/// In a closed loop, the share of the time for which the generator may be kept from its CPU.
+const ROBBED_ALLOWED: f64 = 0.02;
+
+/// Whether a quantile has the samples beyond it that it needs: 100.
+#[must_use]
+#[allow(clippy::cast_precision_loss)]
+pub fn has_enough_beyond(histogram: &Histogram<u64>, quantile: f64) -> bool {
+    // The difference to 1 is not exact.
+    histogram.len() as f64 * (1.0 - quantile) >= SAMPLES_BEYOND - 1e-6
+}
+
+/// A distribution, in figures.
+#[must_use]
+#[allow(clippy::cast_precision_loss)]
+pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
+    let count = histogram.len();
+    if count == 0 {
+        return Percentiles::default();
+    }
+    let at = |quantile: f64| {
+        has_enough_beyond(histogram, quantile).then(|| histogram.value_at_quantile(quantile))
+    };
+    // Eight points for each halving of what lies beyond.
+    let mut curve = vec![(0.0, histogram.min())];
+    let mut beyond = 0.5_f64.powf(0.125);
+    while beyond * count as f64 >= SAMPLES_BEYOND {
+        curve.push((1.0 - beyond, histogram.value_at_quantile(1.0 - beyond)));
+        beyond *= 0.5_f64.powf(0.125);
+    }
+    Percentiles {
+        count,
+        mean: histogram.mean(),
+        min: histogram.min(),
+        max: histogram.max(),
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        p9999: at(0.9999),
+        curve,
+    }
+}
+
+/// Whether a measurement may be believed, and if not, why.
+#[must_use]
+#[allow(clippy::cast_precision_loss)]
+pub fn judge(plan: &Plan, measurement: &Measurement) -> Validity {
+    let recording = &measurement.recording;
+    let mut reasons = Vec::new();
+    if recording.answered == 0 {
+        reasons.push("no request was answered as hoped for".to_owned());
+    } else if plan.schedule.rate().is_some() {
+        let offered = recording.offered as f64;
+        let achieved = recording.answered.saturating_sub(measurement.piled_up) as f64 / offered;
+        if achieved < LEAST_ACHIEVED {
+            let percent = achieved * 100.0;
+            reasons.push(format!(
+                "only {percent:.2} % of the offered requests were answered in time (at least 99.5 % are needed): {} piled \
+                 up, {} failed",
+                measurement.piled_up, recording.failed
+            ));
+        }
+        let lag = recording.send_lag.value_at_quantile(0.99);
+        let response = recording.response.value_at_quantile(0.99);
+        if lag > LAG_ALLOWED && lag as f64 > LAG_SHARE * response as f64 {
+            reasons.push(format!(
+                "the generator was late: its send lag has a 99th percentile of {:.1} µs, against a response time of {:.1} µs \
+                 (other threads had its CPU for {:.1} ms); give it a CPU of its own, or a lower rate",
+                lag as f64 / 1e3,
+                response as f64 / 1e3,
+                measurement.robbed * 1e3
+            ));
+        }
+    } else {
+        if recording.failed as f64 > recording.offered as f64 * (1.0 - LEAST_ACHIEVED) {
+            reasons.push(format!("{} of {} requests failed", recording.failed, recording.offered));
+        }
+        if measurement.robbed > ROBBED_ALLOWED * measurement.seconds {
+            let percent = measurement.robbed / measurement.seconds * 100.0;
+            reasons.push(format!(
+                "the generator was kept from its CPU for {percent:.1} % of the time"
+            ));
+        }
+    }
+    if let (Some(cause), false) = (&measurement.first_failure, reasons.is_empty()) {
+        reasons.push(format!("the first failure: {cause}"));
+    }
+    if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons } }
+}
+
+/// What surrounds a measurement in a report.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Surroundings {
+    /// What the server's process used meanwhile, if it is known.
+    pub cpu: Option<Cpu>,
+    /// CPUs' worth of time that the hypervisor took.
+    pub steal: f64,
+    /// Blocks merged, and blocks measured again.
+    pub blocks: usize,
+    /// Blocks that other programs spoilt.
+    pub repeated: usize,
+}
+
+/// One line of the results.
+#[must_use]
+#[allow(clippy::cast_precision_loss)]
+pub fn run(server: &str, plan: &Plan, measurement: &Measurement, around: Surroundings) -> Run {
+    let recording = &measurement.recording;
+    Run {
+        server: server.to_owned(),
+        rate: plan.schedule.rate(),
+        schedule: plan.schedule.name().to_owned(),
+        seed: plan.seed,
+        connections: plan.connections,
+        seconds: measurement.seconds,
+        offered: recording.offered,
+        answered: recording.answered,
+        failed: recording.failed,
+        waited_for_connection: recording.waited_for_connection,
+        throughput: recording.answered.saturating_sub(measurement.piled_up) as f64
+            / measurement.seconds.max(1e-9),
+        response: percentiles(&recording.response),
+        service: percentiles(&recording.service),
+        send_lag: percentiles(&recording.send_lag),
+        cpu: around.cpu,
+        steal: around.steal,
+        timeline: timeline(measurement),
+        validity: judge(plan, measurement),
+        blocks: around.blocks,
+        repeated: around.repeated,
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn timeline(measurement: &Measurement) -> Vec<Interval> {
+    let length = measurement.recording.interval.as_secs_f64();
+    let intervals = measurement.recording.intervals.iter().enumerate();
+    intervals
+        .filter(|(_, histogram)| !histogram.is_empty())
+        .map(|(index, histogram)| Interval {
+            start: index as f64 * length,
+            count: histogram.len(),
+            p50: histogram.value_at_quantile(0.5),
+            p99: histogram.value_at_quantile(0.99),
+            max: histogram.max(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_with_few_samples_beyond_it_is_absent() {
+        let mut histogram = Histogram::new(3).unwrap();
+        (1..=20_000).for_each(|value| histogram.record(value).unwrap());
+        let figures = percentiles(&histogram);
+        assert!(figures.p50.is_some_and(|p50| p50.abs_diff(10_000) <= 10), "{figures:?}");
+        assert!(figures.p99.is_some_and(|p99| p99.abs_diff(19_800) <= 20), "{figures:?}");
+        assert_eq!(figures.p999, None);
+        assert!(
+            figures.curve.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1)
+        );
+        assert!(figures.curve.last().unwrap().0 <= 0.995);
+    }
+
+    #[test]
+    fn nothing_recorded_has_no_percentiles() {
+        let figures = percentiles(&Histogram::new(3).unwrap());
+        assert_eq!((figures.count, figures.p50, figures.curve.len()), (0, None, 0));
+    }
+}

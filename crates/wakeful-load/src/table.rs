@@ -1,0 +1,206 @@
+//! Results as tables of text: for a terminal, or as Markdown to paste.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::{
+    format,
+    results::{Floor, Results, Run, Validity},
+};
+
+/// How a table is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// In columns, for a terminal.
+    Terminal,
+    /// As Markdown has it.
+    Markdown,
+}
+
+/// The runs: one line for each server and rate, and below them what is to be said of some.
+///
+/// It is 100 columns wide, if no server's name is longer than 19 letters.
+pub fn runs(results: &Results, style: Style) -> String {
+    let header = [
+        "server", "rate/s", "p50", "p90", "p99", "p99.9", "max", "done/s", "CPU", "µs/req", "valid",
+    ];
+    let mut table = Sheet::new(&header, &[0, 10], style);
+    for run in &results.runs {
+        table.row(&row(run, results.floor.as_ref()));
+    }
+    let mut text = table.finish();
+    for note in notes(results) {
+        // A paragraph of its own, lest Markdown take it for a line of the table.
+        text.push_str(if style == Style::Markdown { "\n" } else { "" });
+        text.push_str(&escaped(&note, style));
+        text.push('\n');
+    }
+    text
+}
+
+fn row(run: &Run, floor: Option<&Floor>) -> Vec<String> {
+    let times = &run.response;
+    let floor = floor.map(|floor| floor.response.clone()).unwrap_or_default();
+    let absent = || format::ABSENT.to_owned();
+    let mut row = vec![
+        run.server.clone(),
+        run.rate.map_or_else(|| "closed".to_owned(), |rate| bare(&format::rate(rate))),
+    ];
+    let quantiles = [
+        (times.p50, floor.p50),
+        (times.p90, floor.p90),
+        (times.p99, floor.p99),
+        (times.p999, floor.p999),
+    ];
+    row.extend(quantiles.map(|(time, floor)| packed(&format::marked_time(time, floor))));
+    let max = if times.count == 0 { absent() } else { packed(&format::time(times.max as f64)) };
+    row.extend([
+        max,
+        bare(&format::rate(run.throughput)),
+        run.cpu.map_or_else(absent, |cpu| packed(&format::percent(cpu.share))),
+        format::cpu_a_request(run).map_or_else(absent, |seconds| format::number(seconds * 1e6)),
+        if run.validity == Validity::Valid { "yes" } else { "INVALID" }.to_owned(),
+    ]);
+    row
+}
+
+/// Without the space before its unit: a row has to fit a terminal.
+fn packed(figure: &str) -> String {
+    figure.replace(' ', "")
+}
+
+/// Without its unit, which is in the header.
+fn bare(rate: &str) -> String {
+    rate.trim_end_matches("/s").to_owned()
+}
+
+fn notes(results: &Results) -> Vec<String> {
+    let mut notes = Vec::new();
+    let absent = |run: &Run| {
+        let times = &run.response;
+        [times.p50, times.p90, times.p99, times.p999].iter().any(Option::is_none)
+    };
+    if results.runs.iter().any(absent) {
+        notes.push(format::ABSENT_NOTE.to_owned());
+    }
+    if let Some(floor) = &results.floor {
+        let time = format::maybe_time;
+        notes.push(format!(
+            "Floor, of the generator and the kernel alone, at {}: p50 {}, p99 {}; send lag p99 {}. {}",
+            format::rate(floor.rate),
+            time(floor.response.p50),
+            time(floor.response.p99),
+            time(floor.send_lag.p99),
+            format::FLOOR_NOTE
+        ));
+    }
+    for run in &results.runs {
+        if let Validity::Invalid { reasons } = &run.validity {
+            let (server, rate) = (&run.server, format::asked(run.rate));
+            notes.push(format!("INVALID: {server} at {rate}: {}", reasons.join(" ")));
+        }
+    }
+    notes
+}
+
+/// Text that neither a terminal nor Markdown takes for a command.
+fn escaped(text: &str, style: Style) -> String {
+    let text = format::plain(text);
+    if style == Style::Terminal {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '&' => out.push_str("&amp;"),
+            '\\' | '|' | '`' | '*' | '_' | '[' | ']' => out.extend(['\\', c]),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The paired comparisons: one line for each figure compared.
+pub fn comparisons(results: &Results, style: Style) -> String {
+    let header = [
+        "A", "B", "rate", "pairs", "figure", "A's", "B's", "B / A", "interval", "A / A", "verdict",
+    ];
+    let mut table = Sheet::new(&header, &[0, 1, 4, 10], style);
+    for comparison in &results.comparisons {
+        for metric in &comparison.metrics {
+            table.row(&[
+                comparison.a.clone(),
+                comparison.b.clone(),
+                format::asked(comparison.rate),
+                comparison.pairs.to_string(),
+                metric.name.clone(),
+                format::metric(&metric.name, metric.a),
+                format::metric(&metric.name, metric.b),
+                format::number(metric.ratio),
+                format!("{} to {}", format::number(metric.low), format::number(metric.high)),
+                metric.noise.map_or_else(
+                    || format::ABSENT.to_owned(),
+                    |(_, low, high)| format!("{} to {}", format::number(low), format::number(high)),
+                ),
+                format::metric_verdict(metric),
+            ]);
+        }
+    }
+    table.finish()
+}
+
+/// The claims and what came of them.
+pub fn claims(results: &Results, style: Style) -> String {
+    let mut table = Sheet::new(&["verdict", "claim", "measured"], &[0, 1, 2], style);
+    for claim in &results.claims {
+        table.row(&[
+            format::verdict(claim.verdict).to_owned(),
+            claim.claim.clone(),
+            claim.measured.clone(),
+        ]);
+    }
+    table.finish()
+}
+
+/// A table in the making.
+struct Sheet {
+    table: Table,
+    style: Style,
+    left: Vec<usize>,
+}
+
+impl Sheet {
+    /// `left` are the columns of words; the others are figures, which align on the right.
+    fn new(header: &[&str], left: &[usize], style: Style) -> Self {
+        let mut table = Table::new();
+        table.load_style(match style {
+            Style::Terminal => presets::NOTHING,
+            Style::Markdown => presets::ASCII_MARKDOWN,
+        });
+        table.set_header(header.iter().copied());
+        Self { table, style, left: left.to_vec() }
+    }
+
+    fn row(&mut self, cells: &[String]) {
+        self.table.add_row(cells.iter().map(|cell| escaped(cell, self.style)));
+    }
+
+    fn finish(mut self) -> String {
+        let last = self.table.column_count().saturating_sub(1);
+        for (index, column) in self.table.column_iter_mut().enumerate() {
+            if !self.left.contains(&index) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+            if self.style == Style::Terminal {
+                column.set_padding((0, if index == last { 0 } else { 2 }));
+            }
+        }
+        let mut lines: Vec<String> =
+            self.table.lines().map(|line| line.trim_end().to_owned()).collect();
+        if self.style == Style::Terminal {
+            let width = lines.iter().map(|line| line.chars().count()).max().unwrap_or_default();
+            lines.insert(1.min(lines.len()), "─".repeat(width));
+        }
+        lines.into_iter().map(|line| line + "\n").collect()
+    }
+}

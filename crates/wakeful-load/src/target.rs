@@ -1,0 +1,123 @@
+//! Where the server is, and how a connection to it is opened.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use thiserror::Error;
+
+/// The address of a server: `HOST:PORT` or `unix:PATH`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// TCP; the name was resolved when the text was read.
+    Tcp(SocketAddr),
+    /// A Unix stream socket.
+    Unix(PathBuf),
+}
+
+/// A text that is no [`Target`].
+#[derive(Debug, Error)]
+#[error("`{text}` is no address: {why}; expected HOST:PORT or unix:PATH")]
+pub struct InvalidTarget {
+    text: String,
+    why: String,
+}
+
+impl FromStr for Target {
+    type Err = InvalidTarget;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTarget> {
+        let invalid = |why: &str| InvalidTarget { text: text.to_owned(), why: why.to_owned() };
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.is_empty() {
+                return Err(invalid("the path is empty"));
+            }
+            return Ok(Self::Unix(PathBuf::from(path)));
+        }
+        let mut addrs = text.to_socket_addrs().map_err(|error| invalid(&error.to_string()))?;
+        addrs.next().map(Self::Tcp).ok_or_else(|| invalid("the name has no address"))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => addr.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// How long a connection may take to be opened.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+impl Target {
+    /// Opens a connection and waits until it is established. It does not block from then on.
+    pub(crate) fn connect(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Tcp(addr) => {
+                let stream = TcpStream::connect_timeout(addr, CONNECT_LIMIT)?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Ok(stream.into())
+            }
+            Self::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Ok(stream.into())
+            }
+        }
+    }
+
+    /// Begins to open a connection. The socket turns writable once it is established, or has failed.
+    pub(crate) fn begin_connect(&self) -> io::Result<OwnedFd> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = |family| rustix::net::socket_with(family, SocketType::STREAM, flags, None);
+        let (fd, outcome) = match self {
+            Self::Tcp(addr) => {
+                let family =
+                    if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+                let fd = socket(family)?;
+                rustix::net::sockopt::set_tcp_nodelay(&fd, true)?;
+                let outcome = rustix::net::connect(&fd, addr);
+                (fd, outcome)
+            }
+            Self::Unix(path) => {
+                let fd = socket(AddressFamily::UNIX)?;
+                let outcome = rustix::net::connect(&fd, &SocketAddrUnix::new(path)?);
+                (fd, outcome)
+            }
+        };
+        match outcome {
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(fd),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_both_kinds_are_read_and_printed() {
+        for text in ["127.0.0.1:80", "[::1]:8080", "unix:/run/x.sock"] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        assert!("localhost:80".parse::<Target>().is_ok());
+    }
+
+    #[test]
+    fn what_is_no_address_is_named() {
+        for text in ["unix:", "127.0.0.1", ":::", "127.0.0.1:99999"] {
+            let error = text.parse::<Target>().unwrap_err().to_string();
+            assert!(error.contains(&format!("`{text}`")), "{error}");
+        }
+    }
+}
