@@ -20,7 +20,7 @@ use crate::contender::{Contender, Cpus};
 pub struct Peer {
     /// Its name in tables: the program, and the variant behind a `+`.
     pub name: String,
-    /// The program, which is also the package.
+    /// The program.
     pub binary: String,
     /// What it is written in: this says how it is built.
     pub language: Language,
@@ -171,11 +171,11 @@ impl Catalog {
         built
     }
 
-    fn build_rust(&self, package: &str) -> Result<PathBuf, String> {
+    fn build_rust(&self, program: &str) -> Result<PathBuf, String> {
         let target = self.dir.join("target");
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo
-            .args(["build", "--release", "--locked", "--package", package])
+            .args(["build", "--release", "--locked", "--bin", program])
             .arg("--manifest-path")
             .arg(self.dir.join("Cargo.toml"))
             .arg("--target-dir")
@@ -185,14 +185,14 @@ impl Catalog {
             .stdout(Stdio::null())
             .stdin(Stdio::null());
         match cargo.status() {
-            Ok(status) if status.success() => Ok(target.join("release").join(package)),
+            Ok(status) if status.success() => Ok(target.join("release").join(program)),
             Ok(status) => Err(format!("cargo build: {status}; its reason is above")),
             Err(error) => Err(format!("cargo cannot be started: {error}")),
         }
     }
 
     fn c_programs(&self) -> PathBuf {
-        self.dir.join("target").join("c")
+        self.dir.join("c").join("out")
     }
 
     /// What could not be built, and why; or why nothing could.
@@ -295,10 +295,10 @@ mod tests {
         let mut catalog = catalog();
         catalog.select(&["epoll".to_owned()]).unwrap();
         for peer in &mut catalog.peers {
-            peer.binary = "no-such-package".to_owned();
+            peer.binary = "no-such-program".to_owned();
         }
         let built = catalog.build(&mut |_| {});
-        assert!(built.missing["no-such-package"].contains("cargo build"));
+        assert!(built.missing["no-such-program"].contains("cargo build"));
         assert!(built.contender(&catalog.peers[0], "echo", 1).is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! Blocks of the same server under the same load: the figures of each, and all of them as one line of the results.
 //!
-//! The distributions are merged; what a block was by itself stays in its [`Figures`]. One block that is INVALID makes the whole so.
+//! The distributions are merged, and the whole is judged; what a block was by itself stays in its [`Figures`].
 
 use crate::bench::Block;
 use crate::generator::{Measurement, Plan};
@@ -79,7 +79,7 @@ impl Series {
             plan: block.plan.clone(),
             whole: block.measurement.clone(),
         };
-        series.judge(block);
+        series.look_at(block);
         series
     }
 
@@ -97,13 +97,10 @@ impl Series {
         self.steal += block.steal;
         self.repeated += block.repeated;
         self.whole.add(&block.measurement);
-        self.judge(block);
+        self.look_at(block);
     }
 
-    fn judge(&mut self, block: &Block) {
-        if let Validity::Invalid { reasons } = summary::judge(&block.plan, &block.measurement) {
-            self.reasons.extend(reasons);
-        }
+    fn look_at(&mut self, block: &Block) {
         if block.spoilt {
             self.reasons.push(format!(
                 "other programs used {:.0} % of a CPU meanwhile, after {} repeats",
@@ -137,11 +134,11 @@ impl Series {
             repeated: self.repeated,
         };
         let mut run = summary::run(&self.server, &self.plan, &self.whole, around);
-        run.validity = if self.reasons.is_empty() {
-            Validity::Valid
-        } else {
-            Validity::Invalid { reasons: self.reasons.clone() }
-        };
+        match &mut run.validity {
+            _ if self.reasons.is_empty() => {}
+            Validity::Invalid { reasons } => reasons.extend(self.reasons.iter().cloned()),
+            valid @ Validity::Valid => *valid = Validity::Invalid { reasons: self.reasons.clone() },
+        }
         run
     }
 }

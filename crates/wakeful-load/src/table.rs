@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::{
     format,
-    results::{Floor, Results, Run, Validity},
+    results::{Floor, Percentiles, Results, Run, Validity},
 };
 
 /// How a table is drawn.
@@ -39,7 +39,7 @@ pub fn runs(results: &Results, style: Style) -> String {
 
 fn row(run: &Run, floor: Option<&Floor>) -> Vec<String> {
     let times = &run.response;
-    let floor = floor.map(|floor| floor.response.clone()).unwrap_or_default();
+    let floor = floor_for(run, floor);
     let absent = || format::ABSENT.to_owned();
     let mut row = vec![
         run.server.clone(),
@@ -61,6 +61,12 @@ fn row(run: &Run, floor: Option<&Floor>) -> Vec<String> {
         if run.validity == Validity::Valid { "yes" } else { "INVALID" }.to_owned(),
     ]);
     row
+}
+
+/// In a closed loop, response times follow from the number of connections: no floor is of interest there.
+pub(crate) fn floor_for(run: &Run, floor: Option<&Floor>) -> Percentiles {
+    let floor = floor.filter(|_| run.rate.is_some());
+    floor.map(|floor| floor.response.clone()).unwrap_or_default()
 }
 
 /// Without the space before its unit: a row has to fit a terminal.

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     format,
     results::{Machine, Percentiles, Results, Run, Validity, Verdict},
+    table::floor_for,
 };
 
 /// A table of more runs than this is folded away.
@@ -138,8 +139,8 @@ fn runs(results: &Results) -> String {
         "schedule",
         "seed",
     ];
-    let floor = results.floor.as_ref().map(|floor| floor.response.clone()).unwrap_or_default();
-    let rows: Vec<Vec<String>> = results.runs.iter().map(|run| row(run, &floor)).collect();
+    let floor = |run| floor_for(run, results.floor.as_ref());
+    let rows: Vec<Vec<String>> = results.runs.iter().map(|run| row(run, &floor(run))).collect();
     let table = table("Runs", &header, &rows);
     let note = "<p class=\"note\">CPU: 100 % is one whole CPU. waited: requests that waited for a \
                 connection. lag: how much later than intended requests were sent. *: under twice \

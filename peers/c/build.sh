@@ -1,0 +1,97 @@
+#!/bin/sh
+# Builds the peers in C and C++ into a directory. What cannot be built is named
+# as missing, and the rest is built all the same.
+#
+#   peers/c/build.sh OUTDIR
+#
+# On Debian: apt-get install gcc g++ libevent-dev libuv1-dev libboost-dev
+set -u
+
+if [ $# -ne 1 ]; then
+    echo "usage: $0 OUTDIR" >&2
+    exit 2
+fi
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+mkdir -p "$1" || exit 1
+out=$(cd "$1" && pwd) || exit 1
+cc=${CC:-gcc}
+cxx=${CXX:-g++}
+warnings='-Wall -Wextra'
+log=$out/build.log
+: >"$log" || exit 1
+
+have_cc=$(command -v "$cc") || have_cc=
+have_cxx=$(command -v "$cxx") || have_cxx=
+if [ -n "$have_cc" ]; then
+    # shellcheck disable=SC2086
+    "$cc" -std=gnu11 -O2 $warnings -c "$here/peer.c" -o "$out/peer.o" 2>>"$log" || {
+        echo "$0: peer.c does not compile:" >&2
+        cat "$log" >&2
+        exit 1
+    }
+fi
+
+# header LANGUAGE FILE [FLAG...]: whether there is such a header.
+header() {
+    language=$1 file=$2
+    shift 2
+    echo "#include <$file>" | "$cc" -x "$language" "$@" -E -o /dev/null - 2>/dev/null
+}
+
+# finish NAME: says what became of it.
+finish() {
+    if [ "$status" -eq 0 ]; then
+        echo "built: $1 ($("$out/$1" --version))"
+    else
+        # A program of an earlier build must not pass for one of this one.
+        rm -f "$out/$1"
+        echo "missing: $1: $reason"
+    fi
+}
+
+# c_peer NAME LIBRARY HEADER PACKAGE
+c_peer() {
+    status=1
+    if [ -z "$have_cc" ]; then
+        reason="no C compiler ($cc)"
+    elif ! header c "$3"; then
+        reason="no header $3 (Debian: $4)"
+    else
+        # shellcheck disable=SC2086
+        "$cc" -std=gnu11 -O2 $warnings "$here/$1.c" "$out/peer.o" -o "$out/$1" "-l$2" -lpthread \
+            2>>"$log"
+        status=$?
+        reason="it does not compile, see $log"
+    fi
+    finish "$1"
+}
+
+asio_peer() {
+    status=1 flags=
+    if [ -z "$have_cc" ] || [ -z "$have_cxx" ]; then
+        reason="no C++ compiler ($cxx)"
+        finish asio
+        return
+    fi
+    if header c++ boost/asio.hpp -std=c++17; then
+        flags=-DBOOST_ALL_NO_LIB
+    elif header c++ asio.hpp -std=c++17 -DASIO_STANDALONE; then
+        flags=-DASIO_STANDALONE
+    fi
+    if [ -z "$flags" ]; then
+        reason="no header boost/asio.hpp or asio.hpp (Debian: libboost-dev or libasio-dev)"
+    else
+        # shellcheck disable=SC2086
+        "$cxx" -std=c++17 -O2 $warnings $flags "$here/asio.cpp" "$out/peer.o" -o "$out/asio" \
+            -lpthread 2>>"$log"
+        status=$?
+        reason="it does not compile, see $log"
+    fi
+    finish asio
+}
+
+c_peer libevent event_core event2/event.h libevent-dev
+c_peer libuv uv uv.h libuv1-dev
+asio_peer
+rm -f "$out/peer.o"
+exit 0
