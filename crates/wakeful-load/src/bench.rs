@@ -22,6 +22,9 @@ use crate::servers::{Server, ServerError, ServerSpec};
 use crate::slow::SlowClients;
 use crate::target::{InvalidTarget, Target};
 
+/// A machine that was quiet just now is not asked again.
+const QUIET_LASTS: Duration = Duration::from_secs(1);
+
 /// How long a server may take until it accepts connections.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
@@ -44,6 +47,8 @@ pub struct Bench<'a> {
     pub interrupted: &'a AtomicBool,
     /// For the user.
     pub progress: Progress,
+    /// When the last block ended during which nobody disturbed us.
+    pub(crate) was_quiet: Option<Instant>,
 }
 
 /// What a server is loaded with.
@@ -135,6 +140,7 @@ impl<'a> Bench<'a> {
             most_repeats: 3,
             interrupted,
             progress,
+            was_quiet: None,
         })
     }
 
@@ -180,7 +186,7 @@ impl<'a> Bench<'a> {
     /// About how long a block takes, for the time left.
     #[must_use]
     pub fn expected_time(&self, load: &Load) -> Duration {
-        load.plan.warm_up + load.plan.duration + self.limits.settle + Duration::from_millis(100)
+        load.plan.warm_up + load.plan.duration + Duration::from_millis(200)
     }
 
     /// Measures one block, again as long as it was spoilt.
@@ -199,6 +205,7 @@ impl<'a> Bench<'a> {
             self.wait_for_quiet()?;
             let mut block = self.try_block(spec, load)?;
             block.repeated = repeated;
+            self.was_quiet = (!block.spoilt).then(Instant::now);
             if !block.spoilt || repeated == self.most_repeats || self.is_interrupted() {
                 self.progress.end();
                 return Ok(block);
@@ -207,8 +214,11 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Waits until other programs leave the machine alone, for a bounded time.
+    /// Waits until other programs leave the machine alone, for a bounded time. A block that nobody disturbed shows that as well.
     fn wait_for_quiet(&mut self) -> Result<(), BenchError> {
+        if self.was_quiet.is_some_and(|at| at.elapsed() < QUIET_LASTS) {
+            return Ok(());
+        }
         let (progress, interrupted) = (&mut self.progress, self.interrupted);
         let ours = [std::process::id()];
         let waited = quiet::wait_for_quiet(&self.limits, &ours, &self.machine_cpus, &mut |_| {

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use crate::bench::{Bench, BenchError, Load};
+use crate::gaps;
 use crate::generator::Plan;
 use crate::null_server::{NullServerThread, Slowness};
 use crate::protocol::{Protocol, Template};
 use crate::results::Floor;
 use crate::schedule::Schedule;
+use crate::series::Series;
 use crate::servers::ServerSpec;
-use crate::summary::percentiles;
 
 /// As long as p99.9 needs at 50k/s.
 const DURATION: Duration = Duration::from_secs(2);
@@ -38,10 +39,7 @@ pub fn measure(bench: &mut Bench<'_>, load: &Load, bytes: usize) -> Result<Floor
     bench.progress.expect(1, plan.warm_up + plan.duration);
     let load = Load { plan, slow_clients: 0 };
     let block = bench.block(&spec, &load, "the generator's own floor")?;
-    let recording = &block.measurement.recording;
-    Ok(Floor {
-        rate,
-        response: percentiles(&recording.response),
-        send_lag: percentiles(&recording.send_lag),
-    })
+    let run = Series::new(spec.name(), &block).run();
+    let gaps = gaps::on_cpu(bench.cpu).ok();
+    Ok(Floor { rate, response: run.response, send_lag: run.send_lag, gaps, validity: run.validity })
 }

@@ -19,6 +19,7 @@ pub mod compare;
 pub mod find_max;
 pub mod floor;
 pub mod format;
+pub mod gaps;
 pub mod generator;
 pub mod intervals;
 pub mod machine;

@@ -64,6 +64,24 @@ pub struct Floor {
     pub response: Percentiles,
     /// Send lag in the same run.
     pub send_lag: Percentiles,
+    /// What a thread on the generator's CPU that only reads the clock is kept from it.
+    #[serde(default)]
+    pub gaps: Option<Gaps>,
+    /// Valid or not: a floor that was disturbed is none.
+    pub validity: Validity,
+}
+
+/// What a thread that only reads the clock is kept from its CPU: by interrupts, other threads and the hypervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Gaps {
+    /// Gaps of more than 10 µs between two readings, a second.
+    pub over_10us_a_second: f64,
+    /// The share of the time that was spent in those, 0 to 1.
+    pub lost: f64,
+    /// The longest.
+    pub longest: u64,
+    /// How late, at the 99th percentile, is what is due at a random time: no generator on this CPU can do better.
+    pub lag_p99: u64,
 }
 
 /// One server at one rate.
@@ -178,6 +196,10 @@ pub enum Validity {
     Invalid {
         /// Why not, one sentence each.
         reasons: Vec<String>,
+        /// The highest percentile that may be believed nevertheless: `p50` or `p90`. Only the generator was late, and not for
+        /// as many requests.
+        #[serde(default)]
+        up_to: Option<String>,
     },
 }
 

@@ -134,10 +134,13 @@ impl Series {
             repeated: self.repeated,
         };
         let mut run = summary::run(&self.server, &self.plan, &self.whole, around);
-        match &mut run.validity {
-            _ if self.reasons.is_empty() => {}
-            Validity::Invalid { reasons } => reasons.extend(self.reasons.iter().cloned()),
-            valid @ Validity::Valid => *valid = Validity::Invalid { reasons: self.reasons.clone() },
+        if !self.reasons.is_empty() {
+            let mut all = match run.validity {
+                Validity::Invalid { reasons, .. } => reasons,
+                Validity::Valid => Vec::new(),
+            };
+            all.extend(self.reasons.iter().cloned());
+            run.validity = Validity::Invalid { reasons: all, up_to: None };
         }
         run
     }

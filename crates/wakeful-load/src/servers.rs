@@ -1,6 +1,7 @@
 //! Servers to measure: started here and stopped at the end, or running already.
 
 mod group;
+mod owner;
 mod spec;
 mod tail;
 
@@ -111,7 +112,8 @@ impl Server {
     /// connections on which nothing is ever sent. Blocks the calling thread, for `ready_within` and a little.
     ///
     /// A command is started on a port of 127.0.0.1 that was free a moment ago, and on `cpus` alone; the caller's own
-    /// CPUs stay as they are. Its stdin and stdout are `/dev/null`. For a server that runs already `cpus` means nothing.
+    /// CPUs stay as they are. Its stdin and stdout are `/dev/null`. For a server that runs already `cpus` means nothing; its process
+    /// is looked up by its listening socket, if it is on this machine and we may see it.
     ///
     /// # Errors
     ///
@@ -124,7 +126,8 @@ impl Server {
         let server = match spec {
             ServerSpec::Command { name, argv } => Self::spawn(name, argv, cpus)?,
             ServerSpec::Running { name, target } => {
-                Self { name: name.clone(), addr: target.clone(), process: Process::Foreign(None) }
+                let process = Process::Foreign(owner::owner(target));
+                Self { name: name.clone(), addr: target.clone(), process }
             }
         };
         server.wait_until_ready(ready_within)?;

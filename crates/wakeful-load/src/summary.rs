@@ -18,6 +18,9 @@ const LAG_SHARE: f64 = 0.1;
 /// A send lag of 10 µs is allowed in any case.
 const LAG_ALLOWED: u64 = 10_000;
 
+/// How the reason begins that leaves the lower percentiles standing.
+const LATE: &str = "the generator was late";
+
 /// In a closed loop, the share of the time for which the generator may be kept from its CPU.
 const ROBBED_ALLOWED: f64 = 0.02;
 
@@ -67,6 +70,7 @@ pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
 pub fn judge(plan: &Plan, measurement: &Measurement) -> Validity {
     let recording = &measurement.recording;
     let mut reasons = Vec::new();
+    let mut up_to = None;
     if recording.answered == 0 {
         reasons.push("no request was answered as hoped for".to_owned());
     } else if plan.schedule.rate().is_some() {
@@ -80,20 +84,26 @@ pub fn judge(plan: &Plan, measurement: &Measurement) -> Validity {
                 measurement.piled_up, recording.failed
             ));
         }
-        // The highest quantile that is reported, p99 at most: further out it is a matter of luck here as well.
+        // From the highest quantile that is reported, p99 at most: further out it is a matter of luck here as well.
         let quantiles = [(0.99, "p99"), (0.9, "p90"), (0.5, "p50")];
-        let reported = quantiles.iter().find(|(at, _)| has_enough_beyond(&recording.response, *at));
-        let (quantile, name) = reported.unwrap_or(&quantiles[2]);
-        let lag = recording.send_lag.value_at_quantile(*quantile);
-        let response = recording.response.value_at_quantile(*quantile);
-        if lag > LAG_ALLOWED && lag as f64 > LAG_SHARE * response as f64 {
-            reasons.push(format!(
-                "the generator was late: its send lag has a {name} of {:.1} µs, against a response time of {:.1} µs \
-                 (other threads had its CPU for {:.1} ms); give it a CPU of its own, or a lower rate",
-                lag as f64 / 1e3,
-                response as f64 / 1e3,
-                measurement.robbed * 1e3
-            ));
+        let enough = |(at, _): &&(f64, _)| has_enough_beyond(&recording.response, *at);
+        let first = quantiles.iter().position(|it| enough(&it)).unwrap_or(2);
+        for (at, name) in &quantiles[first..] {
+            let lag = recording.send_lag.value_at_quantile(*at);
+            let response = recording.response.value_at_quantile(*at);
+            if lag <= LAG_ALLOWED || lag as f64 <= LAG_SHARE * response as f64 {
+                up_to = Some((*name).to_owned());
+                break;
+            }
+            if reasons.iter().all(|reason: &String| !reason.starts_with(LATE)) {
+                reasons.push(format!(
+                    "{LATE}: its send lag has a {name} of {:.1} µs, against a response time of {:.1} µs (other threads had \
+                     its CPU for {:.1} ms); give it a CPU of its own, or a lower rate",
+                    lag as f64 / 1e3,
+                    response as f64 / 1e3,
+                    measurement.robbed * 1e3
+                ));
+            }
         }
     } else {
         if recording.failed as f64 > recording.offered as f64 * (1.0 - LEAST_ACHIEVED) {
@@ -106,10 +116,13 @@ pub fn judge(plan: &Plan, measurement: &Measurement) -> Validity {
             ));
         }
     }
+    if reasons.iter().any(|reason| !reason.starts_with(LATE)) {
+        up_to = None;
+    }
     if let (Some(cause), false) = (&measurement.first_failure, reasons.is_empty()) {
         reasons.push(format!("the first failure: {cause}"));
     }
-    if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons } }
+    if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons, up_to } }
 }
 
 /// What surrounds a measurement in a report.

@@ -58,7 +58,11 @@ fn row(run: &Run, floor: Option<&Floor>) -> Vec<String> {
         bare(&format::rate(run.throughput)),
         run.cpu.map_or_else(absent, |cpu| packed(&format::percent(cpu.share))),
         format::cpu_a_request(run).map_or_else(absent, |seconds| format::number(seconds * 1e6)),
-        if run.validity == Validity::Valid { "yes" } else { "INVALID" }.to_owned(),
+        match &run.validity {
+            Validity::Valid => "yes".to_owned(),
+            Validity::Invalid { up_to: Some(up_to), .. } => format!("to {up_to}"),
+            Validity::Invalid { .. } => "INVALID".to_owned(),
+        },
     ]);
     row
 }
@@ -90,19 +94,31 @@ fn notes(results: &Results) -> Vec<String> {
     }
     if let Some(floor) = &results.floor {
         let time = format::maybe_time;
+        let disturbed = if floor.validity == Validity::Valid { "" } else { " (it was disturbed)" };
         notes.push(format!(
-            "Floor, of the generator and the kernel alone, at {}: p50 {}, p99 {}; send lag p99 {}. {}",
+            "Floor, of the generator and the kernel alone, at {}{disturbed}: p50 {}, p99 {}; send lag p99 {}. {}",
             format::rate(floor.rate),
             time(floor.response.p50),
             time(floor.response.p99),
             time(floor.send_lag.p99),
             format::FLOOR_NOTE
         ));
+        if let Some(gaps) = floor.gaps {
+            notes.push(format!(
+                "The machine: a thread that only reads the clock there is kept from it {:.0} times a second for more than \
+                 10 µs, {} of the time, at most {}; what is due at a random time is {} late at p99, whoever sends it.",
+                gaps.over_10us_a_second,
+                format::percent(gaps.lost),
+                time(Some(gaps.longest)),
+                time(Some(gaps.lag_p99))
+            ));
+        }
     }
     for run in &results.runs {
-        if let Validity::Invalid { reasons } = &run.validity {
+        if let Validity::Invalid { reasons, up_to } = &run.validity {
             let (server, rate) = (&run.server, format::asked(run.rate));
-            notes.push(format!("INVALID: {server} at {rate}: {}", reasons.join(" ")));
+            let beyond = up_to.as_ref().map_or(String::new(), |up_to| format!(" beyond {up_to}"));
+            notes.push(format!("INVALID{beyond}: {server} at {rate}: {}", reasons.join(" ")));
         }
     }
     notes

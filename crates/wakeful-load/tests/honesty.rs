@@ -159,7 +159,7 @@ fn an_overloaded_server_makes_the_run_invalid() {
     // At most one answer for each connection and stall: 4 x 50 a second.
     (plan.connections, plan.in_flight, plan.patience) = (4, 1, Duration::from_millis(100));
     let measurement = measure(&plan);
-    let Validity::Invalid { reasons } = summary::judge(&plan, &measurement) else {
+    let Validity::Invalid { reasons, .. } = summary::judge(&plan, &measurement) else {
         panic!("it is called valid: {measurement:?}");
     };
     assert!(reasons[0].contains("answered in time"), "{reasons:?}");
@@ -191,13 +191,13 @@ fn a_generator_robbed_of_its_cpu_says_invalid() {
     };
     let open = judge_beside_hogs(&plan);
     assert!(
-        matches!(&open, Validity::Invalid { reasons } if reasons[0].contains("late")),
+        matches!(&open, Validity::Invalid { reasons, .. } if reasons[0].contains("late")),
         "{open:?}"
     );
     plan.schedule = Schedule::Closed;
     let closed = judge_beside_hogs(&plan);
     assert!(
-        matches!(&closed, Validity::Invalid { reasons } if reasons[0].contains("kept from its CPU")),
+        matches!(&closed, Validity::Invalid { reasons, .. } if reasons[0].contains("kept from its CPU")),
         "{closed:?}"
     );
 }

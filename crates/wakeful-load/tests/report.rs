@@ -107,7 +107,7 @@ fn no_text_is_taken_for_markup() {
     for run in &mut results.runs {
         run.server = format!("{evil}{}", run.server);
         run.schedule = evil.to_owned();
-        run.validity = Validity::Invalid { reasons: vec![evil.to_owned()] };
+        run.validity = Validity::Invalid { reasons: vec![evil.to_owned()], up_to: None };
     }
     let with = sample::results();
     results.comparisons = with.comparisons;
@@ -140,7 +140,7 @@ fn no_text_is_taken_for_markup() {
 fn invalid_runs_are_marked_wherever_they_are() {
     let mut results = few(2);
     for run in &mut results.runs {
-        run.validity = Validity::Invalid { reasons: vec!["It was noisy.".to_owned()] };
+        run.validity = Validity::Invalid { reasons: vec!["It was noisy.".to_owned()], up_to: None };
     }
     let page = page(&results);
     assert!(page.contains("✗ INVALID: 2 of 2 runs"));

@@ -73,6 +73,24 @@ pub(super) enum Command {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
+    /// Answer frames, slowly in a known way: a server to try generators on. It spins.
+    NullServer {
+        /// Where to listen: IP:PORT.
+        #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
+        listen: String,
+        /// How long each answer is held back.
+        #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
+        delay: Duration,
+        /// Draw the delays from an exponential distribution with that mean.
+        #[arg(long)]
+        exponential: bool,
+        /// For how long it does nothing at all, again and again.
+        #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
+        stall: Duration,
+        /// How often it does so.
+        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+        stall_every: Duration,
+    },
 }
 
 #[derive(Debug, Args)]

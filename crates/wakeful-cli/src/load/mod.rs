@@ -3,13 +3,16 @@
 mod arguments;
 mod output;
 
+use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wakeful_load::bench::{Bench, BenchError, Load};
 use wakeful_load::find_max::Promise;
+use wakeful_load::null_server::{self, Slowness, Spread};
 use wakeful_load::progress::Progress;
 use wakeful_load::results::{Comparison, Floor, Results, Run, SCHEMA, Validity};
 use wakeful_load::schedule::Rate;
@@ -31,9 +34,30 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// # Errors
 /// A line for the user.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
-    if let Some(Command::Merge { logs, out }) = &arguments.command {
-        return output::merge_logs(logs, out.as_deref()).map(|()| ExitCode::SUCCESS);
+    match &arguments.command {
+        None => measure(arguments),
+        Some(Command::Merge { logs, out }) => {
+            output::merge_logs(logs, out.as_deref()).map(|()| ExitCode::SUCCESS)
+        }
+        Some(Command::NullServer { listen, delay, exponential, stall, stall_every }) => {
+            let spread = if *exponential { Spread::Exponential } else { Spread::Constant };
+            let stall_every = if stall.is_zero() { Duration::ZERO } else { *stall_every };
+            let slow = Slowness { delay: *delay, spread, seed: 1, stall: *stall, stall_every };
+            serve_nothing(listen, slow).map(|()| ExitCode::SUCCESS)
+        }
     }
+}
+
+fn serve_nothing(addr: &str, slow: Slowness) -> Result<(), String> {
+    let listener =
+        TcpListener::bind(addr).map_err(|error| format!("cannot listen on {addr}: {error}"))?;
+    let interrupted = until_interrupted()?;
+    eprintln!("listening on {addr}");
+    null_server::serve(&listener, slow, &|| interrupted.load(Ordering::Relaxed))
+        .map_err(|error| error.to_string())
+}
+
+fn measure(arguments: &Arguments) -> Result<ExitCode, String> {
     let task = arguments.task()?;
     let outputs = Outputs::open(&arguments.output)?;
     let interrupted = until_interrupted()?;

@@ -4,8 +4,8 @@
 //! The same on each call.
 
 use wakeful_load::results::{
-    Claim, Comparison, Cpu, Floor, Interval, Machine, Metric, Percentiles, Results, Run, SCHEMA,
-    Validity, Verdict,
+    Claim, Comparison, Cpu, Floor, Gaps, Interval, Machine, Metric, Percentiles, Results, Run,
+    SCHEMA, Validity, Verdict,
 };
 
 const SERVERS: [&str; 25] = [
@@ -62,6 +62,13 @@ pub(crate) fn results() -> Results {
             rate: 20_000.0,
             response: percentiles(9_000.0, 0.35, 200_000),
             send_lag: percentiles(900.0, 0.5, 200_000),
+            gaps: Some(Gaps {
+                over_10us_a_second: 360.0,
+                lost: 0.012,
+                longest: 182_000,
+                lag_p99: 41_000,
+            }),
+            validity: Validity::Valid,
         }),
         runs,
         comparisons: vec![
@@ -123,7 +130,11 @@ fn run(server: &str, index: usize, rate: f64, random: &mut Random) -> Run {
         }),
         steal: 0.001,
         timeline: timeline(median, spread, rate, random),
-        validity: if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons } },
+        validity: if reasons.is_empty() {
+            Validity::Valid
+        } else {
+            Validity::Invalid { reasons, up_to: None }
+        },
         blocks: 5,
         repeated: usize::from(index == 4),
     }

@@ -49,7 +49,7 @@ fn verdict(results: &Results) -> String {
     let count = results.runs.len();
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for run in &results.runs {
-        if let Validity::Invalid { reasons: why } = &run.validity {
+        if let Validity::Invalid { reasons: why, .. } = &run.validity {
             let name = format!("{}, {}", run.server, format::asked(run.rate));
             reasons.push((name, why.iter().map(String::as_str).collect()));
         }

@@ -1,0 +1,90 @@
+//! Whose socket listens at an address of this machine.
+
+use std::fs;
+use std::net::ToSocketAddrs;
+use std::path::Path;
+
+/// The state of a listening socket in `/proc/net/tcp`.
+const LISTEN: &str = "0A";
+
+/// The process that listens at `HOST:PORT` or `unix:PATH` in this network namespace. The first one if several share the socket;
+/// `None` if it is on another machine, or belongs to somebody whose descriptors we may not see.
+pub(super) fn owner(addr: &str) -> Option<u32> {
+    let inode = match addr.strip_prefix("unix:") {
+        Some(path) => unix_inode(path)?,
+        None => {
+            let addr = addr.to_socket_addrs().ok()?.next()?;
+            // Only an address that we could bind is one of this machine.
+            std::net::UdpSocket::bind((addr.ip(), 0)).ok()?;
+            let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
+            tables.into_iter().flatten().find_map(|table| tcp_inode(&table, addr.port()))?
+        }
+    };
+    let name = format!("socket:[{inode}]");
+    let mut processes: Vec<u32> = numbers("/proc").collect();
+    processes.sort_unstable();
+    processes.into_iter().find(|pid| {
+        let fds = format!("/proc/{pid}/fd");
+        let mut links = numbers(&fds).map(|fd| fs::read_link(format!("{fds}/{fd}")));
+        links.any(|link| link.is_ok_and(|link| link.as_os_str() == name.as_str()))
+    })
+}
+
+fn tcp_inode(table: &str, port: u16) -> Option<u64> {
+    table.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (_, local) = fields.nth(1)?.rsplit_once(':')?;
+        let is_it = u16::from_str_radix(local, 16) == Ok(port) && fields.nth(1)? == LISTEN;
+        is_it.then(|| fields.nth(5)?.parse().ok()).flatten()
+    })
+}
+
+fn unix_inode(path: &str) -> Option<u64> {
+    let table = fs::read_to_string("/proc/net/unix").ok()?;
+    table.lines().skip(1).find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields.get(7) == Some(&path)).then(|| fields[6].parse().ok()).flatten()
+    })
+}
+
+fn numbers(dir: impl AsRef<Path>) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_listeners_are_ours() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        assert_eq!(owner(&addr), Some(std::process::id()));
+        drop(listener);
+        assert_eq!(owner(&addr), None);
+    }
+
+    #[test]
+    fn unix_sockets_have_owners_too() {
+        let path = std::env::temp_dir().join(format!("wakeful-owner-{}", std::process::id()));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert_eq!(owner(&format!("unix:{}", path.display())), Some(std::process::id()));
+        drop(listener);
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn other_machines_are_nobodys_here() {
+        assert_eq!(owner("192.0.2.1:80"), None);
+        assert_eq!(owner("nonsense"), None);
+    }
+
+    #[test]
+    fn the_line_of_a_table_is_taken_apart() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
+                     0: 0100007F:1E61 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1234 1 0\n";
+        assert_eq!(tcp_inode(table, 7777), Some(1234));
+        assert_eq!(tcp_inode(table, 7778), None);
+    }
+}
