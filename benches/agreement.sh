@@ -15,6 +15,11 @@ echo "|---|---|---|---|"
 for round in 1 2 3; do
     target/release/wakeful load 127.0.0.1:$port --rate 5k --constant --duration 5s --no-floor --cpu 1 --markdown 2>/dev/null |
         awk -F'|' -v r="$round" 'NR == 3 { print "| " r " | wakeful load |" $4 "|" $6 "|" }'
+    # What h2load --rps does, by its own log: all connections send at the same moment.
+    awk 'BEGIN { for (t = 0; t < 5; t += 1 / 157) for (c = 0; c < 32; c++) printf "%.6f\n", t }' >/tmp/agreement.trace
+    target/release/wakeful load 127.0.0.1:$port --trace /tmp/agreement.trace --duration 5s --no-floor --cpu 1 --markdown 2>/dev/null |
+        awk -F'|' -v r="$round" 'NR == 3 { print "| " r " | wakeful load, 32 at a time |" $4 "|" $6 "|" }'
+    rm -f /tmp/agreement.trace
     if command -v h2load >/dev/null; then
         taskset -c 1 h2load --h1 -c 32 -t 1 --rps 157 -D 5 --warm-up-time 1 --log-file=/tmp/agreement.log "http://127.0.0.1:$port/" >/dev/null 2>&1 || true
         sort -n -k3 /tmp/agreement.log | awk -v r="$round" '{ t[NR] = $3 } END { print "| " r " | h2load --rps | " t[int(NR * 0.5)] " µs | " t[int(NR * 0.99)] " µs |" }'

@@ -10,7 +10,7 @@ use wakeful_load::bench::Bench;
 use wakeful_load::progress::Progress;
 use wakeful_load::report;
 use wakeful_load::results::{Results, Verdict};
-use wakeful_load::table::Style;
+use wakeful_load::table::{self, Style};
 
 use crate::load::{Outputs, command_line, until_interrupted};
 
@@ -154,6 +154,9 @@ fn write(
         let svg =
             report::readme_plot(results).map_err(|error| format!("{}: {error}", path.display()))?;
         std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    if !arguments.json {
+        println!("{}", table::by_rate(results, 10_000.0, style));
     }
     let outputs = Outputs::open_files(report.as_deref(), None)?;
     let outputs = if arguments.json { outputs } else { outputs.with_text(style) };

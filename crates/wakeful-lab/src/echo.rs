@@ -94,7 +94,7 @@ impl Experiment for Echo {
     fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError> {
         let (rounds, warm_up, duration) = match lab.size {
             Size::Quick => (2, Duration::from_millis(100), Duration::from_millis(500)),
-            Size::Full => (4, Duration::from_millis(200), Duration::from_secs(1)),
+            Size::Full => (3, Duration::from_millis(200), Duration::from_secs(1)),
         };
         if lab.size == Size::Quick {
             lab.bench.limits.settle = Duration::from_millis(100);

@@ -67,6 +67,52 @@ fn row(run: &Run, floor: Option<&Floor>) -> Vec<String> {
     row
 }
 
+/// One line for each server: the medians at each rate, CPU at the rate that is named, and what it does when saturated. An `!` follows
+/// what is INVALID as a whole.
+pub fn by_rate(results: &Results, cpu_at: f64, style: Style) -> String {
+    let mut servers: Vec<&str> = Vec::new();
+    let mut rates: Vec<f64> = Vec::new();
+    for run in &results.runs {
+        if !servers.contains(&run.server.as_str()) {
+            servers.push(&run.server);
+        }
+        rates.extend(run.rate);
+    }
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
+    let mut header = vec!["server".to_owned()];
+    header.extend(rates.iter().map(|rate| format!("p50 at {}", format::short_rate(*rate))));
+    header.extend([format!("CPU at {}", format::short_rate(cpu_at)), "saturated".to_owned()]);
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut table = Sheet::new(&header, &[0], style);
+    for server in servers {
+        let of = |rate: Option<f64>| {
+            results.runs.iter().find(|run| run.server == server && run.rate == rate)
+        };
+        let cell = |rate, figure: &dyn Fn(&Run) -> String| {
+            of(rate).map_or_else(|| format::ABSENT.to_owned(), |run| figure(run) + doubt(run))
+        };
+        let mut row = vec![server.to_owned()];
+        row.extend(
+            rates.iter().map(|rate| cell(Some(*rate), &|run| format::maybe_time(run.response.p50))),
+        );
+        let cpu = |run: &Run| {
+            run.cpu.map_or_else(|| format::ABSENT.to_owned(), |cpu| format::percent(cpu.share))
+        };
+        row.extend([cell(Some(cpu_at), &cpu), cell(None, &|run| format::rate(run.throughput))]);
+        table.row(&row);
+    }
+    table.finish()
+}
+
+/// Runs whose lower percentiles stand are in no doubt here.
+fn doubt(run: &Run) -> &'static str {
+    match run.validity {
+        Validity::Invalid { up_to: None, .. } => "!",
+        _ => "",
+    }
+}
+
 /// In a closed loop, response times follow from the number of connections: no floor is of interest there.
 pub(crate) fn floor_for(run: &Run, floor: Option<&Floor>) -> Percentiles {
     let floor = floor.filter(|_| run.rate.is_some());

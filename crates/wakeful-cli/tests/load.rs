@@ -1,0 +1,282 @@
+//! `wakeful load` as its users run it: exit codes, outputs, Ctrl-C, servers that die. None of these tests looks at a time.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// Flags that keep a run short on a machine that is not quiet.
+const SHORT: [&str; 9] = [
+    "--duration",
+    "300ms",
+    "--warm-up",
+    "50ms",
+    "--quiet-patience",
+    "0s",
+    "--repeats",
+    "0",
+    "--no-floor",
+];
+
+fn wakeful() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wakeful"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn load(arguments: &[&str]) -> Output {
+    wakeful().arg("load").args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// 0, or 4: whether the machine was quiet is not what is tested.
+fn assert_measured(output: &Output) {
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
+}
+
+fn echo() -> String {
+    format!("echo={} serve echo --loops 1 --listen {{addr}}", env!("CARGO_BIN_EXE_wakeful"))
+}
+
+fn http() -> String {
+    format!("http={} serve http --loops 1 --listen {{addr}}", env!("CARGO_BIN_EXE_wakeful"))
+}
+
+fn json(arguments: &[&str]) -> serde_json::Value {
+    let output = load(&[arguments, &SHORT, &["--json"]].concat());
+    assert_measured(&output);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn every_protocol_is_answered_and_the_servers_cpu_is_known() {
+    for (server, flags) in [
+        (echo(), &["--protocol", "frames", "--rate", "2k"][..]),
+        (http(), &["--rate", "2k"]),
+        (http(), &["--protocol", "h2", "--rate", "2k"]),
+        (http(), &["--rate", "500", "--connect-per-request"]),
+        (http(), &["--rate", "500", "--slow", "20"]),
+        (
+            http(),
+            &[
+                "--method",
+                "POST",
+                "--path",
+                "/echo",
+                "--body",
+                "hello",
+                "--constant",
+                "--rate",
+                "500",
+            ],
+        ),
+        (echo(), &["--protocol", "frames", "--closed"]),
+    ] {
+        let results = json(&[&["--server", &server], flags].concat());
+        let run = &results["runs"][0];
+        assert_eq!(results["schema"], 1);
+        assert_eq!(run["failed"], 0, "{flags:?}: {run}");
+        assert!(run["answered"].as_u64().unwrap() > 50, "{flags:?}: {run}");
+        assert!(run["cpu"]["user"].as_f64().unwrap() >= 0.0, "{flags:?}: {run}");
+    }
+}
+
+#[test]
+fn a_sweep_has_a_run_for_each_server_and_rate() {
+    let (one, other) = (echo(), echo().replacen("echo=", "other=", 1));
+    let flags = ["--server", &one, "--server", &other, "--protocol", "frames", "--rate", "500,1k"];
+    let results = json(&flags);
+    let runs: Vec<_> = results["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| (&run["server"], &run["rate"]))
+        .collect();
+    assert_eq!(runs.len(), 4, "{runs:?}");
+    assert_eq!(runs[3], (&"other".into(), &1000.0.into()));
+}
+
+#[test]
+fn logs_and_reports_are_written_and_logs_merged() {
+    let dir = std::env::temp_dir().join(format!("wakeful-load-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let (log, report, sum) = (path("a.hlog"), path("a.html"), path("sum.hlog"));
+    let server = echo();
+    let flags = [
+        "--server",
+        &server,
+        "--protocol",
+        "frames",
+        "--rate",
+        "2k",
+        "--log",
+        &log,
+        "--report",
+        &report,
+    ];
+    let output = load(&[&flags[..], &SHORT].concat());
+    assert_measured(&output);
+    assert!(text(&output.stdout).contains("echo"), "{output:?}");
+    let html = std::fs::read_to_string(&report).unwrap();
+    assert!(html.contains("<svg") && !html.contains("<script"));
+    let once = load(&["merge", &log]);
+    let twice = load(&["merge", &log, &log, "--out", &sum]);
+    let again = load(&["merge", &sum]);
+    let count = |output: &Output| {
+        text(&output.stdout).split(' ').next().unwrap().replace(',', "").parse::<u64>().unwrap()
+    };
+    assert!(once.status.success() && count(&once) > 100, "{once:?}");
+    assert_eq!(count(&twice), 2 * count(&once));
+    assert_eq!(count(&again), count(&twice));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_trace_is_replayed_as_it_is() {
+    let path = std::env::temp_dir().join(format!("wakeful-trace-{}", std::process::id()));
+    let times: String = (0..100).map(|index| format!("{}\n", f64::from(index) / 1000.0)).collect();
+    std::fs::write(&path, times).unwrap();
+    let server = echo();
+    let results =
+        json(&["--server", &server, "--protocol", "frames", "--trace", path.to_str().unwrap()]);
+    assert_eq!(results["runs"][0]["schedule"], "trace");
+    assert_eq!(results["runs"][0]["offered"], 100, "{results}");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn what_cannot_be_done_is_one_line_and_exit_code_1() {
+    let gone = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    };
+    for (flags, part) in [
+        (vec![gone.as_str()], "does not accept connections"),
+        (vec!["https://127.0.0.1/"], "TLS"),
+        (vec!["nonsense"], "is no address"),
+        (vec!["--server", "a=false {addr}"], "before it accepted a connection"),
+        (vec!["--server", "a=/nowhere/x {addr}"], "cannot be started"),
+        (vec![gone.as_str(), "--cpu", "9999"], "CPU 9999"),
+        (vec![gone.as_str(), "--trace", "/nowhere"], "/nowhere"),
+        (vec![gone.as_str(), "--log", "/nowhere/x"], "/nowhere/x"),
+        (vec![gone.as_str(), "--header", "a b: c"], "header name"),
+        (vec!["merge", "/nowhere"], "/nowhere"),
+    ] {
+        let output = load(&flags);
+        assert_eq!(output.status.code(), Some(1), "{flags:?}: {output:?}");
+        assert!(text(&output.stderr).contains(part), "{flags:?}: {output:?}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    for flags in [
+        &[][..],
+        &["127.0.0.1:1", "--rate", "fast"],
+        &["127.0.0.1:1", "--rate", "0"],
+        &["127.0.0.1:1", "--closed", "--rate", "1k"],
+        &["127.0.0.1:1", "--find-max", "p98<1ms"],
+        &["--compare", "127.0.0.1:1"],
+        &["--server", "no placeholder"],
+        &["127.0.0.1:1", "--duration", "0s"],
+    ] {
+        let output = load(flags);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {output:?}");
+    }
+}
+
+#[test]
+fn the_wrong_protocol_is_an_error_and_not_a_measurement() {
+    let output = load(&[&["--server", &echo(), "--rate", "500"][..], &SHORT].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+/// A run of a minute, and the server that it started.
+fn long_run() -> (Child, BufReader<std::process::ChildStderr>) {
+    let mut child = wakeful()
+        .args([
+            "load",
+            "--server",
+            &echo(),
+            "--protocol",
+            "frames",
+            "--rate",
+            "1k",
+            "--duration",
+            "60s",
+        ])
+        .args(["--warm-up", "50ms", "--quiet-patience", "0s", "--no-floor"])
+        .spawn()
+        .unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    (child, stderr)
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let output =
+        Command::new("ps").args(["-o", "pid=", "--ppid", &pid.to_string()]).output().unwrap();
+    text(&output.stdout).split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+fn command_of(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ")
+}
+
+/// The server, once the run goes on.
+fn server_of(run: &Child) -> u32 {
+    for _ in 0..600 {
+        thread::sleep(Duration::from_millis(50));
+        if let Some(pid) =
+            children(run.id()).into_iter().find(|pid| command_of(*pid).contains("serve echo"))
+        {
+            return pid;
+        }
+    }
+    panic!("it has started no server");
+}
+
+fn kill(signal: &str, pid: u32) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn ctrl_c_ends_a_run_and_prints_what_was_measured() {
+    let (run, mut stderr) = long_run();
+    let server = server_of(&run);
+    thread::sleep(Duration::from_secs(1));
+    kill("-INT", run.id());
+    let output = run.wait_with_output().unwrap();
+    let mut rest = String::new();
+    let _ = std::io::Read::read_to_string(&mut stderr, &mut rest);
+    assert_eq!(output.status.code(), Some(130), "{rest}");
+    assert!(text(&output.stdout).contains("echo"), "{output:?} {rest}");
+    assert!(command_of(server).is_empty(), "the server was left running");
+}
+
+#[test]
+fn a_server_that_dies_is_an_error_that_says_when() {
+    let (mut run, mut stderr) = long_run();
+    let server = server_of(&run);
+    thread::sleep(Duration::from_secs(1));
+    kill("-KILL", server);
+    let status = run.wait().unwrap();
+    let mut lines = String::new();
+    while stderr.read_line(&mut lines).unwrap() > 0 {}
+    assert_eq!(status.code(), Some(1), "{lines}");
+    assert!(lines.contains("died") && lines.contains(" s into the measured time"), "{lines}");
+}
+
+#[test]
+fn the_lab_lists_what_it_has_and_names_what_it_has_not() {
+    let list = wakeful().args(["lab", "list"]).output().unwrap();
+    assert!(list.status.success() && text(&list.stdout).contains("echo:"), "{list:?}");
+    let unknown = wakeful().args(["lab", "nothing"]).output().unwrap();
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(text(&unknown.stderr).contains("there are: echo"), "{unknown:?}");
+    let peer = wakeful().args(["lab", "echo", "--peers", "nothing"]).output().unwrap();
+    assert!(text(&peer.stderr).contains("no peer nothing"), "{peer:?}");
+}
