@@ -25,7 +25,7 @@ use crate::target::{InvalidTarget, Target};
 /// A machine that was quiet just now is not asked again.
 const QUIET_LASTS: Duration = Duration::from_secs(1);
 
-/// How long a server may take until it accepts connections.
+/// How long a server that is started here may take until it accepts connections.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where and how carefully blocks are measured.
@@ -228,11 +228,29 @@ impl<'a> Bench<'a> {
         waited.map(drop).map_err(kernel("cannot read the CPUs' use"))
     }
 
-    fn try_block(&mut self, spec: &ServerSpec, load: &Load) -> Result<Block, BenchError> {
-        let mut server = Server::start(spec, self.server_cpus.as_deref(), READY_WITHIN)?;
+    /// Starts a server and stops it again, so that one which cannot be started is known before anything is waited for.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn try_out(&self, spec: &ServerSpec) -> Result<(), BenchError> {
+        self.start(spec).map(drop)
+    }
+
+    fn start(&self, spec: &ServerSpec) -> Result<Server, BenchError> {
+        let ready_within = match spec {
+            ServerSpec::Command { .. } => READY_WITHIN,
+            // It should be there already; but it may be far away.
+            ServerSpec::Running { .. } => Duration::from_secs(1),
+        };
+        let mut server = Server::start(spec, self.server_cpus.as_deref(), ready_within)?;
         if let Some(pid) = self.pid {
             server.attach(pid);
         }
+        Ok(server)
+    }
+
+    fn try_block(&mut self, spec: &ServerSpec, load: &Load) -> Result<Block, BenchError> {
+        let server = self.start(spec)?;
         let mut plan = load.plan.clone();
         plan.target = server.addr().parse::<Target>()?;
         let slow_clients = match load.slow_clients {

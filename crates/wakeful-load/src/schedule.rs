@@ -49,6 +49,7 @@ impl Schedule {
         Arrivals {
             schedule: self.clone(),
             random: fastrand::Rng::with_seed(seed),
+            begin: 0,
             at: 0.0,
             sent: 0,
         }
@@ -70,8 +71,17 @@ impl fmt::Display for Schedule {
 pub struct Arrivals {
     schedule: Schedule,
     random: fastrand::Rng,
+    begin: u64,
     at: f64,
     sent: usize,
+}
+
+impl Arrivals {
+    /// A trace begins then, in nanoseconds since the start. For the others it is all the same.
+    #[must_use]
+    pub fn trace_begins_at(self, begin: u64) -> Self {
+        Self { begin, ..self }
+    }
 }
 
 impl Iterator for Arrivals {
@@ -88,7 +98,7 @@ impl Iterator for Arrivals {
             }
             // Multiplied and not added up, so that rounding does not accumulate.
             Schedule::Constant(rate) => Some((self.sent as f64 * 1e9 / rate) as u64),
-            Schedule::Trace(times) => times.get(self.sent - 1).copied(),
+            Schedule::Trace(times) => times.get(self.sent - 1).map(|at| self.begin + at),
             Schedule::Closed => None,
         }
     }

@@ -18,7 +18,7 @@ pub enum Style {
 
 /// The runs: one line for each server and rate, and below them what is to be said of some.
 ///
-/// It is 100 columns wide, if no server's name is longer than 19 letters.
+/// It is 100 columns wide, if no server's name is longer than 16 letters.
 pub fn runs(results: &Results, style: Style) -> String {
     let header = [
         "server", "rate/s", "p50", "p90", "p99", "p99.9", "max", "done/s", "CPU", "µs/req", "valid",

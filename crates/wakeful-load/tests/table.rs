@@ -16,7 +16,7 @@ fn with(change: impl Fn(&mut Run)) -> Results {
 
 #[test]
 fn it_fits_a_hundred_columns() {
-    let results = with(|run| run.server = run.server.chars().take(19).collect());
+    let results = with(|run| run.server = run.server.chars().take(16).collect());
     let text = table::runs(&results, Style::Terminal);
     let rows = text.lines().take(results.runs.len() + 2);
     for row in rows {

@@ -141,6 +141,7 @@ impl Measured {
             self.notes
                 .push("There is only one CPU: the generator shares it with the server.".to_owned());
         }
+        task.servers.iter().try_for_each(|server| bench.try_out(server))?;
         if !arguments.machine.no_floor {
             self.floor = Some(floor::measure(bench, &task.loads[0], task.bytes)?);
         }

@@ -24,7 +24,7 @@ use thiserror::Error;
 
 use crate::protocol::{Answer, Outcome};
 use crate::recorder::{Recording, Request, nanoseconds};
-use crate::schedule::Arrivals;
+use crate::schedule::{Arrivals, Schedule};
 use connection::{Connection, Reading};
 
 pub use plan::{ConnectionUse, Plan, default_in_flight};
@@ -43,6 +43,9 @@ const COOL_DOWN: Duration = Duration::from_millis(20);
 
 /// After this many refused connections in a row the server counts as gone.
 const REFUSALS: u32 = 20;
+
+/// Later than any run lasts, in nanoseconds; a trace of years still fits behind it.
+const NEVER: u64 = u64::MAX / 2;
 
 const INTEREST: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
@@ -189,7 +192,8 @@ impl<'p> Generator<'p> {
             connections: Vec::with_capacity(plan.connections),
             free: VecDeque::with_capacity(plan.connections),
             backlog: VecDeque::with_capacity(1 << 16),
-            arrivals: plan.schedule.arrivals(plan.seed).peekable(),
+            // A trace begins with the measured time.
+            arrivals: plan.schedule.arrivals(plan.seed).trace_begins_at(NEVER).peekable(),
             begin: Instant::now(),
             recording: Recording::new(0..1),
             answers: Vec::with_capacity(1024),
@@ -258,6 +262,10 @@ impl<'p> Generator<'p> {
         let robbed_before = waited_for_cpu();
         let start = self.now() + nanoseconds(SETTLE);
         self.recording = Recording::new(start..start + duration);
+        if matches!(self.plan.schedule, Schedule::Trace(_)) {
+            self.arrivals =
+                self.plan.schedule.arrivals(self.plan.seed).trace_begins_at(start).peekable();
+        }
         self.load_until(start, &mut events, watch, 0, "warm-up")?;
 
         self.most_unanswered = 0;
@@ -309,6 +317,10 @@ impl<'p> Generator<'p> {
         loop {
             let now = self.now();
             if now >= end {
+                // What was due before the end is part of it, even if this thread was kept from sending it.
+                if !self.is_closed_loop() {
+                    self.send_due(end);
+                }
                 return Ok(Ended::InTime);
             }
             if now >= next_check {

@@ -23,7 +23,7 @@ pub struct Plan {
     pub schedule: Schedule,
     /// What makes the schedule repeatable.
     pub seed: u64,
-    /// How long the server is loaded before anything is measured.
+    /// How long the server is loaded before anything is measured; with a trace, how long nothing is sent.
     pub warm_up: Duration,
     /// How long is measured.
     pub duration: Duration,

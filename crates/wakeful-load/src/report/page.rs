@@ -49,8 +49,9 @@ fn verdict(results: &Results) -> String {
     let count = results.runs.len();
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for run in &results.runs {
-        if let Validity::Invalid { reasons: why, .. } = &run.validity {
-            let name = format!("{}, {}", run.server, format::asked(run.rate));
+        if let Validity::Invalid { reasons: why, up_to } = &run.validity {
+            let beyond = up_to.as_ref().map_or(String::new(), |up_to| format!(" beyond {up_to}"));
+            let name = format!("{}, {}{beyond}", run.server, format::asked(run.rate));
             reasons.push((name, why.iter().map(String::as_str).collect()));
         }
     }
@@ -63,7 +64,7 @@ fn verdict(results: &Results) -> String {
     }
     let bad = reasons.len();
     let mut out = format!(
-        "<div class=\"verdict bad\"><p>✗ INVALID: {bad} of {count} runs must not be believed</p>\n<ul>\n"
+        "<div class=\"verdict bad\"><p>✗ INVALID: {bad} of {count} runs must not be believed, or not beyond a percentile</p>\n<ul>\n"
     );
     for (name, why) in reasons {
         let why = if why.is_empty() { "no reason was given".to_owned() } else { why.join(" ") };
@@ -162,7 +163,11 @@ fn row(run: &Run, floor: &Percentiles) -> Vec<String> {
     let mut row = vec![
         run.server.clone(),
         format::asked(run.rate),
-        if run.validity == Validity::Valid { "✓ valid" } else { "✗ INVALID" }.to_owned(),
+        match &run.validity {
+            Validity::Valid => "✓ valid".to_owned(),
+            Validity::Invalid { up_to: Some(up_to), .. } => format!("✓ to {up_to}, ✗ beyond"),
+            Validity::Invalid { .. } => "✗ INVALID".to_owned(),
+        },
     ];
     row.extend(
         [

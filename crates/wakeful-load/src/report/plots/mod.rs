@@ -149,3 +149,8 @@ fn mark(valid: bool) -> &'static str {
 fn valid(run: &Run) -> bool {
     run.validity == Validity::Valid
 }
+
+/// Whether the median may be believed, and the CPU time: the generator may have been late for a few requests.
+fn median_stands(run: &Run) -> bool {
+    !matches!(run.validity, Validity::Invalid { up_to: None, .. })
+}

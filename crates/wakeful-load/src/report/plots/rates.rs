@@ -1,6 +1,6 @@
 //! Latency against rate: the median and the 99th percentile, each in a plot.
 
-use super::{FLOOR, Servers, axis, axis::Axis, lines, mark, setting, valid};
+use super::{FLOOR, Servers, axis, axis::Axis, lines, mark, median_stands, setting, valid};
 use crate::{
     format,
     report::{
@@ -16,6 +16,8 @@ pub(super) struct Sweep<'a> {
     pub(super) title: String,
     pub(super) rates: Vec<f64>,
     pub(super) runs: Vec<&'a Run>,
+    /// Whether what is shown of a run may be believed.
+    pub(super) stands: fn(&Run) -> bool,
 }
 
 pub(super) fn sweeps(results: &Results) -> Vec<Sweep<'_>> {
@@ -31,7 +33,12 @@ pub(super) fn all(results: &Results) -> Vec<Sweep<'_>> {
         let Some(rate) = run.rate.filter(|rate| rate.is_finite()) else { continue };
         let title = setting(run);
         let at = sweeps.iter().position(|sweep| sweep.title == title).unwrap_or_else(|| {
-            sweeps.push(Sweep { title, rates: Vec::new(), runs: Vec::new() });
+            sweeps.push(Sweep {
+                title,
+                rates: Vec::new(),
+                runs: Vec::new(),
+                stands: median_stands,
+            });
             sweeps.len() - 1
         });
         let sweep = &mut sweeps[at];
@@ -47,13 +54,13 @@ pub(super) fn all(results: &Results) -> Vec<Sweep<'_>> {
 }
 
 impl<'a> Sweep<'a> {
-    /// The servers, and whether all their runs are valid.
+    /// The servers, and whether all their runs stand.
     pub(super) fn shown(&self) -> Vec<(&'a str, bool)> {
         let mut shown: Vec<(&str, bool)> = Vec::new();
         for run in &self.runs {
             match shown.iter_mut().find(|(server, _)| *server == run.server) {
-                Some((_, all)) => *all &= valid(run),
-                None => shown.push((&run.server, valid(run))),
+                Some((_, all)) => *all &= (self.stands)(run),
+                None => shown.push((&run.server, (self.stands)(run))),
             }
         }
         shown
@@ -77,7 +84,7 @@ impl<'a> Sweep<'a> {
                 points,
                 invalid: self
                     .points(server, &value)
-                    .filter(|(run, _)| !valid(run))
+                    .filter(|(run, _)| !(self.stands)(run))
                     .map(|(_, point)| point)
                     .collect(),
             }
@@ -106,7 +113,7 @@ impl<'a> Sweep<'a> {
                     self.runs.iter().find(|run| run.server == server && run.rate == Some(*rate));
                 run.map_or_else(
                     || "not measured".to_owned(),
-                    |run| format!("{}{}", cell(run), mark(valid(run))),
+                    |run| format!("{}{}", cell(run), mark((self.stands)(run))),
                 )
             });
             std::iter::once(server.to_owned()).chain(cells).collect()
@@ -122,11 +129,15 @@ pub(super) fn figures(
     ids: &mut Ids,
 ) -> Result<String, ReportError> {
     type Quantile = fn(&Percentiles) -> Option<u64>;
-    let quantiles: [(&str, Quantile); 2] =
-        [("Median", |times| times.p50), ("99th percentile", |times| times.p99)];
+    type Stands = fn(&Run) -> bool;
+    let quantiles: [(&str, Quantile, Stands); 2] = [
+        ("Median", |times| times.p50, median_stands),
+        ("99th percentile", |times| times.p99, valid),
+    ];
     let mut out = String::new();
-    for sweep in sweeps(results) {
-        for (name, quantile) in quantiles {
+    for mut sweep in sweeps(results) {
+        for (name, quantile, stands) in quantiles {
+            sweep.stands = stands;
             let value = |times: &Percentiles| quantile(times).map(|t| axis::log(t as f64));
             let mut lines = sweep.lines(servers, |run| value(&run.response));
             let x = Axis::rates(&sweep.rates);
