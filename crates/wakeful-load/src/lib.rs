@@ -7,10 +7,10 @@
 //! | module | for |
 //! |---|---|
 //! | [`protocol`] | what is said on a connection: HTTP/1.1, HTTP/2, frames, RESP |
-//! | [`bench`] | blocks: a quiet machine, a fresh server, its CPU time, again if other programs spoilt it |
+//! | [`mod@bench`] | blocks: a quiet machine, a fresh server, its CPU time, again if other programs spoilt it |
 //! | [`compare`], [`find_max`], [`floor`] | questions that take several blocks |
 //! | [`results`], [`table`], [`report`], [`intervals`] | the answers: JSON, text, HTML, HdrHistogram logs |
-//! | [`procfs`], [`quiet`], [`machine`], [`servers`] | the machine and the servers on it |
+//! | [`procfs`], [`quiet`], [`gaps`], [`machine`], [`servers`] | the machine and the servers on it |
 //! | [`null_server`], [`slow`] | peers with known behaviour |
 
 pub mod affinity;
