@@ -22,6 +22,9 @@ const LEAST: f64 = 1.0;
 /// And above this, which no generator on one CPU offers.
 const MOST: f64 = 16e6;
 
+/// No block is made longer than this many seconds, unless the user asked for it.
+const LONGEST: f64 = 60.0;
+
 /// The bisection ends when the ends are this close.
 const CLOSE_ENOUGH: f64 = 1.05;
 
@@ -225,7 +228,8 @@ impl Search<'_, '_> {
         let mut broken = broken;
         // A tenth first: where a rate was kept once and not again, the edge is near.
         let mut step = 0.9;
-        while broken * step >= LEAST {
+        // Lower rates would take too long for the percentile.
+        while broken * step >= LEAST && self.promise.seconds_needed(broken * step) <= LONGEST {
             if self.keeps(broken * step)? {
                 return Ok((Some(broken * step), Some(broken)));
             }

@@ -25,8 +25,9 @@ impl Schedule {
         match self {
             Self::Poisson(rate) | Self::Constant(rate) => Some(*rate),
             Self::Trace(times) => {
-                let last = *times.last()?;
-                (last > 0).then(|| times.len() as f64 * 1e9 / last as f64)
+                // A trace of one moment is as long as the shortest measured time.
+                let last = (*times.last()?).max(1_000_000);
+                Some(times.len() as f64 * 1e9 / last as f64)
             }
             Self::Closed => None,
         }
@@ -118,9 +119,9 @@ impl FromStr for Rate {
             _ => (text, 1.0),
         };
         match digits.parse::<f64>().map(|rate| rate * factor) {
-            Ok(rate) if (0.001..=1e8).contains(&rate) => Ok(Self(rate)),
+            Ok(rate) if (0.001..=1e7).contains(&rate) => Ok(Self(rate)),
             _ => Err(format!(
-                "`{text}` is no rate: expected requests a second, as 250, 10k or 1.5M, at most 100M"
+                "`{text}` is no rate: expected requests a second, as 250, 10k or 1.5M, at most 10M"
             )),
         }
     }

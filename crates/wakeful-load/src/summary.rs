@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 
 use crate::generator::{Measurement, Plan};
 use crate::results::{Cpu, Interval, Percentiles, Run, Validity};
+use crate::schedule::Schedule;
 
 /// A quantile with fewer samples beyond it is not reported: it would be a matter of luck.
 const SAMPLES_BEYOND: f64 = 100.0;
@@ -73,7 +74,7 @@ pub fn judge(plan: &Plan, measurement: &Measurement) -> Validity {
     let mut up_to = None;
     if recording.answered == 0 {
         reasons.push("no request was answered as hoped for".to_owned());
-    } else if plan.schedule.rate().is_some() {
+    } else if plan.schedule != Schedule::Closed {
         let offered = recording.offered as f64;
         let achieved = recording.answered.saturating_sub(measurement.piled_up) as f64 / offered;
         if achieved < LEAST_ACHIEVED {

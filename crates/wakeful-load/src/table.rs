@@ -164,7 +164,7 @@ fn notes(results: &Results) -> Vec<String> {
         if let Validity::Invalid { reasons, up_to } = &run.validity {
             let (server, rate) = (&run.server, format::asked(run.rate));
             let beyond = up_to.as_ref().map_or(String::new(), |up_to| format!(" beyond {up_to}"));
-            notes.push(format!("INVALID{beyond}: {server} at {rate}: {}", reasons.join(" ")));
+            notes.push(format!("INVALID{beyond}: {server} at {rate}: {}", reasons.join("; ")));
         }
     }
     notes

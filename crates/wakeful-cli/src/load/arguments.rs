@@ -389,9 +389,13 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
+/// More is a slip of the finger.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
 fn time_or_none(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; expected a time such as 10s, 500ms or 2m"))
+    let time = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; expected a time such as 10s, 500ms or 2m"))?;
+    if time > LONGEST { Err("at most 24h".to_owned()) } else { Ok(time) }
 }
 
 fn time(text: &str) -> Result<Duration, String> {

@@ -69,9 +69,16 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, String> {
     if let Err(error) = outcome {
         // What was measured before it is not thrown away.
         if measured.runs.is_empty() {
+            if error.is_interrupted() {
+                eprintln!("wakeful: {error}");
+                return Ok(ExitCode::from(INTERRUPTED));
+            }
             return Err(error.to_string());
         }
         eprintln!("wakeful: {error}");
+    }
+    if bench.is_interrupted() {
+        measured.notes.push("It was ended early; this is what was measured until then.".to_owned());
     }
     let (results, recordings) = measured.results(&bench.limits);
     outputs.write(&results, &recordings)?;
@@ -140,6 +147,13 @@ impl Measured {
         if bench.cpu.is_none() {
             self.notes
                 .push("There is only one CPU: the generator shares it with the server.".to_owned());
+        }
+        if bench.cpu.zip(bench.server_cpus.as_ref()).is_some_and(|(cpu, cpus)| cpus.contains(&cpu))
+        {
+            self.notes.push(
+                "The generator's CPU is one of the servers', too: it may be late because of them."
+                    .to_owned(),
+            );
         }
         task.servers.iter().try_for_each(|server| bench.try_out(server))?;
         if !arguments.machine.no_floor {

@@ -13,6 +13,12 @@ use crate::recorder::Request;
 /// The size of a read buffer to begin with.
 const INITIAL_BUFFER: usize = 16 << 10;
 
+/// At most so many reads in one go: a peer that sends faster than we read must not keep the generator.
+const READS: usize = 16;
+
+/// A peer that makes the protocol reply, and does not take the replies, is given up beyond this many bytes.
+const MOST_OUTPUT: usize = 64 << 20;
+
 #[derive(Debug)]
 pub(crate) struct Connection {
     fd: Option<OwnedFd>,
@@ -35,6 +41,8 @@ pub(crate) struct Connection {
 pub(crate) enum Reading {
     /// All that had arrived was taken.
     Drained,
+    /// As much as is read in one go; there may be more.
+    More,
     /// The peer has closed its side.
     Closed,
 }
@@ -114,7 +122,7 @@ impl Connection {
     /// Reads what has arrived. Finished answers are appended to `answers`.
     pub(crate) fn read(&mut self, answers: &mut Vec<Answer>) -> io::Result<Reading> {
         let Some(fd) = &self.fd else { return Ok(Reading::Drained) };
-        loop {
+        for _ in 0..READS {
             if self.received == self.input.len() {
                 self.input.resize(self.input.len() * 2, 0);
             }
@@ -135,6 +143,9 @@ impl Connection {
                 .conversation
                 .receive(&self.input[..self.received], &mut self.output, answers)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            if self.output.len() - self.written > MOST_OUTPUT {
+                return Err(io::Error::other("the server does not take what it asked for"));
+            }
             self.input.copy_within(taken..self.received, 0);
             self.received -= taken;
             // A stream socket that gave less than there was room for is empty.
@@ -142,6 +153,7 @@ impl Connection {
                 return Ok(Reading::Drained);
             }
         }
+        Ok(Reading::More)
     }
 
     /// The request that an answer belongs to.

@@ -44,6 +44,12 @@ const COOL_DOWN: Duration = Duration::from_millis(20);
 /// After this many refused connections in a row the server counts as gone.
 const REFUSALS: u32 = 20;
 
+/// By so much, in nanoseconds, no turn of ours takes longer than the one before.
+const STANDSTILL: u64 = 10_000_000;
+
+/// At most this many requests are sent between two looks at the answers.
+const SENT_AT_ONCE: usize = 1024;
+
 /// Later than any run lasts, in nanoseconds; a trace of years still fits behind it.
 const NEVER: u64 = u64::MAX / 2;
 
@@ -178,6 +184,10 @@ struct Generator<'p> {
     reconnected: u64,
     refused_in_a_row: u32,
     first_failure: Option<String>,
+    /// Connections of which more has arrived than was read in one go.
+    more: Vec<u64>,
+    /// Nanoseconds for which this thread stood still, by its own clock: stopped, or its whole machine.
+    stood_still: u64,
     /// No more requests: the run is waiting for its last answers.
     is_draining: bool,
     gone: Option<String>,
@@ -205,6 +215,8 @@ impl<'p> Generator<'p> {
             reconnected: 0,
             refused_in_a_row: 0,
             first_failure: None,
+            more: Vec::new(),
+            stood_still: 0,
             is_draining: false,
             gone: None,
         };
@@ -244,7 +256,7 @@ impl<'p> Generator<'p> {
     }
 
     fn is_closed_loop(&self) -> bool {
-        self.plan.schedule.rate().is_none()
+        matches!(self.plan.schedule, Schedule::Closed)
     }
 
     fn run(mut self, watch: &mut dyn Watch) -> Result<Measurement, LoadError> {
@@ -260,6 +272,7 @@ impl<'p> Generator<'p> {
         }
         watch.window_begins();
         let robbed_before = waited_for_cpu();
+        self.stood_still = 0;
         let start = self.now() + nanoseconds(SETTLE);
         self.recording = Recording::new(start..start + duration);
         if matches!(self.plan.schedule, Schedule::Trace(_)) {
@@ -278,15 +291,16 @@ impl<'p> Generator<'p> {
             }
             other => other,
         };
-        let interrupted = whole == Ended::Interrupted;
+        let mut interrupted = whole == Ended::Interrupted;
         let stopped = if whole == Ended::InTime { start + duration } else { self.now() };
         let piled_up = (self.due - self.ended).saturating_sub(most_unanswered);
         if !interrupted {
             self.cool_down(&mut events, watch)?;
         }
-        let robbed = waited_for_cpu() - robbed_before;
+        let stood_still = Duration::from_nanos(self.stood_still).as_secs_f64();
+        let robbed = (waited_for_cpu() - robbed_before).max(stood_still);
         watch.window_ended();
-        self.drain(&mut events, watch)?;
+        interrupted |= self.drain(&mut events, watch)? == Ended::Interrupted;
         if self.answered == 0 && self.due > 0 {
             return Err(match self.first_failure.take() {
                 Some(why) => LoadError::Kernel(io::Error::other(why)),
@@ -314,13 +328,14 @@ impl<'p> Generator<'p> {
         phase: &'static str,
     ) -> Result<Ended, LoadError> {
         let mut next_check = 0;
+        let mut last = self.now();
         loop {
             let now = self.now();
+            if now - last > STANDSTILL {
+                self.stood_still += now - last;
+            }
+            last = now;
             if now >= end {
-                // What was due before the end is part of it, even if this thread was kept from sending it.
-                if !self.is_closed_loop() {
-                    self.send_due(end);
-                }
                 return Ok(Ended::InTime);
             }
             if now >= next_check {
@@ -338,7 +353,10 @@ impl<'p> Generator<'p> {
                         why,
                     });
                 }
-                if self.arrivals.peek().is_none() && !self.is_closed_loop() {
+                if self.arrivals.peek().is_none()
+                    && self.ended == self.due
+                    && !self.is_closed_loop()
+                {
                     return Ok(Ended::TraceOver);
                 }
                 self.most_unanswered = self.most_unanswered.max(self.due - self.ended);
@@ -357,6 +375,10 @@ impl<'p> Generator<'p> {
             self.on_event(event.data.u64(), event.flags);
             self.send_due(self.now());
         }
+        for token in std::mem::take(&mut self.more) {
+            self.on_event(token, EventFlags::IN);
+            self.send_due(self.now());
+        }
         Ok(())
     }
 
@@ -366,25 +388,41 @@ impl<'p> Generator<'p> {
         events: &mut Vec<Event>,
         watch: &mut dyn Watch,
     ) -> Result<(), LoadError> {
-        let end = self.now() + nanoseconds(COOL_DOWN);
-        while self.measured_ended < self.recording.offered && self.now() < end {
+        let began = self.now();
+        let end = began + nanoseconds(COOL_DOWN);
+        while self.is_unfinished() && self.now() < end {
             let slice = (self.now() + 500_000).min(end);
-            self.load_until(slice, events, watch, 0, "measured time")?;
+            let phase = "wait for the last answers";
+            if self.load_until(slice, events, watch, began, phase)? == Ended::Interrupted {
+                break;
+            }
         }
         Ok(())
     }
 
     /// Sends nothing more, and waits for the answers of the measured time.
-    fn drain(&mut self, events: &mut Vec<Event>, watch: &mut dyn Watch) -> Result<(), LoadError> {
+    fn drain(
+        &mut self,
+        events: &mut Vec<Event>,
+        watch: &mut dyn Watch,
+    ) -> Result<Ended, LoadError> {
         self.is_draining = true;
-        let end = self.now() + nanoseconds(self.plan.patience);
-        while self.measured_ended < self.recording.offered && self.now() < end {
+        let began = self.now();
+        let end = began + nanoseconds(self.plan.patience);
+        let mut outcome = Ended::InTime;
+        while self.is_unfinished() && self.now() < end {
             let slice = (self.now() + 1_000_000).min(end);
-            if self.load_until(slice, events, watch, 0, "measured time")? == Ended::Interrupted {
+            let phase = "wait for the last answers";
+            outcome = self.load_until(slice, events, watch, began, phase)?;
+            if outcome == Ended::Interrupted {
                 break;
             }
         }
         let now = self.now();
+        while let Some(intended) = self.arrivals.next_if(|due| self.recording.covers(*due)) {
+            self.count_due(intended);
+            self.backlog.push_back(intended);
+        }
         let mut left: Vec<u64> = self.backlog.drain(..).collect();
         for connection in &self.connections {
             left.extend(connection.in_flight().map(|request| request.intended));
@@ -395,13 +433,16 @@ impl<'p> Generator<'p> {
                 self.first_failure.get_or_insert_with(|| "no answer in time".to_owned());
             }
         }
-        Ok(())
+        Ok(outcome)
+    }
+
+    /// Whether requests of the measured time are still to be sent or answered.
+    fn is_unfinished(&mut self) -> bool {
+        self.measured_ended < self.recording.offered
+            || self.arrivals.peek().is_some_and(|due| self.recording.covers(*due))
     }
 
     fn send_due(&mut self, now: u64) {
-        if self.is_draining && self.backlog.is_empty() {
-            return;
-        }
         if self.is_closed_loop() {
             while let Some(index) = self.next_free() {
                 let now = self.now();
@@ -417,7 +458,12 @@ impl<'p> Generator<'p> {
             }
         }
         let mut now = now;
-        while let Some(intended) = self.arrivals.next_if(|due| *due <= now && !self.is_draining) {
+        // Bounded, so that no rate keeps this thread from the answers.
+        for _ in 0..SENT_AT_ONCE {
+            // Whatever was due in the measured time is sent, even if this thread was kept from it until now.
+            let is_wanted =
+                |due: &u64| *due <= now && (!self.is_draining || self.recording.covers(*due));
+            let Some(intended) = self.arrivals.next_if(is_wanted) else { return };
             self.count_due(intended);
             match self.next_free() {
                 Some(index) => {
@@ -522,6 +568,8 @@ impl<'p> Generator<'p> {
                     }
                 }
                 Ok(Reading::Drained) => {}
+                // No edge will tell of what is left.
+                Ok(Reading::More) => self.more.push(data),
             }
             // The protocol may have replied by itself.
             if let Err(error) = self.connections[index].flush() {

@@ -67,7 +67,7 @@ fn verdict(results: &Results) -> String {
         "<div class=\"verdict bad\"><p>✗ INVALID: {bad} of {count} runs must not be believed, or not beyond a percentile</p>\n<ul>\n"
     );
     for (name, why) in reasons {
-        let why = if why.is_empty() { "no reason was given".to_owned() } else { why.join(" ") };
+        let why = if why.is_empty() { "no reason was given".to_owned() } else { why.join("; ") };
         out.push_str(&format!("<li><b>{}</b>: {}</li>\n", escape(&name), escape(&why)));
     }
     out.push_str("</ul></div>\n");

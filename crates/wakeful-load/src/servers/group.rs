@@ -77,11 +77,6 @@ impl Group {
 
     /// SIGTERM to the group; if the leader has not ended a second later, or once it has, SIGKILL to what is left.
     pub(super) fn stop(&mut self) {
-        // The guardian would signal the number when it is no longer ours.
-        if let Some(mut guardian) = self.guardian.take() {
-            guardian.kill().ok();
-            guardian.wait().ok();
-        }
         let group = Pid::from_child(&self.leader);
         if self.state() == State::Runs {
             kill_process_group(group, Signal::TERM).ok();
@@ -92,6 +87,14 @@ impl Group {
         }
         if self.state() != State::Gone {
             kill_process_group(group, Signal::KILL).ok();
+        }
+        // Not earlier, or nobody would end the group if this process ended meanwhile; and not later: the guardian would signal a
+        // number that is no longer ours.
+        if let Some(mut guardian) = self.guardian.take() {
+            guardian.kill().ok();
+            guardian.wait().ok();
+        }
+        if self.state() != State::Gone {
             self.leader.wait().ok();
         }
         self.stopped = true;

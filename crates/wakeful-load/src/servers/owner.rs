@@ -1,7 +1,7 @@
 //! Whose socket listens at an address of this machine.
 
 use std::fs;
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
 /// The state of a listening socket in `/proc/net/tcp`.
@@ -17,7 +17,7 @@ pub(super) fn owner(addr: &str) -> Option<u32> {
             // Only an address that we could bind is one of this machine.
             std::net::UdpSocket::bind((addr.ip(), 0)).ok()?;
             let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
-            tables.into_iter().flatten().find_map(|table| tcp_inode(&table, addr.port()))?
+            tables.into_iter().flatten().find_map(|table| tcp_inode(&table, addr))?
         }
     };
     let name = format!("socket:[{inode}]");
@@ -30,13 +30,27 @@ pub(super) fn owner(addr: &str) -> Option<u32> {
     })
 }
 
-fn tcp_inode(table: &str, port: u16) -> Option<u64> {
+fn tcp_inode(table: &str, addr: SocketAddr) -> Option<u64> {
+    let ip = hexadecimal(addr.ip());
     table.lines().skip(1).find_map(|line| {
         let mut fields = line.split_whitespace();
-        let (_, local) = fields.nth(1)?.rsplit_once(':')?;
-        let is_it = u16::from_str_radix(local, 16) == Ok(port) && fields.nth(1)? == LISTEN;
+        let (host, port) = fields.nth(1)?.rsplit_once(':')?;
+        let is_there = host == ip || host.bytes().all(|byte| byte == b'0');
+        let is_it = is_there
+            && u16::from_str_radix(port, 16) == Ok(addr.port())
+            && fields.nth(1)? == LISTEN;
         is_it.then(|| fields.nth(5)?.parse().ok()).flatten()
     })
+}
+
+/// As the tables have it: words of 32 bits in the machine's order.
+fn hexadecimal(ip: IpAddr) -> String {
+    let octets = match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let words = octets.as_chunks::<4>().0.iter();
+    words.map(|word| format!("{:08X}", u32::from_ne_bytes(*word))).collect()
 }
 
 fn unix_inode(path: &str) -> Option<u64> {
@@ -84,7 +98,9 @@ mod tests {
     fn the_line_of_a_table_is_taken_apart() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
                      0: 0100007F:1E61 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1234 1 0\n";
-        assert_eq!(tcp_inode(table, 7777), Some(1234));
-        assert_eq!(tcp_inode(table, 7778), None);
+        let inode = |addr: &str| tcp_inode(table, addr.parse().unwrap());
+        assert_eq!(inode("127.0.0.1:7777"), Some(1234));
+        assert_eq!(inode("127.0.0.1:7778"), None);
+        assert_eq!(inode("127.0.0.2:7777"), None, "somebody else's");
     }
 }
