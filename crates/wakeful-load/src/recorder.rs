@@ -73,6 +73,11 @@ impl Recording {
         }
     }
 
+    /// The measured time ends earlier than it was meant to.
+    pub(crate) fn end_at(&mut self, end: u64) {
+        self.window.end = self.window.end.min(end);
+    }
+
     /// Whether what was intended then belongs to the measured time.
     pub(crate) fn covers(&self, intended: u64) -> bool {
         self.window.contains(&intended)

@@ -293,6 +293,8 @@ impl<'p> Generator<'p> {
         };
         let mut interrupted = whole == Ended::Interrupted;
         let stopped = if whole == Ended::InTime { start + duration } else { self.now() };
+        // What was not due by then is not part of it.
+        self.recording.end_at(stopped);
         let piled_up = (self.due - self.ended).saturating_sub(most_unanswered);
         if !interrupted {
             self.cool_down(&mut events, watch)?;
