@@ -150,7 +150,10 @@ pub fn decide(
             low: compared.ratio.low,
             high: compared.ratio.high,
             noise: compared.noise.map(|noise| (noise.median, noise.low, noise.high)),
-            verdict: compared.difference.as_str().to_owned(),
+            verdict: match pairs.pairs.len() {
+                ..MIN_PAIRS => "cannot tell".to_owned(),
+                _ => compared.difference.as_str().to_owned(),
+            },
             near_floor,
         });
     }

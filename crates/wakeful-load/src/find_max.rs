@@ -12,6 +12,7 @@ use crate::results::{Percentiles, Run, Validity};
 use crate::schedule::{Rate, Schedule};
 use crate::series::Series;
 use crate::servers::ServerSpec;
+use crate::summary;
 
 /// Where the search begins, in requests a second.
 const BEGIN: f64 = 1000.0;
@@ -97,10 +98,10 @@ impl fmt::Display for Promise {
 }
 
 impl Promise {
-    /// Whether a run kept it.
+    /// Whether a run kept it, which by its own figures is VALID or not: that other programs disturbed it is not the server's fault.
     #[must_use]
-    pub fn is_kept_by(&self, run: &Run) -> bool {
-        run.validity == Validity::Valid
+    pub fn is_kept_by(&self, run: &Run, own: &Validity) -> bool {
+        *own == Validity::Valid
             && self
                 .quantile
                 .of(&run.response)
@@ -270,7 +271,8 @@ impl Search<'_, '_> {
         })?;
         let is_partial = block.measurement.interrupted;
         let run = Series::new(self.server.name(), &block).run();
-        let is_kept = self.promise.is_kept_by(&run);
+        let own = summary::judge(&block.plan, &block.measurement);
+        let is_kept = self.promise.is_kept_by(&run, &own);
         self.runs.push(run);
         if is_partial { Err(Stopped::Interrupted) } else { Ok(is_kept) }
     }

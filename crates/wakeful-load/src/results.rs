@@ -235,7 +235,7 @@ pub struct Metric {
     pub high: f64,
     /// The same for A against A: the noise floor.
     pub noise: Option<(f64, f64, f64)>,
-    /// `higher`, `lower` or `no difference`: what may be claimed of B.
+    /// `higher`, `lower` or `no difference`: what may be claimed of B. `cannot tell` with too few pairs.
     pub verdict: String,
     /// Whether A's or B's figure is under twice the floor's: more than half of it is not the server's, so that the
     /// ratio says less than it seems to.

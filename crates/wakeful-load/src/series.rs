@@ -62,7 +62,9 @@ pub struct Series {
     cpu: Option<Cpu>,
     steal: f64,
     repeated: usize,
-    reasons: Vec<String>,
+    /// How many blocks other programs spoilt, and how much of a CPU they used at most.
+    spoilt: usize,
+    most_outside: f64,
 }
 
 impl Series {
@@ -75,7 +77,8 @@ impl Series {
             cpu: block.cpu,
             steal: block.steal,
             repeated: block.repeated,
-            reasons: Vec::new(),
+            spoilt: 0,
+            most_outside: 0.0,
             plan: block.plan.clone(),
             whole: block.measurement.clone(),
         };
@@ -102,11 +105,8 @@ impl Series {
 
     fn look_at(&mut self, block: &Block) {
         if block.spoilt {
-            self.reasons.push(format!(
-                "other programs used {:.0} % of a CPU meanwhile, after {} repeats",
-                block.outside * 100.0,
-                block.repeated
-            ));
+            self.spoilt += 1;
+            self.most_outside = self.most_outside.max(block.outside);
         }
     }
 
@@ -134,12 +134,17 @@ impl Series {
             repeated: self.repeated,
         };
         let mut run = summary::run(&self.server, &self.plan, &self.whole, around);
-        if !self.reasons.is_empty() {
+        if self.spoilt > 0 {
             let mut all = match run.validity {
                 Validity::Invalid { reasons, .. } => reasons,
                 Validity::Valid => Vec::new(),
             };
-            all.extend(self.reasons.iter().cloned());
+            all.push(format!(
+                "other programs used up to {:.1} % of a CPU during {} of {} blocks, and the repeats were used up",
+                self.most_outside * 100.0,
+                self.spoilt,
+                self.figures.len()
+            ));
             run.validity = Validity::Invalid { reasons: all, up_to: None };
         }
         run
