@@ -383,5 +383,6 @@ fn a_request_costs_three_system_calls() {
             );
         }
     }
-    assert!((3_000..=3_030).contains(&total), "{total} for 1,000 requests");
+    // A wait now and then returns two events: the end of one client with the beginning of the next.
+    assert!((2_980..=3_030).contains(&total), "{total} for 1,000 requests");
 }
