@@ -13,7 +13,17 @@ use std::time::{Duration, Instant};
 use wakeful::net::UnixStream;
 use wakeful::task::{consume_budget, yield_now};
 use wakeful::time::{sleep, timeout};
-use wakeful::{EventLoop, spawn};
+use wakeful::spawn;
+
+use crate::backend::Backend;
+
+on_every_backend! {
+    a_timeout_gives_up_what_is_always_ready,
+    timers_and_tasks_go_on_beside_several_greedy_tasks,
+    timers_that_have_passed_and_finished_tasks_spend_the_budget_too,
+    a_budget_ends_with_its_poll,
+    a_task_that_drives_another_loop_keeps_its_own_budget,
+}
 
 /// Longer than anything here takes: reached only by what is held for ever.
 const LONG: Duration = Duration::from_secs(20);
@@ -32,57 +42,59 @@ fn greedy() -> impl Future<Output = ()> {
     }
 }
 
-#[wakeful::test]
-async fn a_timeout_gives_up_what_is_always_ready() {
-    assert!(timeout(Duration::from_millis(1), greedy()).await.is_err());
-    assert!(timeout(Duration::ZERO, greedy()).await.is_err());
-    let nested = timeout(LONG, timeout(Duration::from_millis(1), greedy()));
-    assert!(nested.await.unwrap().is_err());
-    let outer = timeout(Duration::from_millis(1), timeout(LONG, greedy()));
-    assert!(outer.await.is_err());
+fn a_timeout_gives_up_what_is_always_ready<B: Backend>() {
+    B::block_on(async {
+        assert!(timeout(Duration::from_millis(1), greedy()).await.is_err());
+        assert!(timeout(Duration::ZERO, greedy()).await.is_err());
+        let nested = timeout(LONG, timeout(Duration::from_millis(1), greedy()));
+        assert!(nested.await.unwrap().is_err());
+        let outer = timeout(Duration::from_millis(1), timeout(LONG, greedy()));
+        assert!(outer.await.is_err());
+    });
 }
 
-#[wakeful::test]
-async fn timers_and_tasks_go_on_beside_several_greedy_tasks() {
-    let greedy: Vec<_> = (0..4).map(|_| spawn(greedy())).collect();
-    for _ in 0..5 {
-        sleep(Duration::from_micros(100)).await;
-        spawn(yield_now()).await.unwrap();
-    }
-    greedy.iter().for_each(wakeful::JoinHandle::abort);
+fn timers_and_tasks_go_on_beside_several_greedy_tasks<B: Backend>() {
+    B::block_on(async {
+        let greedy: Vec<_> = (0..4).map(|_| spawn(greedy())).collect();
+        for _ in 0..5 {
+            sleep(Duration::from_micros(100)).await;
+            spawn(yield_now()).await.unwrap();
+        }
+        greedy.iter().for_each(wakeful::JoinHandle::abort);
+    });
 }
 
-#[wakeful::test]
-async fn timers_that_have_passed_and_finished_tasks_spend_the_budget_too() {
-    let stop = Rc::new(Cell::new(false));
-    let passed = spawn({
-        let stop = stop.clone();
-        async move {
-            while !stop.get() {
-                sleep(Duration::ZERO).await;
+fn timers_that_have_passed_and_finished_tasks_spend_the_budget_too<B: Backend>() {
+    B::block_on(async {
+        let stop = Rc::new(Cell::new(false));
+        let passed = spawn({
+            let stop = stop.clone();
+            async move {
+                while !stop.get() {
+                    sleep(Duration::ZERO).await;
+                }
             }
-        }
-    });
-    let given_up = spawn({
-        let stop = stop.clone();
-        async move {
-            while !stop.get() {
-                let _ = timeout(Duration::ZERO, std::future::pending::<()>()).await;
+        });
+        let given_up = spawn({
+            let stop = stop.clone();
+            async move {
+                while !stop.get() {
+                    let _ = timeout(Duration::ZERO, std::future::pending::<()>()).await;
+                }
             }
-        }
+        });
+        spawn(async move { stop.set(true) }).await.unwrap();
+        passed.await.unwrap();
+        given_up.await.unwrap();
     });
-    spawn(async move { stop.set(true) }).await.unwrap();
-    passed.await.unwrap();
-    given_up.await.unwrap();
 }
 
 /// A thread that has left its loop is not rationed, with whatever budget the loop's last poll ended.
-#[test]
-fn a_budget_ends_with_its_poll() {
+fn a_budget_ends_with_its_poll<B: Backend>() {
     for panics in [false, true] {
         let (done, is_done) = mpsc::channel();
         thread::spawn(move || {
-            let mut event_loop = EventLoop::builder().cooperative_budget(1).build().unwrap();
+            let mut event_loop = B::builder().cooperative_budget(1).build().unwrap();
             let task = event_loop.spawn(async { 42 });
             event_loop.turn(Some(Duration::ZERO)).unwrap();
             let spend = async {
@@ -98,15 +110,14 @@ fn a_budget_ends_with_its_poll() {
     }
 }
 
-#[test]
-fn a_task_that_drives_another_loop_keeps_its_own_budget() {
-    let mut outer = EventLoop::builder().cooperative_budget(10).build().unwrap();
+fn a_task_that_drives_another_loop_keeps_its_own_budget<B: Backend>() {
+    let mut outer = B::builder().cooperative_budget(10).build().unwrap();
     outer
         .block_on(async {
             let seen = Rc::new(Cell::new(false));
             let mark = seen.clone();
             let busy = spawn(async move {
-                let mut inner = EventLoop::new().unwrap();
+                let mut inner = B::event_loop();
                 let mut steps = 0;
                 while !seen.get() {
                     consume_budget().await;

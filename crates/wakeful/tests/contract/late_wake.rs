@@ -8,15 +8,24 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use wakeful::LoopHandle;
 use wakeful::net::UnixStream;
-use wakeful::{EventLoop, LoopHandle};
+
+use crate::backend::Backend;
+
+on_every_backend! {
+    work_queued_by_a_post_runs_within_its_wake,
+    a_local_task_woken_by_a_post_runs_within_its_wake,
+    work_queued_from_an_io_handler_a_timer_and_a_drop_is_not_late,
+    what_before_park_queues_prevents_the_park,
+}
 
 /// Runs a loop on a thread of its own, with an idle descriptor and a timer 5 s away, and gives `scenario`
 /// its handle once it is about to park. The loop counts its parks between two moments of `scenario`'s choice.
-fn with_idle_loop(scenario: impl FnOnce(&LoopHandle)) {
+fn with_idle_loop<B: Backend>(scenario: impl FnOnce(&LoopHandle)) {
     let (ready, is_ready) = mpsc::channel();
     let thread = thread::spawn(move || {
-        let mut event_loop = EventLoop::new().unwrap();
+        let mut event_loop = B::event_loop();
         let handle = event_loop.handle();
         let (_peer, idle) = StdUnixStream::pair().unwrap();
         let watch = event_loop.spawn(async move {
@@ -62,8 +71,7 @@ fn parks_between(handle: &LoopHandle, queue_local: Way) -> u64 {
     is_done.recv().unwrap().max(is_done.recv().unwrap())
 }
 
-#[test]
-fn work_queued_by_a_post_runs_within_its_wake() {
+fn work_queued_by_a_post_runs_within_its_wake<B: Backend>() {
     let ways: [(&str, Way); 5] = [
         ("a task", |f| wakeful::spawn(async move { f() }).detach()),
         ("a this-turn callback", |f| wakeful::run_this_turn(f)),
@@ -81,7 +89,7 @@ fn work_queued_by_a_post_runs_within_its_wake() {
             wakeful::run_next_turn(|| wakeful::run_this_turn(|| wakeful::run_next_turn(f)));
         }),
     ];
-    with_idle_loop(|handle| {
+    with_idle_loop::<B>(|handle| {
         for (name, way) in ways {
             for _ in 0..20 {
                 assert_eq!(parks_between(handle, way), 0, "{name}");
@@ -90,9 +98,8 @@ fn work_queued_by_a_post_runs_within_its_wake() {
     });
 }
 
-#[test]
-fn a_local_task_woken_by_a_post_runs_within_its_wake() {
-    with_idle_loop(|handle| {
+fn a_local_task_woken_by_a_post_runs_within_its_wake<B: Backend>() {
+    with_idle_loop::<B>(|handle| {
         let (send, receive) = async_channel::unbounded::<u64>();
         let (done, is_done) = mpsc::channel();
         let counted = handle.clone();
@@ -110,9 +117,8 @@ fn a_local_task_woken_by_a_post_runs_within_its_wake() {
     });
 }
 
-#[test]
-fn work_queued_from_an_io_handler_a_timer_and_a_drop_is_not_late() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn work_queued_from_an_io_handler_a_timer_and_a_drop_is_not_late<B: Backend>() {
+    let mut event_loop = B::event_loop();
     let handle = event_loop.handle();
     event_loop
         .block_on(async {
@@ -166,9 +172,8 @@ fn work_queued_from_an_io_handler_a_timer_and_a_drop_is_not_late() {
         .unwrap();
 }
 
-#[test]
-fn what_before_park_queues_prevents_the_park() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn what_before_park_queues_prevents_the_park<B: Backend>() {
+    let mut event_loop = B::event_loop();
     let handle = event_loop.handle();
     let ran = Rc::new(Cell::new(0));
     let hook = event_loop.before_park({
