@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Listener;
+use crate::driver::home::Home;
 use crate::net::{ListenAddr, TcpListener, UnixListener};
 
 /// One listening socket for several loops.
@@ -22,14 +23,19 @@ pub struct SharedListener {
     file: Option<Arc<SocketFile>>,
 }
 
-/// Removes the socket file with its last user.
+/// Removes the socket file with its last user, unless that is a copy in a forked child: the parent still listens.
 #[derive(Debug)]
-pub(super) struct SocketFile(PathBuf);
+pub(super) struct SocketFile {
+    path: PathBuf,
+    home: Home,
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody else may have removed it; there is nobody to tell otherwise.
-        let _ = std::fs::remove_file(&self.0);
+        if !self.home.is_elsewhere() {
+            // Somebody else may have removed it; there is nobody to tell otherwise.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -58,7 +64,8 @@ impl SharedListener {
                     }
                     result => result?,
                 };
-                let file = Some(Arc::new(SocketFile(path.clone())));
+                let file = SocketFile { path: path.clone(), home: Home::here()? };
+                let file = Some(Arc::new(file));
                 Ok(Self { fd: Arc::new(fd), addr: addr.clone(), file })
             }
         }

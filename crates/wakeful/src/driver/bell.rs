@@ -9,26 +9,34 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use super::home::Home;
 use crate::ready_queue::Bell;
 
 #[derive(Debug)]
-pub(crate) struct EventFdBell(OwnedFd);
+pub(crate) struct EventFdBell {
+    eventfd: OwnedFd,
+    home: Home,
+}
 
 impl EventFdBell {
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    pub(super) fn new(home: Home) -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self { eventfd: eventfd(0, flags)?, home })
     }
 }
 
 impl Bell for EventFdBell {
     /// Async-signal-safe: system calls only, and rustix makes them without touching errno.
     fn ring(&self) {
+        if self.home.is_elsewhere() {
+            return; // A waker that a child inherited: the sleeper is the parent, and nothing is queued there.
+        }
         loop {
-            match rustix::io::write(&self.0, &1_u64.to_ne_bytes()) {
+            match rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes()) {
                 Ok(_) => return,
                 // The counter is full (2^64 - 2 rings) and such a write is no edge: empty it, again.
                 Err(Errno::AGAIN) => {
-                    let _ = rustix::io::read(&self.0, &mut [0; 8]);
+                    let _ = rustix::io::read(&self.eventfd, &mut [0; 8]);
                 }
                 Err(Errno::INTR) => {}
                 // Only a foreign close of our descriptor leads here.
@@ -43,7 +51,7 @@ impl Bell for EventFdBell {
 
 impl AsFd for EventFdBell {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.eventfd.as_fd()
     }
 }
 
@@ -55,9 +63,10 @@ mod tests {
 
     #[test]
     fn a_full_counter_still_rings() {
-        let (epoll, bell) = (Epoll::new().unwrap(), EventFdBell::new().unwrap());
+        let (epoll, bell) =
+            (Epoll::new().unwrap(), EventFdBell::new(Home::here().unwrap()).unwrap());
         epoll.add(bell.as_fd(), EventFlags::IN | EventFlags::ET, 1).unwrap();
-        rustix::io::write(&bell.0, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        rustix::io::write(&bell.eventfd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let mut events = Vec::with_capacity(4);
         epoll.wait(&mut events, 4, Timeout::Zero).unwrap();
         events.clear();

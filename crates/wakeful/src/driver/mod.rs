@@ -13,6 +13,7 @@
 
 pub(crate) mod bell;
 pub(crate) mod epoll;
+pub(crate) mod home;
 mod limits;
 pub(crate) mod source;
 pub(crate) mod uninit;
@@ -28,6 +29,7 @@ use slab::Slab;
 
 use self::bell::EventFdBell;
 use self::epoll::{Epoll, Timeout, Timer};
+use self::home::Home;
 use self::source::{Mode, Source};
 
 pub(crate) use self::limits::{explain, is_shortage};
@@ -59,6 +61,7 @@ struct Slot {
 /// The descriptors of one loop and its way to wait for them. Used on the loop's thread only.
 pub(crate) struct Driver {
     epoll: Epoll,
+    home: Home,
     /// Armed only for a loop that somebody else's loop drives.
     timer: RefCell<Option<Timer>>,
     slots: RefCell<Slab<Slot>>,
@@ -72,13 +75,14 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// A driver that fetches at most `batch` events at a time, and the bell that ends its waits.
-    pub(crate) fn new(batch: usize) -> io::Result<(Self, EventFdBell)> {
+    /// A driver for the loop of `home` that fetches at most `batch` events at a time, and the bell that ends its waits.
+    pub(crate) fn new(home: Home, batch: usize) -> io::Result<(Self, EventFdBell)> {
         let epoll = Epoll::new()?;
-        let bell = EventFdBell::new()?;
+        let bell = EventFdBell::new(home)?;
         epoll.add(bell.as_fd(), EventFlags::IN | EventFlags::ET, Token::BELL.0)?;
         let driver = Self {
             epoll,
+            home,
             timer: RefCell::new(None),
             slots: RefCell::default(),
             exclusive: RefCell::default(),
@@ -110,6 +114,7 @@ impl Driver {
     }
 
     fn watch(&self, source: &Source, token: Token) -> io::Result<()> {
+        self.home.check_quickly()?;
         let flags = source.mode().flags();
         self.epoll.add(source.fd(), flags, token.0).map_err(limits::explain)
     }

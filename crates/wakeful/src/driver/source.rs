@@ -201,7 +201,7 @@ impl Source {
     /// Leaves the epoll. Closing the descriptor is not enough: a duplicate of it, here or in a
     /// child, would keep the registration, and its events would find us for ever.
     fn disarm(&self, driver: &Driver) {
-        if self.armed.replace(false) {
+        if self.armed.replace(false) && !driver.home.is_elsewhere() {
             driver.epoll.remove(self.fd());
         }
     }

@@ -3,12 +3,12 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 
 use crate::driver::bell::EventFdBell;
+use crate::driver::home::Home;
 use crate::metrics::{Counters, LoopMetrics};
 use crate::task::{self, JoinHandle, Queue};
 
@@ -17,7 +17,7 @@ struct Shared {
     counters: Counters,
     stop: AtomicBool,
     thread: ThreadId,
-    process: u32,
+    home: Home,
 }
 
 /// Sends work to a loop, from any thread.
@@ -46,13 +46,13 @@ struct Shared {
 pub struct LoopHandle(Arc<Shared>);
 
 impl LoopHandle {
-    pub(super) fn new(bell: EventFdBell) -> Self {
+    pub(super) fn new(home: Home, bell: EventFdBell) -> Self {
         Self(Arc::new(Shared {
             queue: Arc::new(Queue::new(bell)),
             counters: Counters::default(),
             stop: AtomicBool::new(false),
             thread: thread::current().id(),
-            process: std::process::id(),
+            home,
         }))
     }
 
@@ -62,6 +62,9 @@ impl LoopHandle {
     /// The loop has ended: the error gives the closure back. A closure that was accepted and not run by the
     /// loop's end is dropped on the loop's thread.
     pub fn run<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), LoopEnded<F>> {
+        if self.0.home.is_elsewhere() {
+            return Err(LoopEnded(f));
+        }
         task::send(&self.0.queue, f).map_err(LoopEnded)
     }
 
@@ -119,6 +122,9 @@ impl LoopHandle {
         F: Future + 'static,
         F::Output: Send,
     {
+        if self.0.home.is_elsewhere() {
+            return Err(LoopEnded(make));
+        }
         task::spawn_remote(&self.0.queue, make).map_err(LoopEnded)
     }
 
@@ -162,17 +168,9 @@ impl LoopHandle {
         self.0.stop.load(Ordering::Relaxed) && self.0.stop.swap(false, Ordering::AcqRel)
     }
 
-    /// After a fork the child has the loop's memory but shares its epoll with the parent: each would take
-    /// the other's events.
-    pub(super) fn check_process(&self) -> io::Result<()> {
-        let now = std::process::id();
-        if now == self.0.process {
-            return Ok(());
-        }
-        Err(io::Error::other(format!(
-            "this event loop was built by process {}, and this is its fork {now}: build a new loop in the child",
-            self.0.process
-        )))
+    /// The process that built the loop.
+    pub(crate) fn home(&self) -> &Home {
+        &self.0.home
     }
 }
 
@@ -185,9 +183,10 @@ impl fmt::Debug for LoopHandle {
     }
 }
 
-/// The loop has ended, and this is what it was sent.
+/// The loop has ended, and this is what it was sent. Also what every handle says in a child process that was forked
+/// from the loop's.
 #[derive(thiserror::Error)]
-#[error("the event loop has ended")]
+#[error("the event loop has ended, or it belongs to the process that this one was forked from")]
 pub struct LoopEnded<T>(pub T);
 
 impl<T> fmt::Debug for LoopEnded<T> {

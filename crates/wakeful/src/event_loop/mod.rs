@@ -23,6 +23,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::driver::Driver;
+use crate::driver::home::Home;
 use crate::task::local::Local;
 use crate::task::{JoinHandle, coop};
 use crate::timers::Timers;
@@ -147,6 +148,12 @@ impl Inner {
 /// Building one sets the thread's timer slack to 1 ns (`PR_SET_TIMERSLACK`; the default of 50 µs would make each
 /// timer that much later). It stays so after the loop's end.
 ///
+/// # Fork
+/// A child that is forked shares the loop's descriptors in the kernel with its parent, and must not use them. So in the child
+/// every way to run the loop is an error, its handles give back what they are sent, and dropping it closes the child's copies of the descriptors and
+/// leaves the parent's loop alone. Build a new loop there; that works also in a child that was forked within a turn. What was read into memory before the fork
+/// exists in both, and a task that goes on in the child until its next `await` may still write to the parent's sockets: `fork` belongs before the loop, or in front of `exec`.
+///
 /// # The end
 /// Dropping the loop drops all its futures, closures and callbacks here, on its thread, whoever holds
 /// wakers; handles of tasks give an error that [is cancelled](crate::JoinError::is_cancelled).
@@ -169,12 +176,13 @@ impl EventLoop {
     }
 
     fn with_settings(settings: Settings) -> io::Result<Self> {
-        let (driver, bell) = Driver::new(settings.io_batch)?;
+        let home = Home::here()?;
+        let (driver, bell) = Driver::new(home, settings.io_batch)?;
         // Refused only by a seccomp filter: then timers are 50 µs later, which is no reason to fail.
         if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
             tracing::info!(%error, "cannot set the timer slack");
         }
-        let handle = LoopHandle::new(bell);
+        let handle = LoopHandle::new(home, bell);
         let inner = Inner {
             local: Local::new(handle.queue().clone()),
             handle,
@@ -250,7 +258,7 @@ impl EventLoop {
     /// It may be called inside another loop's turn, which is how a loop is embedded in another one.
     ///
     /// # Errors
-    /// The kernel refused to wait.
+    /// The process was forked since the loop was built; or the kernel refused to wait.
     pub fn turn(&mut self, max_wait: Option<Duration>) -> io::Result<()> {
         let _entered = current::enter(&self.inner);
         self.inner.turn(max_wait)
@@ -281,7 +289,7 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// The kernel refused a timerfd (no descriptors left).
+    /// The process was forked since the loop was built; or the kernel refused a timerfd (no descriptors left).
     pub fn prepare_to_park(&mut self) -> io::Result<bool> {
         let _entered = current::enter(&self.inner);
         self.inner.prepare_to_park()
@@ -317,13 +325,14 @@ impl EventLoop {
     }
 
     fn enter_to_run(&self) -> io::Result<current::Entered<'_>> {
-        if current().is_some() {
+        // A child that was forked within a turn still has its parent's loop as the current one.
+        if current().is_some_and(|outer| !outer.handle.home().is_elsewhere()) {
             return Err(io::Error::other(
                 "an event loop is already running on this thread: await the future, or spawn it, \
                  instead of running a loop inside a loop",
             ));
         }
-        self.inner.handle.check_process()?;
+        self.inner.handle.home().check()?;
         Ok(current::enter(&self.inner))
     }
 }

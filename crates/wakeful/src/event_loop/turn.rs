@@ -40,6 +40,7 @@ enum MayPark {
 impl Inner {
     /// See [`EventLoop`](super::EventLoop#a-turn). The loop is entered.
     pub(super) fn turn(&self, max_wait: Option<Duration>) -> io::Result<()> {
+        self.handle.home().check_quickly()?;
         self.handle.counters().turns.add(1);
         self.end_permission();
         self.wait(max_wait)?;
@@ -57,6 +58,7 @@ impl Inner {
     }
 
     pub(super) fn prepare_to_park(&self) -> io::Result<bool> {
+        self.handle.home().check_quickly()?;
         self.end_permission();
         if !self.callbacks.before_park.is_empty() && !self.work().any() {
             self.run_hooks(&self.callbacks.before_park);

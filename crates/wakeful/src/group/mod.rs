@@ -37,7 +37,8 @@ pub use self::builder::LoopGroupBuilder;
 /// # }
 /// ```
 ///
-/// Dropping the group stops its loops at once and waits for their threads (not for the one that it is dropped on).
+/// Dropping the group stops its loops at once and waits for their threads (not for the one that it is dropped on). In a child process
+/// that was forked from the group's, dropping it does nothing.
 #[derive(Debug)]
 pub struct LoopGroup {
     workers: Vec<Worker>,
@@ -71,8 +72,11 @@ impl LoopGroup {
     ///
     /// # Errors
     /// [`ShutdownError`]: a loop's thread did not end within a second of being stopped, because a task on it blocks; or a
-    /// loop had ended with an error before.
+    /// loop had ended with an error before; or this is a fork of the process that built the group, which has none of its threads.
     pub fn shutdown(mut self, grace: Duration) -> Result<(), ShutdownError> {
+        if let Err(error) = self.check_home() {
+            return Err(ShutdownError(vec![error.to_string()]));
+        }
         let deadline = Instant::now().checked_add(grace);
         // A loop's last task may have spawned on one that was idle: until a whole round finds no task.
         let mut had_tasks = true;
@@ -89,10 +93,19 @@ impl LoopGroup {
             workers.into_iter().filter_map(|worker| worker.join_until(patience).err()).collect();
         if failures.is_empty() { Ok(()) } else { Err(ShutdownError(failures)) }
     }
+
+    fn check_home(&self) -> io::Result<()> {
+        self.handles.first().map_or(Ok(()), |handle| handle.home().check_quickly())
+    }
 }
 
 impl Drop for LoopGroup {
     fn drop(&mut self) {
+        if self.check_home().is_err() {
+            // A fork has none of the threads: joining one would wait for ever, and detaching it would touch a stack that is gone.
+            self.workers.drain(..).for_each(std::mem::forget);
+            return;
+        }
         self.workers.iter().for_each(Worker::stop);
         for worker in self.workers.drain(..) {
             worker.join();

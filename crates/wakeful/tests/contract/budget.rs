@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wakeful::net::UnixStream;
+use wakeful::spawn;
 use wakeful::task::{consume_budget, yield_now};
 use wakeful::time::{sleep, timeout};
-use wakeful::spawn;
 
 use crate::backend::Backend;
 
