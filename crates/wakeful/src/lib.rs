@@ -67,7 +67,7 @@ pub mod time;
 mod timers;
 
 pub use event_loop::{
-    EventLoop, EventLoopBuilder, Hook, LoopEnded, LoopHandle, RunAndWaitError, after_turn,
+    EventLoop, EventLoopBuilder, Hook, LoopHandle, RunAndWaitError, SendError, after_turn,
     before_park, block_on, current_handle, run_next_turn, run_this_turn, spawn,
 };
 pub use group::{LoopGroup, LoopGroupBuilder, ShutdownError};

@@ -105,12 +105,12 @@ fn a_handle_after_the_loop_s_end_gives_the_closure_back() {
     let back = handle.run(move || drop(held)).unwrap_err();
     assert_eq!(back.to_string(), "the event loop has ended");
     assert_eq!(Arc::strong_count(&cargo), 2, "given back, not dropped");
-    (back.0)();
+    (back.into_inner())();
     assert_eq!(Arc::strong_count(&cargo), 1);
     let held = cargo.clone();
     let back = handle.spawn(move || async move { drop(held) }).unwrap_err();
     assert_eq!(Arc::strong_count(&cargo), 2);
-    wakeful::block_on((back.0)());
+    wakeful::block_on((back.into_inner())());
     assert_eq!(Arc::strong_count(&cargo), 1);
     handle.wake();
     handle.stop();

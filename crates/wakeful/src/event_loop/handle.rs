@@ -59,13 +59,13 @@ impl LoopHandle {
     /// Runs `f` on the loop, once. A panic in it ends there and is counted in [`LoopMetrics::panics`].
     ///
     /// # Errors
-    /// The loop has ended: the error gives the closure back. A closure that was accepted and not run by the
+    /// The loop has ended, or this is a fork of its process: the error gives the closure back. A closure that was accepted and not run by the
     /// loop's end is dropped on the loop's thread.
-    pub fn run<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), LoopEnded<F>> {
+    pub fn run<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), SendError<F>> {
         if self.0.home.is_elsewhere() {
-            return Err(LoopEnded(f));
+            return Err(SendError::WrongProcess(f));
         }
-        task::send(&self.0.queue, f).map_err(LoopEnded)
+        task::send(&self.0.queue, f).map_err(SendError::LoopEnded)
     }
 
     /// Runs `f` on the loop and blocks this thread until it has returned.
@@ -74,7 +74,7 @@ impl LoopHandle {
     /// [`spawn`](Self::spawn) and await the handle there.
     ///
     /// # Errors
-    /// This is the loop's own thread (waiting would never end); the loop ended before it ran `f`; `f` panicked.
+    /// This is the loop's own thread (waiting would never end); the loop ended before it ran `f`; this is a fork of its process; `f` panicked.
     pub fn run_and_wait<F, R>(&self, f: F) -> Result<R, RunAndWaitError>
     where
         F: FnOnce() -> R + Send + 'static,
@@ -89,7 +89,10 @@ impl LoopHandle {
             // The other side waits until this is sent or dropped.
             let _ = sender.send(result);
         };
-        self.run(run).map_err(|_| RunAndWaitError::LoopEnded)?;
+        self.run(run).map_err(|error| match error {
+            SendError::LoopEnded(_) => RunAndWaitError::LoopEnded,
+            SendError::WrongProcess(_) => RunAndWaitError::WrongProcess,
+        })?;
         match result.recv() {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(payload)) => Err(RunAndWaitError::Panicked(PanicPayload(Mutex::new(payload)))),
@@ -115,17 +118,17 @@ impl LoopHandle {
     /// ```
     ///
     /// # Errors
-    /// The loop has ended: the error gives the closure back.
-    pub fn spawn<M, F>(&self, make: M) -> Result<JoinHandle<F::Output>, LoopEnded<M>>
+    /// The loop has ended, or this is a fork of its process: the error gives the closure back.
+    pub fn spawn<M, F>(&self, make: M) -> Result<JoinHandle<F::Output>, SendError<M>>
     where
         M: FnOnce() -> F + Send + 'static,
         F: Future + 'static,
         F::Output: Send,
     {
         if self.0.home.is_elsewhere() {
-            return Err(LoopEnded(make));
+            return Err(SendError::WrongProcess(make));
         }
-        task::spawn_remote(&self.0.queue, make).map_err(LoopEnded)
+        task::spawn_remote(&self.0.queue, make).map_err(SendError::LoopEnded)
     }
 
     /// Makes the loop's present [`run`](crate::EventLoop::run), or its next one, end after its turn.
@@ -183,15 +186,35 @@ impl fmt::Debug for LoopHandle {
     }
 }
 
-/// The loop has ended, and this is what it was sent. Also what every handle says in a child process that was forked
-/// from the loop's.
+/// Why a loop did not take what it was sent, which comes back.
 #[derive(thiserror::Error)]
-#[error("the event loop has ended, or it belongs to the process that this one was forked from")]
-pub struct LoopEnded<T>(pub T);
+#[non_exhaustive]
+pub enum SendError<T> {
+    /// The loop has ended.
+    #[error("the event loop has ended")]
+    LoopEnded(T),
+    /// This is a child process that was forked from the loop's.
+    #[error(
+        "the event loop runs in the process that this one was forked from: build a new loop in the child"
+    )]
+    WrongProcess(T),
+}
 
-impl<T> fmt::Debug for LoopEnded<T> {
+impl<T> SendError<T> {
+    /// What was sent.
+    pub fn into_inner(self) -> T {
+        match self {
+            Self::LoopEnded(sent) | Self::WrongProcess(sent) => sent,
+        }
+    }
+}
+
+impl<T> fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoopEnded").finish_non_exhaustive()
+        f.write_str(match self {
+            Self::LoopEnded(_) => "LoopEnded(..)",
+            Self::WrongProcess(_) => "WrongProcess(..)",
+        })
     }
 }
 
@@ -207,6 +230,11 @@ pub enum RunAndWaitError {
     /// The loop ended before it ran the closure, which has been dropped.
     #[error("the event loop ended before it ran the closure")]
     LoopEnded,
+    /// This is a child process that was forked from the loop's.
+    #[error(
+        "the event loop runs in the process that this one was forked from: build a new loop in the child"
+    )]
+    WrongProcess,
     /// The closure panicked.
     #[error("the closure panicked on the event loop: {0}")]
     Panicked(PanicPayload),
