@@ -67,6 +67,17 @@ pub(crate) struct Kind {
     pub(crate) run: unsafe fn(NonNull<Node>),
     /// Drops the work without running it. Called on the loop's thread, at the loop's end.
     pub(crate) discard: unsafe fn(NonNull<Node>),
+    /// Must it run in the order in which it was queued, now?
+    pub(crate) order: unsafe fn(NonNull<Node>) -> Order,
+}
+
+/// Whether the order of queueing is promised for a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Closures, and tasks that have not begun: as they were queued.
+    AsQueued,
+    /// Tasks that were woken: any order within a turn.
+    Any,
 }
 
 impl Node {

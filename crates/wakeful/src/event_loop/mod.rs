@@ -139,6 +139,10 @@ impl Inner {
 /// | 7 | **this-turn callbacks**, also those that they queue themselves | `callback_budget` |
 /// | 8 | [`after_turn`](Self::after_turn) hooks | each once |
 ///
+/// Of phase 6 this much is promised: closures that one thread sent run in that thread's order, and tasks begin in the order in which one thread spawned
+/// them. In which order tasks run that were woken in the same turn is not promised. In builds with debug assertions the environment variable
+/// `WAKEFUL_SHUFFLE=seed` (a number) has those run in a random order, repeatable by the seed: run your tests with a few seeds.
+///
 /// Phases 4 to 7 run at least a few of their kind, and stop early when the turn has used up its
 /// [`turn_budget`](EventLoopBuilder::turn_budget). What a bound leaves over stays first in line for the next turn, and a
 /// loop with anything left over does not sleep in between.

@@ -235,6 +235,7 @@ impl Inner {
     /// Phase 6.
     fn run_ready(&self, budget: &mut Budget) {
         let _ration = coop::ration(self.settings.cooperative_budget);
+        self.local.before_running(self.settings.task_budget as usize);
         let mut ran = 0;
         while budget.allows(ran, self.settings.task_budget) {
             coop::reset(self.settings.cooperative_budget);

@@ -15,7 +15,7 @@ pub struct PushDrain {
     nodes: Box<[Node]>,
 }
 
-static NOTHING: Kind = Kind { run: nothing, discard: nothing };
+static NOTHING: Kind = Kind { run: nothing, discard: nothing, order: |_| Order::AsQueued };
 
 unsafe fn nothing(_: NonNull<Node>) {}
 

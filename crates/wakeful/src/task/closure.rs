@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::{Queue, local, panics};
-use crate::ready_queue::{Kind, Node};
+use crate::ready_queue::{Kind, Node, Order};
 
 #[repr(C)]
 struct Closure<F> {
@@ -14,7 +14,8 @@ struct Closure<F> {
 }
 
 impl<F: FnOnce()> Closure<F> {
-    const KIND: &'static Kind = &Kind { run: Self::run, discard: Self::discard };
+    const KIND: &'static Kind =
+        &Kind { run: Self::run, discard: Self::discard, order: |_| Order::AsQueued };
 
     unsafe fn run(node: NonNull<Node>) {
         // SAFETY: `send` made the node from a box of this type, and it is in no queue any more.

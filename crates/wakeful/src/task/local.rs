@@ -14,12 +14,16 @@ use slab::Slab;
 use super::Queue;
 use super::join::JoinHandle;
 use super::raw::{self, Header};
+#[cfg(debug_assertions)]
+use crate::ready_queue::Order;
 use crate::ready_queue::{Drained, Node};
 
 /// See the module's documentation.
 pub(crate) struct Local {
     queue: Arc<Queue>,
     ready: ReadyList,
+    #[cfg(debug_assertions)]
+    shuffle: Option<super::shuffle::Shuffle>,
     tasks: RefCell<Slab<NonNull<Header>>>,
     /// The loop is ending: nothing new is accepted.
     ending: Cell<bool>,
@@ -37,6 +41,8 @@ impl Local {
         Self {
             queue,
             ready: ReadyList::default(),
+            #[cfg(debug_assertions)]
+            shuffle: super::shuffle::Shuffle::from_environment(),
             tasks: RefCell::default(),
             ending: Cell::new(false),
             panics: Cell::new(0),
@@ -69,6 +75,17 @@ impl Local {
 
     pub(super) fn push(&self, node: NonNull<Node>) {
         self.ready.push(node);
+    }
+
+    /// A turn is about to run up to `most` nodes. Their order changes here, if the debug mode of [`super::shuffle`] asks for it.
+    #[inline]
+    pub(crate) fn before_running(&self, most: usize) {
+        #[cfg(debug_assertions)]
+        if let Some(shuffle) = &self.shuffle {
+            self.ready.rearrange(most, shuffle);
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = most;
     }
 
     /// Runs the node that has been ready longest. `false`: there is none. The loop must be entered.
@@ -204,6 +221,22 @@ impl ReadyList {
             }
         }
         self.len.set(self.len.get() + 1);
+    }
+
+    /// Shuffles those of the first `most` nodes whose order nobody promised.
+    #[cfg(debug_assertions)]
+    fn rearrange(&self, most: usize, shuffle: &super::shuffle::Shuffle) {
+        let mut all: Vec<_> = std::iter::from_fn(|| self.pop()).collect();
+        let free: Vec<usize> = (0..all.len().min(most))
+            // SAFETY: the nodes are in no queue, so they are ours, on the loop's thread.
+            .filter(|&at| unsafe { (all[at].as_ref().kind().order)(all[at]) } == Order::Any)
+            .collect();
+        let mut shuffled: Vec<_> = free.iter().map(|&at| all[at]).collect();
+        shuffle.shuffle(&mut shuffled);
+        for (at, node) in free.into_iter().zip(shuffled) {
+            all[at] = node;
+        }
+        all.into_iter().for_each(|node| self.push(node));
     }
 
     #[inline]

@@ -18,6 +18,8 @@ mod lazy;
 pub(crate) mod local;
 pub(crate) mod panics;
 mod raw;
+#[cfg(debug_assertions)]
+mod shuffle;
 mod state;
 mod yield_now;
 

@@ -15,7 +15,7 @@ use super::Queue;
 use super::join::JoinError;
 use super::local::{self, Local};
 use super::state::{Start, State};
-use crate::ready_queue::{Kind, Node};
+use crate::ready_queue::{Kind, Node, Order};
 use crate::sync::UnsafeCell;
 
 /// What every task starts with, whatever its future.
@@ -91,7 +91,8 @@ pub(super) unsafe fn deallocate<F: Future>(header: NonNull<Header>) -> F {
 }
 
 impl<F: Future> Task<F> {
-    const KIND: &'static Kind = &Kind { run: Self::run, discard: Self::discard };
+    const KIND: &'static Kind =
+        &Kind { run: Self::run, discard: Self::discard, order: Self::order };
     const VTABLE: &'static Vtable =
         &Vtable { cancel: Self::cancel, take_output: Self::take_output, free: Self::free };
 
@@ -149,6 +150,13 @@ impl<F: Future> Task<F> {
             // SAFETY: as in `run`.
             unsafe { Self::cancel(node.cast()) };
         }
+    }
+
+    /// [`Kind::order`].
+    unsafe fn order(node: NonNull<Node>) -> Order {
+        // SAFETY: as in `run`.
+        let place = unsafe { node.cast::<Header>().as_ref() }.place.get();
+        if place == NO_PLACE { Order::AsQueued } else { Order::Any }
     }
 
     unsafe fn cancel(header: NonNull<Header>) {
