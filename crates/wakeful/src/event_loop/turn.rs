@@ -286,3 +286,6 @@ impl Budget {
         now.duration_since(*self.start.get_or_insert(now)) >= self.limit
     }
 }
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests;
