@@ -67,7 +67,8 @@ pub(crate) struct Kind {
     pub(crate) run: unsafe fn(NonNull<Node>),
     /// Drops the work without running it. Called on the loop's thread, at the loop's end.
     pub(crate) discard: unsafe fn(NonNull<Node>),
-    /// Must it run in the order in which it was queued, now?
+    /// Must it run in the order in which it was queued? Asked by the debug mode that shuffles.
+    #[cfg_attr(not(debug_assertions), allow(dead_code))]
     pub(crate) order: unsafe fn(NonNull<Node>) -> Order,
 }
 
