@@ -32,6 +32,8 @@ pub use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1,
 /// # Ok(())
 /// # }
 /// ```
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread. Signals themselves may arrive on any thread.
 #[derive(Debug)]
 pub struct Signals {
     /// One for each signal, with the number to tell.
@@ -125,6 +127,8 @@ where
 }
 
 /// Waits for the next Ctrl-C (SIGINT).
+///
+/// *Cancel-safe*. From its first poll on, Ctrl-C no longer ends the program.
 ///
 /// # Errors
 /// As for [`Signals::new`].

@@ -3,6 +3,8 @@ use std::io;
 use crate::net::{PeerAddr, Stream, TcpListener, UnixListener};
 
 /// A TCP or a Unix listener of this loop, for servers that listen on both.
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub enum Listener {
     /// On a TCP port.

@@ -59,6 +59,8 @@ const LOG_AGAIN: Duration = Duration::from_secs(60);
 /// # Ok(())
 /// # }
 /// ```
+///
+/// *Threads*: `Send`: start it on any thread.
 #[derive(Debug)]
 #[must_use = "call `start`"]
 pub struct ConnectionServer {
@@ -136,6 +138,8 @@ impl ConnectionServer {
 }
 
 /// A connection for a handler.
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct Connection {
     /// Its bytes.
@@ -147,6 +151,8 @@ pub struct Connection {
 }
 
 /// A server that runs. Dropping it aborts all connections and stops the loops.
+///
+/// *Threads*: `Send`, not `Sync`; `shutdown` and dropping it block, so do neither on one of its loops.
 #[derive(Debug)]
 pub struct Serving {
     group: LoopGroup,

@@ -58,6 +58,8 @@ impl LoopHandle {
 
     /// Runs `f` on the loop, once. A panic in it ends there and is counted in [`LoopMetrics::panics`].
     ///
+    /// *Order*: behind what this thread sent before. What several threads send has no order between them.
+    ///
     /// # Errors
     /// The loop has ended, or this is a fork of its process: the error gives the closure back. A closure that was accepted and not run by the
     /// loop's end is dropped on the loop's thread.

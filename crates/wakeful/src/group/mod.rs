@@ -39,6 +39,8 @@ pub use self::builder::LoopGroupBuilder;
 ///
 /// Dropping the group stops its loops at once and waits for their threads (not for the one that it is dropped on). In a child process
 /// that was forked from the group's, dropping it does nothing.
+///
+/// *Threads*: `Send`, not `Sync`. Dropping it and `shutdown` block: do neither on one of its loops.
 #[derive(Debug)]
 pub struct LoopGroup {
     workers: Vec<Worker>,

@@ -50,6 +50,8 @@ impl std::ops::Deref for Counters {
 /// What a loop has done since it was built. Read it from any thread with
 /// [`LoopHandle::metrics`](crate::LoopHandle::metrics); the fields are read one after the other while the
 /// loop goes on, so they may be a few events apart. All wrap at 2^64.
+///
+/// *Threads*: A copy: `Send` and `Sync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LoopMetrics {

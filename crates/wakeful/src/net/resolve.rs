@@ -18,6 +18,8 @@ use crate::task::spawn_blocking;
 /// # }
 /// ```
 ///
+/// *Cancel-safe*: given up, the lookup goes on in its thread, for nobody.
+///
 /// # Errors
 /// The lookup's; a name without a port.
 pub async fn resolve(name: impl Resolve) -> io::Result<Vec<SocketAddr>> {

@@ -24,10 +24,14 @@ pub struct ReadHalf<'a>(&'a StreamIo);
 pub struct WriteHalf<'a>(&'a StreamIo);
 
 /// The reading half of a stream that was taken apart by `into_split`.
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct OwnedReadHalf(Rc<Stream>);
 
 /// The writing half of a stream that was taken apart by `into_split`. Dropping it shuts the write side down.
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
     /// Present until it is reunited.

@@ -259,6 +259,8 @@ write_methods!(Stream);
 stream_methods!(Stream);
 
 /// A TCP or a Unix stream, for servers that listen on both.
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub enum Stream {
     /// Over TCP.

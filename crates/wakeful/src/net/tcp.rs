@@ -34,6 +34,8 @@ use crate::driver::uninit::ReadCall;
 /// })
 /// # }
 /// ```
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct TcpListener {
     socket: Registered<Arc<OwnedFd>>,
@@ -42,6 +44,8 @@ pub struct TcpListener {
 impl TcpListener {
     /// Listens on the first of the addresses that can be bound, with `SO_REUSEADDR` and the system's greatest backlog
     /// (`net.core.somaxconn`).
+    ///
+    /// *Cancel-safe*: given up, it leaves no socket behind; a lookup of a name goes on in its thread, for nobody.
     ///
     /// # Errors
     /// The address is in use, not one of this host, or needs a privilege; the lookup failed; no loop
@@ -144,6 +148,8 @@ fn socket_addr(addr: io::Result<socket2::SockAddr>) -> io::Result<SocketAddr> {
 }
 
 /// A TCP connection. It belongs to its loop; see [the module](super).
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct TcpStream {
     io: StreamIo,

@@ -28,6 +28,8 @@ use crate::driver::source::{Direction, Mode, Registered};
 /// })
 /// # }
 /// ```
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct UdpSocket {
     socket: Registered<OwnedFd>,
@@ -35,6 +37,8 @@ pub struct UdpSocket {
 
 impl UdpSocket {
     /// A socket on the first of the addresses that can be bound.
+    ///
+    /// *Cancel-safe*: given up, it leaves no socket behind; a lookup of a name goes on in its thread, for nobody.
     ///
     /// # Errors
     /// As for [`TcpListener::bind`](super::TcpListener::bind).

@@ -16,6 +16,8 @@ use crate::driver::source::{Direction, Mode, Registered};
 use crate::driver::uninit::ReadCall;
 
 /// A listening Unix socket of this loop. The file stays when it closes: who made it removes it.
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct UnixListener {
     socket: Registered<Arc<OwnedFd>>,
@@ -95,6 +97,8 @@ fn unix_addr(addr: io::Result<socket2::SockAddr>) -> io::Result<SocketAddr> {
 /// A connection over a Unix socket. It belongs to its loop; see [the module](super).
 ///
 /// Descriptors that a peer attaches to its bytes are closed, not delivered.
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct UnixStream {
     io: StreamIo,
@@ -107,6 +111,8 @@ stream_methods!(UnixStream);
 impl UnixStream {
     /// Connects to the socket file `path`. While the listener's backlog is full it tries again, after
     /// 50 µs at first and 10 ms at most (the kernel gives no event for room in a backlog).
+    ///
+    /// *Cancel-safe*: dropped, it closes the attempt.
     ///
     /// # Errors
     /// The kernel's; no loop runs here; no descriptors left.

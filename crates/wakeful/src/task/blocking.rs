@@ -31,6 +31,10 @@ where
 type Outcome<T> = Result<T, Box<dyn std::any::Any + Send>>;
 
 /// The handle of [`spawn_blocking`]. Dropping it lets the work go on.
+///
+/// *Threads*: `Send` if the result is; it may be awaited on any thread.
+///
+/// *Cancel-safety*: awaiting `&mut handle` may be given up and taken up again.
 #[must_use = "dropping the handle detaches the work; say so with `detach`"]
 pub struct BlockingHandle<T> {
     /// Present until the handle is dropped or its work aborted.

@@ -110,6 +110,8 @@ impl<T> fmt::Debug for JoinHandle<T> {
 }
 
 /// Why a task has no output: it panicked, or it was cancelled (aborted, or its loop ended).
+///
+/// *Threads*: `Send` and `Sync`.
 #[derive(thiserror::Error)]
 #[error("{}", self.description())]
 pub struct JoinError(Reason);

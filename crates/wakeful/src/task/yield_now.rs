@@ -15,6 +15,8 @@ pub fn yield_now() -> YieldNow {
 }
 
 /// The future of [`yield_now`].
+///
+/// *Cancel-safe*: dropped, it leaves nothing behind.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct YieldNow {
