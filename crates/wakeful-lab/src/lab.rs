@@ -81,6 +81,7 @@ impl Lab<'_> {
             floor,
             runs,
             comparisons: Vec::new(),
+            tables: Vec::new(),
             claims,
             notes,
         }

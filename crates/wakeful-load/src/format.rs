@@ -1,5 +1,7 @@
 //! Figures as people read them: three significant digits, a unit, and "-" for what is not known.
 
+use crate::results::{Cell, Unit};
+
 /// Stands for a figure that there is not.
 pub const ABSENT: &str = "-";
 
@@ -119,6 +121,33 @@ pub fn metric(name: &str, value: f64) -> String {
     }
 }
 
+/// A cell of a table: a figure has its spread behind it, with the unit only once if it is the same.
+pub fn cell(cell: &Cell, unit: Unit) -> String {
+    match cell {
+        Cell::Text(text) => text.clone(),
+        Cell::Absent => ABSENT.to_owned(),
+        Cell::Figure { value, low: Some(low), high: Some(high) } if low < high => {
+            let [value, low, high] = [*value, *low, *high].map(|value| in_unit(value, unit));
+            let bare = |text: &str| match (value.split_once(' '), text.split_once(' ')) {
+                (Some((_, unit)), Some((number, same))) if unit == same => number.to_owned(),
+                _ => text.to_owned(),
+            };
+            format!("{value} ({} to {})", bare(&low), bare(&high))
+        }
+        Cell::Figure { value, .. } => in_unit(*value, unit),
+    }
+}
+
+fn in_unit(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Nanoseconds => time(value),
+        Unit::Count if value.fract() == 0.0 && (0.0..1e15).contains(&value) => count(value as u64),
+        Unit::PerSecond => rate(value),
+        Unit::Share => percent(value),
+        Unit::Text | Unit::Count | Unit::Number => number(value),
+    }
+}
+
 /// A symbol and the words of a metric's verdict; marked if it is near the floor.
 pub fn metric_verdict(metric: &crate::results::Metric) -> String {
     let symbol = match metric.verdict.as_str() {
@@ -209,6 +238,20 @@ mod tests {
         assert_eq!(tick(100_000.0), "100 µs");
         assert_eq!(maybe_time(None), "-");
         assert_eq!(time(f64::NAN), "-");
+    }
+
+    #[test]
+    fn cells_have_their_spread_and_one_unit() {
+        let times = |measured: &[f64]| cell(&Cell::of(measured), Unit::Nanoseconds);
+        assert_eq!(times(&[52_000.0, 50_000.0, 57_000.0]), "52.0 µs (50.0 to 57.0)");
+        assert_eq!(times(&[1e6, 999_000.0]), "1.00 ms (999 µs to 1.00)");
+        assert_eq!(times(&[52_000.0]), "52.0 µs");
+        assert_eq!(times(&[52_000.0, 52_000.0]), "52.0 µs");
+        assert_eq!(times(&[f64::NAN]), "-");
+        assert_eq!(cell(&Cell::of(&[0.0, 0.0]), Unit::Count), "0");
+        assert_eq!(cell(&Cell::of(&[1.0, 2.0]), Unit::Count), "1.50 (1 to 2)");
+        assert_eq!(cell(&Cell::of(&[0.5]), Unit::Share), "50.0 %");
+        assert_eq!(cell(&Cell::text("no"), Unit::Count), "no");
     }
 
     #[test]

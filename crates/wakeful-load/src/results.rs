@@ -24,6 +24,9 @@ pub struct Results {
     pub runs: Vec<Run>,
     /// Paired comparisons, if any were asked for.
     pub comparisons: Vec<Comparison>,
+    /// What an experiment measured that is not runs of the generator.
+    #[serde(default)]
+    pub tables: Vec<Table>,
     /// Verdicts of an experiment, if it was one.
     pub claims: Vec<Claim>,
     /// What the reader has to know besides: blocks repeated, peers left out and why.
@@ -241,6 +244,98 @@ pub struct Metric {
     /// ratio says less than it seems to.
     #[serde(default)]
     pub near_floor: bool,
+}
+
+/// Figures that are not runs of the generator.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// What it shows, one line.
+    pub title: String,
+    /// What the reader has to know to read it; may be empty.
+    pub note: String,
+    /// One entry for each column. The first one names the row.
+    pub columns: Vec<Column>,
+    /// The rows, each with a cell for each column.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A column's head.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    /// What stands above it.
+    pub head: String,
+    /// What its numbers are.
+    pub unit: Unit,
+}
+
+impl Column {
+    /// A column.
+    #[must_use]
+    pub fn new(head: &str, unit: Unit) -> Self {
+        Self { head: head.to_owned(), unit }
+    }
+}
+
+/// What a column's numbers are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// There are none: words.
+    Text,
+    /// Times.
+    Nanoseconds,
+    /// How many.
+    Count,
+    /// How many a second.
+    PerSecond,
+    /// Shares of a whole, 0 to 1.
+    Share,
+    /// Anything else that the head explains; ratios.
+    Number,
+}
+
+/// What stands in a table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Cell {
+    /// Words.
+    Text(String),
+    /// A figure, in its column's unit.
+    Figure {
+        /// The figure; the median, if it was measured more than once.
+        value: f64,
+        /// The lowest of those that were measured, if there were several.
+        low: Option<f64>,
+        /// The highest.
+        high: Option<f64>,
+    },
+    /// It is not known.
+    Absent,
+}
+
+impl Cell {
+    /// Words.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// The median of what was measured, with the lowest and the highest. What is not finite is left out; of nothing, there is
+    /// [`Cell::Absent`].
+    #[must_use]
+    pub fn of(measured: &[f64]) -> Self {
+        let mut finite: Vec<f64> =
+            measured.iter().copied().filter(|value| value.is_finite()).collect();
+        finite.sort_by(f64::total_cmp);
+        match finite[..] {
+            [] => Self::Absent,
+            [value] => Self::Figure { value, low: None, high: None },
+            [low, .., high] => {
+                let value = crate::statistics::median(&finite);
+                Self::Figure { value, low: Some(low), high: Some(high) }
+            }
+        }
+    }
 }
 
 /// What an experiment claims, and what came of it.

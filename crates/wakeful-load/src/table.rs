@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::{
     format,
-    results::{Floor, Percentiles, Results, Run, Validity},
+    results::{Floor, Percentiles, Results, Run, Unit, Validity},
 };
 
 /// How a table is drawn.
@@ -215,6 +215,30 @@ pub fn comparisons(results: &Results, style: Style) -> String {
         }
     }
     table.finish()
+}
+
+/// The tables of an experiment, each with its title above it and its note below.
+pub fn tables(results: &Results, style: Style) -> String {
+    let mut out = Vec::new();
+    for table in &results.tables {
+        let header: Vec<&str> = table.columns.iter().map(|column| column.head.as_str()).collect();
+        let words = table.columns.iter().enumerate();
+        let words = words.filter(|(_, column)| column.unit == Unit::Text).map(|(index, _)| index);
+        let mut sheet = Sheet::new(&header, &words.collect::<Vec<_>>(), style);
+        for row in &table.rows {
+            let cells = row.iter().zip(&table.columns);
+            let cells = cells.map(|(cell, column)| format::cell(cell, column.unit));
+            sheet.row(&cells.collect::<Vec<_>>());
+        }
+        let title = escaped(&table.title, style);
+        let title = if style == Style::Markdown { format!("**{title}**") } else { title };
+        let mut text = format!("{title}\n\n{}", sheet.finish());
+        if !table.note.is_empty() {
+            text = format!("{text}\n{}\n", escaped(&table.note, style));
+        }
+        out.push(text);
+    }
+    out.join("\n")
 }
 
 /// The claims and what came of them.

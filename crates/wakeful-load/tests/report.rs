@@ -31,6 +31,7 @@ fn few(runs: usize) -> Results {
     let mut results = sample::results();
     results.runs.truncate(runs);
     results.comparisons.clear();
+    results.tables.clear();
     results.claims.clear();
     results.notes.clear();
     results
@@ -67,6 +68,18 @@ fn every_figure_has_its_table() {
     for figure in figures {
         assert!(figure.descendants().any(|node| node.has_tag_name("table")));
     }
+}
+
+#[test]
+fn tables_need_no_runs() {
+    let mut results = few(0);
+    results.floor = None;
+    results.tables = sample::results().tables;
+    let page = page(&results);
+    let document = parsed(&page);
+    assert!(page.contains("52.0 µs (48.0 to 61.0)") && page.contains("&lt;what&gt;"), "{page}");
+    assert!(!page.contains("Nothing was measured"), "{page}");
+    assert_eq!(count(&document, "table"), 1);
 }
 
 #[test]

@@ -77,3 +77,29 @@ fn no_runs_are_a_header() {
     assert!(table::comparisons(&results, Style::Terminal).contains("verdict"));
     assert!(table::claims(&results, Style::Markdown).contains("claim"));
 }
+
+#[test]
+fn tables_that_are_not_runs_are_printed_with_title_spread_and_note() {
+    let mut results = sample::results();
+    let text = table::tables(&results, Style::Terminal);
+    assert!(text.starts_with("Made-up figures that are not runs\n\ncontender"), "{text}");
+    assert!(text.contains("52.0 µs (48.0 to 61.0)"), "{text}");
+    assert!(text.contains("3.50 s (2.00 to 5.00)") && text.contains("12,345"), "{text}");
+    assert!(text.trim_end().ends_with("what they do not."), "{text}");
+    let markdown = table::tables(&results, Style::Markdown);
+    for row in markdown.lines().filter(|line| line.starts_with('|')) {
+        assert_eq!(row.replace("\\|", "").matches('|').count(), 5, "{row}");
+    }
+    results.tables.clear();
+    assert_eq!(table::tables(&results, Style::Terminal), "");
+}
+
+#[test]
+fn results_of_before_there_were_tables_are_read() {
+    let mut json = serde_json::to_value(sample::results()).unwrap();
+    let again: Results = serde_json::from_value(json.clone()).unwrap();
+    assert_eq!(again.tables, sample::results().tables);
+    json.as_object_mut().unwrap().remove("tables");
+    let old: Results = serde_json::from_value(json).unwrap();
+    assert!(old.tables.is_empty());
+}

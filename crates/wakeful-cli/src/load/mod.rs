@@ -248,6 +248,7 @@ impl Measured {
             floor: self.floor,
             runs: self.runs,
             comparisons: self.comparisons,
+            tables: Vec::new(),
             claims: Vec::new(),
             notes: self.notes,
         };

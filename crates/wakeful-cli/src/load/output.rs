@@ -92,7 +92,12 @@ impl Outputs {
 
 /// Everything that there is, as text.
 pub(crate) fn text(results: &Results, style: Style) -> String {
-    let mut text = table::runs(results, style);
+    // An experiment may have no runs, but tables of its own.
+    let mut text = table::tables(results, style);
+    if !results.runs.is_empty() || results.tables.is_empty() {
+        let apart = if text.is_empty() { "" } else { "\n" };
+        text = text + apart + &table::runs(results, style);
+    }
     if !results.comparisons.is_empty() {
         text = text + "\n" + &table::comparisons(results, style);
     }

@@ -4,8 +4,8 @@
 //! The same on each call.
 
 use wakeful_load::results::{
-    Claim, Comparison, Cpu, Floor, Gaps, Interval, Machine, Metric, Percentiles, Results, Run,
-    SCHEMA, Validity, Verdict,
+    Cell, Claim, Column, Comparison, Cpu, Floor, Gaps, Interval, Machine, Metric, Percentiles,
+    Results, Run, SCHEMA, Table, Unit, Validity, Verdict,
 };
 
 const SERVERS: [&str; 25] = [
@@ -75,10 +75,32 @@ pub(crate) fn results() -> Results {
             comparison("tokio-current-thread", "wakeful", 20_000.0, &mut random),
             comparison("<b>&\"", "wakeful-many-loops-pinned", 80_000.0, &mut random),
         ],
+        tables: vec![table()],
         claims: claims(),
         notes: vec![
             "All figures on this page are made up, to see how the page looks.".to_owned(),
             "python-uvloop was left out at 80,000/s: it answers 31,000/s at most.".to_owned(),
+        ],
+    }
+}
+
+fn table() -> Table {
+    let row = |name: &str, how: &str, times: &[f64], count: f64| {
+        vec![Cell::text(name), Cell::text(how), Cell::of(times), Cell::of(&[count])]
+    };
+    Table {
+        title: "Made-up figures that are not runs".to_owned(),
+        note: "A note: <what> the columns mean & what they do not.".to_owned(),
+        columns: vec![
+            Column::new("contender", Unit::Text),
+            Column::new("how", Unit::Text),
+            Column::new("time", Unit::Nanoseconds),
+            Column::new("parks", Unit::Count),
+        ],
+        rows: vec![
+            row("wakeful", "a task", &[48_000.0, 52_000.0, 61_000.0], 0.0),
+            row("<b>|&\"", "an event | internal", &[2.0e9, 5.0e9], 1.0),
+            row("another", "", &[], 12_345.0),
         ],
     }
 }

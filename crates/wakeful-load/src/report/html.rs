@@ -22,8 +22,18 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// A table: the first column names the row, the others are figures. It scrolls in its own box.
+/// A table of percentiles: [`plain_table`], with the dashes explained where they stand.
 pub(super) fn table(label: &str, header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut out = plain_table(label, header, rows);
+    if rows.iter().flatten().any(|cell| cell == crate::format::ABSENT) {
+        let note = crate::format::ABSENT_NOTE;
+        out.push_str(&format!("<p class=\"note\">{note}</p>\n"));
+    }
+    out
+}
+
+/// A table: the first column names the row, the others are figures. It scrolls in its own box.
+pub(super) fn plain_table(label: &str, header: &[&str], rows: &[Vec<String>]) -> String {
     let label = escape(label);
     let mut out = format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{label}\"><table><thead><tr>"
@@ -45,11 +55,6 @@ pub(super) fn table(label: &str, header: &[&str], rows: &[Vec<String>]) -> Strin
         out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
-    // A dash wants its explanation, where it stands.
-    if rows.iter().flatten().any(|cell| cell == crate::format::ABSENT) {
-        let note = crate::format::ABSENT_NOTE;
-        out.push_str(&format!("<p class=\"note\">{note}</p>\n"));
-    }
     out
 }
 

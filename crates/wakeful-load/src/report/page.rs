@@ -2,12 +2,12 @@
 
 use super::{
     ReportError,
-    html::{Ids, escape, table},
+    html::{Ids, escape, plain_table, table},
     plots,
 };
 use crate::{
     format,
-    results::{Machine, Percentiles, Results, Run, Validity, Verdict},
+    results::{Cell, Machine, Percentiles, Results, Run, Validity, Verdict},
     table::floor_for,
 };
 
@@ -29,6 +29,7 @@ pub(super) fn page(results: &Results) -> Result<String, ReportError> {
     );
     out.push_str(&verdict(results));
     out.push_str(&claims(results));
+    out.push_str(&tables(results));
     if !results.notes.is_empty() || results.runs.iter().any(|run| run.repeated > 0) {
         out.push_str(&notes(results));
     }
@@ -58,6 +59,8 @@ fn verdict(results: &Results) -> String {
     if reasons.is_empty() {
         let s = if count == 1 { "" } else { "s" };
         return match count {
+            // An experiment without runs has its claims for a verdict.
+            0 if !results.tables.is_empty() => String::new(),
             0 => "<p class=\"verdict\">– Nothing was measured by itself</p>\n".to_owned(),
             count => format!("<p class=\"verdict good\">✓ VALID: {count} run{s}</p>\n"),
         };
@@ -93,6 +96,25 @@ fn claims(results: &Results) -> String {
         ));
     }
     out.push_str("</ul>\n</section>\n");
+    out
+}
+
+fn tables(results: &Results) -> String {
+    let mut out = String::new();
+    for table in &results.tables {
+        let header: Vec<&str> = table.columns.iter().map(|column| column.head.as_str()).collect();
+        let row = |row: &Vec<Cell>| {
+            let cells = row.iter().zip(&table.columns);
+            cells.map(|(cell, column)| format::cell(cell, column.unit)).collect()
+        };
+        let rows: Vec<Vec<String>> = table.rows.iter().map(row).collect();
+        out.push_str(&format!("<section>\n<h2>{}</h2>\n", escape(&table.title)));
+        out.push_str(&plain_table(&table.title, &header, &rows));
+        if !table.note.is_empty() {
+            out.push_str(&format!("<p class=\"note\">{}</p>\n", escape(&table.note)));
+        }
+        out.push_str("</section>\n");
+    }
     out
 }
 
