@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use wakeful_lab::contender::Contender;
 use wakeful_lab::peers::{Built, Catalog, Language};
-use wakeful_lab::{EXPERIMENTS, Experiment, Lab, Size};
+use wakeful_lab::probes::{Probe, ReadyProbe};
+use wakeful_lab::{EXPERIMENTS, Experiment, Lab, ProbeRuns, Size};
 use wakeful_load::bench::Bench;
 use wakeful_load::progress::Progress;
 use wakeful_load::report;
@@ -24,7 +26,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "NAME", default_value = "list")]
     what: String,
 
-    /// Minutes instead of an hour, without the peers in C and with fewer variants of the others.
+    /// Minutes instead of an hour, with fewer peers.
     #[arg(long)]
     quick: bool,
 
@@ -79,8 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let program =
         std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
     let interrupted = until_interrupted()?;
-    let mut notes = Vec::new();
-    let peers = peers(arguments, &mut notes)?;
+    let others = Others::build(arguments, &experiments)?;
     let mut verdicts = Vec::new();
     let mut all = Vec::new();
     for experiment in &experiments {
@@ -90,8 +91,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             bench,
             size: if arguments.quick { Size::Quick } else { Size::Full },
             program: program.clone(),
-            peers: peers.clone(),
-            notes: notes.clone(),
+            peers: others.peers(experiment.service()),
+            probes: others.probes(*experiment),
+            counted: ProbeRuns::default(),
+            notes: others.notes.clone(),
             seed: arguments.seed,
         };
         if !arguments.json {
@@ -150,12 +153,12 @@ fn write(
         }
         _ => path.clone(),
     });
-    if let Some(path) = &arguments.plot {
+    if let Some(path) = arguments.plot.as_ref().filter(|_| !results.runs.is_empty()) {
         let svg =
             report::readme_plot(results).map_err(|error| format!("{}: {error}", path.display()))?;
         std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    if !arguments.json {
+    if !arguments.json && !results.runs.is_empty() {
         println!("{}", table::by_rate(results, 10_000.0, style));
     }
     let outputs = Outputs::open_files(report.as_deref(), None)?;
@@ -163,52 +166,97 @@ fn write(
     outputs.write(results, &[])
 }
 
-fn catalog(arguments: &Arguments) -> Result<Catalog, String> {
+/// The peers of the catalog and the probes that are wanted.
+fn wanted(
+    arguments: &Arguments,
+    experiments: &[&dyn Experiment],
+) -> Result<(Catalog, Vec<Probe>), String> {
     let mut catalog =
         Catalog::read(arguments.peers_dir.as_deref()).map_err(|error| error.to_string())?;
+    let mut probes: Vec<Probe> =
+        experiments.iter().flat_map(|experiment| experiment.probes()).collect();
     match &arguments.peers {
-        Some(names) if names.iter().all(|name| name == "none") => catalog.peers.clear(),
-        Some(names) => catalog.select(names).map_err(|error| error.to_string())?,
+        Some(names) if names.iter().all(|name| name == "none") => {
+            catalog.peers.clear();
+            probes.retain(|probe| probe.peer.is_none());
+        }
+        Some(names) => {
+            catalog.select(names, &mut probes).map_err(|error| error.to_string())?;
+        }
         None if arguments.quick => {
             catalog.peers.retain(|peer| peer.quick && peer.language == Language::Rust);
+            probes.retain(|probe| probe.quick);
         }
         None => {}
     }
-    Ok(catalog)
+    Ok((catalog, probes))
 }
 
-/// The peers that are wanted and can be had; a note for each that cannot.
-fn peers(
-    arguments: &Arguments,
-    notes: &mut Vec<String>,
-) -> Result<Vec<wakeful_lab::contender::Contender>, String> {
-    let catalog = catalog(arguments)?;
-    let built = catalog.build(&mut |what| eprintln!("{what}"));
-    for (program, reason) in &built.missing {
-        notes.push(format!("{program} is missing: {reason}"));
-    }
-    let mut versions: Vec<String> =
-        catalog.peers.iter().filter_map(|peer| built.version(&peer.binary)).collect();
-    versions.dedup();
-    if !versions.is_empty() {
-        notes.push(format!("Peers: {}.", versions.join(", ")));
-    }
-    let mut peers = Vec::new();
-    for peer in
-        catalog.peers.iter().filter(|peer| peer.services.iter().any(|service| service == "echo"))
-    {
-        peers.extend(built.contender(peer, "echo", 1));
-        // With two threads only where what one alone does is not what its users run.
-        if peer.binary == "tokio-multi-thread" && peer.workers.contains(&2) {
-            peers.extend(built.contender(peer, "echo", 2));
+/// What wakeful is compared with, as far as it can be had.
+struct Others {
+    catalog: Catalog,
+    built: Built,
+    /// The probes of all experiments that are wanted.
+    probes: Vec<Probe>,
+    /// Which programs are missing, and the versions of the others.
+    notes: Vec<String>,
+}
+
+impl Others {
+    /// Builds what these experiments need.
+    fn build(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result<Self, String> {
+        let (mut catalog, probes) = wanted(arguments, experiments)?;
+        let services: Vec<&str> =
+            experiments.iter().filter_map(|experiment| experiment.service()).collect();
+        catalog.peers.retain(|peer| serves(&peer.services, &services));
+        let built = catalog.build(&probes, &mut |what| eprintln!("{what}"));
+        let mut notes: Vec<String> = Vec::new();
+        for (program, reason) in &built.missing {
+            notes.push(format!("{program} is missing: {reason}"));
         }
+        let peers = catalog.peers.iter().map(|peer| peer.binary.as_str());
+        let others = probes.iter().filter(|probe| probe.peer.is_some());
+        let mut versions: Vec<String> = peers
+            .chain(others.map(|probe| probe.program))
+            .filter_map(|program| built.version(program))
+            .collect();
+        let mut seen = std::collections::BTreeSet::new();
+        versions.retain(|version| seen.insert(version.clone()));
+        if !versions.is_empty() {
+            notes.push(format!("Peers: {}.", versions.join(", ")));
+        }
+        Ok(Self { catalog, built, probes, notes })
     }
-    Ok(peers)
+
+    /// The peers with this service.
+    fn peers(&self, service: Option<&str>) -> Vec<Contender> {
+        let Some(service) = service else { return Vec::new() };
+        let mut peers = Vec::new();
+        for peer in self.catalog.peers.iter().filter(|peer| serves(&peer.services, &[service])) {
+            peers.extend(self.built.contender(peer, service, 1));
+            // With two threads only where what one alone does is not what its users run.
+            if peer.binary == "tokio-multi-thread" && peer.workers.contains(&2) {
+                peers.extend(self.built.contender(peer, service, 2));
+            }
+        }
+        peers
+    }
+
+    /// The probes of an experiment.
+    fn probes(&self, experiment: &dyn Experiment) -> Vec<ReadyProbe> {
+        let wanted = experiment.probes();
+        let wanted = self.probes.iter().filter(|probe| wanted.contains(probe));
+        wanted.filter_map(|probe| self.built.probe(probe)).collect()
+    }
+}
+
+fn serves(services: &[String], one_of: &[&str]) -> bool {
+    services.iter().any(|service| one_of.contains(&service.as_str()))
 }
 
 fn print_peers(arguments: &Arguments) -> Result<(), String> {
-    let catalog = catalog(arguments)?;
-    let built: Built = catalog.build(&mut |what| eprintln!("{what}"));
+    let (catalog, probes) = wanted(arguments, EXPERIMENTS)?;
+    let built: Built = catalog.build(&probes, &mut |what| eprintln!("{what}"));
     for peer in &catalog.peers {
         let state = match (built.missing.get(&peer.binary), built.version(&peer.binary)) {
             (Some(reason), _) => format!("missing: {reason}"),
@@ -217,8 +265,17 @@ fn print_peers(arguments: &Arguments) -> Result<(), String> {
         };
         println!("{:<28} {state}\n{:<28} {}", peer.name, "", peer.about);
     }
+    let mut programs: Vec<&str> = probes.iter().map(|probe| probe.program).collect();
+    programs.sort_unstable();
+    programs.dedup();
+    for program in &programs {
+        let reason = built.missing.get(*program);
+        let state = reason.map_or("built".to_owned(), |reason| format!("missing: {reason}"));
+        println!("{program:<28} {state}");
+    }
     if built.missing.is_empty() {
-        println!("All {} can be measured.", catalog.peers.len());
+        let (peers, probes) = (catalog.peers.len(), programs.len());
+        println!("All {peers} peers and {probes} probes can be measured.");
     } else {
         println!("{} programs are missing; experiments go on without them.", built.missing.len());
     }

@@ -1,7 +1,8 @@
 //! Claims: a ratio of two contenders' figures with a bound, and the verdict on it.
 //!
 //! The ratio is taken round by round, and its median with a 99 % bootstrap interval decides: a claim holds if the whole interval is on
-//! its side of the bound, does not hold if the whole interval is on the other, and otherwise this machine cannot tell.
+//! its side of the bound, does not hold if the whole interval is on the other, and otherwise this machine cannot tell. What is no
+//! ratio ([`in_every_round`]) holds if every round keeps the bound.
 
 use wakeful_load::format;
 use wakeful_load::results::{Claim, Verdict};
@@ -39,28 +40,65 @@ impl RatioClaim {
     /// The verdict. Figures of the same round are at the same place in both.
     #[must_use]
     pub fn judge(&self, subject: &[Figures], against: &[Figures], seed: u64) -> Claim {
-        let pairs: Vec<(f64, f64)> = against
-            .iter()
-            .zip(subject)
-            .filter_map(|(against, subject)| (self.figure)(against).zip((self.figure)(subject)))
-            .collect();
-        let (verdict, measured) = match ratio_of_pairs(&pairs, seed) {
-            None => {
-                let missing = if subject.is_empty() { self.subject } else { self.against };
-                (Verdict::CannotTell, format!("there are no figures of {missing}"))
-            }
-            Some(ratio) => {
-                let measured = format!(
-                    "{} ({} to {}) in {} rounds",
-                    format::number(ratio.median),
-                    format::number(ratio.low),
-                    format::number(ratio.high),
-                    pairs.len()
-                );
-                (self.bound.verdict(ratio), measured)
-            }
-        };
-        Claim { claim: self.text.clone(), measured, verdict }
+        let of = |figures: &[Figures]| figures.iter().map(self.figure).collect::<Vec<_>>();
+        let (subject, against) = (of(subject), of(against));
+        ratio(&self.text, (self.subject, &subject), (self.against, &against), self.bound, seed)
+    }
+}
+
+/// The verdict on a ratio of two contenders' figures, each with its name. Figures of the same round are at the same place in both; a
+/// round that lacks one of them does not count.
+#[must_use]
+pub fn ratio(
+    text: &str,
+    subject: (&str, &[Option<f64>]),
+    against: (&str, &[Option<f64>]),
+    bound: Bound,
+    seed: u64,
+) -> Claim {
+    let pairs = against.1.iter().zip(subject.1);
+    let pairs: Vec<(f64, f64)> =
+        pairs.filter_map(|(against, subject)| against.zip(*subject)).collect();
+    let (verdict, measured) = match ratio_of_pairs(&pairs, seed) {
+        None => {
+            let is_missing = subject.1.iter().all(Option::is_none);
+            let missing = if is_missing { subject.0 } else { against.0 };
+            (Verdict::CannotTell, format!("there are no figures of {missing}"))
+        }
+        Some(ratio) => {
+            let measured = format!(
+                "{} ({} to {}) in {} rounds",
+                format::number(ratio.median),
+                format::number(ratio.low),
+                format::number(ratio.high),
+                pairs.len()
+            );
+            (bound.verdict(ratio), measured)
+        }
+    };
+    Claim { claim: text.to_owned(), measured, verdict }
+}
+
+/// The verdict on a figure that has to keep its bound in each round: a count, or a ratio to something within the same run.
+#[must_use]
+pub fn in_every_round(text: &str, of: (&str, &[Option<f64>]), bound: Bound) -> Claim {
+    let figures: Vec<f64> = of.1.iter().copied().flatten().collect();
+    let least = figures.iter().copied().reduce(f64::min);
+    let Some((least, most)) = least.zip(figures.iter().copied().reduce(f64::max)) else {
+        let measured = format!("there are no figures of {}", of.0);
+        return Claim { claim: text.to_owned(), measured, verdict: Verdict::CannotTell };
+    };
+    let (least_text, most_text) = (format::number(least), format::number(most));
+    let range =
+        if least_text == most_text { least_text } else { format!("{least_text} to {most_text}") };
+    let keeps = match bound {
+        Bound::AtMost(bound) => most <= bound,
+        Bound::AtLeast(bound) => least >= bound,
+    };
+    Claim {
+        claim: text.to_owned(),
+        measured: format!("{range} in {} rounds", figures.len()),
+        verdict: if keeps { Verdict::Holds } else { Verdict::DoesNotHold },
     }
 }
 
@@ -114,6 +152,28 @@ mod tests {
         assert_eq!(verdict(&[8.0, 60.0, 8.0], &tokio, Bound::AtMost(0.4)), Verdict::CannotTell);
         assert_eq!(verdict(&[100.0, 110.0, 105.0], &tokio, Bound::AtLeast(1.5)), Verdict::Holds);
         assert_eq!(verdict(&[50.0, 51.0, 50.0], &tokio, Bound::AtLeast(1.5)), Verdict::DoesNotHold);
+    }
+
+    #[test]
+    fn what_every_round_has_to_keep_fails_with_one() {
+        let verdict = |figures: &[Option<f64>], bound| in_every_round("", ("a", figures), bound);
+        let parks = [Some(0.0), None, Some(0.0)];
+        let claim = verdict(&parks, Bound::AtMost(0.0));
+        assert_eq!((claim.verdict, claim.measured.as_str()), (Verdict::Holds, "0 in 2 rounds"));
+        let claim = verdict(&[Some(0.0), Some(1.0)], Bound::AtMost(0.0));
+        assert_eq!(claim.verdict, Verdict::DoesNotHold);
+        assert_eq!(claim.measured, "0 to 1.00 in 2 rounds");
+        assert_eq!(verdict(&[Some(1.0)], Bound::AtLeast(1.0)).verdict, Verdict::Holds);
+        assert_eq!(verdict(&[None], Bound::AtLeast(1.0)).verdict, Verdict::CannotTell);
+    }
+
+    #[test]
+    fn a_round_that_lacks_a_figure_does_not_count() {
+        let (subject, against) = ([Some(1.0), None, Some(1.0)], [Some(2.0), Some(9.0), None]);
+        let claim = ratio("", ("a", &subject), ("b", &against), Bound::AtMost(0.6), 1);
+        assert_eq!(claim.measured, "0.500 (0.500 to 0.500) in 1 rounds");
+        let claim = ratio("", ("a", &subject), ("b", &[None; 3]), Bound::AtMost(0.6), 1);
+        assert_eq!(claim.measured, "there are no figures of b");
     }
 
     #[test]

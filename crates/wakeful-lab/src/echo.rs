@@ -12,7 +12,7 @@ use wakeful_load::{floor, format};
 
 use crate::claims::{Bound, RatioClaim};
 use crate::contender::wakeful;
-use crate::lab::{Experiment, Lab, LabError, Size};
+use crate::lab::{Experiment, Findings, Lab, LabError, Size};
 use crate::rounds;
 
 /// 1 KiB each way, in frames.
@@ -91,6 +91,10 @@ impl Experiment for Echo {
         claims().into_iter().map(|at| at.claim.text).collect()
     }
 
+    fn service(&self) -> Option<&'static str> {
+        Some("echo")
+    }
+
     fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError> {
         let (rounds, warm_up, duration) = match lab.size {
             Size::Quick => (2, Duration::from_millis(100), Duration::from_millis(500)),
@@ -154,6 +158,6 @@ impl Experiment for Echo {
         if runs.is_empty() {
             return Err(LabError::Nothing);
         }
-        Ok(lab.results(self, floor, runs, claims))
+        Ok(lab.results(self, Findings { floor, runs, claims, ..Findings::default() }))
     }
 }

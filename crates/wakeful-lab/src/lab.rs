@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 use wakeful_load::bench::{Bench, BenchError};
-use wakeful_load::results::{Claim, Floor, Results, Run, SCHEMA};
+use wakeful_load::results::{Claim, Floor, Results, Run, SCHEMA, Table};
 use wakeful_load::{format, machine};
 
 use crate::contender::Contender;
 use crate::peers::PeersError;
+use crate::probes::{Probe, ReadyProbe};
 
 /// A public case, and what is claimed about it.
 pub trait Experiment: Sync {
@@ -20,6 +21,14 @@ pub trait Experiment: Sync {
     fn story(&self) -> &'static str;
     /// What is claimed, each with its bound.
     fn claims(&self) -> Vec<String>;
+    /// The service of the peers that it loads, `echo` or `http`; nothing if it measures no servers.
+    fn service(&self) -> Option<&'static str> {
+        None
+    }
+    /// The probes that it runs; the lab builds their programs.
+    fn probes(&self) -> Vec<Probe> {
+        Vec::new()
+    }
     /// Runs it. What the user ended early is reported as far as it came.
     ///
     /// # Errors
@@ -45,31 +54,63 @@ pub struct Lab<'a> {
     pub size: Size,
     /// The program `wakeful`, whose services are measured.
     pub program: PathBuf,
-    /// The peers that were built and are wanted.
+    /// The peers that were built and are wanted, with the experiment's service.
     pub peers: Vec<Contender>,
+    /// The experiment's probes that were built and are wanted.
+    pub probes: Vec<ReadyProbe>,
+    /// How often probes were run.
+    pub counted: ProbeRuns,
     /// What the reader has to know: peers that are missing, and why.
     pub notes: Vec<String>,
     /// What seeds the schedules.
     pub seed: u64,
 }
 
+/// How often probes were run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProbeRuns {
+    /// Runs that count.
+    pub kept: usize,
+    /// Runs that other programs spoilt, and that were made again.
+    pub repeated: usize,
+    /// Runs among those that count that were spoilt nevertheless, because repeats were used up.
+    pub spoilt: usize,
+}
+
+/// What an experiment found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// What the generator and the kernel take by themselves, if it loaded servers.
+    pub floor: Option<Floor>,
+    /// Servers under load.
+    pub runs: Vec<Run>,
+    /// Everything else.
+    pub tables: Vec<Table>,
+    /// The verdicts.
+    pub claims: Vec<Claim>,
+}
+
 impl Lab<'_> {
     /// The results of an experiment.
     #[must_use]
-    pub fn results(
-        &self,
-        experiment: &dyn Experiment,
-        floor: Option<Floor>,
-        runs: Vec<Run>,
-        claims: Vec<Claim>,
-    ) -> Results {
-        let repeated: usize = runs.iter().map(|run| run.repeated).sum();
-        let blocks: usize = runs.iter().map(|run| run.blocks).sum();
+    pub fn results(&self, experiment: &dyn Experiment, findings: Findings) -> Results {
+        let Findings { floor, runs, tables, claims } = findings;
         let mut notes = self.notes.clone();
-        notes.push(format!(
-            "Blocks measured again because other programs used more than {} of a CPU: {repeated}, beside {blocks} that count.",
-            format::percent(self.bench.limits.share)
-        ));
+        let share = format::percent(self.bench.limits.share);
+        if !runs.is_empty() {
+            let repeated: usize = runs.iter().map(|run| run.repeated).sum();
+            let blocks: usize = runs.iter().map(|run| run.blocks).sum();
+            notes.push(format!(
+                "Blocks measured again because other programs used more than {share} of a CPU: {repeated}, beside {blocks} that count."
+            ));
+        }
+        let ProbeRuns { kept, repeated, spoilt } = self.counted;
+        if kept > 0 {
+            notes.push(format!(
+                "Probes run again because other programs used more than {share} of a CPU: {repeated}, beside {kept} runs that count, \
+                 of which {spoilt} were disturbed as well."
+            ));
+        }
         if self.bench.is_interrupted() {
             notes.push("It was ended early; these are the rounds until then.".to_owned());
         }
@@ -81,7 +122,7 @@ impl Lab<'_> {
             floor,
             runs,
             comparisons: Vec::new(),
-            tables: Vec::new(),
+            tables,
             claims,
             notes,
         }

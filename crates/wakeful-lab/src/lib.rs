@@ -3,16 +3,17 @@
 //!
 //! [`EXPERIMENTS`] is the list; an [`Experiment`] gets a [`Lab`] and returns
 //! [`Results`](wakeful_load::results::Results). Contenders are programs: [`wakeful`](contender::wakeful) itself and the [`peers`], which are built
-//! from source beside it. [`rounds`] runs them interleaved, [`claims`] decides.
+//! from source beside it. [`rounds`] loads servers interleaved, [`mod@probes`] runs programs that measure inside themselves, [`claims`] decides.
 
 pub mod claims;
 pub mod contender;
 mod echo;
 mod lab;
 pub mod peers;
+pub mod probes;
 pub mod rounds;
 
-pub use lab::{Experiment, Lab, LabError, Size};
+pub use lab::{Experiment, Findings, Lab, LabError, ProbeRuns, Size};
 
 /// All experiments, in the order in which `lab all` runs them.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[&echo::Echo];

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::contender::{Contender, Cpus};
+use crate::probes::{Probe, ReadyProbe, Source};
 
 /// One way to run a peer, as the catalog has it.
 #[derive(Debug, Clone, Deserialize)]
@@ -120,44 +121,65 @@ impl Catalog {
         }
     }
 
-    /// Only the peers of these names; a name without a variant stands for all of its variants.
+    /// Only the peers and probes of these names; a name without a variant stands for all of its variants. Probes that are nobody's,
+    /// wakeful's own and bare floors, stay.
     ///
     /// # Errors
     /// A name that does not exist.
-    pub fn select(&mut self, names: &[String]) -> Result<(), PeersError> {
+    pub fn select(&mut self, names: &[String], probes: &mut Vec<Probe>) -> Result<(), PeersError> {
         let is_named = |peer: &Peer, name: &String| {
             peer.name == *name || peer.binary == *name && !name.contains('+')
         };
-        if let Some(name) =
-            names.iter().find(|name| !self.peers.iter().any(|peer| is_named(peer, name)))
-        {
-            let known =
-                self.peers.iter().map(|peer| peer.name.as_str()).collect::<Vec<_>>().join(", ");
-            return Err(PeersError::Unknown { name: name.clone(), known });
+        let is_known = |name: &&String| {
+            self.peers.iter().any(|peer| is_named(peer, name))
+                || probes.iter().any(|probe| probe.peer == Some(name.as_str()))
+        };
+        if let Some(name) = names.iter().find(|name| !is_known(name)) {
+            let peers = self.peers.iter().map(|peer| peer.name.as_str());
+            let mut known: Vec<&str> =
+                peers.chain(probes.iter().filter_map(|probe| probe.peer)).collect();
+            let mut seen = std::collections::BTreeSet::new();
+            known.retain(|name| seen.insert(*name));
+            return Err(PeersError::Unknown { name: name.clone(), known: known.join(", ") });
         }
         self.peers.retain(|peer| names.iter().any(|name| is_named(peer, name)));
+        probes.retain(|probe| {
+            probe.peer.is_none_or(|peer| names.iter().any(|name| name.as_str() == peer))
+        });
         Ok(())
     }
 
-    /// Builds the programs that the peers need; cargo's output goes to stderr. `say` is told what is done.
-    pub fn build(&self, say: &mut dyn FnMut(&str)) -> Built {
+    /// Builds the programs that the peers and the probes need; cargo's output goes to stderr. `say` is told what is done.
+    pub fn build(&self, probes: &[Probe], say: &mut dyn FnMut(&str)) -> Built {
         let mut built = Built::default();
-        let of = |language| self.peers.iter().filter(move |peer| peer.language == language);
-        for peer in of(Language::Rust) {
-            if built.programs.contains_key(&peer.binary) || built.missing.contains_key(&peer.binary)
-            {
+        let peers = self.peers.iter().filter(|peer| peer.language == Language::Rust);
+        let peers = peers.map(|peer| (peer.binary.as_str(), Vec::new()));
+        let probes_in_rust = probes.iter().filter_map(|probe| match probe.source {
+            Source::Cargo { package, features } => {
+                Some((probe.program, of_package(package, features)))
+            }
+            Source::C => None,
+        });
+        for (program, flags) in peers.chain(probes_in_rust) {
+            if built.programs.contains_key(program) || built.missing.contains_key(program) {
                 continue;
             }
-            say(&format!("building {}", peer.binary));
-            built.record(&peer.binary, self.build_rust(&peer.binary));
+            say(&format!("building {program}"));
+            built.record(program, self.build_rust(program, &flags));
         }
-        if of(Language::C).next().is_some() {
+        let peers = self.peers.iter().filter(|peer| peer.language == Language::C);
+        let probes_in_c = probes.iter().filter(|probe| probe.source == Source::C);
+        let in_c: Vec<&str> = peers
+            .map(|peer| peer.binary.as_str())
+            .chain(probes_in_c.map(|probe| probe.program))
+            .collect();
+        if !in_c.is_empty() {
             say("building the peers in C and C++");
             let reasons = self.build_c();
-            for peer in of(Language::C) {
-                let path = self.c_programs().join(&peer.binary);
+            for program in in_c {
+                let path = self.c_programs().join(program);
                 let reason = || match &reasons {
-                    Ok(reasons) => reasons.get(&peer.binary).cloned(),
+                    Ok(reasons) => reasons.get(program).cloned(),
                     Err(reason) => Some(reason.clone()),
                 };
                 let outcome = match reason() {
@@ -165,17 +187,18 @@ impl Catalog {
                     None => Err("it was not built".to_owned()),
                     Some(reason) => Err(reason),
                 };
-                built.record(&peer.binary, outcome);
+                built.record(program, outcome);
             }
         }
         built
     }
 
-    fn build_rust(&self, program: &str) -> Result<PathBuf, String> {
+    fn build_rust(&self, program: &str, flags: &[String]) -> Result<PathBuf, String> {
         let target = self.dir.join("target");
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo
             .args(["build", "--release", "--locked", "--bin", program])
+            .args(flags)
             .arg("--manifest-path")
             .arg(self.dir.join("Cargo.toml"))
             .arg("--target-dir")
@@ -214,6 +237,13 @@ impl Catalog {
     }
 }
 
+/// What selects a package and those of its features that a program needs, so that another one that cannot be built is no hindrance.
+fn of_package(package: &str, features: &str) -> Vec<String> {
+    ["--package", package, "--no-default-features", "--features", features]
+        .map(str::to_owned)
+        .to_vec()
+}
+
 /// The nearest `peers` with a catalog.
 fn find() -> Option<PathBuf> {
     let here = env::current_dir().ok();
@@ -249,6 +279,13 @@ impl Built {
         Some(Contender::new(&name, cpus, program, &arguments))
     }
 
+    /// The probe, if its program was built.
+    #[must_use]
+    pub fn probe(&self, probe: &Probe) -> Option<ReadyProbe> {
+        let path = self.programs.get(probe.program)?.clone();
+        Some(ReadyProbe { probe: probe.clone(), path })
+    }
+
     /// What a program says of its version, one line.
     #[must_use]
     pub fn version(&self, program: &str) -> Option<String> {
@@ -282,22 +319,48 @@ mod tests {
     #[test]
     fn peers_are_selected_by_name_or_by_program() {
         let mut catalog = catalog();
-        catalog.select(&["epoll".to_owned()]).unwrap();
+        catalog.select(&["epoll".to_owned()], &mut Vec::new()).unwrap();
         assert!(catalog.peers.len() > 1 && catalog.peers.iter().all(|peer| peer.binary == "epoll"));
-        catalog.select(&["epoll+spin".to_owned()]).unwrap();
+        catalog.select(&["epoll+spin".to_owned()], &mut Vec::new()).unwrap();
         assert_eq!(catalog.peers.len(), 1);
-        let error = catalog.select(&["nothing".to_owned()]).unwrap_err().to_string();
+        let error =
+            catalog.select(&["nothing".to_owned()], &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("no peer nothing"), "{error}");
+    }
+
+    #[test]
+    fn probes_are_selected_by_their_peer_and_nobodys_stay() {
+        let probe = |peer| Probe { peer, ..Probe::default() };
+        let all = [probe(None), probe(Some("libevent")), probe(Some("only-a-probe"))];
+        let left = |name: &str| {
+            let mut probes = all.to_vec();
+            catalog().select(&[name.to_owned()], &mut probes).map(|()| probes.len())
+        };
+        assert_eq!(left("libevent").unwrap(), 2);
+        assert_eq!(left("only-a-probe").unwrap(), 2);
+        assert_eq!(left("epoll").unwrap(), 1);
+        assert!(left("nothing").unwrap_err().to_string().contains("only-a-probe"));
+    }
+
+    #[test]
+    fn a_probe_that_cannot_be_built_is_missing_with_a_reason() {
+        let mut catalog = catalog();
+        catalog.peers.clear();
+        let source = Source::Cargo { package: "no-such-package", features: "" };
+        let probe = Probe { program: "no-such-probe", source, ..Probe::default() };
+        let built = catalog.build(std::slice::from_ref(&probe), &mut |_| {});
+        assert!(built.missing["no-such-probe"].contains("cargo build"));
+        assert!(built.probe(&probe).is_none());
     }
 
     #[test]
     fn a_peer_that_cannot_be_built_is_missing_with_a_reason() {
         let mut catalog = catalog();
-        catalog.select(&["epoll".to_owned()]).unwrap();
+        catalog.select(&["epoll".to_owned()], &mut Vec::new()).unwrap();
         for peer in &mut catalog.peers {
             peer.binary = "no-such-program".to_owned();
         }
-        let built = catalog.build(&mut |_| {});
+        let built = catalog.build(&[], &mut |_| {});
         assert!(built.missing["no-such-program"].contains("cargo build"));
         assert!(built.contender(&catalog.peers[0], "echo", 1).is_none());
     }

@@ -79,6 +79,17 @@ pub struct Block {
     pub spoilt: bool,
 }
 
+/// What [`Bench::undisturbed`] measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Undisturbed<T> {
+    /// The last that was measured.
+    pub value: T,
+    /// How many were thrown away before it.
+    pub repeated: usize,
+    /// Whether this one was spoilt as well, and repeats were used up.
+    pub spoilt: bool,
+}
+
 /// Why there is no block.
 #[derive(Debug, Error)]
 pub enum BenchError {
@@ -199,16 +210,32 @@ impl<'a> Bench<'a> {
         load: &Load,
         label: &str,
     ) -> Result<Block, BenchError> {
+        let measured = self.undisturbed(label, |bench| {
+            let block = bench.try_block(spec, load)?;
+            let spoilt = block.spoilt;
+            Ok::<_, BenchError>((block, spoilt))
+        })?;
+        Ok(Block { repeated: measured.repeated, ..measured.value })
+    }
+
+    /// Measures anything on a quiet machine, again as long as it was spoilt: `measure` also says whether it was.
+    ///
+    /// # Errors
+    /// Those of `measure`, and what waiting for a quiet machine says.
+    pub fn undisturbed<T, E: From<BenchError>>(
+        &mut self,
+        label: &str,
+        mut measure: impl FnMut(&mut Self) -> Result<(T, bool), E>,
+    ) -> Result<Undisturbed<T>, E> {
         self.progress.begin(label);
         let mut repeated = 0;
         loop {
             self.wait_for_quiet()?;
-            let mut block = self.try_block(spec, load)?;
-            block.repeated = repeated;
-            self.was_quiet = (!block.spoilt).then(Instant::now);
-            if !block.spoilt || repeated == self.most_repeats || self.is_interrupted() {
+            let (value, spoilt) = measure(self)?;
+            self.was_quiet = (!spoilt).then(Instant::now);
+            if !spoilt || repeated == self.most_repeats || self.is_interrupted() {
                 self.progress.end();
-                return Ok(block);
+                return Ok(Undisturbed { value, repeated, spoilt });
             }
             repeated += 1;
         }

@@ -10,6 +10,7 @@
 //! | [`mod@bench`] | blocks: a quiet machine, a fresh server, its CPU time, again if other programs spoilt it |
 //! | [`compare`], [`find_max`], [`floor`] | questions that take several blocks |
 //! | [`results`], [`table`], [`report`], [`intervals`] | the answers: JSON, text, HTML, HdrHistogram logs |
+//! | [`program`] | programs that measure inside themselves and print what they found |
 //! | [`procfs`], [`quiet`], [`gaps`], [`machine`], [`servers`] | the machine and the servers on it |
 //! | [`null_server`], [`slow`] | peers with known behaviour |
 
@@ -25,6 +26,7 @@ pub mod intervals;
 pub mod machine;
 pub mod null_server;
 pub mod procfs;
+pub mod program;
 pub mod progress;
 pub mod protocol;
 pub mod quiet;

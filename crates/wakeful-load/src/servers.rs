@@ -1,9 +1,9 @@
 //! Servers to measure: started here and stopped at the end, or running already.
 
-mod group;
+pub(crate) mod group;
 mod owner;
 mod spec;
-mod tail;
+pub(crate) mod tail;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_millis(10);
 const ATTEMPT: Duration = Duration::from_secs(1);
 
 /// How long the end of stderr may take after the end of the process.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// A server that accepts connections, or did.
 ///
@@ -276,7 +276,7 @@ fn connect(addr: &str, timeout: Duration) -> io::Result<()> {
     Err(failed)
 }
 
-fn with_last_words(how: String, stderr: &str) -> String {
+pub(crate) fn with_last_words(how: String, stderr: &str) -> String {
     if stderr.is_empty() { how } else { format!("{how}: {stderr}") }
 }
 

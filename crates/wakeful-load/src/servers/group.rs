@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// The group's number is that of its leader, and stays ours until the leader is reaped. So nobody but
 /// [`stop`](Group::stop) reaps it, after the last signal.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(crate) struct Group {
     leader: Child,
     guardian: Option<Child>,
     stopped: bool,
@@ -28,7 +28,7 @@ pub(super) struct Group {
 
 /// Whether the leader runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     Runs,
     /// Not reaped yet. How it ended.
     Ended(String),
@@ -38,9 +38,18 @@ pub(super) enum State {
 
 impl Group {
     /// Starts a command as the leader of a new group, with nothing to read, nowhere to print, and on `cpus` alone.
-    pub(super) fn start(command: &mut Command, cpus: Option<&[usize]>) -> Result<Self, StartError> {
+    pub(crate) fn start(command: &mut Command, cpus: Option<&[usize]>) -> Result<Self, StartError> {
+        Self::start_printing(command, cpus, Stdio::null())
+    }
+
+    /// The same, with a place to print.
+    pub(crate) fn start_printing(
+        command: &mut Command,
+        cpus: Option<&[usize]>,
+        stdout: Stdio,
+    ) -> Result<Self, StartError> {
         command.process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
         // A child has the CPUs of the thread that starts it; this one lives for nothing else.
         let spawned = thread::scope(|scope| {
             let starter = scope.spawn(|| {
@@ -55,15 +64,19 @@ impl Group {
         Ok(Self { leader, guardian, stopped: false })
     }
 
-    pub(super) fn stderr(&mut self) -> Option<ChildStderr> {
+    pub(crate) fn stderr(&mut self) -> Option<ChildStderr> {
         self.leader.stderr.take()
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn stdout(&mut self) -> Option<ChildStdout> {
+        self.leader.stdout.take()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
         self.leader.id()
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         if self.stopped {
             return State::Gone;
         }
@@ -76,7 +89,7 @@ impl Group {
     }
 
     /// SIGTERM to the group; if the leader has not ended a second later, or once it has, SIGKILL to what is left.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         let group = Pid::from_child(&self.leader);
         if self.state() == State::Runs {
             kill_process_group(group, Signal::TERM).ok();
@@ -109,7 +122,7 @@ impl Drop for Group {
 
 /// Why nothing was started.
 #[derive(Debug)]
-pub(super) enum StartError {
+pub(crate) enum StartError {
     Cpus(io::Error),
     Spawn(io::Error),
 }

@@ -14,7 +14,7 @@ const LONGEST_LINE: u64 = 1000;
 
 /// Read to the end by a thread of its own, so that the server never blocks on a full pipe.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(crate) struct Tail {
     shared: Arc<Shared>,
 }
 
@@ -32,7 +32,7 @@ struct Kept {
 
 impl Tail {
     /// The thread ends when all who could write have closed their end, which may be after the server.
-    pub(super) fn follow(from: impl Read + Send + 'static) -> Self {
+    pub(crate) fn follow(from: impl Read + Send + 'static) -> Self {
         let shared = Arc::new(Shared::default());
         let keeper = Arc::clone(&shared);
         thread::spawn(move || keeper.keep_lines(BufReader::new(from)));
@@ -40,7 +40,7 @@ impl Tail {
     }
 
     /// The last lines. Waits up to `patience` for the end of the stream, so that a dying server's last words are there.
-    pub(super) fn text(&self, patience: Duration) -> String {
+    pub(crate) fn text(&self, patience: Duration) -> String {
         let kept = self.shared.lock();
         let kept = self.shared.at_end.wait_timeout_while(kept, patience, |kept| !kept.at_end);
         let (kept, _) = kept.unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,376 @@
+//! Probes: small programs in `peers/` that measure inside one process and print one line of JSON.
+//!
+//! [`measure`] runs those of one part of an experiment in interleaved rounds, A B C and then C B A, each alone on a quiet machine, pinned,
+//! for a bounded time, and reads what they print into the experiment's own type. One that is missing, fails, hangs or prints
+//! something else is left out with a note; it never ends the experiment.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use wakeful_load::bench::{Bench, BenchError};
+use wakeful_load::program::{Program, ProgramError};
+use wakeful_load::results::Cell;
+
+use crate::contender::Cpus;
+use crate::lab::{Lab, LabError};
+
+/// So much of what is no JSON is shown.
+const SHOWN: usize = 80;
+
+/// A way to run a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probe {
+    /// Its name in tables; unique within its part.
+    pub name: String,
+    /// Which part of the experiment it belongs to.
+    pub part: &'static str,
+    /// By which name `--peers` selects it. Nothing for wakeful's own and for bare floors, which are always there.
+    pub peer: Option<&'static str>,
+    /// The program's file name.
+    pub program: &'static str,
+    /// How it is built.
+    pub source: Source,
+    /// Its arguments. `{first}` stands for the first CPU that may be used, and `{last}` for the last: threads pin themselves.
+    pub arguments: Vec<String>,
+    /// On which CPUs it is started.
+    pub cpus: Cpus,
+    /// How long a run takes, about.
+    pub expected: Duration,
+    /// Whether quick runs have it.
+    pub quick: bool,
+}
+
+/// How a probe's program is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// By cargo, in `peers/`.
+    Cargo {
+        /// The package.
+        package: &'static str,
+        /// Those of its features that the program needs, with commas between; the default ones are off.
+        features: &'static str,
+    },
+    /// By `peers/c/build.sh`; C++ too.
+    C,
+}
+
+impl Default for Probe {
+    /// A probe without a name, on all CPUs, that takes a second, and that quick runs have.
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            part: "",
+            peer: None,
+            program: "",
+            source: Source::C,
+            arguments: Vec::new(),
+            cpus: Cpus::All,
+            expected: Duration::from_secs(1),
+            quick: true,
+        }
+    }
+}
+
+/// A probe whose program was built.
+#[derive(Debug, Clone)]
+pub struct ReadyProbe {
+    /// The probe.
+    pub probe: Probe,
+    /// Its program.
+    pub path: PathBuf,
+}
+
+/// What the probes of one part printed.
+#[derive(Debug)]
+pub struct Measured<T> {
+    probes: Vec<Probed<T>>,
+}
+
+#[derive(Debug)]
+struct Probed<T> {
+    name: String,
+    /// One entry for each round; all of them are empty if it was left out.
+    rounds: Vec<Option<T>>,
+}
+
+/// Runs the lab's probes of one part in `rounds` interleaved rounds. Ended by the user, it returns what there is.
+///
+/// `arguments` are put behind each probe's own: what depends on how thorough the lab is.
+///
+/// # Errors
+/// The machine is at fault, and not a probe: those are left out from then on, with a note.
+pub fn measure<T: DeserializeOwned>(
+    lab: &mut Lab<'_>,
+    part: &str,
+    arguments: &[String],
+    rounds: usize,
+) -> Result<Measured<T>, LabError> {
+    let probes: Vec<ReadyProbe> =
+        lab.probes.iter().filter(|ready| ready.probe.part == part).cloned().collect();
+    for ready in &probes {
+        lab.bench.progress.expect(rounds, ready.probe.expected);
+    }
+    let mut measured = Measured::new(probes.iter().map(|ready| ready.probe.name.clone()), rounds);
+    let mut failed: Vec<Option<String>> = vec![None; probes.len()];
+    let mut order: Vec<usize> = (0..probes.len()).collect();
+    'rounds: for round in 0..rounds {
+        for &one in &order {
+            if lab.bench.is_interrupted() {
+                break 'rounds;
+            }
+            if failed[one].is_some() {
+                lab.bench.progress.end();
+                continue;
+            }
+            let ready = &probes[one];
+            let name = &ready.probe.name;
+            let program = ready.program(&lab.bench, arguments);
+            let label = format!("round {} of {rounds}: {part}, {name}", round + 1);
+            let outcome = match lab.bench.run_program(&program, &label) {
+                Ok(run) => {
+                    lab.counted.kept += 1;
+                    lab.counted.repeated += run.repeated;
+                    lab.counted.spoilt += usize::from(run.spoilt);
+                    parse(&run.value)
+                }
+                Err(ProgramError::Interrupted) => break 'rounds,
+                Err(ProgramError::Bench(error @ BenchError::Kernel { .. })) => {
+                    return Err(error.into());
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            match outcome {
+                Ok(figures) => measured.probes[one].rounds[round] = Some(figures),
+                Err(why) => {
+                    lab.bench.progress.say(&format!("{name} is left out: {why}"));
+                    failed[one] = Some(why);
+                    measured.leave_out(one);
+                }
+            }
+        }
+        order.reverse();
+    }
+    for (ready, why) in probes.iter().zip(failed) {
+        if let Some(why) = why {
+            lab.notes.push(format!("{part}: {} was left out: {why}", ready.probe.name));
+        }
+    }
+    Ok(measured)
+}
+
+impl ReadyProbe {
+    fn program(&self, bench: &Bench<'_>, arguments: &[String]) -> Program {
+        let cpus = &bench.machine_cpus;
+        let first = cpus.first().map_or_else(String::new, usize::to_string);
+        let last = cpus.last().map_or_else(String::new, usize::to_string);
+        let fill_in = |word: &String| word.replace("{first}", &first).replace("{last}", &last);
+        let path = self.path.to_string_lossy().into_owned();
+        let words = self.probe.arguments.iter().chain(arguments).map(fill_in);
+        Program {
+            argv: std::iter::once(path).chain(words).collect(),
+            cpus: match self.probe.cpus {
+                Cpus::One => cpus.first().map(|cpu| vec![*cpu]),
+                Cpus::All => Some(cpus.clone()),
+            },
+            // One that is slow is of interest; one that hangs is not.
+            within: self.probe.expected * 5 + Duration::from_secs(10),
+        }
+    }
+}
+
+/// The one line of JSON.
+fn parse<T: DeserializeOwned>(printed: &str) -> Result<T, String> {
+    let mut lines = printed.lines().filter(|line| !line.trim().is_empty());
+    let line = match (lines.next(), lines.next()) {
+        (Some(line), None) => line,
+        (None, _) => return Err("it printed nothing".to_owned()),
+        (Some(_), Some(_)) => return Err("it printed more than one line".to_owned()),
+    };
+    serde_json::from_str(line).map_err(|error| {
+        let start: String = line.chars().take(SHOWN).collect();
+        format!("it did not print what was expected ({error}): {start}")
+    })
+}
+
+impl<T> Measured<T> {
+    fn new(names: impl Iterator<Item = String>, rounds: usize) -> Self {
+        let empty = || (0..rounds).map(|_| None).collect();
+        Self { probes: names.map(|name| Probed { name, rounds: empty() }).collect() }
+    }
+
+    /// What canned probes printed, for tests of an experiment's claims.
+    #[must_use]
+    pub fn canned(probes: Vec<(&str, Vec<T>)>) -> Self {
+        let probed = |(name, rounds): (&str, Vec<T>)| Probed {
+            name: name.to_owned(),
+            rounds: rounds.into_iter().map(Some).collect(),
+        };
+        Self { probes: probes.into_iter().map(probed).collect() }
+    }
+
+    fn leave_out(&mut self, one: usize) {
+        self.probes[one].rounds.iter_mut().for_each(|round| *round = None);
+    }
+
+    /// The probes that were measured at least once, in the order of the experiment.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let measured = |probe: &&Probed<T>| probe.rounds.iter().any(Option::is_some);
+        self.probes.iter().filter(measured).map(|probe| probe.name.as_str())
+    }
+
+    /// What the probe of that name printed, round by round; nothing if there is no such probe.
+    #[must_use]
+    pub fn of(&self, name: &str) -> &[Option<T>] {
+        let probe = self.probes.iter().find(|probe| probe.name == name);
+        probe.map_or(&[], |probe| &probe.rounds)
+    }
+
+    /// One figure of a probe, round by round: what [`claims`](crate::claims) take.
+    pub fn figures(&self, name: &str, figure: impl Fn(&T) -> Option<f64>) -> Vec<Option<f64>> {
+        self.of(name).iter().map(|round| round.as_ref().and_then(&figure)).collect()
+    }
+
+    /// One figure of a probe as a cell: the rounds' median, lowest and highest.
+    pub fn cell(&self, name: &str, figure: impl Fn(&T) -> Option<f64>) -> Cell {
+        let figures = self.figures(name, figure);
+        Cell::of(&figures.into_iter().flatten().collect::<Vec<_>>())
+    }
+
+    /// Whether nothing at all was measured.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names().next().is_none()
+    }
+}
+
+/// A distribution of times as probes print it, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub struct Times {
+    /// Samples.
+    pub count: u64,
+    /// Smallest.
+    pub min: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90 %.
+    pub p90: f64,
+    /// 99 %; absent with fewer than 100 samples beyond it.
+    pub p99: Option<f64>,
+    /// Largest.
+    pub max: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
+
+    use wakeful_load::progress::Progress;
+
+    use super::*;
+    use crate::lab::{ProbeRuns, Size};
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Figure {
+        figure: f64,
+    }
+
+    /// Shell scripts as probes of the part `part`.
+    fn measured(scripts: &[(&str, &str)], rounds: usize) -> (Measured<Figure>, Vec<String>) {
+        let interrupted = AtomicBool::new(false);
+        let mut bench = Bench::on_this_machine(&interrupted, Progress::silent()).unwrap();
+        // What others do is not what is tested here.
+        bench.limits.share = f64::INFINITY;
+        bench.limits.settle = Duration::ZERO;
+        let ready = |(name, script): &(&str, &str)| ReadyProbe {
+            probe: Probe {
+                name: (*name).to_owned(),
+                part: "part",
+                arguments: ["-c", script, "sh"].map(str::to_owned).to_vec(),
+                expected: Duration::ZERO,
+                ..Probe::default()
+            },
+            path: Path::new("/bin/sh").to_owned(),
+        };
+        let mut lab = Lab {
+            bench,
+            size: Size::Quick,
+            program: PathBuf::new(),
+            peers: Vec::new(),
+            probes: scripts.iter().map(ready).collect(),
+            counted: ProbeRuns::default(),
+            notes: Vec::new(),
+            seed: 1,
+        };
+        let arguments = ["{last}".to_owned()];
+        let measured = measure(&mut lab, "part", &arguments, rounds).unwrap();
+        let other: Measured<Figure> = measure(&mut lab, "another part", &[], rounds).unwrap();
+        assert!(other.is_empty());
+        (measured, lab.notes)
+    }
+
+    #[test]
+    fn what_probes_print_is_parsed_round_by_round() {
+        let script = r#"printf '\n{"figure": %s.5, "more": 1}\n' "$1""#;
+        let (measured, notes) = measured(&[("a", script), ("b", script)], 2);
+        let last = wakeful_load::affinity::allowed_cpus().unwrap().pop().unwrap();
+        let expected = Some(last as f64 + 0.5);
+        assert_eq!(measured.figures("a", |figure| Some(figure.figure)), [expected; 2]);
+        assert_eq!(measured.names().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(measured.figures("c", |figure| Some(figure.figure)), []);
+        assert!(notes.is_empty(), "{notes:?}");
+    }
+
+    #[test]
+    fn rounds_are_interleaved_there_and_back() {
+        let file = std::env::temp_dir().join(format!("wakeful-probes-{}", std::process::id()));
+        std::fs::remove_file(&file).ok();
+        let script =
+            |name: &str| format!("printf {name} >>{}; echo '{{\"figure\": 1}}'", file.display());
+        let (a, b, c) = (script("a"), script("b"), script("c"));
+        measured(&[("a", &a), ("b", &b), ("c", &c)], 3);
+        let order = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).ok();
+        assert_eq!(order, "abccbaabc");
+    }
+
+    #[test]
+    fn one_that_fails_or_prints_garbage_is_left_out_with_a_note() {
+        let good = r#"echo '{"figure": 1}'"#;
+        let scripts = [
+            ("good", good),
+            ("fails", "echo no such kernel >&2; exit 1"),
+            ("prints garbage", "echo hello"),
+            ("prints another thing", r#"echo '{"number": 1}'"#),
+            ("prints nothing", "true"),
+            ("prints twice", r#"echo '{"figure": 1}'; echo '{"figure": 2}'"#),
+            ("fails later", r#"echo '{"figure": 1}'; test -n "" "#),
+        ];
+        let (measured, notes) = measured(&scripts, 2);
+        assert_eq!(measured.names().collect::<Vec<_>>(), ["good"]);
+        assert_eq!(measured.of("good").iter().flatten().count(), 2);
+        assert_eq!(notes.len(), scripts.len() - 1, "each once: {notes:?}");
+        for (note, why) in notes.iter().zip([
+            "status 1: no such kernel",
+            "hello",
+            "missing field `figure`",
+            "printed nothing",
+            "more than one line",
+            "status 1",
+        ]) {
+            assert!(note.contains("was left out") && note.contains(why), "{note}");
+        }
+    }
+
+    #[test]
+    fn what_failed_once_is_not_there_in_any_round() {
+        let file = std::env::temp_dir().join(format!("wakeful-once-{}", std::process::id()));
+        std::fs::remove_file(&file).ok();
+        let script = format!("set -e; mkdir {}; echo '{{\"figure\": 1}}'", file.display());
+        let (measured, notes) = measured(&[("once", &script)], 2);
+        std::fs::remove_dir(&file).ok();
+        assert!(measured.is_empty() && notes.len() == 1, "{notes:?}");
+    }
+}
