@@ -79,7 +79,10 @@ pub use task::{JoinError, JoinHandle};
 #[cfg(all(feature = "internals", not(wakeful_loom)))]
 #[doc(hidden)]
 pub mod internals {
-    pub use crate::ready_queue::bench::PushDrain;
+    pub use crate::pause::Point;
+    pub use crate::ready_queue::bench::{
+        BoxedProducer, EventConsumer, EventQueue, PooledProducer, PushDrain, Ring, Source,
+    };
 }
 
 #[cfg(feature = "macros")]

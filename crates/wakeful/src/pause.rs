@@ -1,8 +1,13 @@
-//! Points in the ready queue's push where a test can stop a producer. Outside tests they are nothing.
+//! Points in the ready queue's push where a producer can be stopped.
+//!
+//! `ReadyQueue::push_at` calls a closure at each of them. In production that is [`at`], which is nothing; in unit tests
+//! [`at`] is a hook of the thread's; experiments hand in their own through `internals`.
 
-/// Where a producer is, within [`ReadyQueue::push`](crate::ready_queue::ReadyQueue::push).
+/// Where a producer is, within the ready queue's push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Point {
+// Public for `internals`, which is a feature.
+#[cfg_attr(not(feature = "internals"), allow(unreachable_pub))]
+pub enum Point {
     /// It has not looked at the queue yet.
     Start,
     /// The node is linked, the head is not swapped.

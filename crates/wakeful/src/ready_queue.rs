@@ -137,7 +137,25 @@ impl<B: Bell> ReadyQueue<B> {
     /// refers to may be used on the loop's thread.
     #[inline]
     pub(crate) unsafe fn push(&self, node: NonNull<Node>) -> Result<(), NonNull<Node>> {
-        pause::at(Point::Start);
+        // SAFETY: the caller's promise.
+        unsafe { self.push_at(node, pause::at) }
+    }
+
+    /// [`push`](Self::push), which calls `at` at each of its points, so that a test or an experiment can
+    /// stop a producer there. With an `at` that does nothing it is the same code.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    ///
+    /// # Safety
+    /// As for [`push`](Self::push).
+    #[inline(always)]
+    pub(crate) unsafe fn push_at(
+        &self,
+        node: NonNull<Node>,
+        mut at: impl FnMut(Point),
+    ) -> Result<(), NonNull<Node>> {
+        at(Point::Start);
         let mut head = self.head.load(Relaxed);
         loop {
             let bits = head.addr() & BITS;
@@ -146,13 +164,13 @@ impl<B: Bell> ReadyQueue<B> {
             }
             // SAFETY: the node is ours until the swap below succeeds.
             unsafe { Node::set_next(node, head.map_addr(|addr| addr & !BITS)) };
-            pause::at(Point::Linked);
+            at(Point::Linked);
             let new = node.as_ptr().map_addr(|addr| addr | bits);
             // Release: the loop that takes the node sees what was written before the push.
             // Acquire: orders the bell after the sleep that this push saw.
             match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
                 Ok(_) => {
-                    pause::at(Point::Pushed);
+                    at(Point::Pushed);
                     if bits & ASLEEP != 0 {
                         self.bell.ring();
                     }

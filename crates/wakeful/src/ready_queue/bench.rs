@@ -1,6 +1,10 @@
-//! The bare queue, for this project's own benches.
+//! The bare queue, for this project's own benches and experiments.
 
 use super::*;
+
+mod events;
+
+pub use events::{BoxedProducer, EventConsumer, EventQueue, PooledProducer, Ring, Source};
 
 struct NoBell;
 
