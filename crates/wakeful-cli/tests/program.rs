@@ -388,9 +388,10 @@ fn traced(requests: usize) -> Option<BTreeMap<String, usize>> {
     server.wait();
     let text = std::fs::read_to_string(&log).unwrap();
     std::fs::remove_file(&log).unwrap();
-    // `PID NAME(ARGUMENTS) = RESULT`; what goes on behind another thread's line begins with `<... NAME resumed>` there.
-    let calls: Vec<(&str, &str)> =
-        text.lines().filter_map(|line| line.split_once(' ')?.1.trim().split_once('(')).collect();
+    // `PID NAME(ARGUMENTS) = RESULT`; what goes on behind another thread's line is `PID <... NAME resumed>` there.
+    let lines = text.lines().filter_map(|line| Some(line.split_once(' ')?.1.trim()));
+    let calls = lines.filter(|line| !line.starts_with("<...")).filter_map(|l| l.split_once('('));
+    let calls: Vec<(&str, &str)> = calls.collect();
     let is_answer = |(name, rest): &(&str, &str)| *name == "sendto" && rest.contains(", 1028, ");
     let answers: Vec<_> = (0..calls.len()).filter(|at| is_answer(&calls[*at])).collect();
     assert_eq!(answers.len(), requests);
