@@ -1,5 +1,6 @@
 # What instructions.sh and syscalls.sh share: starting a server under a tool,
-# loading it with an exact number of requests, and leaving nothing behind.
+# having `wakeful load` send it an exact number of requests, and leaving nothing
+# behind.
 #
 # shellcheck shell=bash disable=SC2034
 
@@ -12,7 +13,7 @@ readonly MANY=11000
 readonly LIMIT=60
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-ECHO_LOAD=${ECHO_LOAD:-${CARGO_TARGET_DIR:-$here/target}/release/echo-load}
+WAKEFUL=${WAKEFUL:-${CARGO_TARGET_DIR:-$here/../target}/release/wakeful}
 
 program=$(basename "$0")
 directory=$(mktemp -d)
@@ -38,7 +39,7 @@ trap 'exit 143' TERM HUP
 # require TOOL: fails early, and says what is missing.
 require() {
   command -v "$1" >/dev/null || fail "$1 is not installed"
-  [[ -x $ECHO_LOAD ]] || fail "$ECHO_LOAD is not there: run cargo build --release first"
+  [[ -x $WAKEFUL ]] || fail "$WAKEFUL is not there: run cargo build --release first"
 }
 
 # The arguments of the script: one or more NAME=COMMAND with {addr} in COMMAND.
@@ -70,6 +71,21 @@ server_of() {
   echo "${children:-$1}" | cut -d ' ' -f 1
 }
 
+# load REQUESTS ADDR: sends exactly so many requests of 1 KiB, one after another on
+# one connection. All are due at once, so the next is sent when an answer is there.
+load() {
+  local requests=$1 addr=$2 status=0
+  awk -v requests="$requests" 'BEGIN { while (requests--) print 0 }' >"$directory/trace"
+  "$WAKEFUL" load "$addr" --protocol frames --size 1024 --trace "$directory/trace" \
+    --connections 1 --in-flight 1 --timeout 10m \
+    --no-floor --quiet-patience 0s --repeats 0 --json \
+    >"$directory/loaded" 2>"$directory/load-said" || status=$?
+  # 4: INVALID as a measurement of time, since the requests piled up. They are to.
+  [[ $status == 0 || $status == 4 ]] || fail "wakeful load: $(tail -n 3 "$directory/load-said")"
+  grep -q "\"answered\": $requests,$" "$directory/loaded" ||
+    fail "not all of $requests requests were answered: $(grep '"answered"' "$directory/loaded")"
+}
+
 # run_under REQUESTS COMMAND TOOL...: runs the server under the tool, for exactly
 # so many requests over one connection.
 run_under() {
@@ -87,8 +103,7 @@ run_under() {
     sleep 0.1
   done
 
-  "$ECHO_LOAD" --addr "127.0.0.1:$port" --connections 1 --size 1024 \
-    --requests "$requests" >/dev/null
+  load "$requests" "127.0.0.1:$port"
 
   kill -TERM "$(server_of "$tool_pid")"
   SECONDS=0
