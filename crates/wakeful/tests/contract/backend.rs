@@ -1,13 +1,19 @@
-//! The backends of the driver, and what a test needs of each.
+//! The backends of the driver, and what a test needs of each. Binaries whose tests need a process of their own share this
+//! file by `#[path]`.
+
+#![allow(dead_code, reason = "not every binary needs all of it")]
 
 use std::future::Future;
 
-use wakeful::{EventLoop, EventLoopBuilder};
+use wakeful::{EventLoop, EventLoopBuilder, LoopGroup, LoopGroupBuilder};
 
 /// A way for a loop to reach the kernel.
 pub(crate) trait Backend: 'static {
     /// The settings of a loop on this backend.
     fn builder() -> EventLoopBuilder;
+
+    /// The settings of a group whose loops are on this backend.
+    fn group() -> LoopGroupBuilder;
 
     /// A loop on this backend.
     fn event_loop() -> EventLoop {
@@ -27,14 +33,19 @@ impl Backend for Epoll {
     fn builder() -> EventLoopBuilder {
         EventLoop::builder()
     }
+
+    fn group() -> LoopGroupBuilder {
+        LoopGroup::builder()
+    }
 }
 
 /// Makes a test of each function, on each backend.
 macro_rules! on_every_backend {
-    ($($test:ident),* $(,)?) => {
+    ($($(#[$attribute:meta])* $test:ident),* $(,)?) => {
         mod epoll {
             $(
                 #[test]
+                $(#[$attribute])*
                 fn $test() {
                     super::$test::<$crate::backend::Epoll>();
                 }

@@ -16,6 +16,7 @@ use wakeful::task::{consume_budget, yield_now};
 use wakeful::time::{sleep, timeout};
 
 use crate::backend::Backend;
+use crate::support::LONG;
 
 on_every_backend! {
     a_timeout_gives_up_what_is_always_ready,
@@ -24,9 +25,6 @@ on_every_backend! {
     a_budget_ends_with_its_poll,
     a_task_that_drives_another_loop_keeps_its_own_budget,
 }
-
-/// Longer than anything here takes: reached only by what is held for ever.
-const LONG: Duration = Duration::from_secs(20);
 
 /// Reads a socket that is never empty. Its poll would not end without a budget.
 fn greedy() -> impl Future<Output = ()> {

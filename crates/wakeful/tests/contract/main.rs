@@ -7,6 +7,22 @@
 
 #[macro_use]
 mod backend;
+mod support;
 
+mod accept;
 mod budget;
+mod callbacks;
+mod churn;
+mod close;
+mod embedding;
+mod group;
+mod handles;
+mod idle;
 mod late_wake;
+mod lifetime;
+mod net;
+mod readiness;
+mod shutdown;
+mod streams;
+mod tasks;
+mod timers;

@@ -3,14 +3,21 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::rc::Rc;
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use wakeful::net::UnixStream;
-use wakeful::signal::{SIGUSR2, Signals};
 use wakeful::{EventLoop, spawn};
+
+use crate::backend::Backend;
+
+on_every_backend! {
+    timers_posts_and_sockets_arrive_through_plain_poll,
+    preparing_is_refused_while_there_is_work_and_ended_by_a_turn,
+    a_loop_is_driven_by_a_task_of_another_loop,
+    work_of_the_own_thread_after_the_permission_makes_the_descriptor_readable,
+}
 
 /// A foreign loop: it knows nothing of wakeful but a descriptor that turns readable.
 fn drive(event_loop: &mut EventLoop, until: impl Fn() -> bool) {
@@ -29,9 +36,8 @@ fn drive(event_loop: &mut EventLoop, until: impl Fn() -> bool) {
     }
 }
 
-#[test]
-fn timers_posts_and_sockets_arrive_through_plain_poll() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn timers_posts_and_sockets_arrive_through_plain_poll<B: Backend>() {
+    let mut event_loop = B::event_loop();
     let deadline = Instant::now() + Duration::from_millis(3);
     let timer = event_loop.spawn(wakeful::time::sleep_until(deadline));
     drive(&mut event_loop, || timer.is_finished());
@@ -80,9 +86,8 @@ fn timers_posts_and_sockets_arrive_through_plain_poll() {
     producers.into_iter().for_each(|p| p.join().unwrap());
 }
 
-#[test]
-fn preparing_is_refused_while_there_is_work_and_ended_by_a_turn() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn preparing_is_refused_while_there_is_work_and_ended_by_a_turn<B: Backend>() {
+    let mut event_loop = B::event_loop();
     event_loop.run_next_turn(|| ());
     assert!(!event_loop.prepare_to_park().unwrap());
     event_loop.turn(Some(Duration::ZERO)).unwrap();
@@ -95,10 +100,9 @@ fn preparing_is_refused_while_there_is_work_and_ended_by_a_turn() {
     assert!(format!("{handle:?}").contains("asleep: false"));
 }
 
-#[test]
-fn a_loop_is_driven_by_a_task_of_another_loop() {
-    wakeful::block_on(async {
-        let mut inner = EventLoop::new().unwrap();
+fn a_loop_is_driven_by_a_task_of_another_loop<B: Backend>() {
+    B::block_on(async {
+        let mut inner = B::event_loop();
         let (mut peer, socket) = UnixStream::pair().unwrap();
         let std_socket = socket.into_std();
         let served = inner.spawn(async move {
@@ -129,39 +133,11 @@ fn a_loop_is_driven_by_a_task_of_another_loop() {
     });
 }
 
-#[test]
-fn a_wait_with_a_limit_is_not_shortened_by_signals() {
-    let mut event_loop = EventLoop::new().unwrap();
-    let limit = Duration::from_millis(30);
-    let (ready, is_ready) = mpsc::channel();
-    let watcher = thread::spawn(move || {
-        wakeful::block_on(async move {
-            let mut signals = Signals::new(&[SIGUSR2]).unwrap();
-            ready.send(()).unwrap();
-            signals.recv().await.unwrap();
-        });
-    });
-    is_ready.recv().unwrap();
-    let sender = thread::spawn(move || {
-        for _ in 0..10 {
-            let own = rustix::process::getpid();
-            rustix::process::kill_process(own, rustix::process::Signal::USR2).unwrap();
-            thread::yield_now();
-        }
-    });
-    let start = Instant::now();
-    event_loop.turn(Some(limit)).unwrap();
-    assert!(start.elapsed() >= limit);
-    sender.join().unwrap();
-    watcher.join().unwrap();
-}
-
 /// How the thread queues work outside a turn.
 type Way = fn(&EventLoop);
 
 /// Between the permission and the wait, the thread itself may queue work outside a turn.
-#[test]
-fn work_of_the_own_thread_after_the_permission_makes_the_descriptor_readable() {
+fn work_of_the_own_thread_after_the_permission_makes_the_descriptor_readable<B: Backend>() {
     let ways: [(&str, Way); 6] = [
         ("spawn", |event_loop| event_loop.spawn(async {}).detach()),
         ("run_this_turn", |event_loop| event_loop.run_this_turn(|| ())),
@@ -172,7 +148,7 @@ fn work_of_the_own_thread_after_the_permission_makes_the_descriptor_readable() {
         }),
         ("a handle's wake", |event_loop| event_loop.handle().wake()),
     ];
-    let mut event_loop = EventLoop::new().unwrap();
+    let mut event_loop = B::event_loop();
     for (name, queue) in ways {
         assert!(event_loop.prepare_to_park().unwrap());
         queue(&event_loop);

@@ -10,16 +10,24 @@ use wakeful::task::yield_now;
 use wakeful::time::sleep;
 use wakeful::{LoopGroup, spawn};
 
-/// Longer than anything here takes: reached only by what is lost.
-const LONG: Duration = Duration::from_secs(20);
+use crate::backend::Backend;
+use crate::support::LONG;
 
-fn group(loops: usize) -> LoopGroup {
-    LoopGroup::builder().loops(loops).build().unwrap()
+on_every_backend! {
+    shutdown_also_waits_for_what_the_last_task_spawned,
+    shutdown_drops_a_task_that_never_ends,
+    a_loop_that_a_task_blocks_is_reported_and_left_behind,
+    dropping_a_group_ends_its_tasks_and_threads,
+    a_group_may_be_dropped_on_one_of_its_own_loops,
+    shutdown_also_waits_for_what_a_task_spawned_on_a_loop_that_was_idle,
+}
+
+fn group<B: Backend>(loops: usize) -> LoopGroup {
+    B::group().loops(loops).build().unwrap()
 }
 
 /// Between its making and its first poll a task is nobody's but the ready list's.
-#[test]
-fn shutdown_also_waits_for_what_the_last_task_spawned() {
+fn shutdown_also_waits_for_what_the_last_task_spawned<B: Backend>() {
     fn link(left: u32, done: Arc<AtomicBool>) {
         spawn(async move {
             match left {
@@ -30,7 +38,7 @@ fn shutdown_also_waits_for_what_the_last_task_spawned() {
         .detach();
     }
     for _ in 0..10 {
-        let (group, done) = (group(1), Arc::new(AtomicBool::new(false)));
+        let (group, done) = (group::<B>(1), Arc::new(AtomicBool::new(false)));
         let last = done.clone();
         group.handles()[0].run(move || link(5_000, last)).unwrap();
         group.shutdown(LONG).unwrap();
@@ -38,9 +46,8 @@ fn shutdown_also_waits_for_what_the_last_task_spawned() {
     }
 }
 
-#[test]
-fn shutdown_drops_a_task_that_never_ends() {
-    let group = group(2);
+fn shutdown_drops_a_task_that_never_ends<B: Backend>() {
+    let group = group::<B>(2);
     let (held, is_dropped) = mpsc::channel::<()>();
     for handle in group.handles() {
         let held = held.clone();
@@ -63,9 +70,8 @@ fn shutdown_drops_a_task_that_never_ends() {
     assert_eq!(is_dropped.try_recv(), Err(mpsc::TryRecvError::Disconnected));
 }
 
-#[test]
-fn a_loop_that_a_task_blocks_is_reported_and_left_behind() {
-    let group = group(2);
+fn a_loop_that_a_task_blocks_is_reported_and_left_behind<B: Backend>() {
+    let group = group::<B>(2);
     let (release, released) = mpsc::channel::<()>();
     let (entered, is_entered) = mpsc::channel();
     group.handles()[1]
@@ -81,23 +87,21 @@ fn a_loop_that_a_task_blocks_is_reported_and_left_behind() {
     drop(release);
 }
 
-#[test]
-fn dropping_a_group_ends_its_tasks_and_threads() {
-    let group = group(2);
+fn dropping_a_group_ends_its_tasks_and_threads<B: Backend>() {
+    let group = group::<B>(2);
     let handles = group.handles().to_vec();
     let task = handles[0].spawn(pending::<()>).unwrap();
     drop(group);
-    assert!(wakeful::block_on(task).unwrap_err().is_cancelled());
+    assert!(B::block_on(task).unwrap_err().is_cancelled());
     assert!(handles.iter().all(|handle| handle.run(|| ()).is_err()));
 }
 
-#[test]
-fn a_group_may_be_dropped_on_one_of_its_own_loops() {
-    let group = group(2);
+fn a_group_may_be_dropped_on_one_of_its_own_loops<B: Backend>() {
+    let group = group::<B>(2);
     let handles = group.handles().to_vec();
     let task = handles[1].spawn(pending::<()>).unwrap();
     let dropped = handles[0].spawn(move || async move { drop(group) }).unwrap();
-    wakeful::block_on(async {
+    B::block_on(async {
         dropped.await.expect("no panic");
         assert!(task.await.unwrap_err().is_cancelled());
     });
@@ -107,9 +111,8 @@ fn a_group_may_be_dropped_on_one_of_its_own_loops() {
     }
 }
 
-#[test]
-fn shutdown_also_waits_for_what_a_task_spawned_on_a_loop_that_was_idle() {
-    let (group, done) = (group(2), Arc::new(AtomicBool::new(false)));
+fn shutdown_also_waits_for_what_a_task_spawned_on_a_loop_that_was_idle<B: Backend>() {
+    let (group, done) = (group::<B>(2), Arc::new(AtomicBool::new(false)));
     let (first, mark) = (group.handles()[0].clone(), done.clone());
     let pause = Duration::from_millis(10);
     let task = group.handles()[1].spawn(move || async move {

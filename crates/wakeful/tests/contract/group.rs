@@ -6,15 +6,24 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wakeful::LoopGroup;
 use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::net::ListenAddr;
 
-const GUARD: Duration = Duration::from_secs(20);
+use crate::backend::Backend;
+use crate::support::LONG;
 
-#[test]
-fn loops_run_on_named_threads_of_their_own_one_for_each_cpu_by_default() {
-    let group = LoopGroup::builder().loops(3).name("group").build().unwrap();
+on_every_backend! {
+    loops_run_on_named_threads_of_their_own_one_for_each_cpu_by_default,
+    pinned_loops_have_one_cpu_each,
+    shutdown_waits_for_tasks_within_its_grace_and_not_beyond,
+    a_blocked_loop_is_reported_and_not_waited_for,
+    one_listener_serves_through_all_loops_and_loses_no_connection,
+    a_listener_that_nobody_accepts_from_does_not_make_its_loop_spin,
+    a_left_over_socket_file_is_replaced_and_a_live_one_refused,
+}
+
+fn loops_run_on_named_threads_of_their_own_one_for_each_cpu_by_default<B: Backend>() {
+    let group = B::group().loops(3).name("group").build().unwrap();
     let mut names: Vec<_> = group
         .handles()
         .iter()
@@ -22,15 +31,14 @@ fn loops_run_on_named_threads_of_their_own_one_for_each_cpu_by_default() {
         .collect();
     names.sort();
     assert_eq!(names, ["group-0", "group-1", "group-2"]);
-    group.shutdown(GUARD).unwrap();
-    let default = LoopGroup::new().unwrap();
+    group.shutdown(LONG).unwrap();
+    let default = B::group().build().unwrap();
     assert_eq!(default.handles().len(), thread::available_parallelism().unwrap().get());
 }
 
-#[test]
-fn pinned_loops_have_one_cpu_each() {
+fn pinned_loops_have_one_cpu_each<B: Backend>() {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap().count();
-    let group = LoopGroup::builder().loops(4).pin().build().unwrap();
+    let group = B::group().loops(4).pin().build().unwrap();
     let mut cpus = HashSet::new();
     for handle in group.handles() {
         let set = handle.run_and_wait(|| {
@@ -44,9 +52,8 @@ fn pinned_loops_have_one_cpu_each() {
     assert_eq!(cpus.len(), 4.min(allowed as usize));
 }
 
-#[test]
-fn shutdown_waits_for_tasks_within_its_grace_and_not_beyond() {
-    let group = LoopGroup::builder().loops(2).build().unwrap();
+fn shutdown_waits_for_tasks_within_its_grace_and_not_beyond<B: Backend>() {
+    let group = B::group().loops(2).build().unwrap();
     let (done, is_done) = mpsc::channel();
     for handle in group.handles() {
         let done = done.clone();
@@ -58,20 +65,19 @@ fn shutdown_waits_for_tasks_within_its_grace_and_not_beyond() {
             .unwrap()
             .detach();
     }
-    group.shutdown(GUARD).unwrap();
+    group.shutdown(LONG).unwrap();
     assert_eq!(is_done.try_iter().count(), 2, "they finished first");
 
-    let group = LoopGroup::builder().loops(2).build().unwrap();
+    let group = B::group().loops(2).build().unwrap();
     let endless = group.handles()[0].spawn(std::future::pending::<()>).unwrap();
     let start = Instant::now();
     group.shutdown(Duration::from_millis(20)).unwrap();
-    assert!(start.elapsed() >= Duration::from_millis(20) && start.elapsed() < GUARD);
-    assert!(wakeful::block_on(endless).unwrap_err().is_cancelled());
+    assert!(start.elapsed() >= Duration::from_millis(20) && start.elapsed() < LONG);
+    assert!(B::block_on(endless).unwrap_err().is_cancelled());
 }
 
-#[test]
-fn a_blocked_loop_is_reported_and_not_waited_for() {
-    let group = LoopGroup::builder().loops(1).name("stuck").build().unwrap();
+fn a_blocked_loop_is_reported_and_not_waited_for<B: Backend>() {
+    let group = B::group().loops(1).name("stuck").build().unwrap();
     let (release, released) = mpsc::channel::<()>();
     let (blocked, is_blocked) = mpsc::channel();
     group.handles()[0]
@@ -86,12 +92,11 @@ fn a_blocked_loop_is_reported_and_not_waited_for() {
     drop(release);
 }
 
-#[test]
-fn one_listener_serves_through_all_loops_and_loses_no_connection() {
+fn one_listener_serves_through_all_loops_and_loses_no_connection<B: Backend>() {
     let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
     let addr = listener.socket_addr().unwrap();
     let serving = ConnectionServer::new(vec![listener])
-        .group(LoopGroup::builder().loops(4))
+        .group(B::group().loops(4))
         .start(|| {
             async |mut connection| {
                 let mut buf = [0; 16];
@@ -105,7 +110,7 @@ fn one_listener_serves_through_all_loops_and_loses_no_connection() {
             thread::spawn(move || {
                 for number in 0..250_u8 {
                     let mut stream = std::net::TcpStream::connect(addr).unwrap();
-                    stream.set_read_timeout(Some(GUARD)).unwrap();
+                    stream.set_read_timeout(Some(LONG)).unwrap();
                     stream.write_all(&[client, number]).unwrap();
                     let mut answer = [0; 2];
                     stream.read_exact(&mut answer).unwrap();
@@ -116,15 +121,14 @@ fn one_listener_serves_through_all_loops_and_loses_no_connection() {
         .collect();
     clients.into_iter().for_each(|client| client.join().unwrap());
     assert_eq!(serving.counts().accepted(), 1_000);
-    assert_eq!(serving.shutdown(GUARD).unwrap(), 0);
+    assert_eq!(serving.shutdown(LONG).unwrap(), 0);
     assert!(std::net::TcpStream::connect(addr).is_err(), "it listens no more");
 }
 
-#[test]
-fn a_listener_that_nobody_accepts_from_does_not_make_its_loop_spin() {
+fn a_listener_that_nobody_accepts_from_does_not_make_its_loop_spin<B: Backend>() {
     let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
     let addr = listener.socket_addr().unwrap();
-    wakeful::block_on(async move {
+    B::block_on(async move {
         let attached = listener.attach().unwrap();
         let _waiting = std::net::TcpStream::connect(addr).unwrap();
         let handle = wakeful::current_handle();
@@ -135,13 +139,12 @@ fn a_listener_that_nobody_accepts_from_does_not_make_its_loop_spin() {
         let waits = handle.metrics().waits - before;
         assert!(waits < 40, "{waits} waits for 10 timers");
         // And it is still there to be accepted.
-        let accepted = wakeful::time::timeout(GUARD, attached.accept()).await.unwrap();
+        let accepted = wakeful::time::timeout(LONG, attached.accept()).await.unwrap();
         assert!(accepted.is_ok());
     });
 }
 
-#[test]
-fn a_left_over_socket_file_is_replaced_and_a_live_one_refused() {
+fn a_left_over_socket_file_is_replaced_and_a_live_one_refused<B: Backend>() {
     let path = std::env::temp_dir().join(format!("wakeful-group-{}.sock", std::process::id()));
     let addr = ListenAddr::Unix(path.clone());
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());

@@ -5,12 +5,28 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use wakeful::{EventLoop, LoopHandle, RunAndWaitError};
+use wakeful::{LoopHandle, RunAndWaitError};
 
-fn on_a_thread() -> (LoopHandle, thread::JoinHandle<EventLoopEnd>) {
+use crate::backend::Backend;
+
+on_every_backend! {
+    closures_of_50_threads_run_once_each_in_each_thread_s_order,
+    run_and_wait_returns_the_value_the_panic_or_the_reason,
+    run_and_wait_when_the_loop_ends_first,
+    a_handle_after_the_loop_s_end_gives_the_closure_back,
+    a_stop_before_the_run_is_remembered_once,
+    a_stop_does_not_end_block_on,
+    a_queued_closure_runs_before_a_stop_behind_it,
+    a_wake_without_work_makes_a_turn,
+    what_a_loop_posts_to_itself_runs_behind_what_it_has_taken,
+    a_panic_in_a_closure_is_contained_and_counted,
+    a_spawned_future_lives_on_its_loop,
+}
+
+fn on_a_thread<B: Backend>() -> (LoopHandle, thread::JoinHandle<EventLoopEnd>) {
     let (send, receive) = mpsc::channel();
     let thread = thread::spawn(move || {
-        let mut event_loop = EventLoop::new().unwrap();
+        let mut event_loop = B::event_loop();
         send.send(event_loop.handle()).unwrap();
         event_loop.run().unwrap();
         EventLoopEnd
@@ -23,12 +39,11 @@ struct EventLoopEnd;
 
 fn is_send_sync_clone<T: Send + Sync + Clone>(_: &T) {}
 
-#[test]
-fn closures_of_50_threads_run_once_each_in_each_thread_s_order() {
+fn closures_of_50_threads_run_once_each_in_each_thread_s_order<B: Backend>() {
     thread_local! {
         static SEEN: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
     }
-    let (handle, thread) = on_a_thread();
+    let (handle, thread) = on_a_thread::<B>();
     is_send_sync_clone(&handle);
     thread::scope(|scope| {
         for producer in 0..50 {
@@ -52,9 +67,8 @@ fn closures_of_50_threads_run_once_each_in_each_thread_s_order() {
     thread.join().unwrap();
 }
 
-#[test]
-fn run_and_wait_returns_the_value_the_panic_or_the_reason() {
-    let (handle, thread) = on_a_thread();
+fn run_and_wait_returns_the_value_the_panic_or_the_reason<B: Backend>() {
+    let (handle, thread) = on_a_thread::<B>();
     assert_eq!(handle.run_and_wait(|| 42).unwrap(), 42);
     match handle.run_and_wait(|| -> () { panic!("over there") }) {
         Err(RunAndWaitError::Panicked(payload)) => {
@@ -71,12 +85,11 @@ fn run_and_wait_returns_the_value_the_panic_or_the_reason() {
     assert!(matches!(handle.run_and_wait(|| ()), Err(RunAndWaitError::LoopEnded)));
 }
 
-#[test]
-fn run_and_wait_when_the_loop_ends_first() {
+fn run_and_wait_when_the_loop_ends_first<B: Backend>() {
     let (ready, is_ready) = mpsc::channel();
     let (end, may_end) = mpsc::channel::<()>();
     let thread = thread::spawn(move || {
-        let event_loop = EventLoop::new().unwrap();
+        let event_loop = B::event_loop();
         ready.send(event_loop.handle()).unwrap();
         may_end.recv().unwrap();
     });
@@ -95,9 +108,8 @@ fn run_and_wait_when_the_loop_ends_first() {
     thread.join().unwrap();
 }
 
-#[test]
-fn a_handle_after_the_loop_s_end_gives_the_closure_back() {
-    let event_loop = EventLoop::new().unwrap();
+fn a_handle_after_the_loop_s_end_gives_the_closure_back<B: Backend>() {
+    let event_loop = B::event_loop();
     let handle = event_loop.handle();
     drop(event_loop);
     let cargo = Arc::new(());
@@ -110,15 +122,14 @@ fn a_handle_after_the_loop_s_end_gives_the_closure_back() {
     let held = cargo.clone();
     let back = handle.spawn(move || async move { drop(held) }).unwrap_err();
     assert_eq!(Arc::strong_count(&cargo), 2);
-    wakeful::block_on((back.into_inner())());
+    B::block_on((back.into_inner())());
     assert_eq!(Arc::strong_count(&cargo), 1);
     handle.wake();
     handle.stop();
 }
 
-#[test]
-fn a_stop_before_the_run_is_remembered_once() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn a_stop_before_the_run_is_remembered_once<B: Backend>() {
+    let mut event_loop = B::event_loop();
     event_loop.stop();
     event_loop.run().unwrap();
     // And the next run runs, until it is stopped from within.
@@ -135,17 +146,15 @@ fn a_stop_before_the_run_is_remembered_once() {
     receive.recv().unwrap();
 }
 
-#[test]
-fn a_stop_does_not_end_block_on() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn a_stop_does_not_end_block_on<B: Backend>() {
+    let mut event_loop = B::event_loop();
     event_loop.stop();
     event_loop.block_on(wakeful::task::yield_now()).unwrap();
     event_loop.run().unwrap();
 }
 
-#[test]
-fn a_queued_closure_runs_before_a_stop_behind_it() {
-    let (handle, thread) = on_a_thread();
+fn a_queued_closure_runs_before_a_stop_behind_it<B: Backend>() {
+    let (handle, thread) = on_a_thread::<B>();
     let ran = Arc::new(Mutex::new(0));
     for _ in 0..10 {
         let ran = ran.clone();
@@ -156,9 +165,8 @@ fn a_queued_closure_runs_before_a_stop_behind_it() {
     assert_eq!(*ran.lock().unwrap(), 10);
 }
 
-#[test]
-fn a_wake_without_work_makes_a_turn() {
-    let (handle, thread) = on_a_thread();
+fn a_wake_without_work_makes_a_turn<B: Backend>() {
+    let (handle, thread) = on_a_thread::<B>();
     for _ in 0..5 {
         handle.run_and_wait(|| ()).unwrap();
         let before = handle.metrics().turns;
@@ -171,9 +179,8 @@ fn a_wake_without_work_makes_a_turn() {
     thread.join().unwrap();
 }
 
-#[test]
-fn what_a_loop_posts_to_itself_runs_behind_what_it_has_taken() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn what_a_loop_posts_to_itself_runs_behind_what_it_has_taken<B: Backend>() {
+    let mut event_loop = B::event_loop();
     let handle = event_loop.handle();
     let log: Arc<Mutex<Vec<&str>>> = Arc::default();
     let note = |text| {
@@ -198,9 +205,8 @@ fn what_a_loop_posts_to_itself_runs_behind_what_it_has_taken() {
     assert_eq!(*log.lock().unwrap(), ["remote 1", "remote 2", "own"]);
 }
 
-#[test]
-fn a_panic_in_a_closure_is_contained_and_counted() {
-    let (handle, thread) = on_a_thread();
+fn a_panic_in_a_closure_is_contained_and_counted<B: Backend>() {
+    let (handle, thread) = on_a_thread::<B>();
     handle.run(|| panic!("on purpose")).unwrap();
     handle.run_and_wait(|| ()).unwrap();
     handle.run_and_wait(|| ()).unwrap();
@@ -209,19 +215,18 @@ fn a_panic_in_a_closure_is_contained_and_counted() {
     thread.join().unwrap();
 }
 
-#[test]
-fn a_spawned_future_lives_on_its_loop() {
-    let (handle, thread) = on_a_thread();
+fn a_spawned_future_lives_on_its_loop<B: Backend>() {
+    let (handle, thread) = on_a_thread::<B>();
     let task = handle.spawn(|| async {
         let here = std::rc::Rc::new(thread::current().id());
         wakeful::task::yield_now().await;
         (*here, thread::current().id())
     });
-    let (made, polled) = wakeful::block_on(task.unwrap()).unwrap();
+    let (made, polled) = B::block_on(task.unwrap()).unwrap();
     assert_eq!(made, polled);
     assert_eq!(made, thread.thread().id());
     let panicked = handle.spawn(|| -> std::future::Ready<()> { panic!("while making it") });
-    let error = wakeful::block_on(panicked.unwrap()).unwrap_err();
+    let error = B::block_on(panicked.unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "the task panicked: while making it");
     handle.stop();
     thread.join().unwrap();

@@ -4,12 +4,22 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wakeful::{EventLoop, IdlePolicy, LoopHandle};
+use wakeful::{IdlePolicy, LoopHandle};
 
-fn start(policy: IdlePolicy) -> (LoopHandle, thread::JoinHandle<()>) {
+use crate::backend::Backend;
+
+on_every_backend! {
+    a_parked_loop_asks_the_kernel_nothing_until_something_happens,
+    a_spinning_loop_never_sleeps_for_others_and_fires_its_timers,
+    a_spinning_turn_with_a_limit_ends,
+    policies_read_as_they_print,
+    a_wake_without_work_makes_a_spinning_loop_take_a_turn,
+}
+
+fn start<B: Backend>(policy: IdlePolicy) -> (LoopHandle, thread::JoinHandle<()>) {
     let (send, receive) = mpsc::channel();
     let thread = thread::spawn(move || {
-        let mut event_loop = EventLoop::builder().idle(policy).build().unwrap();
+        let mut event_loop = B::builder().idle(policy).build().unwrap();
         send.send(event_loop.handle()).unwrap();
         event_loop.run().unwrap();
     });
@@ -20,9 +30,8 @@ fn asleep(handle: &LoopHandle) -> bool {
     format!("{handle:?}").contains("asleep: true")
 }
 
-#[test]
-fn a_parked_loop_asks_the_kernel_nothing_until_something_happens() {
-    let (handle, thread) = start(IdlePolicy::Park);
+fn a_parked_loop_asks_the_kernel_nothing_until_something_happens<B: Backend>() {
+    let (handle, thread) = start::<B>(IdlePolicy::Park);
     handle.run_and_wait(|| ()).unwrap();
     while !asleep(&handle) {
         thread::yield_now();
@@ -38,9 +47,8 @@ fn a_parked_loop_asks_the_kernel_nothing_until_something_happens() {
     thread.join().unwrap();
 }
 
-#[test]
-fn a_spinning_loop_never_sleeps_for_others_and_fires_its_timers() {
-    let (handle, thread) = start(IdlePolicy::Spin);
+fn a_spinning_loop_never_sleeps_for_others_and_fires_its_timers<B: Backend>() {
+    let (handle, thread) = start::<B>(IdlePolicy::Spin);
     for _ in 0..1_000 {
         handle.run_and_wait(|| ()).unwrap();
         assert!(!asleep(&handle));
@@ -57,16 +65,14 @@ fn a_spinning_loop_never_sleeps_for_others_and_fires_its_timers() {
     thread.join().unwrap();
 }
 
-#[test]
-fn a_spinning_turn_with_a_limit_ends() {
-    let mut event_loop = EventLoop::builder().idle(IdlePolicy::Spin).build().unwrap();
+fn a_spinning_turn_with_a_limit_ends<B: Backend>() {
+    let mut event_loop = B::builder().idle(IdlePolicy::Spin).build().unwrap();
     let start = Instant::now();
     event_loop.turn(Some(Duration::from_millis(2))).unwrap();
     assert!(start.elapsed() >= Duration::from_millis(2));
 }
 
-#[test]
-fn policies_read_as_they_print() {
+fn policies_read_as_they_print<B: Backend>() {
     for policy in [IdlePolicy::Park, IdlePolicy::Spin] {
         assert_eq!(policy.to_string().parse(), Ok(policy));
     }
@@ -74,9 +80,8 @@ fn policies_read_as_they_print() {
     assert!(error.to_string().contains("burn"));
 }
 
-#[test]
-fn a_wake_without_work_makes_a_spinning_loop_take_a_turn() {
-    let (handle, thread) = start(IdlePolicy::Spin);
+fn a_wake_without_work_makes_a_spinning_loop_take_a_turn<B: Backend>() {
+    let (handle, thread) = start::<B>(IdlePolicy::Spin);
     for _ in 0..5 {
         handle.run_and_wait(|| ()).unwrap();
         let before = handle.metrics().turns;

@@ -6,15 +6,29 @@ use std::time::Duration;
 
 use wakeful::{EventLoop, run_next_turn, run_this_turn, spawn};
 
+use crate::backend::Backend;
+
+on_every_backend! {
+    the_phases_of_a_turn_come_in_their_order,
+    this_turn_s_callbacks_run_in_this_turn_also_those_that_they_queue,
+    a_callback_that_queues_itself_for_ever_is_bounded_and_the_loop_stays_awake,
+    next_turn_s_callbacks_run_once_per_turn,
+    many_responses_of_a_turn_are_flushed_once,
+    a_hook_runs_until_it_is_dropped_also_by_itself,
+    a_hook_may_drop_another_hook_before_it_runs,
+    before_park_runs_before_a_wait_and_not_in_a_busy_turn,
+    panics_are_contained_and_counted,
+    callbacks_reach_the_loop_that_runs_them,
+}
+
 type Log = Rc<RefCell<Vec<&'static str>>>;
 
 fn one_turn(event_loop: &mut EventLoop) {
     event_loop.turn(Some(Duration::ZERO)).unwrap();
 }
 
-#[test]
-fn the_phases_of_a_turn_come_in_their_order() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn the_phases_of_a_turn_come_in_their_order<B: Backend>() {
+    let mut event_loop = B::event_loop();
     let log = Log::default();
     let note = |text: &'static str| {
         let log = log.clone();
@@ -30,9 +44,8 @@ fn the_phases_of_a_turn_come_in_their_order() {
     drop(after);
 }
 
-#[test]
-fn this_turn_s_callbacks_run_in_this_turn_also_those_that_they_queue() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn this_turn_s_callbacks_run_in_this_turn_also_those_that_they_queue<B: Backend>() {
+    let mut event_loop = B::event_loop();
     let depth = Rc::new(Cell::new(0));
     fn deeper(depth: Rc<Cell<u32>>) {
         depth.set(depth.get() + 1);
@@ -46,9 +59,8 @@ fn this_turn_s_callbacks_run_in_this_turn_also_those_that_they_queue() {
     assert_eq!(depth.get(), 100);
 }
 
-#[test]
-fn a_callback_that_queues_itself_for_ever_is_bounded_and_the_loop_stays_awake() {
-    let mut event_loop = EventLoop::builder().callback_budget(10).build().unwrap();
+fn a_callback_that_queues_itself_for_ever_is_bounded_and_the_loop_stays_awake<B: Backend>() {
+    let mut event_loop = B::builder().callback_budget(10).build().unwrap();
     let ran = Rc::new(Cell::new(0));
     fn again(ran: Rc<Cell<u32>>) {
         ran.set(ran.get() + 1);
@@ -63,9 +75,8 @@ fn a_callback_that_queues_itself_for_ever_is_bounded_and_the_loop_stays_awake() 
     assert_eq!(event_loop.handle().metrics().parks, 0);
 }
 
-#[test]
-fn next_turn_s_callbacks_run_once_per_turn() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn next_turn_s_callbacks_run_once_per_turn<B: Backend>() {
+    let mut event_loop = B::event_loop();
     let ran = Rc::new(Cell::new(0));
     fn again(ran: Rc<Cell<u32>>) {
         ran.set(ran.get() + 1);
@@ -79,9 +90,8 @@ fn next_turn_s_callbacks_run_once_per_turn() {
     }
 }
 
-#[test]
-fn many_responses_of_a_turn_are_flushed_once() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn many_responses_of_a_turn_are_flushed_once<B: Backend>() {
+    let mut event_loop = B::event_loop();
     let (queued, flushes) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(Vec::new())));
     for response in 0..50 {
         let (queued, flushes) = (queued.clone(), flushes.clone());
@@ -98,9 +108,8 @@ fn many_responses_of_a_turn_are_flushed_once() {
     assert_eq!(*flushes.borrow(), [50]);
 }
 
-#[test]
-fn a_hook_runs_until_it_is_dropped_also_by_itself() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn a_hook_runs_until_it_is_dropped_also_by_itself<B: Backend>() {
+    let mut event_loop = B::event_loop();
     let ran = Rc::new(Cell::new(0));
     let count = |ran: &Rc<Cell<u32>>| {
         let ran = ran.clone();
@@ -125,9 +134,8 @@ fn a_hook_runs_until_it_is_dropped_also_by_itself() {
     assert_eq!(ran.get(), 3);
 }
 
-#[test]
-fn a_hook_may_drop_another_hook_before_it_runs() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn a_hook_may_drop_another_hook_before_it_runs<B: Backend>() {
+    let mut event_loop = B::event_loop();
     let second: Rc<RefCell<Option<wakeful::Hook>>> = Rc::default();
     let victim = second.clone();
     let first = event_loop.after_turn(move || drop(victim.borrow_mut().take()));
@@ -139,9 +147,8 @@ fn a_hook_may_drop_another_hook_before_it_runs() {
     drop(first);
 }
 
-#[test]
-fn before_park_runs_before_a_wait_and_not_in_a_busy_turn() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn before_park_runs_before_a_wait_and_not_in_a_busy_turn<B: Backend>() {
+    let mut event_loop = B::event_loop();
     let ran = Rc::new(Cell::new(0));
     let mark = ran.clone();
     let hook = event_loop.before_park(move || mark.set(mark.get() + 1));
@@ -153,9 +160,8 @@ fn before_park_runs_before_a_wait_and_not_in_a_busy_turn() {
     drop(hook);
 }
 
-#[test]
-fn panics_are_contained_and_counted() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn panics_are_contained_and_counted<B: Backend>() {
+    let mut event_loop = B::event_loop();
     event_loop.run_this_turn(|| panic!("on purpose"));
     event_loop.run_next_turn(|| panic!("on purpose"));
     let hook = event_loop.after_turn(|| panic!("on purpose"));
@@ -169,11 +175,12 @@ fn panics_are_contained_and_counted() {
     drop(hook);
 }
 
-#[wakeful::test]
-async fn callbacks_reach_the_loop_that_runs_them() {
-    let (send, receive) = async_channel::bounded(1);
-    run_this_turn(move || {
-        spawn(async move { send.send(42).await.unwrap() }).detach();
+fn callbacks_reach_the_loop_that_runs_them<B: Backend>() {
+    B::block_on(async {
+        let (send, receive) = async_channel::bounded(1);
+        run_this_turn(move || {
+            spawn(async move { send.send(42).await.unwrap() }).detach();
+        });
+        assert_eq!(receive.recv().await.unwrap(), 42);
     });
-    assert_eq!(receive.recv().await.unwrap(), 42);
 }

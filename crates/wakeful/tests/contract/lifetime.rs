@@ -11,8 +11,27 @@ use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use wakeful::EventLoop;
 use wakeful::net::UnixStream;
+
+use crate::backend::Backend;
+
+on_every_backend! {
+    wakers_fired_and_dropped_elsewhere_after_the_end_find_a_shell,
+    wakers_fired_by_other_threads_while_the_loop_ends,
+    a_woken_task_that_is_still_queued_at_the_end_is_dropped_in_place,
+    what_was_spawned_and_never_polled_is_dropped_at_the_end,
+    the_last_waker_of_a_finished_task_frees_it_anywhere,
+    an_output_is_dropped_once_whoever_comes_last,
+    futures_that_hold_each_other_s_handles_and_sockets_are_dropped,
+    drops_that_make_new_work_during_the_end,
+    callbacks_and_hooks_are_dropped_once_at_the_end,
+    a_panic_in_a_future_s_drop_at_the_end_stops_nobody_else,
+    sockets_and_timers_that_outlive_their_loop_give_errors_or_nothing,
+    handles_awaited_by_another_loop_are_answered_at_the_end,
+    a_future_that_holds_its_own_handle_is_dropped_once,
+    a_future_that_fires_its_own_waker_while_it_is_dropped_is_not_run_again,
+    a_task_that_is_aborted_from_another_thread_while_it_runs_is_dropped_at_home,
+}
 
 /// Records where and how often it was dropped.
 #[derive(Clone, Default)]
@@ -55,10 +74,9 @@ fn leaves_its_waker(wakers: &Wakers, token: Token) -> impl Future<Output = ()> +
     }
 }
 
-#[test]
-fn wakers_fired_and_dropped_elsewhere_after_the_end_find_a_shell() {
+fn wakers_fired_and_dropped_elsewhere_after_the_end_find_a_shell<B: Backend>() {
     let (drops, wakers) = (Drops::default(), Wakers::default());
-    let mut event_loop = EventLoop::new().unwrap();
+    let mut event_loop = B::event_loop();
     let task = event_loop.spawn(leaves_its_waker(&wakers, drops.token()));
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(wakers.lock().unwrap().len(), 2);
@@ -73,18 +91,17 @@ fn wakers_fired_and_dropped_elsewhere_after_the_end_find_a_shell() {
         drop(last);
         clone.wake();
         // The last to know of the task frees it, here.
-        assert!(wakeful::block_on(task).unwrap_err().is_cancelled());
+        assert!(B::block_on(task).unwrap_err().is_cancelled());
     })
     .join()
     .unwrap();
     assert_eq!(drops.count(), 1);
 }
 
-#[test]
-fn wakers_fired_by_other_threads_while_the_loop_ends() {
+fn wakers_fired_by_other_threads_while_the_loop_ends<B: Backend>() {
     for _ in 0..50 {
         let (drops, wakers) = (Drops::default(), Wakers::default());
-        let mut event_loop = EventLoop::new().unwrap();
+        let mut event_loop = B::event_loop();
         for _ in 0..10 {
             event_loop.spawn(leaves_its_waker(&wakers, drops.token())).detach();
         }
@@ -97,10 +114,9 @@ fn wakers_fired_by_other_threads_while_the_loop_ends() {
     }
 }
 
-#[test]
-fn a_woken_task_that_is_still_queued_at_the_end_is_dropped_in_place() {
+fn a_woken_task_that_is_still_queued_at_the_end_is_dropped_in_place<B: Backend>() {
     let (drops, wakers) = (Drops::default(), Wakers::default());
-    let mut event_loop = EventLoop::new().unwrap();
+    let mut event_loop = B::event_loop();
     event_loop.spawn(leaves_its_waker(&wakers, drops.token())).detach();
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     let waker = wakers.lock().unwrap().pop().unwrap();
@@ -109,10 +125,9 @@ fn a_woken_task_that_is_still_queued_at_the_end_is_dropped_in_place() {
     drops.assert_once_here();
 }
 
-#[test]
-fn what_was_spawned_and_never_polled_is_dropped_at_the_end() {
+fn what_was_spawned_and_never_polled_is_dropped_at_the_end<B: Backend>() {
     let (local, remote, closure) = (Drops::default(), Drops::default(), Drops::default());
-    let event_loop = EventLoop::new().unwrap();
+    let event_loop = B::event_loop();
     let token = local.token();
     let first = event_loop.spawn(async move { drop(token) });
     let (handle, tokens) = (event_loop.handle(), (remote.token(), closure.token()));
@@ -124,16 +139,15 @@ fn what_was_spawned_and_never_polled_is_dropped_at_the_end() {
     let second = second.join().unwrap();
     drop(event_loop);
     [local, remote, closure].iter().for_each(Drops::assert_once_here);
-    wakeful::block_on(async {
+    B::block_on(async {
         assert!(first.await.unwrap_err().is_cancelled());
         assert!(second.await.unwrap_err().is_cancelled());
     });
 }
 
-#[test]
-fn the_last_waker_of_a_finished_task_frees_it_anywhere() {
+fn the_last_waker_of_a_finished_task_frees_it_anywhere<B: Backend>() {
     let wakers = Wakers::default();
-    let mut event_loop = EventLoop::new().unwrap();
+    let mut event_loop = B::event_loop();
     let kept = wakers.clone();
     let task = event_loop.spawn(poll_fn(move |cx| {
         kept.lock().unwrap().push(cx.waker().clone());
@@ -150,11 +164,10 @@ fn the_last_waker_of_a_finished_task_frees_it_anywhere() {
     drop(event_loop);
 }
 
-#[test]
-fn an_output_is_dropped_once_whoever_comes_last() {
+fn an_output_is_dropped_once_whoever_comes_last<B: Backend>() {
     for abandon_first in [true, false] {
         let drops = Drops::default();
-        let mut event_loop = EventLoop::new().unwrap();
+        let mut event_loop = B::event_loop();
         let token = drops.token();
         let task = event_loop.spawn(async move { token });
         if abandon_first {
@@ -170,10 +183,9 @@ fn an_output_is_dropped_once_whoever_comes_last() {
     }
 }
 
-#[test]
-fn futures_that_hold_each_other_s_handles_and_sockets_are_dropped() {
+fn futures_that_hold_each_other_s_handles_and_sockets_are_dropped<B: Backend>() {
     let drops = Drops::default();
-    let mut event_loop = EventLoop::new().unwrap();
+    let mut event_loop = B::event_loop();
     let token = drops.token();
     event_loop
         .block_on(async move {
@@ -215,10 +227,9 @@ impl Drop for BusyDrop {
     }
 }
 
-#[test]
-fn drops_that_make_new_work_during_the_end() {
+fn drops_that_make_new_work_during_the_end<B: Backend>() {
     let (log, drops) = (Rc::default(), Drops::default());
-    let mut event_loop = EventLoop::new().unwrap();
+    let mut event_loop = B::event_loop();
     let busy = BusyDrop(Rc::clone(&log), Some(drops.clone()));
     event_loop
         .spawn(async move {
@@ -234,10 +245,9 @@ fn drops_that_make_new_work_during_the_end() {
     assert_eq!(drops.count(), 3);
 }
 
-#[test]
-fn callbacks_and_hooks_are_dropped_once_at_the_end() {
+fn callbacks_and_hooks_are_dropped_once_at_the_end<B: Backend>() {
     let drops: Vec<_> = (0..4).map(|_| Drops::default()).collect();
-    let event_loop = EventLoop::new().unwrap();
+    let event_loop = B::event_loop();
     let [a, b, c, d] = [0, 1, 2, 3].map(|i| drops[i].token());
     event_loop.run_this_turn(move || drop(a));
     event_loop.run_next_turn(move || drop(b));
@@ -248,8 +258,7 @@ fn callbacks_and_hooks_are_dropped_once_at_the_end() {
     drops.iter().for_each(Drops::assert_once_here);
 }
 
-#[test]
-fn a_panic_in_a_future_s_drop_at_the_end_stops_nobody_else() {
+fn a_panic_in_a_future_s_drop_at_the_end_stops_nobody_else<B: Backend>() {
     struct PanicsInDrop;
     impl Drop for PanicsInDrop {
         fn drop(&mut self) {
@@ -257,7 +266,7 @@ fn a_panic_in_a_future_s_drop_at_the_end_stops_nobody_else() {
         }
     }
     let drops = Drops::default();
-    let mut event_loop = EventLoop::new().unwrap();
+    let mut event_loop = B::event_loop();
     for number in 0..3 {
         let (token, bomb) = (drops.token(), (number == 1).then(|| PanicsInDrop));
         event_loop
@@ -272,9 +281,8 @@ fn a_panic_in_a_future_s_drop_at_the_end_stops_nobody_else() {
     assert_eq!(drops.count(), 3);
 }
 
-#[test]
-fn sockets_and_timers_that_outlive_their_loop_give_errors_or_nothing() {
-    let mut event_loop = EventLoop::new().unwrap();
+fn sockets_and_timers_that_outlive_their_loop_give_errors_or_nothing<B: Backend>() {
+    let mut event_loop = B::event_loop();
     let (mut one, other, mut sleep) = event_loop
         .block_on(async {
             let (one, other) = UnixStream::pair().unwrap();
@@ -288,7 +296,7 @@ fn sockets_and_timers_that_outlive_their_loop_give_errors_or_nothing() {
         })
         .unwrap();
     drop(event_loop);
-    wakeful::block_on(async move {
+    B::block_on(async move {
         let error = one.read(&mut [0; 1]).await.unwrap_err();
         assert!(error.to_string().contains("ended"), "{error}");
         // Taken over by the loop that polls it.
@@ -301,12 +309,11 @@ fn sockets_and_timers_that_outlive_their_loop_give_errors_or_nothing() {
     drop(other);
 }
 
-#[test]
-fn handles_awaited_by_another_loop_are_answered_at_the_end() {
+fn handles_awaited_by_another_loop_are_answered_at_the_end<B: Backend>() {
     static POLLS: AtomicUsize = AtomicUsize::new(0);
     let (send, receive) = std::sync::mpsc::channel();
     let thread = thread::spawn(move || {
-        let mut event_loop = EventLoop::new().unwrap();
+        let mut event_loop = B::event_loop();
         send.send(event_loop.handle()).unwrap();
         event_loop.run().unwrap();
     });
@@ -317,7 +324,7 @@ fn handles_awaited_by_another_loop_are_answered_at_the_end() {
             Poll::<()>::Pending
         })
     });
-    wakeful::block_on(async move {
+    B::block_on(async move {
         let waiting = wakeful::spawn(task.unwrap());
         wakeful::task::yield_now().await;
         handle.stop();
@@ -327,12 +334,11 @@ fn handles_awaited_by_another_loop_are_answered_at_the_end() {
 }
 
 /// A future that owns its own task's handle: until it ends by itself, or until its loop ends.
-#[test]
-fn a_future_that_holds_its_own_handle_is_dropped_once() {
+fn a_future_that_holds_its_own_handle_is_dropped_once<B: Backend>() {
     type Slot = Rc<RefCell<Option<wakeful::JoinHandle<Token>>>>;
     for (ends, aborts) in [(true, false), (false, true), (false, false)] {
         let (future, output, slot) = (Drops::default(), Drops::default(), Slot::default());
-        let mut event_loop = EventLoop::new().unwrap();
+        let mut event_loop = B::event_loop();
         let (own, token, mut result) = (slot.clone(), future.token(), Some(output.token()));
         let mut handle = None;
         let task = event_loop.spawn(poll_fn(move |cx| {
@@ -390,13 +396,12 @@ impl Drop for FiresInDrop {
     }
 }
 
-#[test]
-fn a_future_that_fires_its_own_waker_while_it_is_dropped_is_not_run_again() {
+fn a_future_that_fires_its_own_waker_while_it_is_dropped_is_not_run_again<B: Backend>() {
     for way in ["ends", "panics", "aborted", "loop ends"] {
         let (drops, handle) = (Drops::default(), Rc::new(RefCell::new(None)));
         let mut fires = FiresInDrop { waker: None, handle: handle.clone(), _token: drops.token() };
         let mut polls = 0;
-        let mut event_loop = EventLoop::new().unwrap();
+        let mut event_loop = B::event_loop();
         let task = event_loop.spawn(poll_fn(move |cx| {
             polls += 1;
             assert_eq!(polls, 1);
@@ -419,11 +424,10 @@ fn a_future_that_fires_its_own_waker_while_it_is_dropped_is_not_run_again() {
     }
 }
 
-#[test]
-fn a_task_that_is_aborted_from_another_thread_while_it_runs_is_dropped_at_home() {
+fn a_task_that_is_aborted_from_another_thread_while_it_runs_is_dropped_at_home<B: Backend>() {
     for _ in 0..20 {
         let drops = Drops::default();
-        let mut event_loop = EventLoop::new().unwrap();
+        let mut event_loop = B::event_loop();
         let token = drops.token();
         let (running, is_running) = std::sync::mpsc::channel();
         let task = event_loop.spawn(async move {

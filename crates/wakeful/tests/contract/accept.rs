@@ -17,11 +17,24 @@ use wakeful::net::{ListenAddr, Stream, TcpStream, UnixStream};
 use wakeful::time::{sleep, timeout};
 use wakeful::{LoopGroup, current_handle, spawn};
 
-/// Longer than anything here takes: reached only by what is lost.
-const LONG: Duration = Duration::from_secs(20);
+use crate::backend::Backend;
+use crate::support::LONG;
 
-fn group(loops: usize) -> LoopGroup {
-    LoopGroup::builder().loops(loops).build().unwrap()
+on_every_backend! {
+    every_connection_to_a_shared_listener_is_served_once,
+    a_shared_listener_that_nobody_accepts_from_does_not_make_the_loop_spin,
+    a_connection_goes_to_another_loop_while_one_does_not_accept,
+    a_left_over_socket_file_is_replaced_and_one_in_use_refused,
+    a_port_in_use_is_refused,
+    a_server_tells_its_connections_that_it_drains_and_aborts_the_rest,
+    connections_over_the_limit_wait_until_one_closes,
+    a_handler_s_panic_closes_its_connection_and_no_other,
+    #[ignore = "known gap: nothing wakes the other loops when an accept is abandoned between its wake and its poll"]
+    the_wake_of_an_abandoned_accept_is_passed_on,
+}
+
+fn group<B: Backend>(loops: usize) -> LoopGroup {
+    B::group().loops(loops).build().unwrap()
 }
 
 fn localhost() -> SharedListener {
@@ -75,19 +88,18 @@ async fn connect(addr: &ListenAddr) -> Stream {
     }
 }
 
-#[test]
-fn every_connection_to_a_shared_listener_is_served_once() {
+fn every_connection_to_a_shared_listener_is_served_once<B: Backend>() {
     const CONNECTIONS: usize = 300;
     let file = SocketPath::new("served");
     for listener in [localhost(), SharedListener::bind(&file.addr()).unwrap()] {
-        let (group, accepted) = (group(3), Arc::new(AtomicUsize::new(0)));
+        let (group, accepted) = (group::<B>(3), Arc::new(AtomicUsize::new(0)));
         for handle in group.handles() {
             let (listener, accepted) = (listener.clone(), accepted.clone());
             handle
                 .run_and_wait(move || spawn(serve(listener.attach().unwrap(), accepted)).detach())
                 .unwrap();
         }
-        wakeful::block_on(async {
+        B::block_on(async {
             let clients: Vec<_> = (0..CONNECTIONS)
                 .map(|number| {
                     let addr = listener.local_addr().clone();
@@ -110,36 +122,36 @@ fn every_connection_to_a_shared_listener_is_served_once() {
     }
 }
 
-#[wakeful::test]
-async fn a_shared_listener_that_nobody_accepts_from_does_not_make_the_loop_spin() {
-    let handle = current_handle();
-    let file = SocketPath::new("idle");
-    for shared in [localhost(), SharedListener::bind(&file.addr()).unwrap()] {
-        let listener = shared.attach().unwrap();
-        let mut client = connect(shared.local_addr()).await;
-        client.write_all(b"waits in the backlog").await.unwrap();
-        sleep(Duration::from_millis(1)).await;
-        let before = handle.metrics();
-        for _ in 0..5 {
-            sleep(Duration::from_millis(2)).await;
+fn a_shared_listener_that_nobody_accepts_from_does_not_make_the_loop_spin<B: Backend>() {
+    B::block_on(async {
+        let handle = current_handle();
+        let file = SocketPath::new("idle");
+        for shared in [localhost(), SharedListener::bind(&file.addr()).unwrap()] {
+            let listener = shared.attach().unwrap();
+            let mut client = connect(shared.local_addr()).await;
+            client.write_all(b"waits in the backlog").await.unwrap();
+            sleep(Duration::from_millis(1)).await;
+            let before = handle.metrics();
+            for _ in 0..5 {
+                sleep(Duration::from_millis(2)).await;
+            }
+            let waits = handle.metrics().waits - before.waits;
+            assert!(waits <= 20, "{waits} waits for 5 timers");
+            // It comes back, for this connection and for those after it.
+            timeout(LONG, listener.accept()).await.unwrap().unwrap();
+            for _ in 0..3 {
+                let mut accept = Box::pin(listener.accept());
+                let given_up = timeout(Duration::ZERO, &mut accept).await;
+                assert!(given_up.is_err());
+                let _client = connect(shared.local_addr()).await;
+                timeout(LONG, accept).await.unwrap().unwrap();
+            }
         }
-        let waits = handle.metrics().waits - before.waits;
-        assert!(waits <= 20, "{waits} waits for 5 timers");
-        // It comes back, for this connection and for those after it.
-        timeout(LONG, listener.accept()).await.unwrap().unwrap();
-        for _ in 0..3 {
-            let mut accept = Box::pin(listener.accept());
-            let given_up = timeout(Duration::ZERO, &mut accept).await;
-            assert!(given_up.is_err());
-            let _client = connect(shared.local_addr()).await;
-            timeout(LONG, accept).await.unwrap().unwrap();
-        }
-    }
+    });
 }
 
-#[test]
-fn a_connection_goes_to_another_loop_while_one_does_not_accept() {
-    let (group, shared) = (group(2), localhost());
+fn a_connection_goes_to_another_loop_while_one_does_not_accept<B: Backend>() {
+    let (group, shared) = (group::<B>(2), localhost());
     let accepted = Arc::new(AtomicUsize::new(0));
     // The first loop attaches first, and never accepts.
     let idle = shared.clone();
@@ -152,7 +164,7 @@ fn a_connection_goes_to_another_loop_while_one_does_not_accept() {
     group.handles()[1]
         .run_and_wait(move || spawn(serve(listener.attach().unwrap(), counted)).detach())
         .unwrap();
-    wakeful::block_on(async {
+    B::block_on(async {
         for _ in 0..50 {
             let mut stream = connect(shared.local_addr()).await;
             stream.write_all(b"x").await.unwrap();
@@ -164,8 +176,7 @@ fn a_connection_goes_to_another_loop_while_one_does_not_accept() {
     kept.unwrap().detach();
 }
 
-#[test]
-fn a_left_over_socket_file_is_replaced_and_one_in_use_refused() {
+fn a_left_over_socket_file_is_replaced_and_one_in_use_refused<B: Backend>() {
     let file = SocketPath::new("left-over");
     // A std listener leaves its file behind.
     drop(std::os::unix::net::UnixListener::bind(file.path()).unwrap());
@@ -188,16 +199,14 @@ fn a_left_over_socket_file_is_replaced_and_one_in_use_refused() {
     assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "not a socket");
 }
 
-#[test]
-fn a_port_in_use_is_refused() {
+fn a_port_in_use_is_refused<B: Backend>() {
     let listener = localhost();
     let error = SharedListener::bind(listener.local_addr()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
 }
 
-#[test]
-fn a_server_tells_its_connections_that_it_drains_and_aborts_the_rest() {
-    let group = LoopGroup::builder().loops(2);
+fn a_server_tells_its_connections_that_it_drains_and_aborts_the_rest<B: Backend>() {
+    let group = B::group().loops(2);
     let server = ConnectionServer::new(vec![localhost()]).group(group);
     let running = server
         .start(|| {
@@ -239,11 +248,9 @@ fn a_server_tells_its_connections_that_it_drains_and_aborts_the_rest() {
     assert!(std::net::TcpStream::connect(addr).is_err(), "nobody listens any more");
 }
 
-#[test]
-fn connections_over_the_limit_wait_until_one_closes() {
-    let server = ConnectionServer::new(vec![localhost()])
-        .group(LoopGroup::builder().loops(2))
-        .max_connections(2);
+fn connections_over_the_limit_wait_until_one_closes<B: Backend>() {
+    let server =
+        ConnectionServer::new(vec![localhost()]).group(B::group().loops(2)).max_connections(2);
     let greatest = Arc::new(AtomicUsize::new(0));
     let (open, most) = (Arc::new(AtomicUsize::new(0)), greatest.clone());
     let running = server
@@ -275,10 +282,9 @@ fn connections_over_the_limit_wait_until_one_closes() {
     assert_eq!(running.shutdown(LONG).unwrap(), 0);
 }
 
-#[test]
-fn a_handler_s_panic_closes_its_connection_and_no_other() {
+fn a_handler_s_panic_closes_its_connection_and_no_other<B: Backend>() {
     let running = ConnectionServer::new(vec![localhost()])
-        .group(LoopGroup::builder().loops(1))
+        .group(B::group().loops(1))
         .start(|| {
             async |mut connection| {
                 let mut buf = [0; 1];
@@ -303,10 +309,8 @@ fn a_handler_s_panic_closes_its_connection_and_no_other() {
 
 /// The kernel woke one loop for the connection, and that one's `accept` was dropped before it was polled again, as by
 /// a `select`. Another loop must hear of it.
-#[test]
-#[ignore = "known gap: nothing wakes the other loops when an accept is abandoned between its wake and its poll"]
-fn the_wake_of_an_abandoned_accept_is_passed_on() {
-    let (group, shared) = (group(2), localhost());
+fn the_wake_of_an_abandoned_accept_is_passed_on<B: Backend>() {
+    let (group, shared) = (group::<B>(2), localhost());
     let abandons = shared.clone();
     let abandoned = group.handles()[0].spawn(|| async move {
         let listener = abandons.attach().unwrap();
@@ -328,7 +332,7 @@ fn the_wake_of_an_abandoned_accept_is_passed_on() {
     group.handles()[1]
         .run_and_wait(move || spawn(serve(listener.attach().unwrap(), counted)).detach())
         .unwrap();
-    wakeful::block_on(async {
+    B::block_on(async {
         for _ in 0..3 {
             let mut stream = connect(shared.local_addr()).await;
             stream.write_all(b"x").await.unwrap();

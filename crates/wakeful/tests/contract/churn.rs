@@ -9,8 +9,15 @@ use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use wakeful::JoinHandle;
 use wakeful::net::{TcpListener, TcpStream};
-use wakeful::{JoinHandle, LoopGroup};
+
+use crate::backend::Backend;
+
+on_every_backend! {
+    every_future_is_dropped_once_at_home_and_every_handle_answered,
+    no_byte_is_lost_or_repeated,
+}
 
 /// xorshift64*: enough to mix the schedule, and the same everywhere.
 struct Random(u64);
@@ -70,10 +77,10 @@ impl Drop for Restless {
     }
 }
 
-fn churn(seed: u64) {
+fn churn<B: Backend>(seed: u64) {
     println!("seed {seed}");
     let ledger = Arc::new(Ledger::default());
-    let group = LoopGroup::builder().loops(2).build().unwrap();
+    let group = B::group().loops(2).build().unwrap();
     let (handles, joins): (_, mpsc::Receiver<JoinHandle<u64>>) = mpsc::channel();
     thread::scope(|scope| {
         for number in 0..4 {
@@ -122,7 +129,7 @@ fn churn(seed: u64) {
     let joins: Vec<_> = joins.into_iter().collect();
     // Some tasks wait for wakers that nobody will fire: the loops' end answers for them.
     group.shutdown(Duration::ZERO).unwrap();
-    wakeful::block_on(async {
+    B::block_on(async {
         for join in joins {
             match join.await {
                 Ok(value) => assert_eq!(value, 7),
@@ -138,70 +145,70 @@ fn churn(seed: u64) {
     assert_eq!(ledger.dropped_elsewhere.load(Ordering::Relaxed), 0);
 }
 
-#[test]
-fn every_future_is_dropped_once_at_home_and_every_handle_answered() {
-    (1..=5).for_each(churn);
+fn every_future_is_dropped_once_at_home_and_every_handle_answered<B: Backend>() {
+    (1..=5).for_each(churn::<B>);
 }
 
 /// Bytes of many connections, in random pieces, read in random pieces.
-#[wakeful::test]
-async fn no_byte_is_lost_or_repeated() {
-    const CONNECTIONS: u64 = 50;
-    const BYTES: usize = 200_000;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    let server = wakeful::spawn(async move {
-        for number in 0..CONNECTIONS {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            wakeful::spawn(async move {
-                let mut random = Random(number + 1);
-                let mut buf = vec![0; 9_000];
-                loop {
-                    let room = 1 + random.below(8_999) as usize;
-                    match stream.read(&mut buf[..room]).await.unwrap() {
-                        0 => break,
-                        read => stream.write_all(&buf[..read]).await.unwrap(),
+fn no_byte_is_lost_or_repeated<B: Backend>() {
+    B::block_on(async {
+        const CONNECTIONS: u64 = 50;
+        const BYTES: usize = 200_000;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let server = wakeful::spawn(async move {
+            for number in 0..CONNECTIONS {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                wakeful::spawn(async move {
+                    let mut random = Random(number + 1);
+                    let mut buf = vec![0; 9_000];
+                    loop {
+                        let room = 1 + random.below(8_999) as usize;
+                        match stream.read(&mut buf[..room]).await.unwrap() {
+                            0 => break,
+                            read => stream.write_all(&buf[..read]).await.unwrap(),
+                        }
+                        if random.below(8) == 0 {
+                            wakeful::time::sleep(Duration::from_micros(random.below(200))).await;
+                        }
                     }
-                    if random.below(8) == 0 {
-                        wakeful::time::sleep(Duration::from_micros(random.below(200))).await;
+                })
+                .detach();
+            }
+        });
+        let clients: Vec<_> = (0..CONNECTIONS)
+            .map(|number| {
+                wakeful::spawn(async move {
+                    let stream = TcpStream::connect(addr).await.unwrap();
+                    let (mut read, mut write) = stream.into_split();
+                    let byte = move |at: usize| (at as u64 * 31 + number) as u8;
+                    let writer = wakeful::spawn(async move {
+                        let mut random = Random(number + 77);
+                        let mut at = 0;
+                        while at < BYTES {
+                            let piece = (1 + random.below(10_000) as usize).min(BYTES - at);
+                            let bytes: Vec<_> = (at..at + piece).map(byte).collect();
+                            write.write_all(&bytes).await.unwrap();
+                            at += piece;
+                        }
+                    });
+                    let (mut at, mut buf) = (0, vec![0; 4_096]);
+                    loop {
+                        let read = read.read(&mut buf).await.unwrap();
+                        if read == 0 {
+                            break;
+                        }
+                        assert!(buf[..read].iter().enumerate().all(|(i, b)| *b == byte(at + i)));
+                        at += read;
                     }
-                }
+                    writer.await.unwrap();
+                    assert_eq!(at, BYTES);
+                })
             })
-            .detach();
+            .collect();
+        for client in clients {
+            client.await.unwrap();
         }
+        server.await.unwrap();
     });
-    let clients: Vec<_> = (0..CONNECTIONS)
-        .map(|number| {
-            wakeful::spawn(async move {
-                let stream = TcpStream::connect(addr).await.unwrap();
-                let (mut read, mut write) = stream.into_split();
-                let byte = move |at: usize| (at as u64 * 31 + number) as u8;
-                let writer = wakeful::spawn(async move {
-                    let mut random = Random(number + 77);
-                    let mut at = 0;
-                    while at < BYTES {
-                        let piece = (1 + random.below(10_000) as usize).min(BYTES - at);
-                        let bytes: Vec<_> = (at..at + piece).map(byte).collect();
-                        write.write_all(&bytes).await.unwrap();
-                        at += piece;
-                    }
-                });
-                let (mut at, mut buf) = (0, vec![0; 4_096]);
-                loop {
-                    let read = read.read(&mut buf).await.unwrap();
-                    if read == 0 {
-                        break;
-                    }
-                    assert!(buf[..read].iter().enumerate().all(|(i, b)| *b == byte(at + i)));
-                    at += read;
-                }
-                writer.await.unwrap();
-                assert_eq!(at, BYTES);
-            })
-        })
-        .collect();
-    for client in clients {
-        client.await.unwrap();
-    }
-    server.await.unwrap();
 }

@@ -1,0 +1,22 @@
+//! What many tests need: a pair of connected streams, and an end for what is lost.
+
+use std::future::Future;
+use std::time::Duration;
+
+use wakeful::net::{TcpListener, TcpStream};
+use wakeful::time::timeout;
+
+/// Longer than anything here takes: reached only by what is lost.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// Waits for what has to come: only a lost event makes it fail.
+pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
+    timeout(LONG, future).await.expect("an event was lost")
+}
+
+/// Both ends of a TCP connection on the loop of this thread.
+pub(crate) async fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (client, listener.accept().await.unwrap().0)
+}
