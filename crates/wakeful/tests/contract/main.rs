@@ -8,6 +8,7 @@
 #[macro_use]
 mod backend;
 mod support;
+mod background;
 
 mod accept;
 mod budget;
@@ -26,3 +27,4 @@ mod shutdown;
 mod streams;
 mod tasks;
 mod timers;
+mod late_wake_places;

@@ -1,0 +1,289 @@
+//! No late wake, from every place: whatever makes a handler run, local work that the handler queues, and what another thread
+//! posts behind it, both run within the same wake, in a turn that is known exactly.
+//!
+//! The public case throughout: an idle registered descriptor, and a timer 5 s away that would end a wait that should not
+//! have been. Handlers run on the loop's thread and read its counters there, so the counts are exact. (From a signal handler
+//! only `wake` is allowed: tests/signal_wake.rs.)
+
+use std::future::{pending, poll_fn};
+use std::io::Write;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::mpsc;
+use std::task::Poll;
+use std::time::Duration;
+
+use wakeful::LoopHandle;
+use wakeful::net::UnixStream;
+
+use crate::backend::Backend;
+use crate::background::{Background, LONG, until_asleep};
+
+on_every_backend! {
+    local_work_queued_by_a_post_is_not_late,
+    local_work_queued_by_an_io_handler_is_not_late,
+    local_work_queued_by_a_timer_is_not_late,
+    local_work_queued_by_a_waker_called_inside_poll_is_not_late,
+    local_work_queued_by_a_drop_is_not_late,
+    local_work_queued_by_a_panic_s_unwind_is_not_late,
+    local_work_queued_by_a_callback_is_not_late,
+    local_work_queued_by_before_park_is_not_late,
+    local_work_queued_by_after_turn_is_not_late,
+}
+
+/// Runs on the loop, at the place that a test is about.
+type Handler = Box<dyn FnOnce() + Send>;
+
+/// Marks a piece of work as done.
+type Done = Box<dyn FnOnce() + Send>;
+
+/// In which part of a turn a handler runs.
+#[derive(Clone, Copy)]
+enum Part {
+    Wait,
+    Tasks,
+    Callbacks,
+    AfterTurn,
+}
+
+/// How a handler queues local work.
+struct Way {
+    name: &'static str,
+    queue: fn(Done),
+    /// In which turn it runs, counted from the handler's own, for each part of a turn that the handler may run in.
+    runs: [u64; 4],
+}
+
+/// The turn in which a post from another thread runs that came while the handler ran.
+const POST_RUNS: [u64; 4] = [0, 1, 1, 1];
+
+static WAYS: [Way; 6] = [
+    Way {
+        name: "a task",
+        queue: |done| wakeful::spawn(async move { done() }).detach(),
+        runs: [0, 0, 1, 1],
+    },
+    Way {
+        name: "a this-turn callback",
+        queue: |done| wakeful::run_this_turn(done),
+        runs: [0, 0, 0, 1],
+    },
+    Way {
+        name: "a next-turn callback",
+        queue: |done| wakeful::run_next_turn(done),
+        runs: [0, 1, 1, 1],
+    },
+    Way {
+        name: "a post of the loop to itself",
+        queue: |done| wakeful::current_handle().run(done).unwrap(),
+        runs: [0, 0, 1, 1],
+    },
+    Way {
+        name: "a waiting task that is woken",
+        queue: |done| {
+            let (send, receive) = async_channel::bounded(1);
+            wakeful::spawn(async move {
+                receive.recv().await.unwrap();
+                done();
+            })
+            .detach();
+            wakeful::spawn(async move { send.send(()).await.unwrap() }).detach();
+        },
+        runs: [0, 0, 1, 1],
+    },
+    Way {
+        name: "a task that wakes itself inside its poll",
+        queue: |done| {
+            let (mut done, mut polled) = (Some(done), false);
+            let task = poll_fn(move |cx| {
+                if std::mem::replace(&mut polled, true) {
+                    done.take().unwrap()();
+                    return Poll::Ready(());
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            });
+            wakeful::spawn(task).detach();
+        },
+        runs: [0, 0, 1, 1],
+    },
+];
+
+/// On a loop that sleeps, `make_run` makes the handler run in that part of a turn. Checked for each way of queueing.
+fn check<B: Backend>(part: Part, make_run: fn(&LoopHandle, Handler)) {
+    for way in &WAYS {
+        let background = Background::start_with(B::builder(), |event_loop| {
+            let (peer, idle) = StdUnixStream::pair().unwrap();
+            let watch = event_loop.spawn(async move {
+                let mut idle = UnixStream::from_std(idle).unwrap();
+                let _ = idle.read(&mut [0; 1]).await;
+            });
+            let timer = event_loop.spawn(wakeful::time::sleep(Duration::from_secs(5)));
+            (peer, watch, timer)
+        });
+        let handle = background.handle();
+        until_settled(handle);
+
+        let (ran, has_run) = mpsc::channel();
+        let (posted, is_posted) = mpsc::channel();
+        let (local_done, local) = mpsc::channel();
+        let counted = handle.clone();
+        let handler = move || {
+            let base = counted.metrics();
+            (way.queue)(Box::new(move || local_done.send(counted.metrics()).unwrap()));
+            ran.send(base).unwrap();
+            // The post comes while the handler runs: where the loop will meet it is known.
+            is_posted.recv_timeout(LONG).unwrap();
+        };
+        make_run(handle, Box::new(handler));
+        let base = has_run.recv_timeout(LONG).unwrap();
+        let (post_done, post) = mpsc::channel();
+        let counted = handle.clone();
+        handle.run(move || post_done.send(counted.metrics()).unwrap()).unwrap();
+        posted.send(()).unwrap();
+
+        let local = local.recv_timeout(LONG).unwrap();
+        let post = post.recv_timeout(LONG).unwrap();
+        let (local_turns, post_turns) = (way.runs[part as usize], POST_RUNS[part as usize]);
+        let since = |turns, parks| (turns - base.turns, parks - base.parks);
+        assert_eq!(since(local.turns, local.parks), (local_turns, 0), "{}", way.name);
+        assert_eq!(since(post.turns, post.parks), (post_turns, 0), "a post behind {}", way.name);
+
+        // And the turn after the last work is the one that sleeps: no turn too many, no park too few.
+        until_asleep(handle);
+        let counted = handle.clone();
+        let then = handle.run_and_wait(move || counted.metrics()).unwrap();
+        let last = local_turns.max(post_turns);
+        assert_eq!(since(then.turns, then.parks), (last + 1, 1), "the sleep after {}", way.name);
+        background.end();
+    }
+}
+
+/// What this thread sent has been run, and the loop sleeps again.
+fn until_settled(handle: &LoopHandle) {
+    handle.run_and_wait(|| ()).unwrap();
+    until_asleep(handle);
+}
+
+/// Runs the handler when it is dropped.
+struct OnDrop(Option<Handler>);
+
+impl OnDrop {
+    fn new(handler: Handler) -> Self {
+        Self(Some(handler))
+    }
+}
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        if let Some(handler) = self.0.take() {
+            handler();
+        }
+    }
+}
+
+fn local_work_queued_by_a_post_is_not_late<B: Backend>() {
+    check::<B>(Part::Tasks, |handle, handler| handle.run(handler).unwrap());
+}
+
+fn local_work_queued_by_an_io_handler_is_not_late<B: Backend>() {
+    check::<B>(Part::Tasks, |handle, handler| {
+        let (mut peer, socket) = StdUnixStream::pair().unwrap();
+        let reader = handle.spawn(move || async move {
+            let mut socket = UnixStream::from_std(socket).unwrap();
+            socket.read(&mut [0; 1]).await.unwrap();
+            handler();
+        });
+        until_settled(handle);
+        peer.write_all(b"x").unwrap();
+        reader.unwrap().detach();
+    });
+}
+
+fn local_work_queued_by_a_timer_is_not_late<B: Backend>() {
+    check::<B>(Part::Tasks, |handle, handler| {
+        let task = handle.spawn(move || async move {
+            wakeful::time::sleep(Duration::from_millis(1)).await;
+            handler();
+        });
+        task.unwrap().detach();
+    });
+}
+
+fn local_work_queued_by_a_waker_called_inside_poll_is_not_late<B: Backend>() {
+    check::<B>(Part::Tasks, |handle, handler| {
+        let (send, receive) = async_channel::bounded(1);
+        let woken = handle.spawn(move || async move {
+            receive.recv().await.unwrap();
+            handler();
+        });
+        until_settled(handle);
+        let waker = handle.spawn(move || poll_fn(move |_| Poll::Ready(send.try_send(()).unwrap())));
+        woken.unwrap().detach();
+        waker.unwrap().detach();
+    });
+}
+
+fn local_work_queued_by_a_drop_is_not_late<B: Backend>() {
+    check::<B>(Part::Tasks, |handle, handler| {
+        let on_drop = OnDrop::new(handler);
+        let task = handle.spawn(move || async move {
+            let _on_drop = on_drop;
+            pending::<()>().await;
+        });
+        until_settled(handle);
+        task.unwrap().abort();
+    });
+}
+
+fn local_work_queued_by_a_panic_s_unwind_is_not_late<B: Backend>() {
+    check::<B>(Part::Tasks, |handle, handler| {
+        let on_drop = OnDrop::new(handler);
+        let task = handle.spawn(move || async move {
+            let _on_drop = on_drop;
+            panic!("on purpose");
+        });
+        task.unwrap().detach();
+    });
+}
+
+fn local_work_queued_by_a_callback_is_not_late<B: Backend>() {
+    // A next-turn callback comes before the tasks: for what it queues it is among them.
+    check::<B>(Part::Tasks, |handle, handler| {
+        handle.run(|| wakeful::run_next_turn(handler)).unwrap();
+    });
+    check::<B>(Part::Callbacks, |handle, handler| {
+        handle.run(|| wakeful::run_this_turn(handler)).unwrap();
+    });
+}
+
+fn local_work_queued_by_before_park_is_not_late<B: Backend>() {
+    check::<B>(Part::Wait, |handle, handler| {
+        let mut handler = Some(handler);
+        handle
+            .run(move || {
+                // Forgotten: it stays until the loop's end.
+                std::mem::forget(wakeful::before_park(move || {
+                    if let Some(handler) = handler.take() {
+                        handler();
+                    }
+                }));
+            })
+            .unwrap();
+    });
+}
+
+fn local_work_queued_by_after_turn_is_not_late<B: Backend>() {
+    check::<B>(Part::AfterTurn, |handle, handler| {
+        let mut handler = Some(handler);
+        handle
+            .run(move || {
+                // Forgotten, as above.
+                std::mem::forget(wakeful::after_turn(move || {
+                    if let Some(handler) = handler.take() {
+                        handler();
+                    }
+                }));
+            })
+            .unwrap();
+    });
+}
