@@ -9,6 +9,8 @@
 mod backend;
 mod support;
 mod background;
+#[path = "../../examples/calloop/source.rs"]
+mod calloop_source;
 
 mod accept;
 mod budget;
@@ -19,6 +21,7 @@ mod embedding;
 mod group;
 mod handles;
 mod idle;
+mod foreign_loops;
 mod late_wake;
 mod lifetime;
 mod net;
