@@ -32,4 +32,6 @@ mod streams;
 mod tasks;
 mod timers;
 mod late_wake_places;
+mod notification_queue;
+mod starvation;
 mod timer_handlers;
