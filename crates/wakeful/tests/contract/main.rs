@@ -32,6 +32,8 @@ mod streams;
 mod tasks;
 mod timers;
 mod late_wake_places;
+mod misuse;
 mod notification_queue;
 mod starvation;
+mod threads;
 mod timer_handlers;
