@@ -7,10 +7,10 @@
 
 #[macro_use]
 mod backend;
-mod support;
 mod background;
 #[path = "../../examples/calloop/source.rs"]
 mod calloop_source;
+mod support;
 
 mod accept;
 mod budget;
@@ -18,22 +18,22 @@ mod callbacks;
 mod churn;
 mod close;
 mod embedding;
+mod event_loop;
+mod foreign_loops;
 mod group;
 mod handles;
 mod idle;
-mod event_loop;
-mod foreign_loops;
 mod late_wake;
+mod late_wake_places;
 mod lifetime;
+mod misuse;
 mod net;
+mod notification_queue;
 mod readiness;
 mod shutdown;
+mod starvation;
 mod streams;
 mod tasks;
-mod timers;
-mod late_wake_places;
-mod misuse;
-mod notification_queue;
-mod starvation;
 mod threads;
 mod timer_handlers;
+mod timers;
