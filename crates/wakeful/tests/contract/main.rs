@@ -23,6 +23,7 @@ mod foreign_loops;
 mod group;
 mod handles;
 mod idle;
+mod io_events;
 mod late_wake;
 mod late_wake_places;
 mod lifetime;
