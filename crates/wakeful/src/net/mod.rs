@@ -1,7 +1,18 @@
 //! Sockets. Each belongs to the loop that made it: none is `Send` or `Sync`.
 //!
 //! A socket is made, used and closed within its loop: in `block_on`, in a task, in a closure that a handle sent. Made
-//! elsewhere it is an error.
+//! elsewhere it is an error. Two threads that share one do not compile:
+//!
+//! ```compile_fail,E0277
+//! # async fn shared(stream: wakeful::net::TcpStream) {
+//! let thread = std::thread::spawn(move || drop(stream));
+//! # }
+//! ```
+//! ```
+//! # async fn alone(stream: wakeful::net::TcpStream) {
+//! let task = wakeful::spawn(async move { drop(stream) });
+//! # }
+//! ```
 //!
 //! Reads and writes are tried at once, and wait only if the kernel would block. A read that fills its buffer only in part, or a
 //! write that is taken only in part, is known to have reached the end of what is ready: no second

@@ -1,0 +1,237 @@
+//! What becomes of a socket's bytes when it is closed, given up on, or moved to another loop: none is lost, none comes
+//! twice.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::io::Write;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use wakeful::net::{TcpListener, TcpStream};
+use wakeful::task::yield_now;
+use wakeful::time::timeout;
+use wakeful::{LoopHandle, current_handle, spawn};
+
+use crate::backend::Backend;
+use crate::support::{LONG, soon, tcp_pair};
+
+on_every_backend! {
+    connect_write_and_close_at_once_delivers_the_bytes_and_the_end,
+    a_read_timeout_takes_no_byte_and_leaves_the_stream_usable,
+    a_write_timeout_writes_no_byte_and_leaves_the_stream_usable,
+    a_stream_that_left_its_loop_and_is_closed_is_nobody_s_event,
+    a_connection_moved_between_loops_under_load_loses_and_repeats_no_byte,
+    a_stream_moves_with_an_active_read_that_is_given_up,
+}
+
+/// What the stream's byte at `at` is.
+fn byte(at: usize) -> u8 {
+    (at * 31 + at / 256) as u8
+}
+
+fn connect_write_and_close_at_once_delivers_the_bytes_and_the_end<B: Backend>() {
+    B::block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        for length in [1, 100, 100_000] {
+            let client = spawn(async move {
+                let mut client = TcpStream::connect(addr).await.unwrap();
+                client.write_all(&vec![7; length]).await.unwrap();
+            });
+            // Small ones are written and closed before anybody accepts.
+            if length < 1_000 {
+                soon(client).await.unwrap();
+            }
+            let (mut server, _) = soon(listener.accept()).await.unwrap();
+            let (mut got, mut buf) = (0, [0; 4096]);
+            loop {
+                let read = soon(server.read(&mut buf)).await.unwrap();
+                if read == 0 {
+                    break;
+                }
+                assert!(buf[..read].iter().all(|byte| *byte == 7));
+                got += read;
+            }
+            assert_eq!(got, length);
+        }
+    });
+}
+
+fn a_read_timeout_takes_no_byte_and_leaves_the_stream_usable<B: Backend>() {
+    B::block_on(async {
+        let (mut client, mut server) = tcp_pair().await;
+        let mut buf = [0; 8];
+        for round in 0..5_u8 {
+            let read = timeout(Duration::from_micros(200), server.read(&mut buf)).await;
+            assert!(read.is_err(), "nothing was sent");
+            client.write_all(&[round]).await.unwrap();
+            assert_eq!(soon(server.read(&mut buf)).await.unwrap(), 1);
+            assert_eq!(buf[0], round);
+        }
+        // A timeout that has passed already does not lose what is there.
+        client.write_all(b"there").await.unwrap();
+        soon(server.peek(&mut buf)).await.unwrap();
+        let read = timeout(Duration::ZERO, server.read(&mut buf)).await;
+        assert_eq!(read.expect("what is ready wins").unwrap(), 5);
+    });
+}
+
+fn a_write_timeout_writes_no_byte_and_leaves_the_stream_usable<B: Backend>() {
+    B::block_on(async {
+        let (mut client, mut server) = tcp_pair().await;
+        let mut written = 0;
+        let piece = |from: usize| (from..from + 10_000).map(byte).collect::<Vec<_>>();
+        // Until nothing fits for so long that the write is given up.
+        loop {
+            match timeout(Duration::from_millis(2), client.write(&piece(written))).await {
+                Ok(count) => written += count.unwrap(),
+                Err(_) => break,
+            }
+        }
+        let more = 100_000;
+        let until = written + more;
+        let writer = spawn(async move {
+            while written < until {
+                let bytes = piece(written);
+                let most = bytes.len().min(until - written);
+                written += client.write(&bytes[..most]).await.unwrap();
+            }
+        });
+        let (mut at, mut buf) = (0, vec![0; 9_000]);
+        loop {
+            let read = soon(server.read(&mut buf)).await.unwrap();
+            if read == 0 {
+                break;
+            }
+            assert!(buf[..read].iter().enumerate().all(|(i, b)| *b == byte(at + i)), "at {at}");
+            at += read;
+        }
+        writer.await.unwrap();
+        assert_eq!(at, until);
+    });
+}
+
+fn a_stream_that_left_its_loop_and_is_closed_is_nobody_s_event<B: Backend>() {
+    B::block_on(async {
+        let handle = current_handle();
+        let (mut client, mut server) = tcp_pair().await;
+        let polls = Rc::new(Cell::new(0));
+        {
+            let mut buf = [0; 1];
+            let mut reading = Box::pin(server.read(&mut buf));
+            poll_fn(|cx| {
+                polls.set(polls.get() + 1);
+                assert!(reading.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+        }
+        let left = server.into_std();
+        wakeful::time::sleep(Duration::from_millis(1)).await;
+        let before = handle.metrics().events;
+        (&left).write_all(b"still open").unwrap();
+        let mut buf = [0; 16];
+        assert_eq!(soon(client.read(&mut buf)).await.unwrap(), 10);
+        let own = handle.metrics().events;
+        assert!(own - before <= 1, "the client's");
+        client.write_all(b"for whoever has it").await.unwrap();
+        drop(left);
+        // A reset, because it was not read: for the client.
+        assert!(soon(client.read(&mut buf)).await.is_err());
+        for _ in 0..5 {
+            wakeful::time::sleep(Duration::from_micros(200)).await;
+        }
+        assert!(handle.metrics().events - own <= 2, "the client's");
+        assert_eq!(polls.get(), 1);
+    });
+}
+
+const BYTES: usize = 2_000_000;
+
+/// Reads some of the connection here, then moves it to the next of the loops, until it ends.
+async fn reads_and_moves_on(
+    stream: std::net::TcpStream,
+    mut at: usize,
+    hops: usize,
+    loops: Vec<LoopHandle>,
+    done: async_channel::Sender<(usize, usize)>,
+) {
+    let mut stream = TcpStream::from_std(stream).unwrap();
+    let mut buf = [0; 5_000];
+    for _ in 0..3 {
+        let read = stream.read(&mut buf).await.unwrap();
+        assert!(buf[..read].iter().enumerate().all(|(i, b)| *b == byte(at + i)), "at {at}");
+        at += read;
+        if read == 0 {
+            done.send((at, hops)).await.unwrap();
+            return;
+        }
+    }
+    let stream = stream.into_std();
+    let next = loops[hops % loops.len()].clone();
+    let moved = next.spawn(move || -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(reads_and_moves_on(stream, at, hops + 1, loops, done))
+    });
+    moved.unwrap().detach();
+}
+
+fn a_connection_moved_between_loops_under_load_loses_and_repeats_no_byte<B: Backend>() {
+    let group = B::group().loops(2).build().unwrap();
+    let loops = group.handles().to_vec();
+    let (done, is_done) = async_channel::bounded(8);
+    B::block_on(async {
+        for _ in 0..8 {
+            let (mut client, server) = tcp_pair().await;
+            let (stream, loops, done) = (server.into_std(), loops.clone(), done.clone());
+            let first = loops[0].clone();
+            let moved = first.spawn(move || reads_and_moves_on(stream, 0, 1, loops, done));
+            moved.unwrap().detach();
+            spawn(async move {
+                let mut at = 0;
+                while at < BYTES {
+                    let piece: Vec<_> = (at..(at + 7_777).min(BYTES)).map(byte).collect();
+                    client.write_all(&piece).await.unwrap();
+                    at += piece.len();
+                }
+            })
+            .detach();
+        }
+        drop(done);
+        for _ in 0..8 {
+            let (got, hops) = soon(is_done.recv()).await.expect("a connection was lost");
+            assert_eq!(got, BYTES);
+            assert!(hops > BYTES / 5_000 / 3, "{hops}");
+        }
+    });
+    group.shutdown(LONG).unwrap();
+}
+
+/// The read borrows the stream: it has to be given up before the stream can move, and has then taken nothing.
+fn a_stream_moves_with_an_active_read_that_is_given_up<B: Backend>() {
+    let group = B::group().loops(2).build().unwrap();
+    let (one, other) = (group.handles()[0].clone(), group.handles()[1].clone());
+    B::block_on(async {
+        for _ in 0..20 {
+            let (mut client, server) = tcp_pair().await;
+            let server = server.into_std();
+            let moved = one.spawn(move || async move {
+                let mut stream = TcpStream::from_std(server).unwrap();
+                let mut buf = [0; 8];
+                let active = timeout(Duration::ZERO, stream.read(&mut buf)).await;
+                assert!(active.is_err(), "it waited");
+                stream.into_std()
+            });
+            let moved = soon(moved.unwrap()).await.unwrap();
+            client.write_all(b"moved").await.unwrap();
+            yield_now().await;
+            let read = other.spawn(move || async move {
+                let mut stream = TcpStream::from_std(moved).unwrap();
+                let mut buf = [0; 8];
+                let read = stream.read(&mut buf).await.unwrap();
+                buf[..read].to_vec()
+            });
+            assert_eq!(soon(read.unwrap()).await.unwrap(), b"moved");
+        }
+    });
+}
