@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use wakeful::EventLoop;
 use wakeful::net::{TcpListener, TcpStream};
 use wakeful::time::timeout;
 
@@ -19,4 +21,12 @@ pub(crate) async fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     (client, listener.accept().await.unwrap().0)
+}
+
+/// Is there anything, this moment, that would end the sleep of a loop that has no work? Takes the turn that is then due.
+pub(crate) fn would_wake(event_loop: &mut EventLoop) -> bool {
+    assert!(event_loop.prepare_to_park().unwrap(), "it has work");
+    let ready = poll(&mut [PollFd::new(&*event_loop, PollFlags::IN)], Some(&Timespec::default()));
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    ready.unwrap() > 0
 }
