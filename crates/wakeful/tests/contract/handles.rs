@@ -115,7 +115,7 @@ fn a_handle_after_the_loop_s_end_gives_the_closure_back<B: Backend>() {
     let cargo = Arc::new(());
     let held = cargo.clone();
     let back = handle.run(move || drop(held)).unwrap_err();
-    assert_eq!(back.to_string(), "the event loop has ended");
+    assert!(back.to_string().starts_with("the event loop has ended"), "{back}");
     assert_eq!(Arc::strong_count(&cargo), 2, "given back, not dropped");
     (back.into_inner())();
     assert_eq!(Arc::strong_count(&cargo), 1);

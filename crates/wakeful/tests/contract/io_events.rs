@@ -241,10 +241,12 @@ fn a_handler_may_be_destroyed_in_its_own_callback<B: Backend>() {
     assert_eq!(peer.write(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
 }
 
+/// A future that owns a socket, and waits for a byte of it.
+type Waiting = Pin<Box<dyn Future<Output = ()>>>;
+
 thread_local! {
     /// What a waker of this thread may reach: wakers have to be `Send`, sockets are not.
-    static SOCKETS: RefCell<Vec<Option<Pin<Box<dyn Future<Output = ()>>>>>> =
-        const { RefCell::new(Vec::new()) };
+    static SOCKETS: RefCell<Vec<Option<Waiting>>> = const { RefCell::new(Vec::new()) };
     /// Kept open, or their ends would be events.
     static PEERS: RefCell<Vec<StdUnixStream>> = const { RefCell::new(Vec::new()) };
     static NEWCOMERS_WOKEN: Cell<u32> = const { Cell::new(0) };
@@ -272,7 +274,7 @@ impl Wake for Destroys {
 /// A future that owns `socket` and waits for a byte, polled once with `waker`.
 fn waits(socket: StdUnixStream, waker: &Waker) {
     let mut socket = UnixStream::from_std(socket).unwrap();
-    let mut future: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
+    let mut future: Waiting = Box::pin(async move {
         let _ = socket.read(&mut [0; 1]).await;
     });
     assert!(future.as_mut().poll(&mut Context::from_waker(waker)).is_pending());

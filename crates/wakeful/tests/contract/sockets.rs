@@ -81,11 +81,9 @@ fn a_write_timeout_writes_no_byte_and_leaves_the_stream_usable<B: Backend>() {
         let mut written = 0;
         let piece = |from: usize| (from..from + 10_000).map(byte).collect::<Vec<_>>();
         // Until nothing fits for so long that the write is given up.
-        loop {
-            match timeout(Duration::from_millis(2), client.write(&piece(written))).await {
-                Ok(count) => written += count.unwrap(),
-                Err(_) => break,
-            }
+        let brief = Duration::from_millis(2);
+        while let Ok(count) = timeout(brief, client.write(&piece(written))).await {
+            written += count.unwrap();
         }
         let more = 100_000;
         let until = written + more;
