@@ -1,14 +1,27 @@
-//! No descriptors left: errors name the limit, the connection stays in the backlog, and a server recovers. One test, in a
-//! process of its own, because the limit is the process's.
+//! No descriptors left: errors name the limit, the connection stays in the backlog, and a server recovers. In a process of
+//! its own, because the limit is the process's, and one test at a time.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use wakeful::accept::{ConnectionServer, SharedListener, is_shortage};
 use wakeful::net::{ListenAddr, TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
-use wakeful::{EventLoop, LoopGroup};
+
+#[macro_use]
+#[path = "contract/backend.rs"]
+mod backend;
+
+use backend::Backend;
+
+on_every_backend! {
+    no_descriptors_left,
+}
+
+/// Who has taken all descriptors that are left.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// Takes every descriptor that is left.
 fn take_all() -> Vec<File> {
@@ -30,7 +43,7 @@ fn names_the_limit<T: std::fmt::Debug>(result: io::Result<T>) {
     assert!(is_shortage(&error));
 }
 
-async fn a_shortage_is_an_error_that_passes() {
+async fn a_shortage_is_an_error_that_passes<B: Backend>() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let mut client = std::net::TcpStream::connect(addr).unwrap();
@@ -44,17 +57,17 @@ async fn a_shortage_is_an_error_that_passes() {
     names_the_limit(UdpSocket::bind("127.0.0.1:0").await);
     names_the_limit(UnixStream::pair());
     names_the_limit(UnixListener::bind("/nonexistent/socket"));
-    names_the_limit(EventLoop::new());
+    names_the_limit(B::builder().build());
     taken.pop();
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut buf = [0; 8];
     assert_eq!(stream.read(&mut buf).await.unwrap(), 5, "it was in the backlog all the time");
 }
 
-fn a_server_backs_off_and_recovers() {
+fn a_server_backs_off_and_recovers<B: Backend>() {
     let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
     let running = ConnectionServer::new(vec![listener])
-        .group(LoopGroup::builder().loops(1))
+        .group(B::group().loops(1))
         .start(|| {
             async |mut connection| {
                 let mut buf = [0; 8];
@@ -86,11 +99,11 @@ fn a_server_backs_off_and_recovers() {
     running.shutdown(std::time::Duration::from_secs(20)).unwrap();
 }
 
-#[test]
-fn no_descriptors_left() {
+fn no_descriptors_left<B: Backend>() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = Some(64);
     setrlimit(Resource::Nofile, limit).unwrap();
-    wakeful::block_on(a_shortage_is_an_error_that_passes());
-    a_server_backs_off_and_recovers();
+    B::block_on(a_shortage_is_an_error_that_passes::<B>());
+    a_server_backs_off_and_recovers::<B>();
 }

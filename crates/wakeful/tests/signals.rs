@@ -1,21 +1,44 @@
 //! Signals as futures. Alone in its process, because signals are the process's.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 use wakeful::signal::{SIGUSR1, SIGUSR2, Signals};
 use wakeful::time::timeout;
 
-#[wakeful::test]
-async fn each_signal_is_received_by_its_number() {
-    let mut signals = Signals::new(&[SIGUSR1, SIGUSR2]).unwrap();
-    for (signal, number) in
-        [(Signal::USR1, SIGUSR1), (Signal::USR2, SIGUSR2), (Signal::USR1, SIGUSR1)]
-    {
-        kill_process(getpid(), signal).unwrap();
-        let received = timeout(Duration::from_secs(20), signals.recv()).await.unwrap();
-        assert_eq!(received.unwrap(), number);
-    }
-    assert!(timeout(Duration::from_millis(1), signals.recv()).await.is_err(), "no more of them");
-    assert!(Signals::new(&[9]).is_err(), "SIGKILL cannot be caught");
+#[macro_use]
+#[path = "contract/backend.rs"]
+mod backend;
+
+use backend::Backend;
+
+on_every_backend! {
+    each_signal_is_received_by_its_number,
+}
+
+/// Signals reach the whole process: one test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn my_turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn each_signal_is_received_by_its_number<B: Backend>() {
+    let _turn = my_turn();
+    B::block_on(async {
+        let mut signals = Signals::new(&[SIGUSR1, SIGUSR2]).unwrap();
+        for (signal, number) in
+            [(Signal::USR1, SIGUSR1), (Signal::USR2, SIGUSR2), (Signal::USR1, SIGUSR1)]
+        {
+            kill_process(getpid(), signal).unwrap();
+            let received = timeout(Duration::from_secs(20), signals.recv()).await.unwrap();
+            assert_eq!(received.unwrap(), number);
+        }
+        assert!(
+            timeout(Duration::from_millis(1), signals.recv()).await.is_err(),
+            "no more of them"
+        );
+        assert!(Signals::new(&[9]).is_err(), "SIGKILL cannot be caught");
+    });
 }
