@@ -9,6 +9,7 @@ use wakeful::{IdlePolicy, LoopHandle};
 use crate::backend::Backend;
 
 on_every_backend! {
+    a_failed_attempt_to_sleep_costs_no_system_call_but_never_twice_in_a_row,
     a_parked_loop_asks_the_kernel_nothing_until_something_happens,
     a_spinning_loop_never_sleeps_for_others_and_fires_its_timers,
     a_spinning_turn_with_a_limit_ends,
@@ -92,4 +93,27 @@ fn a_wake_without_work_makes_a_spinning_loop_take_a_turn<B: Backend>() {
     }
     handle.stop();
     thread.join().unwrap();
+}
+
+/// Another thread pushes between the last look at the loop's own work and its sleep.
+fn a_failed_attempt_to_sleep_costs_no_system_call_but_never_twice_in_a_row<B: Backend>() {
+    let mut event_loop = B::event_loop();
+    let handle = event_loop.handle();
+    let pusher = handle.clone();
+    let hook = event_loop.before_park(move || {
+        let pusher = pusher.clone();
+        thread::spawn(move || pusher.run(|| ()).unwrap()).join().unwrap();
+    });
+    for _ in 0..5 {
+        let before = handle.metrics();
+        event_loop.turn(None).unwrap();
+        let one = handle.metrics();
+        assert_eq!((one.remote - before.remote, one.polls - before.polls), (1, 1), "and it ran");
+        assert_eq!(one.waits, before.waits, "the kernel was not asked");
+        event_loop.turn(None).unwrap();
+        let two = handle.metrics();
+        assert_eq!(two.waits - one.waits, 1, "it has its turn under a flood of pushes");
+        assert_eq!(two.parks, before.parks);
+    }
+    drop(hook);
 }

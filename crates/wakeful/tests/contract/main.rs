@@ -28,6 +28,7 @@ mod io_events;
 mod late_wake;
 mod late_wake_places;
 mod lifetime;
+mod metrics;
 mod misuse;
 mod net;
 mod notification_queue;

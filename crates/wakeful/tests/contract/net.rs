@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::rc::Rc;
+use std::time::Duration;
 
 use wakeful::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream, resolve};
 use wakeful::spawn;
@@ -11,6 +12,7 @@ use crate::backend::Backend;
 use crate::support::soon;
 
 on_every_backend! {
+    a_connection_that_its_peer_gave_up_is_no_error_of_the_listener,
     a_thousand_connections_at_once,
     several_tasks_accept_from_one_listener,
     connect_tries_every_address_and_reports_the_last_failure,
@@ -189,5 +191,26 @@ fn a_datagram_wakes_a_receiver_and_several_may_wait<B: Backend>() {
         let mut buf = [0; 8];
         assert_eq!(soon(receiver.peek_from(&mut buf)).await.unwrap().0, 4);
         assert_eq!(receiver.recv(&mut buf).await.unwrap(), 4);
+    });
+}
+
+/// Reset, or closed, while they wait in the backlog.
+fn a_connection_that_its_peer_gave_up_is_no_error_of_the_listener<B: Backend>() {
+    B::block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        for _ in 0..20 {
+            let reset = soon(TcpStream::connect(addr)).await.unwrap();
+            reset.set_linger(Some(Duration::ZERO)).unwrap();
+            drop(reset);
+            drop(soon(TcpStream::connect(addr)).await.unwrap());
+            let whole = soon(TcpStream::connect(addr)).await.unwrap();
+            loop {
+                let (_stream, peer) = soon(listener.accept()).await.expect("no error of ours");
+                if peer == whole.local_addr().unwrap() {
+                    break;
+                }
+            }
+        }
     });
 }
