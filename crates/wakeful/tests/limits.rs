@@ -3,10 +3,13 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata};
 use wakeful::accept::{ConnectionServer, SharedListener, is_shortage};
 use wakeful::net::{ListenAddr, TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
 
@@ -22,6 +25,30 @@ on_every_backend! {
 
 /// Who has taken all descriptors that are left.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// Counts the errors that are logged.
+struct CountErrors(AtomicUsize);
+
+static ERRORS: CountErrors = CountErrors(AtomicUsize::new(0));
+
+impl tracing::Subscriber for &'static CountErrors {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::ERROR
+    }
+
+    fn event(&self, _event: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn new_span(&self, _attributes: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+    fn enter(&self, _span: &Id) {}
+    fn exit(&self, _span: &Id) {}
+}
 
 /// Takes every descriptor that is left.
 fn take_all() -> Vec<File> {
@@ -77,6 +104,7 @@ fn a_server_backs_off_and_recovers<B: Backend>() {
         })
         .unwrap();
     let ListenAddr::Tcp(addr) = running.local_addrs()[0] else { panic!("it is TCP") };
+    let logged = ERRORS.0.load(Ordering::Relaxed);
     let mut taken = take_all();
     // The last descriptor is the client's.
     taken.pop();
@@ -91,6 +119,7 @@ fn a_server_backs_off_and_recovers<B: Backend>() {
     }
     let waits = handle.metrics().waits - waits;
     assert!(waits < 20, "{waits} waits for two tries: it must not spin");
+    assert_eq!(ERRORS.0.load(Ordering::Relaxed) - logged, 1, "the log says it once");
     drop(taken);
     client.write_all(b"late").unwrap();
     let mut answer = [0; 4];
@@ -101,6 +130,7 @@ fn a_server_backs_off_and_recovers<B: Backend>() {
 
 fn no_descriptors_left<B: Backend>() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = tracing::subscriber::set_global_default(&ERRORS);
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = Some(64);
     setrlimit(Resource::Nofile, limit).unwrap();
