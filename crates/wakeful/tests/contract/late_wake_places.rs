@@ -217,7 +217,12 @@ fn local_work_queued_by_a_waker_called_inside_poll_is_not_late<B: Backend>() {
             handler();
         });
         until_settled(handle);
-        let waker = handle.spawn(move || poll_fn(move |_| Poll::Ready(send.try_send(()).unwrap())));
+        let waker = handle.spawn(move || {
+            poll_fn(move |_| {
+                send.try_send(()).unwrap();
+                Poll::Ready(())
+            })
+        });
         woken.unwrap().detach();
         waker.unwrap().detach();
     });

@@ -188,7 +188,7 @@ fn end_while_consuming_drops_the_rest_once_and_refuses_the_next<B: Backend>() {
                                 Ok(()) => accepted += 1,
                                 // It came back: run here, as its sender may.
                                 Err(back) => {
-                                    (back.0)();
+                                    (back.into_inner())();
                                     break accepted;
                                 }
                             }
