@@ -5,9 +5,9 @@
 //! ratio ([`in_every_round`]) holds if every round keeps the bound.
 
 use wakeful_load::format;
-use wakeful_load::results::{Claim, Verdict};
+use wakeful_load::results::{Claim, Floor, Verdict};
 use wakeful_load::series::Figures;
-use wakeful_load::statistics::{Ratio, ratio_of_pairs};
+use wakeful_load::statistics::{Ratio, median, ratio_of_pairs};
 
 /// A figure of a block, if the block has it.
 pub type Figure = fn(&Figures) -> Option<f64>;
@@ -37,13 +37,34 @@ pub struct RatioClaim {
 }
 
 impl RatioClaim {
-    /// The verdict. Figures of the same round are at the same place in both.
+    /// The verdict. Figures of the same round are at the same place in both. What was measured is marked where the median response time
+    /// of one of the two is under twice the floor's: the ratio then is more of the generator and the kernel than of the two.
     #[must_use]
-    pub fn judge(&self, subject: &[Figures], against: &[Figures], seed: u64) -> Claim {
+    pub fn judge(
+        &self,
+        subject: &[Figures],
+        against: &[Figures],
+        floor: Option<&Floor>,
+        seed: u64,
+    ) -> Claim {
         let of = |figures: &[Figures]| figures.iter().map(self.figure).collect::<Vec<_>>();
-        let (subject, against) = (of(subject), of(against));
-        ratio(&self.text, (self.subject, &subject), (self.against, &against), self.bound, seed)
+        let (of_subject, of_against) = (of(subject), of(against));
+        let (subject_named, against_named) =
+            ((self.subject, &of_subject[..]), (self.against, &of_against[..]));
+        let claim = ratio(&self.text, subject_named, against_named, self.bound, seed);
+        let floor = floor.and_then(|floor| floor.response.p50);
+        let least = median_p50(subject).zip(median_p50(against)).map(|(one, other)| one.min(other));
+        if floor.zip(least).is_some_and(|(floor, least)| least < 2.0 * floor as f64) {
+            Claim { measured: claim.measured + format::FLOOR_MARK, ..claim }
+        } else {
+            claim
+        }
     }
+}
+
+fn median_p50(figures: &[Figures]) -> Option<f64> {
+    let p50s: Vec<f64> = figures.iter().filter_map(|figures| figures.p50).collect();
+    (!p50s.is_empty()).then(|| median(&p50s))
 }
 
 /// The verdict on a ratio of two contenders' figures, each with its name. Figures of the same round are at the same place in both; a
@@ -118,6 +139,8 @@ impl Bound {
 
 #[cfg(test)]
 mod tests {
+    use wakeful_load::results::{Percentiles, Validity};
+
     use super::*;
 
     fn figures(p50s: &[f64]) -> Vec<Figures> {
@@ -133,15 +156,38 @@ mod tests {
         p50s.iter().map(figures).collect()
     }
 
-    fn verdict(subject: &[f64], against: &[f64], bound: Bound) -> Verdict {
-        let claim = RatioClaim {
+    fn claim(bound: Bound) -> RatioClaim {
+        RatioClaim {
             text: String::new(),
             subject: "a",
             against: "b",
             figure: |figures| figures.p50,
             bound,
+        }
+    }
+
+    fn verdict(subject: &[f64], against: &[f64], bound: Bound) -> Verdict {
+        claim(bound).judge(&figures(subject), &figures(against), None, 1).verdict
+    }
+
+    #[test]
+    fn what_is_under_twice_the_floor_is_marked() {
+        let floor = Floor {
+            rate: 1e4,
+            response: Percentiles { p50: Some(10), ..Percentiles::default() },
+            send_lag: Percentiles::default(),
+            gaps: None,
+            validity: Validity::Valid,
         };
-        claim.judge(&figures(subject), &figures(against), 1).verdict
+        let is_marked = |subject: &[f64], against: &[f64]| {
+            let (subject, against) = (figures(subject), figures(against));
+            let claim = claim(Bound::AtMost(1.0)).judge(&subject, &against, Some(&floor), 1);
+            claim.measured.ends_with('*')
+        };
+        assert!(!is_marked(&[20.0, 21.0], &[50.0, 50.0]));
+        assert!(is_marked(&[19.0, 19.0], &[50.0, 50.0]));
+        assert!(is_marked(&[50.0, 50.0], &[19.0, 19.0]), "whichever of the two it is");
+        assert!(!is_marked(&[19.0], &[]), "nothing was measured");
     }
 
     #[test]

@@ -136,7 +136,8 @@ impl Experiment for Echo {
         let figures =
             |name: &str, load| index(name).map_or(&[][..], |one| measured.figures(one, load));
         let claims = claims().into_iter().map(|At { load, claim }| {
-            claim.judge(figures(claim.subject, load), figures(claim.against, load), lab.seed)
+            let (subject, against) = (figures(claim.subject, load), figures(claim.against, load));
+            claim.judge(subject, against, floor.as_ref(), lab.seed)
         });
         let claims = claims.collect();
         let noise = RatioClaim {
@@ -147,8 +148,8 @@ impl Experiment for Echo {
             bound: Bound::AtMost(1.0),
         };
         for (load, rate) in RATES.into_iter().enumerate() {
-            let noise =
-                noise.judge(figures(AGAIN, load), figures(PARKING, load), lab.seed).measured;
+            let (again, first) = (figures(AGAIN, load), figures(PARKING, load));
+            let noise = noise.judge(again, first, floor.as_ref(), lab.seed).measured;
             lab.notes.push(format!(
                 "A against A at {}: p50 of {AGAIN} / {PARKING} is {noise}.",
                 format::short_rate(rate)
