@@ -1,9 +1,11 @@
 //! `wakeful load` as its users run it: exit codes, outputs, Ctrl-C, servers that die. None of these tests looks at a time.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
+
+use wakeful_load::procfs::ProcessCpu;
 
 /// Flags that keep a run short on a machine that is not quiet.
 const SHORT: [&str; 9] = [
@@ -195,13 +197,13 @@ fn the_wrong_protocol_is_an_error_and_not_a_measurement() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
-/// A run of a minute, and the server that it started.
+/// A run of a minute without a warm-up, against a server that sleeps between requests.
 fn long_run() -> (Child, BufReader<std::process::ChildStderr>) {
     let mut child = wakeful()
         .args([
             "load",
             "--server",
-            &echo(),
+            &format!("{} --idle park", echo()),
             "--protocol",
             "frames",
             "--rate",
@@ -209,7 +211,7 @@ fn long_run() -> (Child, BufReader<std::process::ChildStderr>) {
             "--duration",
             "60s",
         ])
-        .args(["--warm-up", "50ms", "--quiet-patience", "0s", "--no-floor"])
+        .args(["--warm-up", "0s", "--quiet-patience", "0s", "--no-floor"])
         .spawn()
         .unwrap();
     let stderr = BufReader::new(child.stderr.take().unwrap());
@@ -226,17 +228,31 @@ fn command_of(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ")
 }
 
-/// The server, once the run goes on.
-fn server_of(run: &Child) -> u32 {
-    for _ in 0..600 {
-        thread::sleep(Duration::from_millis(50));
+/// How often the threads of a process have gone to sleep; 0 if it is gone.
+fn times_asleep(pid: u32) -> u64 {
+    let used = ProcessCpu::read(pid).map(|now| now.used_since(&ProcessCpu::default()));
+    used.map_or(0, |used| used.voluntary_switches)
+}
+
+/// The server, once it has been loaded in the measured time: it sleeps at most once for each of 32 connections and for each request,
+/// and a few times before. One that was only tried out has had no request.
+fn measured_server_of(run: &mut Child, stderr: &mut impl Read) -> u32 {
+    loop {
+        let mut servers = children(run.id()).into_iter();
         if let Some(pid) =
-            children(run.id()).into_iter().find(|pid| command_of(*pid).contains("serve echo"))
+            servers.find(|pid| command_of(*pid).contains("serve echo") && times_asleep(*pid) > 100)
         {
             return pid;
         }
+        // At the latest by itself, after a minute.
+        if let Some(status) = run.try_wait().unwrap() {
+            let mut lines = String::new();
+            stderr.read_to_string(&mut lines).unwrap();
+            panic!("it ended early: {status}: {lines}");
+        }
+        // Looking without a pause would take the generator's CPU.
+        thread::sleep(Duration::from_millis(20));
     }
-    panic!("it has started no server");
 }
 
 fn kill(signal: &str, pid: u32) {
@@ -245,13 +261,12 @@ fn kill(signal: &str, pid: u32) {
 
 #[test]
 fn ctrl_c_ends_a_run_and_prints_what_was_measured() {
-    let (run, mut stderr) = long_run();
-    let server = server_of(&run);
-    thread::sleep(Duration::from_secs(1));
+    let (mut run, mut stderr) = long_run();
+    let server = measured_server_of(&mut run, &mut stderr);
     kill("-INT", run.id());
     let output = run.wait_with_output().unwrap();
     let mut rest = String::new();
-    let _ = std::io::Read::read_to_string(&mut stderr, &mut rest);
+    let _ = stderr.read_to_string(&mut rest);
     assert_eq!(output.status.code(), Some(130), "{rest}");
     assert!(text(&output.stdout).contains("echo"), "{output:?} {rest}");
     assert!(command_of(server).is_empty(), "the server was left running");
@@ -260,8 +275,7 @@ fn ctrl_c_ends_a_run_and_prints_what_was_measured() {
 #[test]
 fn a_server_that_dies_is_an_error_that_says_when() {
     let (mut run, mut stderr) = long_run();
-    let server = server_of(&run);
-    thread::sleep(Duration::from_secs(1));
+    let server = measured_server_of(&mut run, &mut stderr);
     kill("-KILL", server);
     let status = run.wait().unwrap();
     let mut lines = String::new();
