@@ -140,7 +140,6 @@ pub fn decide(
             "p99.9" => floor.p999,
             _ => None,
         });
-        #[allow(clippy::cast_precision_loss)]
         let near_floor = least.is_some_and(|least| of_a.min(of_b) < 2.0 * least as f64);
         metrics.push(Metric {
             name: name.to_owned(),

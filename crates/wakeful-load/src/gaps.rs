@@ -41,7 +41,6 @@ fn spin() -> Gaps {
     describe(gaps, last)
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn describe(mut gaps: Vec<u64>, total: u64) -> Gaps {
     gaps.sort_unstable();
     let lost: u64 = gaps.iter().sum();

@@ -89,7 +89,6 @@ impl Progress {
     }
 
     /// A block is done, and need not be measured again.
-    #[allow(clippy::cast_possible_truncation)]
     pub fn end(&mut self) {
         self.done += 1;
         self.planned = self.planned.max(self.done);
@@ -112,7 +111,6 @@ impl Progress {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)]
     fn line(&self) -> String {
         let left = self.block * (self.planned - self.done).max(1) as u32;
         let left = left.saturating_sub(self.block_began.elapsed()).as_secs() + 1;

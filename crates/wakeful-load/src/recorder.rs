@@ -138,7 +138,6 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-#[allow(clippy::expect_used)]
 fn histogram() -> Histogram<u64> {
     let mut histogram =
         Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are constants in order");

@@ -20,7 +20,6 @@ pub enum Schedule {
 impl Schedule {
     /// The mean rate a second, if there is one.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn rate(&self) -> Option<f64> {
         match self {
             Self::Poisson(rate) | Self::Constant(rate) => Some(*rate),
@@ -88,7 +87,6 @@ impl Arrivals {
 impl Iterator for Arrivals {
     type Item = u64;
 
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn next(&mut self) -> Option<u64> {
         self.sent += 1;
         match &self.schedule {
@@ -141,7 +139,6 @@ impl fmt::Display for Rate {
 ///
 /// # Errors
 /// A line that is no number, is negative, or goes back in time; or no line at all.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn read_trace(text: &str) -> Result<Arc<[u64]>, String> {
     let mut times: Vec<u64> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -175,7 +172,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::cast_precision_loss)]
     fn poisson_gaps_have_the_mean_and_the_spread_of_an_exponential() {
         let times: Vec<_> = Schedule::Poisson(1e6).arrivals(7).take(200_000).collect();
         let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();

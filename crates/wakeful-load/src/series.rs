@@ -30,7 +30,6 @@ pub struct Figures {
 impl Figures {
     /// Those of a block.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn of(block: &Block) -> Self {
         let (measurement, recording) = (&block.measurement, &block.measurement.recording);
         let at = |quantile: f64| {
@@ -124,7 +123,6 @@ impl Series {
 
     /// One line of the results.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn run(&self) -> Run {
         let blocks = self.figures.len() as f64;
         let around = Surroundings {

@@ -27,7 +27,6 @@ const ROBBED_ALLOWED: f64 = 0.02;
 
 /// Whether a quantile has the samples beyond it that it needs: 100.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn has_enough_beyond(histogram: &Histogram<u64>, quantile: f64) -> bool {
     // The difference to 1 is not exact.
     histogram.len() as f64 * (1.0 - quantile) >= SAMPLES_BEYOND - 1e-6
@@ -35,7 +34,6 @@ pub fn has_enough_beyond(histogram: &Histogram<u64>, quantile: f64) -> bool {
 
 /// A distribution, in figures.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
     let count = histogram.len();
     if count == 0 {
@@ -67,7 +65,6 @@ pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
 
 /// Whether a measurement may be believed, and if not, why.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn judge(plan: &Plan, measurement: &Measurement) -> Validity {
     let recording = &measurement.recording;
     let mut reasons = Vec::new();
@@ -141,7 +138,6 @@ pub struct Surroundings {
 
 /// One line of the results.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn run(server: &str, plan: &Plan, measurement: &Measurement, around: Surroundings) -> Run {
     let recording = &measurement.recording;
     Run {
@@ -169,7 +165,6 @@ pub fn run(server: &str, plan: &Plan, measurement: &Measurement, around: Surroun
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn timeline(measurement: &Measurement) -> Vec<Interval> {
     let length = measurement.recording.interval.as_secs_f64();
     let intervals = measurement.recording.intervals.iter().enumerate();

@@ -293,7 +293,6 @@ fn token(index: usize, generation: u32) -> u64 {
     u64::from(generation) << 32 | index as u64
 }
 
-#[allow(clippy::cast_possible_truncation)]
 fn split(data: u64) -> (usize, u32) {
     ((data & u64::from(u32::MAX)) as usize, (data >> 32) as u32)
 }

@@ -320,7 +320,6 @@ enum Ended {
 }
 
 /// Seconds for which this thread was ready to run and another one had its CPU; 0 where the kernel does not count it.
-#[allow(clippy::cast_precision_loss)]
 fn waited_for_cpu() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let waited = text.split_whitespace().nth(1).and_then(|field| field.parse::<u64>().ok());
