@@ -39,12 +39,6 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// All of it.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.in_tasks() + self.in_interrupts() + self.idle + self.iowait + self.steal
-    }
-
     /// What threads used, the kernel's own included.
     #[must_use]
     pub fn in_tasks(&self) -> u64 {
@@ -103,13 +97,6 @@ impl CpuTimes {
         });
         Self { cpus: cpus.collect() }
     }
-
-    /// The share that the hypervisor took, of a difference: 0 to 1 for each of `cpus`, summed.
-    #[must_use]
-    pub fn steal_share(&self, cpus: &[usize]) -> f64 {
-        let times = cpus.iter().filter_map(|cpu| self.cpus.get(cpu));
-        times.map(|time| time.steal as f64 / time.total().max(1) as f64).sum()
-    }
 }
 
 #[cfg(test)]
@@ -125,13 +112,13 @@ mod tests {
         let earlier = CpuTimes::parse(text);
         assert_eq!(earlier.cpus.keys().copied().collect::<Vec<_>>(), [0, 3]);
         let time = earlier.cpus[&0];
-        assert_eq!((time.in_tasks(), time.in_interrupts(), time.total()), (6, 13, 72));
+        assert_eq!((time.in_tasks(), time.in_interrupts()), (6, 13));
+        assert_eq!((time.idle, time.iowait, time.steal), (40, 5, 8));
         let later = CpuTimes::parse("cpu0 2 2 3 47 4 6 8 9\ncpu1 1 1 1 1 1 1 1 1\n");
         let since = later.since(&earlier);
         assert_eq!(since.cpus.len(), 1, "only CPUs of both readings");
         let time = since.cpus[&0];
         assert_eq!((time.user, time.idle, time.iowait, time.softirq, time.steal), (1, 7, 0, 1, 1));
-        assert!((since.steal_share(&[0, 9]) - 0.1).abs() < 1e-9);
     }
 
     #[test]

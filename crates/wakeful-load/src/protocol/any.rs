@@ -3,10 +3,6 @@
 //! [`AnyConversation`] is matched, not boxed: the generator's hot path calls no virtual function. A template is checked
 //! and encoded once, in [`Protocol::prepare`]; every connection's conversation then shares those bytes.
 
-use std::{fmt, str::FromStr, sync::Arc};
-
-use thiserror::Error;
-
 use super::{
     Answer, Conversation, Frames, Http1, Http2, InvalidTemplate, ProtocolError, Resp, Template,
 };
@@ -25,10 +21,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Frames, Self::Resp, Self::Http1, Self::Http2];
-
-    /// The name that [`FromStr`] reads.
+    /// Its name, as error messages have it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Frames => "frames",
@@ -50,38 +43,7 @@ impl Protocol {
             Self::Http2 => AnyConversation::Http2(Http2::new(template)?),
         }))
     }
-
-    /// A conversation for one connection. For many connections, [`prepare`](Self::prepare) once.
-    ///
-    /// # Errors
-    /// The template cannot be said in this protocol.
-    pub fn conversation(
-        &self,
-        template: &Arc<Template>,
-    ) -> Result<AnyConversation, InvalidTemplate> {
-        self.prepare(template).map(|prepared| prepared.conversation())
-    }
 }
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Protocol {
-    type Err = UnknownProtocol;
-
-    fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
-        let found = Self::ALL.into_iter().find(|protocol| protocol.name() == name);
-        found.ok_or_else(|| UnknownProtocol(name.to_owned()))
-    }
-}
-
-/// A name that is no [`Protocol`]'s.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
-#[error("no protocol is called {0:?}: frames, resp, http1 or h2")]
-pub struct UnknownProtocol(pub String);
 
 /// A checked template with its request encoded: makes conversations that share those bytes.
 #[derive(Debug, Clone)]

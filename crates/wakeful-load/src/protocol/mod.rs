@@ -14,7 +14,7 @@ mod tests;
 
 use thiserror::Error;
 
-pub use any::{AnyConversation, Prepared, Protocol, UnknownProtocol};
+pub use any::{AnyConversation, Prepared, Protocol};
 pub use frames::Frames;
 pub use http1::Http1;
 pub use http2::Http2;
