@@ -31,6 +31,10 @@ pub(crate) struct Arguments {
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["addr", "server", "find_max"])]
     pub(super) compare: Option<Vec<ServerSpec>>,
 
+    /// Pairs of A and B for --compare; fewer than 7 can claim nothing.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(super) pairs: u16,
+
     /// Find the highest rate at which a promise is kept, as p99<1ms.
     #[arg(long, value_name = "PROMISE", conflicts_with_all = ["rate", "closed", "trace"])]
     pub(super) find_max: Option<Promise>,
@@ -221,10 +225,6 @@ pub(super) struct Machine {
     /// Do not measure what the generator and the kernel take by themselves.
     #[arg(long)]
     pub(super) no_floor: bool,
-
-    /// Pairs of A and B for --compare; fewer than 7 can claim nothing.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(super) pairs: u16,
 }
 
 /// A set of CPUs; an alias, so that clap takes it for one value.

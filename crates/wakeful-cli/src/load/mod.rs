@@ -195,8 +195,7 @@ impl Measured {
         b: &ServerSpec,
         load: &Load,
     ) -> Result<(), BenchError> {
-        let size =
-            compare::Size { pairs: arguments.machine.pairs.into(), ..compare::Size::default() };
+        let size = compare::Size { pairs: arguments.pairs.into(), ..compare::Size::default() };
         let pairs = compare::measure(bench, a, b, load, size)?;
         pairs.a.iter().chain(&pairs.b).for_each(|series| self.keep(series));
         if pairs.pairs.len() < MIN_PAIRS {
