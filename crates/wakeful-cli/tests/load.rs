@@ -138,6 +138,26 @@ fn logs_and_reports_are_written_and_logs_merged() {
 }
 
 #[test]
+fn the_report_and_the_log_are_two_files() {
+    let dir = std::env::temp_dir().join(format!("wakeful-one-file-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (file, link) = (dir.join("a"), dir.join("b"));
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    for other in [&file, &link] {
+        let [file, other] = [&file, other].map(|path| path.to_str().unwrap());
+        let output = load(&["--server", &echo(), "--report", file, "--log", other]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(text(&output.stderr).contains("cannot both be this file"), "{output:?}");
+    }
+    // A device takes both.
+    let server = echo();
+    let flags = ["--server", &server, "--protocol", "frames"];
+    let both = ["--report", "/dev/null", "--log", "/dev/null"];
+    assert_measured(&load(&[&flags[..], &SHORT, &both].concat()));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn a_trace_is_replayed_as_it_is() {
     let path = std::env::temp_dir().join(format!("wakeful-trace-{}", std::process::id()));
     let times: String = (0..100).map(|index| format!("{}\n", f64::from(index) / 1000.0)).collect();
@@ -167,6 +187,7 @@ fn what_cannot_be_done_is_one_line_and_exit_code_1() {
         (vec![gone.as_str(), "--log", "/nowhere/x"], "/nowhere/x"),
         (vec![gone.as_str(), "--header", "a b: c"], "header name"),
         (vec!["merge", "/nowhere"], "/nowhere"),
+        (vec!["merge", "/dev/zero"], "more than 64 MiB"),
     ] {
         let output = load(&flags);
         assert_eq!(output.status.code(), Some(1), "{flags:?}: {output:?}");

@@ -70,7 +70,7 @@ Exit codes: 0 measured; 1 an error; 2 wrong usage; 4 measured, but some of it is
 pub(super) enum Command {
     /// Add HdrHistogram logs of several runs or machines, and print the percentiles.
     Merge {
-        /// The logs, as --log writes them.
+        /// The logs, as --log writes them, of at most 64 MiB each.
         #[arg(required = true)]
         logs: Vec<PathBuf>,
         /// Write the sum as a log, too.

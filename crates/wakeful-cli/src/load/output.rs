@@ -1,7 +1,8 @@
 //! Where results go: tables or JSON on stdout, a report, a log.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -11,6 +12,9 @@ use wakeful_load::table::{self, Style};
 use wakeful_load::{Recording, format, report, summary};
 
 use super::arguments::Output;
+
+/// Logs to merge may have this many bytes each: a thousand runs', at about 65 kB for each run.
+const LARGEST_LOG: u64 = 64 << 20;
 
 /// Files that are open, and what goes to stdout.
 pub(crate) struct Outputs {
@@ -34,12 +38,17 @@ impl Outputs {
                 File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
             Ok::<_, String>((path.to_owned(), file))
         };
-        Ok(Self {
-            stdout: Stdout::Nothing,
-            report: report.map(create).transpose()?,
-            log: log.map(create).transpose()?,
-            started: SystemTime::now(),
-        })
+        let report = report.map(create).transpose()?;
+        let log = log.map(create).transpose()?;
+        if let (Some((path, one)), Some((_, other))) = (&report, &log)
+            && is_same_file(one, other).map_err(|error| format!("{}: {error}", path.display()))?
+        {
+            return Err(format!(
+                "{}: the report and the log cannot both be this file",
+                path.display()
+            ));
+        }
+        Ok(Self { stdout: Stdout::Nothing, report, log, started: SystemTime::now() })
     }
 
     /// As the flags say.
@@ -115,10 +124,8 @@ pub(crate) fn text(results: &Results, style: Style) -> String {
 pub(super) fn merge_logs(logs: &[PathBuf], out: Option<&Path>) -> Result<(), String> {
     let mut whole = Log::default();
     for path in logs {
-        let log = std::fs::read(path)
-            .map_err(|error| error.to_string())
-            .and_then(|text| Log::read(&text));
-        whole.add(log.map_err(|error| format!("{}: {error}", path.display()))?);
+        let log = read_log(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        whole.add(log);
     }
     let all = summary::percentiles(&whole.sum()?);
     println!("{} requests in {} logs", format::count(all.count), logs.len());
@@ -139,6 +146,26 @@ pub(super) fn merge_logs(logs: &[PathBuf], out: Option<&Path>) -> Result<(), Str
             .map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(())
+}
+
+fn read_log(path: &Path) -> Result<Log, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let mut text = Vec::new();
+    // One byte more tells a file that is too long from one that just fits; sizes are not asked, since a pipe has none.
+    file.take(LARGEST_LOG + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    if text.len() as u64 > LARGEST_LOG {
+        return Err(format!(
+            "it has more than {} MiB, which is the most that is read of a log: is it one?",
+            LARGEST_LOG >> 20
+        ));
+    }
+    Log::read(&text)
+}
+
+/// Whether both are one regular file, by whatever names; a device such as /dev/null may be written twice.
+fn is_same_file(one: &File, other: &File) -> std::io::Result<bool> {
+    let (one, other) = (one.metadata()?, other.metadata()?);
+    Ok(one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 fn write_log(log: &Log, file: File, started: SystemTime) -> std::io::Result<()> {
