@@ -16,6 +16,9 @@ use wakeful_load::table::{self, Style};
 
 use crate::load::{Outputs, command_line, until_interrupted};
 
+/// As clap says it of everything that can be seen from the flags alone.
+const WRONG_USAGE: u8 = 2;
+
 /// A claim does not hold here.
 const DOES_NOT_HOLD: u8 = 3;
 
@@ -76,7 +79,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             return Ok(ExitCode::SUCCESS);
         }
         "all" => EXPERIMENTS.to_vec(),
-        name => vec![wakeful_lab::find(name).ok_or_else(|| unknown(name))?],
+        name => match wakeful_lab::find(name) {
+            Some(experiment) => vec![experiment],
+            None => {
+                eprintln!("wakeful: {}", unknown(name));
+                return Ok(ExitCode::from(WRONG_USAGE));
+            }
+        },
     };
     let program =
         std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;

@@ -310,7 +310,7 @@ fn the_lab_lists_what_it_has_and_names_what_it_has_not() {
     let list = wakeful().args(["lab", "list"]).output().unwrap();
     assert!(list.status.success() && text(&list.stdout).contains("echo:"), "{list:?}");
     let unknown = wakeful().args(["lab", "nothing"]).output().unwrap();
-    assert_eq!(unknown.status.code(), Some(1));
+    assert_eq!(unknown.status.code(), Some(2));
     assert!(text(&unknown.stderr).contains("there are: echo"), "{unknown:?}");
     let peer = wakeful().args(["lab", "echo", "--peers", "nothing"]).output().unwrap();
     assert!(text(&peer.stderr).contains("no peer nothing"), "{peer:?}");
