@@ -14,6 +14,7 @@ use wakeful::{EventLoop, spawn};
 use crate::backend::Backend;
 
 on_every_backend! {
+    a_loop_s_thread_has_a_timer_slack_of_1_nanosecond,
     no_timer_is_early,
     timers_fire_in_order_and_equal_ones_in_the_order_of_their_start,
     a_dropped_timer_leaves_no_trace_and_an_unpolled_one_never_was,
@@ -236,5 +237,19 @@ fn more_due_timers_than_a_turn_s_budget_are_all_fired<B: Backend>() {
         let before = event_loop.handle().metrics().timers;
         event_loop.turn(Some(Duration::from_secs(5))).unwrap();
         assert!(event_loop.handle().metrics().timers - before <= 10);
+    }
+}
+
+/// The kernel's default of 50 µs would make each wait that much longer.
+fn a_loop_s_thread_has_a_timer_slack_of_1_nanosecond<B: Backend>() {
+    let slack = thread::spawn(|| {
+        let _event_loop = B::event_loop();
+        rustix::thread::current_timer_slack().unwrap()
+    });
+    assert_eq!(slack.join().unwrap(), 1);
+    let group = B::group().loops(2).build().unwrap();
+    for handle in group.handles() {
+        let slack = handle.run_and_wait(|| rustix::thread::current_timer_slack().unwrap());
+        assert_eq!(slack.unwrap(), 1);
     }
 }
