@@ -90,7 +90,9 @@ fn a_wake_from_another_thread_allocates_nothing_there_nor_on_the_loop<B: Backend
         let here = allocations() - before;
         assert_eq!(handle.metrics().polls - polls, TASKS as u64);
         assert_eq!(there, 0);
-        assert!(round == 0 || here == 0, "{here}");
+        // The debug mode that runs tasks in another order takes memory for that.
+        let shuffled = std::env::var_os("WAKEFUL_SHUFFLE").is_some();
+        assert!(round == 0 || shuffled || here == 0, "{here}");
     }
 }
 
