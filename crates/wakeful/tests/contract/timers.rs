@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wakeful::time::{Sleep, interval, sleep, sleep_until, timeout, timeout_at};
 use wakeful::EventLoop;
+use wakeful::time::{Sleep, interval, sleep, sleep_until, timeout, timeout_at};
 
 use crate::backend::Backend;
 
