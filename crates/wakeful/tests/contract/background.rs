@@ -17,12 +17,8 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    pub(crate) fn start(settings: EventLoopBuilder) -> Self {
-        Self::start_with(settings, |_| ())
-    }
-
     /// Calls `prepare` with the loop before it runs. What that returns is dropped before the loop is.
-    pub(crate) fn start_with<T>(
+    pub(crate) fn start<T>(
         settings: EventLoopBuilder,
         prepare: impl FnOnce(&EventLoop) -> T + Send + 'static,
     ) -> Self {

@@ -265,7 +265,7 @@ fn before_and_after_callbacks_come_once_a_wait_and_once_a_turn<B: Backend>() {
 }
 
 fn idle_time_costs_one_turn_and_one_park_an_event<B: Backend>() {
-    let background = Background::start(B::builder());
+    let background = Background::start(B::builder(), |_| ());
     let handle = background.handle();
     handle.run_and_wait(|| ()).unwrap();
     let mut before = None;
@@ -284,7 +284,7 @@ fn idle_time_costs_one_turn_and_one_park_an_event<B: Backend>() {
 
 fn queue_re_arms_while_the_loop_is_blocked<B: Backend>() {
     const POSTS: u64 = 1_000;
-    let background = Background::start(B::builder().task_budget(100).turn_budget(LONG));
+    let background = Background::start(B::builder().task_budget(100).turn_budget(LONG), |_| ());
     let handle = background.handle();
     for _ in 0..5 {
         handle.run_and_wait(|| ()).unwrap();

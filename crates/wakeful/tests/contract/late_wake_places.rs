@@ -111,7 +111,7 @@ static WAYS: [Way; 6] = [
 /// On a loop that sleeps, `make_run` makes the handler run in that part of a turn. Checked for each way of queueing.
 fn check<B: Backend>(part: Part, make_run: fn(&LoopHandle, Handler)) {
     for way in &WAYS {
-        let background = Background::start_with(B::builder(), |event_loop| {
+        let background = Background::start(B::builder(), |event_loop| {
             let (peer, idle) = StdUnixStream::pair().unwrap();
             let watch = event_loop.spawn(async move {
                 let mut idle = UnixStream::from_std(idle).unwrap();

@@ -238,7 +238,7 @@ fn a_handle_after_the_end_refuses_everything_and_still_counts<B: Backend>() {
         let held = cargo.clone();
         let back = handle.spawn(move || async move { drop(held) }).unwrap_err();
         assert_eq!(Arc::strong_count(&cargo), 2, "given back");
-        drop((back.into_inner())());
+        drop(back.into_inner()());
         assert_eq!(Arc::strong_count(&cargo), 1);
         handle.wake();
         handle.stop();

@@ -25,7 +25,7 @@ fn many_concurrent_producers_while_the_loop_sleeps_and_wakes<B: Backend>() {
     thread_local! {
         static SEEN: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
     }
-    let background = Background::start(B::builder());
+    let background = Background::start(B::builder(), |_| ());
     let handle = background.handle();
     thread::scope(|scope| {
         for producer in 0..PRODUCERS {
@@ -62,7 +62,7 @@ fn many_consumers_each_get_their_own<B: Backend>() {
     thread_local! {
         static RAN: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     }
-    let consumers: Vec<_> = (0..4).map(|_| Background::start(B::builder())).collect();
+    let consumers: Vec<_> = (0..4).map(|_| Background::start(B::builder(), |_| ())).collect();
     thread::scope(|scope| {
         for producer in 0..4 {
             let handles: Vec<_> = consumers.iter().map(|c| c.handle().clone()).collect();
@@ -188,7 +188,7 @@ fn end_while_consuming_drops_the_rest_once_and_refuses_the_next<B: Backend>() {
                                 Ok(()) => accepted += 1,
                                 // It came back: run here, as its sender may.
                                 Err(back) => {
-                                    (back.into_inner())();
+                                    back.into_inner()();
                                     break accepted;
                                 }
                             }

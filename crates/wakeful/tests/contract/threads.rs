@@ -24,7 +24,7 @@ on_every_backend! {
 
 /// From another thread: queued, the caller goes on at once, also while the loop is busy.
 fn run_at_once_or_queue_cross_thread<B: Backend>() {
-    let background = Background::start(B::builder());
+    let background = Background::start(B::builder(), |_| ());
     let handle = background.handle();
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let (done, is_done) = mpsc::channel();
@@ -76,7 +76,7 @@ fn run_at_once_or_queue_not_running<B: Backend>() {
 }
 
 fn run_and_wait_from_many_threads<B: Backend>() {
-    let background = Background::start(B::builder());
+    let background = Background::start(B::builder(), |_| ());
     let handle = background.handle();
     let sum = Arc::new(AtomicU64::new(0));
     thread::scope(|scope| {
@@ -100,7 +100,8 @@ fn run_and_wait_from_many_threads<B: Backend>() {
 
 /// It blocks that loop, and works, as long as the two do not wait for one another.
 fn run_and_wait_from_another_loop<B: Backend>() {
-    let (one, other) = (Background::start(B::builder()), Background::start(B::builder()));
+    let (one, other) =
+        (Background::start(B::builder(), |_| ()), Background::start(B::builder(), |_| ()));
     until_asleep(other.handle());
     let asked = other.handle().clone();
     let result = one.handle().run_and_wait(move || {
@@ -166,7 +167,7 @@ fn run_and_wait_by_a_thread_that_unwinds<B: Backend>() {
             self.1.send(self.0.run_and_wait(|| 42)).unwrap();
         }
     }
-    let background = Background::start(B::builder());
+    let background = Background::start(B::builder(), |_| ());
     let (send, receive) = mpsc::channel();
     let asks = Asks(background.handle().clone(), send);
     let panicked = thread::spawn(move || {
@@ -179,7 +180,7 @@ fn run_and_wait_by_a_thread_that_unwinds<B: Backend>() {
 }
 
 fn spawn_from_many_threads<B: Backend>() {
-    let background = Background::start(B::builder());
+    let background = Background::start(B::builder(), |_| ());
     let handle = background.handle();
     thread::scope(|scope| {
         for producer in 0..20_u32 {

@@ -263,8 +263,7 @@ fn timer_reuse_with_another_waker<B: Backend>() {
 
 /// The loop waits for a timer far away; another thread starts one that is earlier. It is not lost behind the far one.
 fn lost_timeout_of_an_earlier_timer_than_the_wait_s<B: Backend>() {
-    let background =
-        Background::start_with(B::builder(), |event_loop| event_loop.spawn(sleep(FAR)));
+    let background = Background::start(B::builder(), |event_loop| event_loop.spawn(sleep(FAR)));
     let handle = background.handle();
     handle.run_and_wait(|| ()).unwrap();
     for _ in 0..20 {
@@ -282,7 +281,7 @@ fn lost_timeout_of_an_earlier_timer_than_the_wait_s<B: Backend>() {
 
 /// The earliest timer is cancelled while the loop sleeps until it: the next one is on time all the same.
 fn lost_timeout_behind_one_that_is_cancelled<B: Backend>() {
-    let background = Background::start(B::builder());
+    let background = Background::start(B::builder(), |_| ());
     let handle = background.handle();
     for _ in 0..20 {
         let earlier = handle.spawn(|| sleep(Duration::from_secs(60))).unwrap();
