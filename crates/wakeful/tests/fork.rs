@@ -1,0 +1,517 @@
+//! Forks (wrong process): what a child inherits of its parent's loops is refused there with a clear error, dropping it leaves the
+//! parent's registrations alone, and a new loop works. Alone in its process, one test at a time, so that at the moment of a fork no other
+//! thread holds a lock that the child would need.
+
+#![allow(unsafe_code)] // `fork`, and how a child ends.
+
+#[macro_use]
+#[path = "contract/backend.rs"]
+mod backend;
+#[path = "contract/background.rs"]
+mod background;
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::ptr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use wakeful::net::UnixStream;
+use wakeful::{EventLoop, LoopGroup, LoopHandle, RunAndWaitError, SendError};
+
+use self::backend::Backend;
+use self::background::{Background, LONG, until_asleep};
+
+on_every_backend! {
+    fork_before_run,
+    fork_while_the_loop_runs_on_another_thread,
+    fork_within_a_turn_ends_the_child_s_run_with_an_error,
+    use_of_every_kind_in_the_child_is_refused,
+    use_in_a_child_of_a_bare_clone_is_refused,
+    drop_in_the_child_leaves_the_parent_s_sockets_alive,
+    a_new_loop_in_the_child_works,
+    a_new_loop_in_a_child_of_a_turn_and_in_a_grandchild_works,
+    a_waker_in_the_child_does_not_wake_the_parent,
+    fork_and_exec_leaks_no_descriptor,
+    the_parent_goes_on_while_children_come_and_go,
+    a_group_in_the_child_is_refused_and_its_drop_does_nothing,
+}
+
+/// How a process is copied.
+type Copy = fn() -> libc::pid_t;
+
+fn fork() -> libc::pid_t {
+    // SAFETY: the child runs what the tests below give it, which needs no lock that another thread may hold, and ends by
+    // `_exit`. The C library's allocator is made ready for forks by itself.
+    unsafe { libc::fork() }
+}
+
+/// As `fork`, behind the C library's back: no handler of `pthread_atfork` runs.
+fn bare_clone() -> libc::pid_t {
+    // SAFETY: as for `fork`; without a new stack and without shared memory that is what it is.
+    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    libc::pid_t::try_from(child).expect("a process id")
+}
+
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In the child: calls `f`, tells the parent by the pipe how it went, and ends. A child that hangs is killed by SIGALRM.
+fn report(mut pipe: &StdUnixStream, f: impl FnOnce()) -> ! {
+    // SAFETY: no memory is involved.
+    unsafe { libc::alarm(30) };
+    let failed = catch_unwind(AssertUnwindSafe(f)).err();
+    let text = failed.map_or("ok".to_owned(), |payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(payload.downcast_ref::<&str>().copied());
+        text.unwrap_or("(not a text)").to_owned()
+    });
+    let _ = pipe.write_all(text.as_bytes());
+    // SAFETY: the child ends here, without running what its parent has registered for the end.
+    unsafe { libc::_exit(0) }
+}
+
+/// In the parent: what the child said, once it has ended.
+fn verdict(child: libc::pid_t, ours: StdUnixStream, theirs: StdUnixStream) {
+    assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+    drop(theirs);
+    let mut text = String::new();
+    (&ours).read_to_string(&mut text).unwrap();
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(text, "ok", "in the child, which ended with status {status:#x}");
+}
+
+/// Runs `f` in a child, which must not fail.
+fn in_child_of(copy: Copy, f: impl FnOnce()) {
+    let (ours, theirs) = StdUnixStream::pair().unwrap();
+    match copy() {
+        0 => report(&theirs, f),
+        child => verdict(child, ours, theirs),
+    }
+}
+
+fn in_child(f: impl FnOnce()) {
+    in_child_of(fork, f);
+}
+
+/// As `in_child`, with the child's copy of `value` for its own, to drop it.
+fn in_child_with<T>(value: &mut T, f: impl FnOnce(T)) {
+    // SAFETY: the child has one owner of the value, `f`: it ends within, and the borrow it came by is not used again.
+    in_child(|| f(unsafe { ptr::read(value) }));
+}
+
+fn is_refused<T>(result: std::io::Result<T>) {
+    let error = result.err().expect("it is refused").to_string();
+    assert!(error.contains("fork") && error.contains("build a new loop in the child"), "{error}");
+}
+
+fn handle_is_refused(handle: &LoopHandle) {
+    let cargo = Arc::new(());
+    let held = cargo.clone();
+    let back = handle.run(move || drop(held)).expect_err("run is refused");
+    assert!(matches!(back, SendError::WrongProcess(_)) && back.to_string().contains("child"));
+    assert_eq!(Arc::strong_count(&cargo), 2, "the closure comes back");
+    back.into_inner()();
+    assert_eq!(Arc::strong_count(&cargo), 1, "and may be called");
+    let back = handle.spawn(|| async {}).expect_err("spawn is refused");
+    assert!(matches!(back, SendError::WrongProcess(_)));
+    let refused = handle.run_and_wait(|| ()).expect_err("run_and_wait is refused");
+    assert!(matches!(refused, RunAndWaitError::WrongProcess | RunAndWaitError::OwnThread));
+    handle.wake();
+    handle.stop();
+}
+
+/// An echo on the loop, and its other end.
+fn echo(event_loop: &EventLoop) -> StdUnixStream {
+    let (peer, socket) = StdUnixStream::pair().unwrap();
+    peer.set_read_timeout(Some(LONG)).unwrap();
+    let serve = async move {
+        let mut socket = UnixStream::from_std(socket).unwrap();
+        let mut buf = [0; 16];
+        loop {
+            let read = socket.read(&mut buf).await.unwrap();
+            if read == 0 {
+                break;
+            }
+            socket.write_all(&buf[..read]).await.unwrap();
+        }
+    };
+    event_loop.spawn(serve).detach();
+    peer
+}
+
+/// The echo answers, on a loop that runs on this thread.
+fn answers(event_loop: &mut EventLoop, peer: &mut StdUnixStream) {
+    peer.write_all(b"x").unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let mut byte = [0];
+    for _ in 0..10 {
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        if matches!(peer.read(&mut byte), Ok(1)) {
+            peer.set_nonblocking(false).unwrap();
+            return;
+        }
+    }
+    panic!("no answer within ten turns");
+}
+
+fn asks(peer: &mut StdUnixStream) {
+    peer.write_all(b"x").unwrap();
+    peer.read_exact(&mut [0]).unwrap();
+}
+
+fn fork_before_run<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    let mut peer = echo(&event_loop);
+    let timer = event_loop.spawn(wakeful::time::sleep(Duration::from_millis(1)));
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    in_child(|| {
+        is_refused(event_loop.run());
+        is_refused(event_loop.block_on(async {}));
+        is_refused(event_loop.turn(Some(Duration::ZERO)));
+        is_refused(event_loop.prepare_to_park());
+    });
+    event_loop.block_on(timer).unwrap().unwrap();
+    answers(&mut event_loop, &mut peer);
+    // Built before the fork and used first after it: the parent's own use is none of the child's business.
+    let (sender, stopped) = (event_loop.handle(), event_loop.handle());
+    thread::spawn(move || sender.run(move || stopped.stop()).unwrap());
+    event_loop.run().unwrap();
+}
+
+fn fork_while_the_loop_runs_on_another_thread<B: Backend>() {
+    let _one = one_at_a_time();
+    let (send, receive) = mpsc::channel();
+    let background = Background::start(B::builder(), move |event_loop| {
+        send.send(echo(event_loop)).unwrap();
+        event_loop.spawn(wakeful::time::sleep(Duration::from_secs(3600)))
+    });
+    let (handle, mut peer) = (background.handle(), receive.recv().unwrap());
+    asks(&mut peer);
+    let turns = || {
+        let counted = handle.clone();
+        let turns = handle.run_and_wait(move || counted.metrics().turns).unwrap();
+        until_asleep(handle);
+        turns
+    };
+    // The echo's last events have come: from now on a turn is an answer's.
+    let mut before = turns();
+    while std::mem::replace(&mut before, turns()) + 1 != before {}
+    // Asleep, as it is in the child's copy of its memory: a child that took that for its own would ring the parent's bell.
+    in_child(|| {
+        handle_is_refused(handle);
+        drop(handle.clone());
+    });
+    assert_eq!(turns(), before + 1, "the child's wake and stop have not come here");
+    asks(&mut peer);
+    background.end();
+}
+
+fn fork_within_a_turn_ends_the_child_s_run_with_an_error<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    let mut peer = echo(&event_loop);
+    let (ours, theirs) = StdUnixStream::pair().unwrap();
+    let child = Rc::new(Cell::new(-1));
+    let copied = child.clone();
+    let forks = event_loop.spawn(async move {
+        wakeful::task::yield_now().await;
+        copied.set(fork());
+        wakeful::current_handle().stop();
+        wakeful::task::yield_now().await;
+    });
+    let ran = event_loop.run();
+    if child.get() == 0 {
+        // The turn went on to its end, and then the kernel would have been asked.
+        report(&theirs, move || {
+            is_refused(ran);
+            drop(event_loop);
+        });
+    }
+    ran.unwrap();
+    verdict(child.get(), ours, theirs);
+    event_loop.block_on(forks).unwrap().unwrap();
+    answers(&mut event_loop, &mut peer);
+}
+
+fn use_of_every_kind_in_the_child_is_refused<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    let handle = event_loop.handle();
+    let mut peer = echo(&event_loop);
+    // The permission to park is inherited too, and is none.
+    while !event_loop.prepare_to_park().unwrap() || is_readable(&event_loop) {
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+    }
+    in_child_with(&mut event_loop, |mut event_loop| {
+        handle_is_refused(&handle);
+        // Work that is queued where it never runs is dropped with the loop.
+        let cargo = Arc::new(());
+        let held = cargo.clone();
+        event_loop.run_next_turn(move || drop(held));
+        let held = cargo.clone();
+        event_loop.run_this_turn(move || drop(held));
+        let held = cargo.clone();
+        let task = event_loop.spawn(async move { drop(held) });
+        is_refused(event_loop.prepare_to_park());
+        is_refused(event_loop.turn(None));
+        is_refused(event_loop.run());
+        assert_eq!(Arc::strong_count(&cargo), 4);
+        drop(event_loop);
+        assert_eq!(Arc::strong_count(&cargo), 1);
+        assert!(task.is_finished());
+    });
+    assert!(!is_readable(&event_loop), "the child has not rung");
+    answers(&mut event_loop, &mut peer);
+}
+
+fn is_readable(event_loop: &EventLoop) -> bool {
+    let mut fds = [rustix::event::PollFd::new(event_loop, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() > 0
+}
+
+fn use_in_a_child_of_a_bare_clone_is_refused<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    in_child_of(bare_clone, || {
+        is_refused(event_loop.run());
+        is_refused(event_loop.block_on(async {}));
+    });
+    assert_eq!(event_loop.block_on(async { 42 }).unwrap(), 42);
+}
+
+fn drop_in_the_child_leaves_the_parent_s_sockets_alive<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    let mut peers: Vec<_> = (0..10).map(|_| echo(&event_loop)).collect();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let accepting = event_loop.spawn(async move {
+        let listener = wakeful::net::TcpListener::from_std(listener).unwrap();
+        listener.accept().await.unwrap().1
+    });
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    peers.iter_mut().for_each(|peer| answers(&mut event_loop, peer));
+    for _ in 0..3 {
+        in_child_with(&mut event_loop, drop);
+        peers.iter_mut().for_each(|peer| answers(&mut event_loop, peer));
+    }
+    let client = std::net::TcpStream::connect(addr).unwrap();
+    let from = event_loop.block_on(accepting).unwrap().unwrap();
+    assert_eq!(from, client.local_addr().unwrap());
+    // And what the parent closes is closed, although children had copies of it.
+    drop(event_loop);
+    for mut peer in peers {
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+    }
+}
+
+/// Timers, sockets, posts of another thread, callbacks: on a loop that the calling process builds.
+fn a_loop_works<B: Backend>() {
+    let mut event_loop = B::event_loop();
+    let mut peer = echo(&event_loop);
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    answers(&mut event_loop, &mut peer);
+    let handle = event_loop.handle();
+    let posted = event_loop
+        .block_on(async move {
+            wakeful::time::sleep(Duration::from_micros(200)).await;
+            let (send, receive) = async_channel::bounded(1);
+            let poster = thread::spawn(move || handle.run(move || send.try_send(42).unwrap()));
+            let posted = receive.recv().await.unwrap();
+            poster.join().unwrap().unwrap();
+            posted
+        })
+        .unwrap();
+    assert_eq!(posted, 42);
+}
+
+fn a_new_loop_in_the_child_works<B: Backend>() {
+    let _one = one_at_a_time();
+    // With a loop of the parent's at hand, and with one that is dropped before.
+    let mut event_loop = B::event_loop();
+    let mut peer = echo(&event_loop);
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    in_child(a_loop_works::<B>);
+    in_child_with(&mut event_loop, |inherited| {
+        drop(inherited);
+        a_loop_works::<B>();
+    });
+    // The new loop may be older than the inherited one's end.
+    in_child_with(&mut event_loop, |inherited| {
+        let mut new = B::event_loop();
+        drop(inherited);
+        assert_eq!(
+            new.block_on(async { wakeful::spawn(async { 42 }).await.unwrap() }).unwrap(),
+            42
+        );
+    });
+    answers(&mut event_loop, &mut peer);
+    a_loop_works::<B>();
+}
+
+fn a_new_loop_in_a_child_of_a_turn_and_in_a_grandchild_works<B: Backend>() {
+    let _one = one_at_a_time();
+    B::block_on(async {
+        in_child(|| {
+            a_loop_works::<B>();
+            let mut event_loop = B::event_loop();
+            // The child's own child: the child's loop is refused there as the parent's is here.
+            in_child_with(&mut event_loop, |mut inherited| {
+                is_refused(inherited.run());
+                drop(inherited);
+                a_loop_works::<B>();
+            });
+            assert_eq!(event_loop.block_on(async { 42 }).unwrap(), 42);
+        });
+        wakeful::time::sleep(Duration::from_micros(100)).await;
+    });
+}
+
+fn a_waker_in_the_child_does_not_wake_the_parent<B: Backend>() {
+    let _one = one_at_a_time();
+    let wakers: Arc<Mutex<Vec<Waker>>> = Arc::default();
+    let polls = Arc::new(Mutex::new(0));
+    let (kept, counted) = (wakers.clone(), polls.clone());
+    let background = Background::start(B::builder(), move |event_loop| {
+        event_loop.spawn(poll_fn(move |cx| {
+            kept.lock().unwrap().push(cx.waker().clone());
+            *counted.lock().unwrap() += 1;
+            Poll::<()>::Pending
+        }))
+    });
+    let handle = background.handle();
+    handle.run_and_wait(|| ()).unwrap();
+    until_asleep(handle);
+    let turns = handle.metrics().turns;
+    in_child(|| {
+        for waker in &*wakers.lock().unwrap() {
+            waker.wake_by_ref();
+        }
+        wakers.lock().unwrap().clear();
+    });
+    let counted = handle.clone();
+    let now = handle.run_and_wait(move || counted.metrics().turns).unwrap();
+    assert_eq!(
+        (now, *polls.lock().unwrap()),
+        (turns, 1),
+        "the turn that slept is the one that answers"
+    );
+    // In the parent the same waker works.
+    wakers.lock().unwrap()[0].wake_by_ref();
+    handle.run_and_wait(|| ()).unwrap();
+    assert_eq!(*polls.lock().unwrap(), 2);
+    background.end();
+}
+
+fn fork_and_exec_leaks_no_descriptor<B: Backend>() {
+    let _one = one_at_a_time();
+    /// Descriptors of a fresh program, but for its three standard ones.
+    fn of_a_program() -> BTreeSet<String> {
+        let listed = Command::new("ls").arg("/proc/self/fd").output().expect("ls exists");
+        let text = String::from_utf8(listed.stdout).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+    let before = of_a_program();
+    let mut event_loop = B::event_loop();
+    let mut peer = echo(&event_loop);
+    let timer = event_loop.spawn(wakeful::time::sleep(Duration::from_secs(3600)));
+    let kept = event_loop
+        .block_on(async {
+            let listener = wakeful::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            let client = wakeful::net::TcpStream::connect(addr).await.unwrap();
+            let (accepted, _) = listener.accept().await.unwrap();
+            let signals = wakeful::signal::Signals::new(&[libc::SIGUSR2]).unwrap();
+            let datagrams = wakeful::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let pair = UnixStream::pair().unwrap();
+            (listener, client, accepted, signals, datagrams, pair)
+        })
+        .unwrap();
+    while !event_loop.prepare_to_park().unwrap() {
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+    }
+    let ours = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(ours > before.len() + 10, "there is something to leak: {ours}");
+    assert_eq!(of_a_program(), before);
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    answers(&mut event_loop, &mut peer);
+    drop((kept, timer));
+}
+
+fn the_parent_goes_on_while_children_come_and_go<B: Backend>() {
+    let _one = one_at_a_time();
+    let (send, receive) = mpsc::channel();
+    let background = Background::start(B::builder(), move |event_loop| {
+        for _ in 0..4 {
+            send.send(echo(event_loop)).unwrap();
+        }
+    });
+    let handle = background.handle();
+    let peers: Vec<_> = (0..4).map(|_| receive.recv().unwrap()).collect();
+    let clients: Vec<_> = peers
+        .into_iter()
+        .map(|mut peer| {
+            let handle = handle.clone();
+            thread::spawn(move || {
+                for _ in 0..300 {
+                    asks(&mut peer);
+                    let timer = || wakeful::time::sleep(Duration::from_micros(50));
+                    futures_lite::future::block_on(handle.spawn(timer).unwrap()).unwrap();
+                }
+            })
+        })
+        .collect();
+    let mut children = 0;
+    while children < 10 || !clients.iter().all(thread::JoinHandle::is_finished) {
+        // Busy threads are where a fork finds locks held: only what needs none.
+        let (ours, theirs) = StdUnixStream::pair().unwrap();
+        match fork() {
+            0 => {
+                handle.wake();
+                handle.stop();
+                let _ = (&theirs).write_all(b"ok");
+                // SAFETY: as in `report`.
+                unsafe { libc::_exit(0) }
+            }
+            child => verdict(child, ours, theirs),
+        }
+        children += 1;
+    }
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    background.end();
+}
+
+fn a_group_in_the_child_is_refused_and_its_drop_does_nothing<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut group = LoopGroup::builder().loops(2).build().unwrap();
+    for handle in group.handles() {
+        handle.run_and_wait(|| ()).unwrap();
+    }
+    in_child_with(&mut group, |group| {
+        group.handles().iter().for_each(handle_is_refused);
+        drop(group);
+        a_loop_works::<B>();
+    });
+    in_child_with(&mut group, |group| {
+        let error = group.shutdown(Duration::from_secs(1)).unwrap_err().to_string();
+        assert!(error.contains("fork"), "{error}");
+    });
+    for handle in group.handles() {
+        handle.run_and_wait(|| ()).unwrap();
+    }
+    group.shutdown(LONG).unwrap();
+}
