@@ -1,7 +1,8 @@
 //! Signals as futures.
 //!
-//! A handler writes a byte into a socket pair that the loop watches (the `signal-hook` crate): nothing else
-//! runs in the handler. Handlers are process-wide and stay; several [`Signals`] for one signal each get it.
+//! A handler writes a byte into a socket pair that the loop watches (`driver::signals`, by the `signal-hook` crate): nothing else
+//! runs in the handler. Handlers are process-wide and stay; several [`Signals`] for one signal each get it. What arrives in a
+//! forked child is not told to its parent.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -10,8 +11,9 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use signal_hook::SigId;
-use signal_hook::low_level::{pipe, unregister};
+use signal_hook::low_level::unregister;
 
+use crate::driver::signals;
 use crate::event_loop::EventLoop;
 use crate::net::{ByteStream, UnixStream};
 use crate::task::spawn_blocking;
@@ -55,7 +57,7 @@ impl Signals {
             }
             let (write, read) = StdUnixStream::pair()?;
             let read = UnixStream::from_std(read)?;
-            let id = pipe::register(signal, write)?;
+            let id = signals::watch(signal, write)?;
             this.pipes.push((signal, read, id));
         }
         Ok(this)

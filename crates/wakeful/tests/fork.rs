@@ -40,6 +40,7 @@ on_every_backend! {
     a_new_loop_in_the_child_works,
     a_new_loop_in_a_child_of_a_turn_and_in_a_grandchild_works,
     a_waker_in_the_child_does_not_wake_the_parent,
+    a_signal_to_the_child_is_not_the_parent_s,
     fork_and_exec_leaks_no_descriptor,
     the_parent_goes_on_while_children_come_and_go,
     a_group_in_the_child_is_refused_and_its_drop_does_nothing,
@@ -415,6 +416,41 @@ fn a_waker_in_the_child_does_not_wake_the_parent<B: Backend>() {
     handle.run_and_wait(|| ()).unwrap();
     assert_eq!(*polls.lock().unwrap(), 2);
     background.end();
+}
+
+/// The handler is inherited, and with it its way to the parent's loop.
+fn a_signal_to_the_child_is_not_the_parent_s<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    let received = Rc::new(Cell::new(0));
+    let count = received.clone();
+    let watch = event_loop.spawn(async move {
+        let mut signals = wakeful::signal::Signals::new(&[libc::SIGUSR2]).unwrap();
+        while signals.recv().await.is_ok() {
+            count.set(count.get() + 1);
+        }
+    });
+    let turns = |event_loop: &mut EventLoop| {
+        for _ in 0..5 {
+            event_loop.turn(Some(Duration::ZERO)).unwrap();
+        }
+    };
+    turns(&mut event_loop);
+    in_child(|| {
+        signal_hook::low_level::raise(libc::SIGUSR2).unwrap();
+        // A stream of the child's own gets the child's.
+        B::block_on(async {
+            let mut signals = wakeful::signal::Signals::new(&[libc::SIGUSR2]).unwrap();
+            signal_hook::low_level::raise(libc::SIGUSR2).unwrap();
+            assert_eq!(signals.recv().await.unwrap(), libc::SIGUSR2);
+        });
+    });
+    turns(&mut event_loop);
+    assert_eq!(received.get(), 0, "the child's signals");
+    signal_hook::low_level::raise(libc::SIGUSR2).unwrap();
+    turns(&mut event_loop);
+    assert_eq!(received.get(), 1, "the parent's own");
+    drop(watch);
 }
 
 fn fork_and_exec_leaks_no_descriptor<B: Backend>() {

@@ -15,6 +15,7 @@ pub(crate) mod bell;
 pub(crate) mod epoll;
 pub(crate) mod home;
 mod limits;
+pub(crate) mod signals;
 pub(crate) mod source;
 pub(crate) mod uninit;
 
