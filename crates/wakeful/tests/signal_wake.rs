@@ -189,7 +189,16 @@ fn late_wake_from_a_signal_handler_is_one_turn_and_one_park<B: Backend>() {
 
 /// The signal lands anywhere on the loop's way into its sleep: also between its last look and the system call.
 fn late_wake_from_a_signal_on_the_loop_s_own_thread_as_it_parks<B: Backend>() {
-    let (background, thread) = start::<B>(|_| ());
+    let (background, thread) = start::<B>(|event_loop| {
+        // The way from the end of a turn to the sleep is a hundred nanoseconds: made longer, so that signals land on it.
+        let mut steps = 0_u32;
+        let hook = event_loop.before_park(move || {
+            steps = (steps + 37) % 1_009;
+            (0..steps).for_each(|_| std::hint::spin_loop());
+        });
+        // It stays until the loop's end.
+        std::mem::forget(hook);
+    });
     let handle = background.handle();
     handle.run_and_wait(|| ()).unwrap();
     let remote = handle.metrics().remote;

@@ -12,11 +12,11 @@ use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
 
-use wakeful::LoopHandle;
 use wakeful::net::UnixStream;
+use wakeful::{LoopHandle, LoopMetrics};
 
 use crate::backend::Backend;
-use crate::background::{Background, LONG, until_asleep};
+use crate::background::{Background, LONG, until_asleep, wait_until};
 
 on_every_backend! {
     local_work_queued_by_a_post_is_not_late,
@@ -108,58 +108,71 @@ static WAYS: [Way; 6] = [
     },
 ];
 
-/// On a loop that sleeps, `make_run` makes the handler run in that part of a turn. Checked for each way of queueing.
-fn check<B: Backend>(part: Part, make_run: fn(&LoopHandle, Handler)) {
+/// Makes the handler run in some part of a turn.
+type MakeRun = fn(&LoopHandle, Handler);
+
+/// For each way of queueing, with a post behind it and without: a post alone would keep the loop awake, too.
+fn check<B: Backend>(part: Part, make_run: MakeRun) {
     for way in &WAYS {
-        let background = Background::start(B::builder(), |event_loop| {
-            let (peer, idle) = StdUnixStream::pair().unwrap();
-            let watch = event_loop.spawn(async move {
-                let mut idle = UnixStream::from_std(idle).unwrap();
-                let _ = idle.read(&mut [0; 1]).await;
-            });
-            let timer = event_loop.spawn(wakeful::time::sleep(Duration::from_secs(5)));
-            (peer, watch, timer)
-        });
-        let handle = background.handle();
-        until_settled(handle);
-
-        let (ran, has_run) = mpsc::channel();
-        let (posted, is_posted) = mpsc::channel();
-        let (local_done, local) = mpsc::channel();
-        let counted = handle.clone();
-        let handler = move || {
-            let base = counted.metrics();
-            (way.queue)(Box::new(move || local_done.send(counted.metrics()).unwrap()));
-            ran.send(base).unwrap();
-            // The post comes while the handler runs: where the loop will meet it is known.
-            is_posted.recv_timeout(LONG).unwrap();
-        };
-        make_run(handle, Box::new(handler));
-        let base = has_run.recv_timeout(LONG).unwrap();
-        let (post_done, post) = mpsc::channel();
-        let counted = handle.clone();
-        handle.run(move || post_done.send(counted.metrics()).unwrap()).unwrap();
-        posted.send(()).unwrap();
-
-        let local = local.recv_timeout(LONG).unwrap();
-        let post = post.recv_timeout(LONG).unwrap();
-        let (local_turns, post_turns) = (way.runs[part as usize], POST_RUNS[part as usize]);
-        let since = |turns, parks| (turns - base.turns, parks - base.parks);
-        assert_eq!(since(local.turns, local.parks), (local_turns, 0), "{}", way.name);
-        assert_eq!(since(post.turns, post.parks), (post_turns, 0), "a post behind {}", way.name);
-
-        // And the turn after the last work is the one that sleeps: no turn too many, no park too few.
-        until_asleep(handle);
-        let counted = handle.clone();
-        let then = handle.run_and_wait(move || counted.metrics()).unwrap();
-        let last = local_turns.max(post_turns);
-        assert_eq!(since(then.turns, then.parks), (last + 1, 1), "the sleep after {}", way.name);
-        background.end();
+        check_one::<B>(part, make_run, way, 0);
+        check_one::<B>(part, make_run, way, 1);
     }
 }
 
-/// What this thread sent has been run, and the loop sleeps again.
-fn until_settled(handle: &LoopHandle) {
+fn check_one<B: Backend>(part: Part, make_run: MakeRun, way: &'static Way, posts: usize) {
+    let background = Background::start(B::builder(), |event_loop| {
+        let (peer, idle) = StdUnixStream::pair().unwrap();
+        let watch = event_loop.spawn(async move {
+            let mut idle = UnixStream::from_std(idle).unwrap();
+            let _ = idle.read(&mut [0; 1]).await;
+        });
+        let timer = event_loop.spawn(wakeful::time::sleep(Duration::from_secs(5)));
+        (peer, watch, timer)
+    });
+    let handle = background.handle();
+    until_settled(handle, 1);
+
+    let (ran, has_run) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel();
+    let (local_done, local) = mpsc::channel();
+    let counted = handle.clone();
+    let handler = move || {
+        let base = counted.metrics();
+        (way.queue)(Box::new(move || local_done.send(counted.metrics()).unwrap()));
+        ran.send(base).unwrap();
+        // The post comes while the handler runs: where the loop will meet it is known.
+        may_go_on.recv_timeout(LONG).unwrap();
+    };
+    make_run(handle, Box::new(handler));
+    let base = has_run.recv_timeout(LONG).unwrap();
+    let (post_done, post) = mpsc::channel();
+    for _ in 0..posts {
+        let (counted, post_done) = (handle.clone(), post_done.clone());
+        handle.run(move || post_done.send(counted.metrics()).unwrap()).unwrap();
+    }
+    drop(post_done);
+    go_on.send(()).unwrap();
+
+    let since = |now: LoopMetrics| (now.turns - base.turns, now.parks - base.parks);
+    let mut last = way.runs[part as usize];
+    assert_eq!(since(local.recv_timeout(LONG).unwrap()), (last, 0), "{}", way.name);
+    for post in post {
+        assert_eq!(since(post), (POST_RUNS[part as usize], 0), "a post behind {}", way.name);
+        last = last.max(POST_RUNS[part as usize]);
+    }
+
+    // And the turn after the last work is the one that sleeps: no turn too many, no park too few.
+    until_asleep(handle);
+    let counted = handle.clone();
+    let then = handle.run_and_wait(move || counted.metrics()).unwrap();
+    assert_eq!(since(then), (last + 1, 1), "the sleep after {}", way.name);
+    background.end();
+}
+
+/// What this thread sent has been run, the kernel has told of each of the `descriptors` once (that it is writable, when it was
+/// registered), and the loop sleeps. A post that met such an event would ring a bell that ends the next wait.
+fn until_settled(handle: &LoopHandle, descriptors: u64) {
+    wait_until("the first event of each descriptor", || handle.metrics().events == descriptors);
     handle.run_and_wait(|| ()).unwrap();
     until_asleep(handle);
 }
@@ -193,7 +206,7 @@ fn local_work_queued_by_an_io_handler_is_not_late<B: Backend>() {
             socket.read(&mut [0; 1]).await.unwrap();
             handler();
         });
-        until_settled(handle);
+        until_settled(handle, 2);
         peer.write_all(b"x").unwrap();
         reader.unwrap().detach();
     });
@@ -216,7 +229,7 @@ fn local_work_queued_by_a_waker_called_inside_poll_is_not_late<B: Backend>() {
             receive.recv().await.unwrap();
             handler();
         });
-        until_settled(handle);
+        until_settled(handle, 1);
         let waker = handle.spawn(move || {
             poll_fn(move |_| {
                 send.try_send(()).unwrap();
@@ -235,7 +248,7 @@ fn local_work_queued_by_a_drop_is_not_late<B: Backend>() {
             let _on_drop = on_drop;
             pending::<()>().await;
         });
-        until_settled(handle);
+        until_settled(handle, 1);
         task.unwrap().abort();
     });
 }
