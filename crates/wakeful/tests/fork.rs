@@ -83,11 +83,11 @@ fn report(mut pipe: &StdUnixStream, f: impl FnOnce()) -> ! {
 }
 
 /// In the parent: what the child said, once it has ended.
-fn verdict(child: libc::pid_t, ours: StdUnixStream, theirs: StdUnixStream) {
+fn verdict(child: libc::pid_t, mut ours: StdUnixStream, theirs: StdUnixStream) {
     assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
     drop(theirs);
     let mut text = String::new();
-    (&ours).read_to_string(&mut text).unwrap();
+    ours.read_to_string(&mut text).unwrap();
     let mut status = 0;
     // SAFETY: our own child, and a place for its status.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);

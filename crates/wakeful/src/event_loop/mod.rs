@@ -152,6 +152,11 @@ impl Inner {
 /// Building one sets the thread's timer slack to 1 ns (`PR_SET_TIMERSLACK`; the default of 50 µs would make each
 /// timer that much later). It stays so after the loop's end.
 ///
+/// ```compile_fail,E0277
+/// let event_loop = wakeful::EventLoop::new().unwrap();
+/// std::thread::spawn(move || drop(event_loop)); // not `Send`
+/// ```
+///
 /// # Fork
 /// A child that is forked shares the loop's descriptors in the kernel with its parent, and must not use them. So in the child
 /// every way to run the loop is an error, its handles give back what they are sent, and dropping it closes the child's copies of the descriptors and
