@@ -25,7 +25,7 @@ use std::thread;
 use std::time::Duration;
 
 use wakeful::net::UnixStream;
-use wakeful::{EventLoop, LoopGroup, LoopHandle, RunAndWaitError, SendError};
+use wakeful::{EventLoop, LoopHandle, RunAndWaitError, SendError};
 
 use self::backend::Backend;
 use self::background::{Background, LONG, until_asleep};
@@ -529,7 +529,7 @@ fn the_parent_goes_on_while_children_come_and_go<B: Backend>() {
 
 fn a_group_in_the_child_is_refused_and_its_drop_does_nothing<B: Backend>() {
     let _one = one_at_a_time();
-    let mut group = LoopGroup::builder().loops(2).build().unwrap();
+    let mut group = B::group().loops(2).build().unwrap();
     for handle in group.handles() {
         handle.run_and_wait(|| ()).unwrap();
     }

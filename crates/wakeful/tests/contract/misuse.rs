@@ -12,9 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use wakeful::net::UnixStream;
-use wakeful::{
-    EventLoop, LoopGroup, RunAndWaitError, current_handle, run_next_turn, run_this_turn, spawn,
-};
+use wakeful::{EventLoop, RunAndWaitError, current_handle, run_next_turn, run_this_turn, spawn};
 
 use crate::backend::Backend;
 use crate::background::LONG;
@@ -290,7 +288,7 @@ fn what_is_dropped_at_the_end_may_use_its_loop_s_handle<B: Backend>() {
 
 fn a_group_is_dropped_on_another_thread_and_on_a_foreign_loop<B: Backend>() {
     let started = || {
-        let group = LoopGroup::builder().loops(2).build().unwrap();
+        let group = B::group().loops(2).build().unwrap();
         let held = Arc::new(());
         let tasks: Vec<_> = group
             .handles()
