@@ -283,4 +283,4 @@ pub(crate) mod bench;
 mod tests;
 
 #[cfg(all(test, wakeful_loom))]
-mod loom_tests;
+pub(crate) mod loom_tests;

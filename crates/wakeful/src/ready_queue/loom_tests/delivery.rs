@@ -1,0 +1,54 @@
+//! Every push arrives, once, in its producer's order, and the bell is rung for each that met a sleep and for
+//! no other.
+
+use super::*;
+
+/// So many producers push so many nodes each; the loop sleeps whenever it finds nothing.
+fn model(producers: usize, each: usize, preemptions: Option<usize>) {
+    let (slept, did_not) = (Seen::default(), Seen::default());
+    let seen = (slept.clone(), did_not.clone());
+    check(preemptions, move || {
+        let queue = Arc::new(ReadyQueue::new(ModelBell::new()));
+        let threads: Vec<_> = (0..producers)
+            .map(|producer| {
+                spawn(&queue, move |queue| {
+                    (0..each).for_each(|number| assert!(push(queue, producer * each + number)));
+                })
+            })
+            .collect();
+        let log = Log::run(&queue, |log| log.arrived.len() == producers * each);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for producer in 0..producers {
+            let of_one: Vec<_> = log.arrived.iter().filter(|n| **n / each == producer).collect();
+            assert!(of_one.windows(2).all(|pair| pair[0] < pair[1]), "FIFO per producer");
+            assert_eq!(of_one.len(), each);
+        }
+        assert_eq!(queue.bell.rings(), log.pushed_asleep, "a ring for each push that met a sleep");
+        assert!(log.sleeps <= queue.bell.rings(), "a ring ends one wait at most");
+        assert!(take(queue.drain()).is_empty());
+        slept.note(log.pushed_asleep == producers * each);
+        did_not.note(log.sleeps == 0);
+    });
+    seen.0.assert("every push meets a sleep");
+    seen.1.assert("no push meets a sleep");
+}
+
+#[test]
+fn loom_one_producer_three_nodes() {
+    model(1, 3, None);
+}
+
+#[test]
+fn loom_two_producers() {
+    model(2, 1, Some(6));
+}
+
+#[test]
+fn loom_two_producers_two_nodes_each() {
+    model(2, 2, Some(3));
+}
+
+#[test]
+fn loom_three_producers() {
+    model(3, 1, Some(2));
+}
