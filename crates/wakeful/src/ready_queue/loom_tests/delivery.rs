@@ -34,6 +34,11 @@ fn model(producers: usize, each: usize, preemptions: Option<usize>) {
 }
 
 #[test]
+fn loom_one_producer_two_nodes() {
+    model(1, 2, None);
+}
+
+#[test]
 fn loom_one_producer_three_nodes() {
     model(1, 3, None);
 }

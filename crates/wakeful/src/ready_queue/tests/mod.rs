@@ -1,3 +1,7 @@
+//! The ready queue by itself, one behaviour a test; [`stress`] has the random load.
+
+mod stress;
+
 use super::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -102,7 +106,7 @@ fn close_takes_what_is_there_and_refuses_the_rest() {
 #[test]
 fn every_push_of_every_producer_arrives_in_its_order() {
     const PRODUCERS: usize = 8;
-    const EACH: usize = 20_000;
+    const EACH: usize = if cfg!(miri) { 20 } else { 20_000 };
     let queue = Arc::new(ReadyQueue::new(CountingBell::default()));
     thread::scope(|scope| {
         for producer in 0..PRODUCERS {
