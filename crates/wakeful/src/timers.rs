@@ -225,7 +225,7 @@ mod tests {
         let mut model = BTreeMap::new();
         let mut inserted = 0_u64;
         let mut now = 0;
-        for _ in 0..50_000 {
+        for _ in 0..if cfg!(miri) { 300 } else { 50_000 } {
             match next(10) {
                 0..=4 => {
                     let deadline = now + next(1_000);
