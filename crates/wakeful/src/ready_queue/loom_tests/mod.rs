@@ -96,7 +96,7 @@ struct Numbered {
     number: usize,
 }
 
-static NUMBERED: Kind = Kind { run: discard, discard };
+static NUMBERED: Kind = Kind { run: discard, discard, order: |_| Order::AsQueued };
 
 unsafe fn discard(node: NonNull<Node>) {
     // SAFETY: only `push` makes nodes of this kind.

@@ -7,9 +7,9 @@
 //! --nocapture stress`.
 
 use super::*;
-use crate::driver::Driver;
 use crate::driver::bell::EventFdBell;
 use crate::driver::epoll::Timeout;
+use crate::driver::{Driver, home::Home};
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ struct Batch {
     dropped: Arc<AtomicUsize>,
 }
 
-static ITEM: Kind = Kind { run: release_one, discard: release_one };
+static ITEM: Kind = Kind { run: release_one, discard: release_one, order: |_| Order::AsQueued };
 
 unsafe fn release_one(node: NonNull<Node>) {
     // SAFETY: only `Batch::make` makes nodes of this kind, and this one is ours.
@@ -173,7 +173,7 @@ impl Round {
 
     /// Returns how many pushes were accepted.
     fn run(&self) -> u64 {
-        let (driver, bell) = Driver::new(4).expect("descriptors");
+        let (driver, bell) = Driver::new(Home::here().expect("a page"), 4).expect("descriptors");
         let bell = CountedBell { bell, rings: AtomicUsize::new(0) };
         let queue = Arc::new(ReadyQueue::new(bell));
         let dropped = Arc::new(AtomicUsize::new(0));

@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::ready_queue::loom_tests::{ModelBell, ModelQueue, Seen, check};
-use crate::ready_queue::{Kind, Node};
+use crate::ready_queue::{Kind, Node, Order};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize as Count, Ordering::SeqCst};
@@ -100,7 +100,7 @@ struct Tally {
     coalesced: std::sync::atomic::AtomicUsize,
 }
 
-static TASK: Kind = Kind { run: no_run, discard: no_run };
+static TASK: Kind = Kind { run: no_run, discard: no_run, order: |_| Order::Any };
 
 unsafe fn no_run(_: NonNull<Node>) {
     unreachable!("the models run their tasks themselves");
