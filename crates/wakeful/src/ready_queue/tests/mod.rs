@@ -1,5 +1,9 @@
-//! The ready queue by itself, one behaviour a test; [`stress`] has the random load.
+//! The ready queue by itself, one behaviour a test; [`bell`] has it with an eventfd, [`stress`]
+//! under random load.
 
+#[cfg(not(miri))]
+mod bell;
+#[cfg(not(miri))]
 mod stress;
 
 use super::*;
@@ -153,4 +157,31 @@ fn a_producer_stopped_before_its_ring_delays_no_other() {
     assert_eq!(take(queue.drain()), [(0, 0), (0, 1)]);
     go.send(()).expect("the producer waits");
     producer.join().expect("the producer ends");
+}
+
+/// Whether the loop sleeps is decided by the swap, not by a look before it.
+#[test]
+fn a_producer_stopped_before_its_swap_rings_for_a_sleep_that_began_meanwhile() {
+    let queue = Arc::new(ReadyQueue::new(CountingBell::default()));
+    let (stopped, is_stopped) = mpsc::channel();
+    let (go, may_go) = mpsc::channel();
+    let producer = thread::spawn({
+        let queue = queue.clone();
+        move || {
+            let mut stop_once = true;
+            pause::set_for_this_thread(move |point| {
+                if point == Point::Linked && std::mem::take(&mut stop_once) {
+                    stopped.send(()).expect("the test waits");
+                    may_go.recv().expect("the test lets go");
+                }
+            });
+            push(&queue, 0);
+        }
+    });
+    is_stopped.recv().expect("the producer comes to its swap");
+    assert!(queue.try_sleep(), "nothing is queued yet");
+    go.send(()).expect("the producer waits");
+    producer.join().expect("the producer ends");
+    assert_eq!(queue.bell.0.load(Ordering::SeqCst), 1);
+    assert_eq!(take(queue.drain()), [(0, 0)]);
 }

@@ -273,7 +273,6 @@ fn stress(pushes: u64) {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "system calls")]
 fn stress_every_push_arrives_once_in_order_and_is_dropped() {
     stress(100_000);
 }
