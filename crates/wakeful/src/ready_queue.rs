@@ -33,7 +33,7 @@
 
 use std::fmt;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::pause::{self, Point};
 use crate::sync::{AtomicPtr, UnsafeCell};
@@ -167,8 +167,7 @@ impl<B: Bell> ReadyQueue<B> {
             at(Point::Linked);
             let new = node.as_ptr().map_addr(|addr| addr | bits);
             // Release: the loop that takes the node sees what was written before the push.
-            // Acquire: orders the bell after the sleep that this push saw.
-            match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
+            match self.head.compare_exchange_weak(head, new, Release, Relaxed) {
                 Ok(_) => {
                     at(Point::Pushed);
                     if bits & ASLEEP != 0 {
@@ -190,7 +189,8 @@ impl<B: Bell> ReadyQueue<B> {
                 return;
             }
             let new = head.map_addr(|addr| addr | WOKEN);
-            match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
+            // Release: the loop that takes the bit sees what the waker wrote before, a stop for one.
+            match self.head.compare_exchange_weak(head, new, Release, Relaxed) {
                 Ok(_) => {
                     if head.addr() & ASLEEP != 0 {
                         self.bell.ring();
@@ -206,7 +206,8 @@ impl<B: Bell> ReadyQueue<B> {
     /// the next [`drain`](Self::drain), pushers ring.
     pub(crate) fn try_sleep(&self) -> bool {
         let asleep = ptr::without_provenance_mut(ASLEEP);
-        self.head.compare_exchange(ptr::null_mut(), asleep, AcqRel, Relaxed).is_ok()
+        // Relaxed: it gives nothing on and takes nothing; that it is one word with the list is enough.
+        self.head.compare_exchange(ptr::null_mut(), asleep, Relaxed, Relaxed).is_ok()
     }
 
     /// Is anything queued, or the loop asked to wake? A load only: for a loop that spins.
@@ -222,13 +223,15 @@ impl<B: Bell> ReadyQueue<B> {
         if self.head.load(Relaxed).is_null() {
             return Drained { first: ptr::null_mut() };
         }
+        // Acquire: pairs with the pushes whose nodes these are, and with the wakes.
         Drained::reversed(self.head.swap(ptr::null_mut(), Acquire))
     }
 
     /// Ends the queue: takes what is there, and refuses every later push.
     pub(crate) fn close(&self) -> Drained {
         let closed = ptr::without_provenance_mut(CLOSED);
-        Drained::reversed(self.head.swap(closed, AcqRel))
+        // Acquire: as in `drain`. A push that it refuses learns nothing from it but that.
+        Drained::reversed(self.head.swap(closed, Acquire))
     }
 }
 
