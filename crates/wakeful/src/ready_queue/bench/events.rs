@@ -6,7 +6,7 @@
 //! A pooled node stands for a task that is woken: its memory is there already, and it is queued again only once the consumer
 //! has taken it. A boxed node is what a queue of values would allocate. A source counts, and is queued when it leaves zero.
 
-use std::sync::atomic::{AtomicU64, Ordering::Release};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::*;
