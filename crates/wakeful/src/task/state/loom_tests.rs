@@ -184,7 +184,7 @@ impl Reference {
 fn loom_one_task_woken_by_two_threads_is_queued_once() {
     let seen = Seen::default();
     let coalesced = seen.clone();
-    check(Some(5), move || {
+    check(Some(4), move || {
         let queue = Arc::new(ModelQueue::new(ModelBell::new()));
         let (task, tally) = Reference::idle_task(&queue);
         task.task().state.add_reference();
