@@ -1,35 +1,66 @@
 //! The ready queue: many producers, one loop, and the loop's sleep state in the same word.
 //!
-//! The queue is a stack of intrusive nodes. Its head is one atomic word: a pointer to the newest
-//! node, and three bits. Because "is there work?" and "is the loop asleep?" are one word, they
-//! cannot disagree, and no wake can fall between them:
+//! The queue is a stack of intrusive nodes. Its head is one atomic word: a pointer to the newest node, and three bits.
+//! "Is there work?" and "is the loop asleep?" are one word, so they cannot disagree, and no wake falls between them.
 //!
-//! * **Push** (any thread, lock-free): link the node in front of the head and compare-and-swap,
-//!   keeping the bits. A pusher whose swap saw [`ASLEEP`] rings the bell. *Every* pusher that saw it
-//!   rings, not only the first: if the first stalls before its ring, nobody behind it is late.
-//! * **Sleep** (the loop): compare-and-swap from exactly zero to [`ASLEEP`]. If that fails there is
-//!   work, and the loop does not sleep.
-//! * **Drain** (the loop, wait-free): swap the head for zero, reverse the list. The swap takes the
-//!   work and the bit together.
+//! | operation | by | the head, in one read-modify-write |
+//! |---|---|---|
+//! | [`push`](ReadyQueue::push) | any thread, lock-free | (list, bits) → (node + list, bits); refused if CLOSED |
+//! | [`wake`](ReadyQueue::wake) | any thread, a signal handler | (list, bits) → (list, bits + WOKEN); nothing if CLOSED |
+//! | [`try_sleep`](ReadyQueue::try_sleep) | the loop | (empty, none) → (empty, ASLEEP); anything else: no, there is work |
+//! | [`drain`](ReadyQueue::drain) | the loop, wait-free | (list, bits) → (empty, none), and the list is the loop's |
+//! | [`close`](ReadyQueue::close) | the loop, once, at its end | (list, bits) → (empty, CLOSED), and the list is the loop's |
+//!
+//! Whoever finds ASLEEP in the word that its swap replaced rings the bell, *after* the swap. Every one of them does, not only
+//! the first: if the first stalls before its ring, nobody behind it is late.
+//!
+//! # Invariants
+//! 1. ASLEEP is set only by `try_sleep`, on an empty queue without bits, and cleared only by `drain` and `close`.
+//! 2. The loop waits (which is more than to ask the kernel and come back at once) only after a `try_sleep` that succeeded, without a drain in
+//!    between, and drains before it runs anybody's code.
+//! 3. A ring ends the loop's present wait, or its next one. (An eventfd, edge-triggered in the epoll that the loop waits on: each write
+//!    is an edge, and one that came before the wait is reported by it.)
+//! 4. CLOSED stays.
 //!
 //! # Why no wake is lost
-//! Take a push P and a sleep S of the same loop. Both are read-modify-writes of the head, so one
-//! comes first in the head's modification order.
-//! If P comes first and no drain lies between, S finds a non-zero head, fails, and the loop stays
-//! awake. If a drain lies between, the node was taken.
-//! If S comes first and no drain lies between, P reads the bit that S set (only a drain or a close
-//! clears it) and rings; the bell is level-like (an eventfd registered edge-triggered in the epoll
-//! that the loop waits on: a write before the wait is not forgotten), so the wait ends.
-//! If a drain lies between S and P, the loop is awake when P happens, and meets P's node in its next
-//! drain or in its next, failing, S. There is no fourth case. The loom tests run the
-//! interleavings of one, two and three producers.
+//! Let P be a push (or a wake) that was accepted, and W a wait of the loop that follows P's swap or is under way when it happens.
+//! The claim: W ends. W has a sleep S before it (2). P and S are read-modify-writes of one word, so one precedes the other in its
+//! modification order, and so does every drain.
+//! * **P, S, no drain between.** S finds a node or WOKEN, so it fails: there is no W.
+//! * **P, drain, S.** The drain took what P brought, before S: W is not late for P.
+//! * **S, P, no drain between.** By (1) P's swap finds ASLEEP, so P rings. If it rings before W or during it, W ends by (3). A pusher may be
+//!   stopped between its swap and its ring, and then W lasts until it goes on: W is late by *its own* pusher's pause, never by
+//!   another's. If W ended by itself meanwhile (a time-out, a signal, another ring), the drain behind W takes P's node, and P's ring comes
+//!   later: it may end some other wait in which nothing has come. So a spurious end is possible, a missing one is not.
+//! * **S, drain, P.** The loop woke in between, and P precedes the next sleep: the first two cases.
+//!
+//! A wake of a *task* that is scheduled already is not pushed again. It completes with the wake that scheduled the task (`task/state.rs`): if
+//! that one stands between the state's change and the swap, so does this one. A push that meets CLOSED gives its node back; one that precedes the
+//! close is in the list that the close takes. So at the loop's end, too, each node is somebody's.
+//!
+//! Conversely **nobody rings while the loop is awake**: ASLEEP is not set between a drain and the next `try_sleep`. Therefore the rings of a sleep
+//! are exactly the pushes and wakes from it to the drain that ends it, which the tests count.
+//!
+//! # Why these memory orders are enough
+//! * The argument above uses one word's modification order only, which every order has. So `try_sleep` is relaxed: there is no second
+//!   location for it to be ordered against, and no fence between "I sleep" and "is there work?", which is where such protocols usually fail.
+//! * A push is `Release` and a drain or close `Acquire`: who takes a node sees what its pusher wrote, the link included. A drain reads the *last* push's
+//!   word, and the earlier pushes' too, because an unbroken chain of read-modify-writes continues each one's release sequence. A wake is `Release` for the
+//!   same reason: what it announces (a stop, a flag) is seen behind the drain that takes WOKEN, or a node pushed onto it.
+//! * The loads in front of a compare-and-swap, and its failure, are relaxed: they guess, the swap decides. A CLOSED that they see is true for
+//!   ever, and one that they do not see yet makes the swap fail.
+//! * `drain` looks before it swaps, relaxed: after its own `try_sleep` the loop cannot read an older word than the one it wrote; awake, an old
+//!   zero only means that the next `try_sleep` fails. `is_pending` is a hint of the same kind, and a drain follows it.
+//! * A refused push reads CLOSED relaxed: it learns nothing but that.
 //!
 //! # Other properties
-//! * FIFO per producer: a producer's later node is nearer to the head; the reversal turns that round.
-//! * No ABA: nodes leave the stack only all at once, so a compare-and-swap that succeeds against a
-//!   recycled address still links a head that is the true head.
-//! * After the swap the node belongs to the loop and may be gone. A pusher must keep alive, by itself,
-//!   what it needs afterwards: the queue, for the ring.
+//! * FIFO per producer: its later node is nearer to the head, and the drain turns the list round.
+//! * No ABA: nodes leave only all at once, so a swap that succeeds against a recycled address still links the true rest. A pusher follows no
+//!   link.
+//! * After its swap the node is the loop's and may be gone. A pusher keeps by itself what it still needs: the queue, for the ring.
+//!
+//! The models in `loom_tests` check each case, the mutants of `mutants/` that a test fails for each line that could be left out, and
+//! `tests/stress.rs` the whole under random load.
 
 use std::fmt;
 use std::ptr::{self, NonNull};
