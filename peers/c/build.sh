@@ -22,14 +22,16 @@ log=$out/build.log
 
 have_cc=$(command -v "$cc") || have_cc=
 have_cxx=$(command -v "$cxx") || have_cxx=
-if [ -n "$have_cc" ]; then
+# What the peers share, and what the probes share.
+for shared in peer late-wake; do
+    [ -n "$have_cc" ] || break
     # shellcheck disable=SC2086
-    "$cc" -std=gnu11 -O2 $warnings -c "$here/peer.c" -o "$out/peer.o" 2>>"$log" || {
-        echo "$0: peer.c does not compile:" >&2
+    "$cc" -std=gnu11 -O2 $warnings -c "$here/$shared.c" -o "$out/$shared.o" 2>>"$log" || {
+        echo "$0: $shared.c does not compile:" >&2
         cat "$log" >&2
         exit 1
     }
-fi
+done
 
 # header LANGUAGE FILE [FLAG...]: whether there is such a header.
 header() {
@@ -49,16 +51,16 @@ finish() {
     fi
 }
 
-# c_peer NAME LIBRARY HEADER PACKAGE
-c_peer() {
+# c_program NAME SHARED LIBRARY HEADER PACKAGE: NAME.c with SHARED.o.
+c_program() {
     status=1
     if [ -z "$have_cc" ]; then
         reason="no C compiler ($cc)"
-    elif ! header c "$3"; then
-        reason="no header $3 (Debian: $4)"
+    elif ! header c "$4"; then
+        reason="no header $4 (Debian: $5)"
     else
         # shellcheck disable=SC2086
-        "$cc" -std=gnu11 -O2 $warnings "$here/$1.c" "$out/peer.o" -o "$out/$1" "-l$2" -lpthread \
+        "$cc" -std=gnu11 -O2 $warnings "$here/$1.c" "$out/$2.o" -o "$out/$1" "-l$3" -lpthread \
             2>>"$log"
         status=$?
         reason="it does not compile, see $log"
@@ -66,11 +68,12 @@ c_peer() {
     finish "$1"
 }
 
-asio_peer() {
+# asio_program NAME SHARED: NAME.cpp with SHARED.o.
+asio_program() {
     status=1 flags=
     if [ -z "$have_cc" ] || [ -z "$have_cxx" ]; then
         reason="no C++ compiler ($cxx)"
-        finish asio
+        finish "$1"
         return
     fi
     if header c++ boost/asio.hpp -std=c++17; then
@@ -82,16 +85,19 @@ asio_peer() {
         reason="no header boost/asio.hpp or asio.hpp (Debian: libboost-dev or libasio-dev)"
     else
         # shellcheck disable=SC2086
-        "$cxx" -std=c++17 -O2 $warnings $flags "$here/asio.cpp" "$out/peer.o" -o "$out/asio" \
+        "$cxx" -std=c++17 -O2 $warnings $flags "$here/$1.cpp" "$out/$2.o" -o "$out/$1" \
             -lpthread 2>>"$log"
         status=$?
         reason="it does not compile, see $log"
     fi
-    finish asio
+    finish "$1"
 }
 
-c_peer libevent event_core event2/event.h libevent-dev
-c_peer libuv uv uv.h libuv1-dev
-asio_peer
-rm -f "$out/peer.o"
+c_program libevent peer event_core event2/event.h libevent-dev
+c_program libuv peer uv uv.h libuv1-dev
+asio_program asio peer
+c_program late-wake-libevent late-wake event_core event2/event.h libevent-dev
+c_program late-wake-libuv late-wake uv uv.h libuv1-dev
+asio_program late-wake-asio late-wake
+rm -f "$out/peer.o" "$out/late-wake.o"
 exit 0

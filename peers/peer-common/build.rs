@@ -15,6 +15,7 @@ const RUNTIMES: &[(&str, &str, &str)] = &[
     ("MONOIO", "peer-monoio", "monoio"),
     ("SMOL", "peer-smol", "smol"),
     ("TOKIO", "tokio-multi-thread", "tokio"),
+    ("WAKEFUL", "late-wake", "wakeful"),
 ];
 
 fn main() {
