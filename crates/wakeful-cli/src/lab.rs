@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use wakeful_lab::contender::Contender;
@@ -44,6 +45,10 @@ pub(crate) struct Arguments {
     /// What makes the schedules repeatable.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+
+    /// late-wake: how far away the loop's timer is, 200ms to 10m. 5s unless given; 2s with --quick.
+    #[arg(long, value_name = "TIME", value_parser = timer)]
+    timer: Option<Duration>,
 
     /// Print JSON instead of tables: an array with an entry for each experiment.
     #[arg(long)]
@@ -105,6 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             counted: ProbeRuns::default(),
             notes: others.notes.clone(),
             seed: arguments.seed,
+            timer: arguments.timer,
         };
         if !arguments.json {
             println!("{}: {}\n\n{}\n", experiment.name(), experiment.about(), experiment.story());
@@ -130,6 +136,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+fn timer(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if (Duration::from_millis(200)..=Duration::from_secs(600)).contains(&time) {
+        Ok(time)
+    } else {
+        Err("a timer is 200ms to 10m away".to_owned())
+    }
 }
 
 fn unknown(name: &str) -> String {

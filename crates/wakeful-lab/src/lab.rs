@@ -1,6 +1,7 @@
 //! What an experiment is, and what it gets to work with.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thiserror::Error;
 use wakeful_load::bench::{Bench, BenchError};
@@ -64,6 +65,8 @@ pub struct Lab<'a> {
     pub notes: Vec<String>,
     /// What seeds the schedules.
     pub seed: u64,
+    /// `late-wake`: how far away the loop's timer is, if not as far as the size says.
+    pub timer: Option<Duration>,
 }
 
 /// How often probes were run.

@@ -3,12 +3,16 @@
 //!
 //! [`EXPERIMENTS`] is the list; an [`Experiment`] gets a [`Lab`] and returns
 //! [`Results`](wakeful_load::results::Results). Contenders are programs: [`wakeful`](contender::wakeful) itself and the [`peers`], which are built
-//! from source beside it. [`rounds`] loads servers interleaved, [`mod@probes`] runs programs that measure inside themselves, [`claims`] decides.
+//! from source beside it. [`rounds`] loads servers interleaved, [`mod@probes`] are programs
+//! that measure inside themselves, [`interleaved`] is for them and for everything else, [`claims`] decides.
 
 pub mod claims;
+mod cold;
 pub mod contender;
 mod echo;
+pub mod interleaved;
 mod lab;
+mod late_wake;
 pub mod peers;
 pub mod probes;
 pub mod rounds;
@@ -16,7 +20,7 @@ pub mod rounds;
 pub use lab::{Experiment, Findings, Lab, LabError, ProbeRuns, Size};
 
 /// All experiments, in the order in which `lab all` runs them.
-pub const EXPERIMENTS: &[&dyn Experiment] = &[&echo::Echo];
+pub const EXPERIMENTS: &[&dyn Experiment] = &[&echo::Echo, &late_wake::LateWake];
 
 /// The experiment of that name.
 #[must_use]

@@ -1,6 +1,6 @@
 //! Probes: small programs in `peers/` that measure inside one process and print one line of JSON.
 //!
-//! [`measure`] runs those of one part of an experiment in interleaved rounds, A B C and then C B A, each alone on a quiet machine, pinned,
+//! [`measure`] runs those of one part of an experiment in [interleaved](crate::interleaved) rounds, each alone on a quiet machine, pinned,
 //! for a bounded time, and reads what they print into the experiment's own type. One that is missing, fails, hangs or prints
 //! something else is left out with a note; it never ends the experiment.
 
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use wakeful_load::bench::{Bench, BenchError};
-use wakeful_load::program::{Program, ProgramError};
-use wakeful_load::results::Cell;
+use wakeful_load::bench::{Bench, Undisturbed};
+use wakeful_load::program::Program;
 
 use crate::contender::Cpus;
+use crate::interleaved::{self, Failure, Measured};
 use crate::lab::{Lab, LabError};
 
 /// So much of what is no JSON is shown.
@@ -38,6 +38,8 @@ pub struct Probe {
     pub cpus: Cpus,
     /// How long a run takes, about.
     pub expected: Duration,
+    /// How much longer than five times that it may take until it is killed.
+    pub patience: Duration,
     /// Whether quick runs have it.
     pub quick: bool,
 }
@@ -68,6 +70,7 @@ impl Default for Probe {
             arguments: Vec::new(),
             cpus: Cpus::All,
             expected: Duration::from_secs(1),
+            patience: Duration::from_secs(10),
             quick: true,
         }
     }
@@ -80,19 +83,6 @@ pub struct ReadyProbe {
     pub probe: Probe,
     /// Its program.
     pub path: PathBuf,
-}
-
-/// What the probes of one part printed.
-#[derive(Debug)]
-pub struct Measured<T> {
-    probes: Vec<Probed<T>>,
-}
-
-#[derive(Debug)]
-struct Probed<T> {
-    name: String,
-    /// One entry for each round; all of them are empty if it was left out.
-    rounds: Vec<Option<T>>,
 }
 
 /// Runs the lab's probes of one part in `rounds` interleaved rounds. Ended by the user, it returns what there is.
@@ -109,55 +99,14 @@ pub fn measure<T: DeserializeOwned>(
 ) -> Result<Measured<T>, LabError> {
     let probes: Vec<ReadyProbe> =
         lab.probes.iter().filter(|ready| ready.probe.part == part).cloned().collect();
-    for ready in &probes {
-        lab.bench.progress.expect(rounds, ready.probe.expected);
-    }
-    let mut measured = Measured::new(probes.iter().map(|ready| ready.probe.name.clone()), rounds);
-    let mut failed: Vec<Option<String>> = vec![None; probes.len()];
-    let mut order: Vec<usize> = (0..probes.len()).collect();
-    'rounds: for round in 0..rounds {
-        for &one in &order {
-            if lab.bench.is_interrupted() {
-                break 'rounds;
-            }
-            if failed[one].is_some() {
-                lab.bench.progress.end();
-                continue;
-            }
-            let ready = &probes[one];
-            let name = &ready.probe.name;
-            let program = ready.program(&lab.bench, arguments);
-            let label = format!("round {} of {rounds}: {part}, {name}", round + 1);
-            let outcome = match lab.bench.run_program(&program, &label) {
-                Ok(run) => {
-                    lab.counted.kept += 1;
-                    lab.counted.repeated += run.repeated;
-                    lab.counted.spoilt += usize::from(run.spoilt);
-                    parse(&run.value)
-                }
-                Err(ProgramError::Interrupted) => break 'rounds,
-                Err(ProgramError::Bench(error @ BenchError::Kernel { .. })) => {
-                    return Err(error.into());
-                }
-                Err(error) => Err(error.to_string()),
-            };
-            match outcome {
-                Ok(figures) => measured.probes[one].rounds[round] = Some(figures),
-                Err(why) => {
-                    lab.bench.progress.say(&format!("{name} is left out: {why}"));
-                    failed[one] = Some(why);
-                    measured.leave_out(one);
-                }
-            }
-        }
-        order.reverse();
-    }
-    for (ready, why) in probes.iter().zip(failed) {
-        if let Some(why) = why {
-            lab.notes.push(format!("{part}: {} was left out: {why}", ready.probe.name));
-        }
-    }
-    Ok(measured)
+    let contenders: Vec<_> =
+        probes.iter().map(|ready| (ready.probe.name.clone(), ready.probe.expected)).collect();
+    interleaved::measure(lab, part, &contenders, rounds, |lab, one, label| {
+        let program = probes[one].program(&lab.bench, arguments);
+        let Undisturbed { value, repeated, spoilt } = lab.bench.run_program(&program, label)?;
+        let value = parse(&value).map_err(Failure::LeftOut)?;
+        Ok(Undisturbed { value, repeated, spoilt })
+    })
 }
 
 impl ReadyProbe {
@@ -175,7 +124,7 @@ impl ReadyProbe {
                 Cpus::All => Some(cpus.clone()),
             },
             // One that is slow is of interest; one that hangs is not.
-            within: self.probe.expected * 5 + Duration::from_secs(10),
+            within: self.probe.expected * 5 + self.probe.patience,
         }
     }
 }
@@ -192,57 +141,6 @@ fn parse<T: DeserializeOwned>(printed: &str) -> Result<T, String> {
         let start: String = line.chars().take(SHOWN).collect();
         format!("it did not print what was expected ({error}): {start}")
     })
-}
-
-impl<T> Measured<T> {
-    fn new(names: impl Iterator<Item = String>, rounds: usize) -> Self {
-        let empty = || (0..rounds).map(|_| None).collect();
-        Self { probes: names.map(|name| Probed { name, rounds: empty() }).collect() }
-    }
-
-    /// What canned probes printed, for tests of an experiment's claims.
-    #[must_use]
-    pub fn canned(probes: Vec<(&str, Vec<T>)>) -> Self {
-        let probed = |(name, rounds): (&str, Vec<T>)| Probed {
-            name: name.to_owned(),
-            rounds: rounds.into_iter().map(Some).collect(),
-        };
-        Self { probes: probes.into_iter().map(probed).collect() }
-    }
-
-    fn leave_out(&mut self, one: usize) {
-        self.probes[one].rounds.iter_mut().for_each(|round| *round = None);
-    }
-
-    /// The probes that were measured at least once, in the order of the experiment.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        let measured = |probe: &&Probed<T>| probe.rounds.iter().any(Option::is_some);
-        self.probes.iter().filter(measured).map(|probe| probe.name.as_str())
-    }
-
-    /// What the probe of that name printed, round by round; nothing if there is no such probe.
-    #[must_use]
-    pub fn of(&self, name: &str) -> &[Option<T>] {
-        let probe = self.probes.iter().find(|probe| probe.name == name);
-        probe.map_or(&[], |probe| &probe.rounds)
-    }
-
-    /// One figure of a probe, round by round: what [`claims`](crate::claims) take.
-    pub fn figures(&self, name: &str, figure: impl Fn(&T) -> Option<f64>) -> Vec<Option<f64>> {
-        self.of(name).iter().map(|round| round.as_ref().and_then(&figure)).collect()
-    }
-
-    /// One figure of a probe as a cell: the rounds' median, lowest and highest.
-    pub fn cell(&self, name: &str, figure: impl Fn(&T) -> Option<f64>) -> Cell {
-        let figures = self.figures(name, figure);
-        Cell::of(&figures.into_iter().flatten().collect::<Vec<_>>())
-    }
-
-    /// Whether nothing at all was measured.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.names().next().is_none()
-    }
 }
 
 /// A distribution of times as probes print it, in nanoseconds.
@@ -290,6 +188,7 @@ mod tests {
                 part: "part",
                 arguments: ["-c", script, "sh"].map(str::to_owned).to_vec(),
                 expected: Duration::ZERO,
+                patience: if *name == "hangs" { Duration::ZERO } else { Duration::from_secs(60) },
                 ..Probe::default()
             },
             path: Path::new("/bin/sh").to_owned(),
@@ -303,6 +202,7 @@ mod tests {
             counted: ProbeRuns::default(),
             notes: Vec::new(),
             seed: 1,
+            timer: None,
         };
         let arguments = ["{last}".to_owned()];
         let measured = measure(&mut lab, "part", &arguments, rounds).unwrap();
@@ -346,6 +246,7 @@ mod tests {
             ("prints another thing", r#"echo '{"number": 1}'"#),
             ("prints nothing", "true"),
             ("prints twice", r#"echo '{"figure": 1}'; echo '{"figure": 2}'"#),
+            ("hangs", "echo stuck >&2; sleep 600"),
             ("fails later", r#"echo '{"figure": 1}'; test -n "" "#),
         ];
         let (measured, notes) = measured(&scripts, 2);
@@ -358,6 +259,7 @@ mod tests {
             "missing field `figure`",
             "printed nothing",
             "more than one line",
+            "did not end within",
             "status 1",
         ]) {
             assert!(note.contains("was left out") && note.contains(why), "{note}");

@@ -6,7 +6,7 @@ mod spec;
 pub(crate) mod tail;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::thread;
@@ -134,12 +134,57 @@ impl Server {
         Ok(server)
     }
 
-    fn spawn(name: &str, argv: &[String], cpus: Option<&[usize]>) -> Result<Self, ServerError> {
-        let name = name.to_owned();
-        let addr = match free_port() {
-            Ok(addr) => addr,
-            Err(error) => return Err(ServerError::Port { name, error }),
+    /// Starts a server and connects to it not even once, so that its first connection is the caller's. It is told to listen on `ip` and
+    /// port 0, and has to say `listening on ADDRESS` on stderr. Blocks the calling thread until it does, for `ready_within` at most.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); and `spec` is of a server that runs already.
+    pub fn start_untouched(
+        spec: &ServerSpec,
+        ip: IpAddr,
+        cpus: Option<&[usize]>,
+        ready_within: Duration,
+    ) -> Result<Self, ServerError> {
+        let addr = SocketAddr::new(ip, 0);
+        let ServerSpec::Command { name, argv } = spec else {
+            let (name, addr) = (spec.name().to_owned(), addr.to_string());
+            let how = "was started by somebody else, who may have touched it".to_owned();
+            return Err(ServerError::Ended { name, addr, how });
         };
+        let mut server = Self::spawn_at(name, argv, addr, cpus)?;
+        let start = Instant::now();
+        loop {
+            if let Some(says) = listening_on(&server.stderr(Duration::ZERO)) {
+                server.addr = says;
+                return Ok(server);
+            }
+            let (name, addr) = (server.name.clone(), server.addr.clone());
+            if let Some(how) = server.died() {
+                return Err(ServerError::Ended { name, addr, how });
+            }
+            if start.elapsed() >= ready_within {
+                let error = "it does not say `listening on ADDRESS`".to_owned();
+                let error = with_last_words(error, &server.stderr(Duration::ZERO));
+                return Err(ServerError::NotReady { name, addr, after: ready_within, error });
+            }
+            thread::sleep(RETRY);
+        }
+    }
+
+    fn spawn(name: &str, argv: &[String], cpus: Option<&[usize]>) -> Result<Self, ServerError> {
+        match free_port() {
+            Ok(addr) => Self::spawn_at(name, argv, addr, cpus),
+            Err(error) => Err(ServerError::Port { name: name.to_owned(), error }),
+        }
+    }
+
+    fn spawn_at(
+        name: &str,
+        argv: &[String],
+        addr: SocketAddr,
+        cpus: Option<&[usize]>,
+    ) -> Result<Self, ServerError> {
+        let name = name.to_owned();
         let mut argv = argv.iter().map(|word| fill_in(word, addr));
         let program = argv.next().unwrap_or_default();
         let mut command = Command::new(&program);
@@ -244,6 +289,14 @@ impl Server {
             _ => String::new(),
         }
     }
+}
+
+/// The address behind the last `listening on`.
+fn listening_on(stderr: &str) -> Option<String> {
+    let (_, rest) = stderr.rsplit_once("listening on ")?;
+    let end = rest.find([',', ' ', '\n']).unwrap_or(rest.len());
+    let addr = &rest[..end];
+    addr.parse::<SocketAddr>().is_ok_and(|addr| addr.port() != 0).then(|| addr.to_owned())
 }
 
 /// A port that nobody listens on, and that the kernel will not give anyone else soon.

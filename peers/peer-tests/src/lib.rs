@@ -107,19 +107,23 @@ pub fn built() -> Result<Vec<Entry>> {
     Ok(found)
 }
 
+/// Where a program is: beside the tests, or in `c/out`. `PEERS_DIR` and `PEERS_C_DIR` say otherwise.
+pub fn program(language: Language, name: &str) -> Result<PathBuf> {
+    let (variable, default) = match language {
+        Language::Rust => {
+            let test = env::current_exe()?;
+            let profile = test.parent().and_then(Path::parent).context("no directory")?;
+            ("PEERS_DIR", profile.to_path_buf())
+        }
+        Language::C => ("PEERS_C_DIR", workspace().join("c/out")),
+    };
+    Ok(env::var_os(variable).map_or(default, PathBuf::from).join(name))
+}
+
 impl Entry {
-    /// Where the program is: beside the tests, or in `c/out`. `PEERS_DIR` and
-    /// `PEERS_C_DIR` say otherwise.
+    /// Where the program is.
     pub fn program(&self) -> Result<PathBuf> {
-        let (variable, default) = match self.language {
-            Language::Rust => {
-                let test = env::current_exe()?;
-                let profile = test.parent().and_then(Path::parent).context("no directory")?;
-                ("PEERS_DIR", profile.to_path_buf())
-            }
-            Language::C => ("PEERS_C_DIR", workspace().join("c/out")),
-        };
-        Ok(env::var_os(variable).map_or(default, PathBuf::from).join(&self.binary))
+        program(self.language, &self.binary)
     }
 
     /// The command with the flags of this entry.

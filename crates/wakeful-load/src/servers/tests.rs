@@ -1,5 +1,6 @@
 use std::env;
 use std::io::{BufRead, BufReader, Write};
+use std::net::Ipv6Addr;
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
@@ -184,4 +185,27 @@ fn a_running_server_may_be_on_a_unix_socket() {
     assert_eq!(started.unwrap().name(), "local");
     let error = Server::start(&spec, None, Duration::ZERO).unwrap_err().to_string();
     assert!(error.starts_with("local does not accept connections on unix:/"), "{error}");
+}
+
+#[test]
+fn an_untouched_server_is_found_by_what_it_says() {
+    let said = |says: &str| {
+        let says = says.replace("ADDR", "[::1]:4711");
+        let spec: ServerSpec =
+            format!("said=sh -c \"{says}; sleep 600\" {{addr}}").parse().unwrap();
+        Server::start_untouched(&spec, Ipv6Addr::LOCALHOST.into(), None, LONG)
+    };
+    let server = said("echo listening on ADDR >&2").unwrap();
+    assert_eq!(server.addr(), "[::1]:4711");
+    let server = said("echo INFO x: listening on ADDR, loops 1 >&2").unwrap();
+    assert_eq!(server.addr(), "[::1]:4711");
+    let error = said("echo no such thing >&2; exit 3").unwrap_err().to_string();
+    assert!(error.contains("no such thing"), "{error}");
+
+    let told: ServerSpec =
+        "told=sh -c 'echo listening on $0 >&2; sleep 600' {addr}".parse().unwrap();
+    let within = Duration::from_millis(200);
+    let told = Server::start_untouched(&told, Ipv6Addr::LOCALHOST.into(), None, within);
+    let error = told.unwrap_err().to_string();
+    assert!(error.contains("listening on [::1]:0"), "port 0 is none: {error}");
 }

@@ -1,0 +1,154 @@
+//! One synchronous call to a server that has never been called: a fresh process, nothing but a connection, a request and its answer.
+//!
+//! The client is a thread that blocks, as a synchronous caller does; it has a CPU of its own. Nobody connects before it does.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use wakeful_load::affinity;
+use wakeful_load::bench::Bench;
+use wakeful_load::quiet::Baseline;
+use wakeful_load::servers::Server;
+
+use crate::contender::{Contender, Cpus};
+use crate::interleaved::{self, Failure, Measured};
+use crate::lab::{Lab, LabError};
+
+/// A frame of the echo service with this many bytes.
+const BYTES: u32 = 64;
+
+/// Calls on the one connection.
+const CALLS: usize = 100;
+
+/// A server is listening for so long before it is called: it has gone to sleep.
+const ASLEEP: Duration = Duration::from_millis(50);
+
+/// How long it may take until it listens.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// In the public case a call took six and a half seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the calls of one client took, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Cold {
+    /// Until the connection was there.
+    pub(crate) connect: f64,
+    /// From the first request until its answer.
+    pub(crate) first: f64,
+    /// The same of the last one.
+    pub(crate) hundredth: f64,
+}
+
+/// Calls each contender's echo service on `::1` in interleaved rounds, a fresh process each time.
+///
+/// # Errors
+/// The machine is at fault.
+pub(crate) fn measure(
+    lab: &mut Lab<'_>,
+    part: &str,
+    contenders: &[Contender],
+    rounds: usize,
+) -> Result<Measured<Cold>, LabError> {
+    let expected = Duration::from_millis(200);
+    let names: Vec<_> = contenders.iter().map(|one| (one.name.clone(), expected)).collect();
+    interleaved::measure(lab, part, &names, rounds, |lab, one, label| {
+        lab.bench.undisturbed(label, |bench| call_fresh(bench, &contenders[one]))
+    })
+}
+
+fn call_fresh(bench: &Bench<'_>, contender: &Contender) -> Result<(Cold, bool), Failure> {
+    let left_out = |error: &dyn std::fmt::Display| Failure::LeftOut(error.to_string());
+    let cpus = match contender.cpus {
+        Cpus::One => bench.server_cpus.as_ref().map(|cpus| vec![cpus[0]]),
+        Cpus::All => Some(bench.machine_cpus.clone()),
+    };
+    let machine = Baseline::take(&[std::process::id()], &bench.machine_cpus).ok();
+    let ip = IpAddr::V6(Ipv6Addr::LOCALHOST);
+    let server = Server::start_untouched(&contender.server, ip, cpus.as_deref(), READY_WITHIN);
+    let server = server.map_err(|error| left_out(&error))?;
+    thread::sleep(ASLEEP);
+    let addr: SocketAddr = server.addr().parse().map_err(|error| left_out(&error))?;
+    let own_cpu = bench.cpu;
+    // A thread of its own, so that nothing that is started later inherits the pin.
+    let client = thread::spawn(move || {
+        own_cpu.map_or(Ok(()), |cpu| affinity::pin_current_thread(&[cpu]))?;
+        call(addr)
+    });
+    let outcome = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    // While the server is still there to be asked what it used.
+    let outside = machine.and_then(|before| before.outside().ok()).unwrap_or_default();
+    if bench.is_interrupted() {
+        return Err(Failure::Interrupted);
+    }
+    let cold = outcome.map_err(|error| match server.died() {
+        Some(how) => Failure::LeftOut(how),
+        None => left_out(&error),
+    })?;
+    Ok((cold, outside.exceeds(bench.limits.share)))
+}
+
+fn call(addr: SocketAddr) -> io::Result<Cold> {
+    let request: Vec<u8> = BYTES
+        .to_be_bytes()
+        .into_iter()
+        .chain((0..BYTES).map(|byte| byte.to_le_bytes()[0]))
+        .collect();
+    let mut answer = vec![0; request.len()];
+    let start = Instant::now();
+    let mut stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
+    let connect = start.elapsed();
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut times = Vec::with_capacity(CALLS);
+    for _ in 0..CALLS {
+        let sent = Instant::now();
+        stream.write_all(&request)?;
+        stream.read_exact(&mut answer)?;
+        times.push(sent.elapsed());
+        if answer != request {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not echo"));
+        }
+    }
+    let nanoseconds = |time: Duration| time.as_nanos() as f64;
+    Ok(Cold {
+        connect: nanoseconds(connect),
+        first: nanoseconds(times[0]),
+        hundredth: nanoseconds(times[CALLS - 1]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// An echo server that takes one connection, on a thread.
+    fn echo(change: u8) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = stream.read(&mut bytes) {
+                bytes[count - 1] ^= change;
+                stream.write_all(&bytes[..count]).unwrap();
+            }
+        });
+        addr
+    }
+
+    #[test]
+    fn the_calls_of_a_server_that_echoes_are_timed() {
+        let cold = call(echo(0)).unwrap();
+        assert!(cold.connect > 0.0 && cold.first > 0.0 && cold.hundredth > 0.0, "{cold:?}");
+    }
+
+    #[test]
+    fn one_that_answers_something_else_is_an_error() {
+        assert_eq!(call(echo(1)).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,199 @@
+//! Several contenders in interleaved rounds, A B C and then C B A, so that what drifts slowly favours nobody; and what was measured of
+//! each, round by round.
+//!
+//! One that fails is left out from then on, with a note; it never ends the experiment. Figures of the same round are compared with each
+//! other ([`claims`](crate::claims)).
+
+use std::time::Duration;
+
+use wakeful_load::bench::{BenchError, Undisturbed};
+use wakeful_load::program::ProgramError;
+use wakeful_load::results::Cell;
+
+use crate::lab::{Lab, LabError};
+
+/// What was measured of each contender.
+#[derive(Debug)]
+pub struct Measured<T> {
+    contenders: Vec<Contender<T>>,
+}
+
+#[derive(Debug)]
+struct Contender<T> {
+    name: String,
+    /// One entry for each round; all of them are empty if it was left out.
+    rounds: Vec<Option<T>>,
+}
+
+/// Why a contender has no figures.
+#[derive(Debug)]
+pub enum Failure {
+    /// The user ended it all.
+    Interrupted,
+    /// The machine is at fault, and not the contender.
+    Machine(BenchError),
+    /// The contender is, and is left out.
+    LeftOut(String),
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Self {
+        match error {
+            error if error.is_interrupted() => Self::Interrupted,
+            error @ BenchError::Kernel { .. } => Self::Machine(error),
+            error => Self::LeftOut(error.to_string()),
+        }
+    }
+}
+
+impl From<ProgramError> for Failure {
+    fn from(error: ProgramError) -> Self {
+        match error {
+            ProgramError::Interrupted => Self::Interrupted,
+            ProgramError::Bench(error) => error.into(),
+            error => Self::LeftOut(error.to_string()),
+        }
+    }
+}
+
+/// Measures contenders, each with its name and about how long a run takes, in `rounds` interleaved rounds. `run` gets the index of one, and
+/// a label for the user. Ended by the user, it returns what there is.
+///
+/// # Errors
+/// The machine is at fault.
+pub fn measure<T>(
+    lab: &mut Lab<'_>,
+    part: &str,
+    contenders: &[(String, Duration)],
+    rounds: usize,
+    mut run: impl FnMut(&mut Lab<'_>, usize, &str) -> Result<Undisturbed<T>, Failure>,
+) -> Result<Measured<T>, LabError> {
+    for (_, expected) in contenders {
+        lab.bench.progress.expect(rounds, *expected);
+    }
+    let mut measured = Measured::new(contenders.iter().map(|(name, _)| name.clone()), rounds);
+    let mut failed: Vec<Option<String>> = vec![None; contenders.len()];
+    let mut order: Vec<usize> = (0..contenders.len()).collect();
+    'rounds: for round in 0..rounds {
+        for &one in &order {
+            if lab.bench.is_interrupted() {
+                break 'rounds;
+            }
+            if failed[one].is_some() {
+                lab.bench.progress.end();
+                continue;
+            }
+            let name = &contenders[one].0;
+            let label = format!("round {} of {rounds}: {part}: {name}", round + 1);
+            match run(lab, one, &label) {
+                Ok(figures) => {
+                    lab.counted.kept += 1;
+                    lab.counted.repeated += figures.repeated;
+                    lab.counted.spoilt += usize::from(figures.spoilt);
+                    measured.contenders[one].rounds[round] = Some(figures.value);
+                }
+                Err(Failure::Interrupted) => break 'rounds,
+                Err(Failure::Machine(error)) => return Err(error.into()),
+                Err(Failure::LeftOut(why)) => {
+                    lab.bench.progress.say(&format!("{name} is left out: {why}"));
+                    failed[one] = Some(why);
+                    measured.leave_out(one);
+                }
+            }
+        }
+        order.reverse();
+    }
+    for ((name, _), why) in contenders.iter().zip(failed) {
+        if let Some(why) = why {
+            lab.notes.push(format!("{part}: {name} was left out: {why}"));
+        }
+    }
+    Ok(measured)
+}
+
+impl<T> Measured<T> {
+    fn new(names: impl Iterator<Item = String>, rounds: usize) -> Self {
+        let empty = || (0..rounds).map(|_| None).collect();
+        Self { contenders: names.map(|name| Contender { name, rounds: empty() }).collect() }
+    }
+
+    /// What somebody else measured, or made up, as tests of an experiment's claims do.
+    #[must_use]
+    pub fn canned(contenders: Vec<(&str, Vec<T>)>) -> Self {
+        let contender = |(name, rounds): (&str, Vec<T>)| Contender {
+            name: name.to_owned(),
+            rounds: rounds.into_iter().map(Some).collect(),
+        };
+        Self { contenders: contenders.into_iter().map(contender).collect() }
+    }
+
+    fn leave_out(&mut self, one: usize) {
+        self.contenders[one].rounds.iter_mut().for_each(|round| *round = None);
+    }
+
+    /// Those that were measured at least once, in the order of the experiment.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let measured = |one: &&Contender<T>| one.rounds.iter().any(Option::is_some);
+        self.contenders.iter().filter(measured).map(|one| one.name.as_str())
+    }
+
+    /// What was measured of the one of that name, round by round; nothing if there is no such contender.
+    #[must_use]
+    pub fn of(&self, name: &str) -> &[Option<T>] {
+        let one = self.contenders.iter().find(|one| one.name == name);
+        one.map_or(&[], |one| &one.rounds)
+    }
+
+    /// One figure, round by round: what [`claims`](crate::claims) take.
+    pub fn figures(&self, name: &str, figure: impl Fn(&T) -> Option<f64>) -> Vec<Option<f64>> {
+        self.of(name).iter().map(|round| round.as_ref().and_then(&figure)).collect()
+    }
+
+    /// One figure as a cell: the rounds' median, lowest and highest.
+    pub fn cell(&self, name: &str, figure: impl Fn(&T) -> Option<f64>) -> Cell {
+        let figures = self.figures(name, figure);
+        Cell::of(&figures.into_iter().flatten().collect::<Vec<_>>())
+    }
+
+    /// The one of those named by `of` whose figure's median is lowest. Nothing if none has it.
+    pub fn lowest<'a>(
+        &self,
+        of: impl IntoIterator<Item = &'a str>,
+        figure: impl Fn(&T) -> Option<f64>,
+    ) -> Option<&'a str> {
+        let medians = of.into_iter().filter_map(|name| {
+            let figures: Vec<f64> = self.figures(name, &figure).into_iter().flatten().collect();
+            (!figures.is_empty()).then(|| (name, wakeful_load::statistics::median(&figures)))
+        });
+        medians.min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(name, _)| name)
+    }
+
+    /// Whether nothing at all was measured.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names().next().is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_is_that_of_the_medians_and_of_those_asked_for() {
+        let measured = Measured::canned(vec![
+            ("a", vec![1.0, 9.0, 9.0]),
+            ("b", vec![5.0, 5.0, 50.0]),
+            ("c", vec![2.0, 2.0, 2.0]),
+            ("d", vec![f64::NAN]),
+        ]);
+        let lowest = |names: &[&'static str]| {
+            measured.lowest(names.iter().copied(), |figure| {
+                Some(*figure).filter(|figure| figure.is_finite())
+            })
+        };
+        assert_eq!(lowest(&["a", "b"]), Some("b"));
+        assert_eq!(lowest(&["a", "b", "c", "d"]), Some("c"));
+        assert_eq!(lowest(&["d", "e"]), None);
+    }
+}

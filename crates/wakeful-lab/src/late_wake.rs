@@ -1,0 +1,176 @@
+//! `lab late-wake`: how late is work that is ready while its loop sleeps, or is about to.
+//!
+//! Three parts: the public case ([`DEFERRED`]), one cold call ([`cold`]), and posts from another thread to a loop that sleeps and to
+//! one that does not. What is run is in [`contenders`], what is claimed in [`verdicts`].
+
+mod contenders;
+mod tables;
+mod verdicts;
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use wakeful_load::results::Results;
+
+use crate::cold::{self, Cold};
+use crate::contender::wakeful;
+use crate::interleaved::Measured;
+use crate::lab::{Experiment, Findings, Lab, LabError, Size};
+use crate::probes::{self, Probe, Times};
+
+/// The part of the public case: work that a post queues on the loop itself.
+const DEFERRED: &str = "deferred work";
+/// The part of the synchronous call to a fresh process.
+const COLD: &str = "a cold call";
+/// The part of posts to a loop that sleeps.
+const PARKED: &str = "posts to a parked loop";
+/// The part of posts to a loop that never sleeps.
+const SPINNING: &str = "posts to a spinning loop";
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct LateWake;
+
+/// What a probe of [`DEFERRED`] prints. Times are nanoseconds.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Deferred {
+    /// From just before post #1 until the work that it queued ran.
+    local: Times,
+    /// From just before post #2 until it ran.
+    second: Times,
+    /// How far away the loop's timer was at the first post #1.
+    timer_left: f64,
+    /// How often the loop's thread slept between post #1 and the end of both, at most.
+    sleeps: f64,
+    /// How often the loop parked meanwhile, if it counts that.
+    parks: Option<f64>,
+}
+
+/// What a probe of posts prints.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Posts {
+    /// From just before the call until the loop ran the post.
+    latency: Times,
+    /// How long the call took.
+    cost: Times,
+    /// How often the loop's thread slept: about 1 if it parks.
+    sleeps_per_post: f64,
+}
+
+/// Everything that is measured.
+struct Found {
+    deferred: Measured<Deferred>,
+    cold: Measured<Cold>,
+    parked: Measured<Posts>,
+    spinning: Measured<Posts>,
+}
+
+/// How much is measured.
+struct Extent {
+    rounds: usize,
+    timer: Duration,
+    /// Pairs of posts a round of the public case.
+    times: u32,
+    posts: u32,
+}
+
+impl Extent {
+    fn of(lab: &Lab<'_>) -> Self {
+        let (rounds, timer, times, posts) = match lab.size {
+            Size::Quick => (3, Duration::from_secs(2), 5, 1_000),
+            // The fewest posts that tell p99.
+            Size::Full => (7, Duration::from_secs(5), 10, 10_000),
+        };
+        Self { rounds, timer: lab.timer.unwrap_or(timer), times, posts }
+    }
+
+    fn of_deferred(&self) -> Vec<String> {
+        let timer = self.timer.as_millis().to_string();
+        words(&["--timer-ms", &timer, "--times", &self.times.to_string()])
+    }
+
+    fn of_posts(&self) -> Vec<String> {
+        words(&["--posts", &self.posts.to_string()])
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+impl Experiment for LateWake {
+    fn name(&self) -> &'static str {
+        "late-wake"
+    }
+
+    fn about(&self) -> &'static str {
+        "work that a post queues, one cold call, and posts to a loop that sleeps and to one that does not"
+    }
+
+    fn story(&self) -> &'static str {
+        "The first call of a C++ RPC server on a libevent-backed loop took about 6,500 ms instead of 1, another one 6,418 ms instead of 16, \
+         and a suite of tests 155 s instead of 1.4. The reply was queued as a callback of the loop, in a list that the poller knew nothing \
+         of, and the loop went back to sleep until its next timer. Two things had to come together, and both are the application's: it \
+         runs its callbacks only when a one-shot wait returns, and the eventfd that wakes the loop for posts was registered as an internal \
+         event, which libevent does not count when it decides whether a one-shot wait is over. And since the list of posts was armed again \
+         by such a callback, later posts did not ring. Reproduced by hand with libevent 2.1.12: an eventfd written at 100 ms with a timer at \
+         2 s ends the wait after 100.3 ms if its event is normal, and after 2,002.2 ms if it is internal."
+    }
+
+    fn claims(&self) -> Vec<String> {
+        verdicts::texts()
+    }
+
+    fn service(&self) -> Option<&'static str> {
+        Some("echo")
+    }
+
+    fn probes(&self) -> Vec<Probe> {
+        contenders::all()
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError> {
+        if lab.size == Size::Quick {
+            lab.bench.limits.settle = Duration::from_millis(100);
+            lab.bench.limits.patience = Duration::from_secs(5);
+            lab.bench.most_repeats = 1;
+        }
+        let extent = Extent::of(lab);
+        let rounds = extent.rounds;
+        let mut servers = vec![
+            wakeful(&lab.program, "wakeful, parking", "echo", "park"),
+            wakeful(&lab.program, "wakeful, spinning", "echo", "spin"),
+        ];
+        servers.extend(lab.peers.iter().cloned());
+        // One that is late is as late as the timer.
+        for ready in lab.probes.iter_mut().filter(|ready| ready.probe.part == DEFERRED) {
+            ready.probe.patience += extent.timer;
+            if ready.probe.name == contenders::INTERNAL {
+                ready.probe.expected += extent.timer;
+            }
+        }
+        let (of_deferred, of_posts) = (extent.of_deferred(), extent.of_posts());
+        let found = Found {
+            deferred: probes::measure(lab, DEFERRED, &of_deferred, rounds)?,
+            cold: cold::measure(lab, COLD, &servers, rounds)?,
+            parked: probes::measure(lab, PARKED, &of_posts, rounds)?,
+            spinning: probes::measure(lab, SPINNING, &of_posts, rounds)?,
+        };
+        if found.is_empty() {
+            return Err(LabError::Nothing);
+        }
+        let claims = verdicts::claims(&found, lab.seed);
+        lab.notes.push(verdicts::noise(&found, lab.seed));
+        let tables = tables::tables(&found, extent.timer);
+        Ok(lab.results(self, Findings { tables, claims, ..Findings::default() }))
+    }
+}
+
+impl Found {
+    fn is_empty(&self) -> bool {
+        self.deferred.is_empty()
+            && self.cold.is_empty()
+            && self.parked.is_empty()
+            && self.spinning.is_empty()
+    }
+}
