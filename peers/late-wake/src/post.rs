@@ -95,11 +95,11 @@ fn measure(
     }
     // The last one, until the loop sleeps again.
     clock::spin(gap);
-    let slept = sleeps_of_the_loop()?.saturating_sub(slept_before);
+    let slept = u32::try_from(sleeps_of_the_loop()?.saturating_sub(slept_before))?;
     Ok(format!(
         "{{\"latency\":{},\"cost\":{},\"sleeps_per_post\":{:.4}}}",
         times::json(&mut latencies),
         times::json(&mut costs),
-        slept as f64 / f64::from(options.posts)
+        f64::from(slept) / f64::from(options.posts)
     ))
 }

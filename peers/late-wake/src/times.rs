@@ -2,21 +2,21 @@
 
 use std::fmt::Write as _;
 
-/// Fewer samples than this beyond a quantile, and it is not told.
-const BEYOND: f64 = 100.0;
+/// With fewer samples, fewer than 100 are beyond the 99th percentile, and it is not told.
+const FEWEST_FOR_P99: usize = 10_000;
 
 /// As JSON, in nanoseconds: quantiles by nearest rank.
 pub(crate) fn json(times: &mut [u64]) -> String {
     times.sort_unstable();
     let count = times.len();
-    let at = |quantile: f64| {
-        let rank = (quantile * count as f64).ceil() as usize;
-        times.get(rank.clamp(1, count.max(1)) - 1).copied().unwrap_or_default()
+    let at = |percent: usize| {
+        let rank = (count * percent).div_ceil(100).max(1);
+        times.get(rank - 1).copied().unwrap_or_default()
     };
-    let (min, max) = (at(0.0), at(1.0));
+    let (min, max) = (at(0), at(100));
     let mut json =
-        format!("{{\"count\":{count},\"min\":{min},\"p50\":{},\"p90\":{},", at(0.5), at(0.9));
-    let p99 = Some(at(0.99)).filter(|_| count as f64 * 0.01 >= BEYOND);
+        format!("{{\"count\":{count},\"min\":{min},\"p50\":{},\"p90\":{},", at(50), at(90));
+    let p99 = Some(at(99)).filter(|_| count >= FEWEST_FOR_P99);
     let p99 = p99.map_or_else(|| "null".to_owned(), |p99| p99.to_string());
     write!(json, "\"p99\":{p99},\"max\":{max}}}").expect("a string takes everything");
     json

@@ -40,6 +40,7 @@ pub(super) fn peers(part: &str) -> Vec<String> {
 }
 
 /// A probe in short: its name, by which name `--peers` selects it, and its variant.
+#[derive(Clone, Copy)]
 struct Short {
     name: &'static str,
     peer: Option<&'static str>,

@@ -77,18 +77,17 @@ fn start_deferred(options: &Options, event_loop: &EventLoop) -> Result<()> {
     };
     let counted = event_loop.handle();
     let marks = Marks::counting(move || counted.metrics().parks);
-    let handles: [LoopHandle; 2] = [event_loop.handle(), event_loop.handle()];
-    let [first, second] = handles;
+    let [first, second]: [LoopHandle; 2] = [event_loop.handle(), event_loop.handle()];
     deferred::start(
         options,
         marks,
         move || {
-            let handler = move || {
+            let post = move || {
                 marks.first();
                 queue(marks);
                 marks.until_second();
             };
-            first.run(handler).context("the loop ended")
+            first.run(post).context("the loop ended")
         },
         move || second.run(|| marks.second()).context("the loop ended"),
     )
