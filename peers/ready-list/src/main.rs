@@ -1,0 +1,64 @@
+//! `ready-list`: ready lists of many producers and one consumer, measured in the same way. Prints one JSON line for each contender.
+//!
+//! [`list`] says what a list is, [`lists`] has the contenders; [`throughput`], [`sweep`], [`priority`] and [`service`] are what is measured.
+
+mod allocations;
+mod bell;
+mod list;
+mod lists;
+mod nodes;
+mod scheduling;
+mod sweep;
+mod throughput;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand, ValueEnum};
+use list::Name;
+
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    about = "Ready lists: throughput, and how long a consumer waits for a stopped producer"
+)]
+struct Arguments {
+    /// Which lists, each after the other; all unless given.
+    #[arg(long, value_enum, value_delimiter = ',', global = true)]
+    contender: Vec<Name>,
+    #[command(subcommand)]
+    mode: Mode,
+}
+
+#[derive(Debug, Subcommand)]
+enum Mode {
+    /// Producers on all CPUs, one consumer: events a millisecond.
+    Throughput(throughput::Arguments),
+    /// One writer sweeps over the sources of each worker: operations a second.
+    Sweep(sweep::Arguments),
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ready-list: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let all =
+        if arguments.contender.is_empty() { Name::value_variants() } else { &arguments.contender };
+    for &contender in all {
+        let line = match &arguments.mode {
+            Mode::Throughput(arguments) => {
+                serde_json::to_string(&throughput::run(contender, *arguments)?)
+            }
+            Mode::Sweep(arguments) => serde_json::to_string(&sweep::run(contender, *arguments)?),
+        };
+        println!("{}", line?);
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Nodes for the linked lists that are rebuilt here: the same pools as wakeful's queue has in these experiments, so that no
+//! side allocates and each event takes a cache line of its own.
+//!
+//! Links are indices, so that there is nothing unsafe about them; [`STUB`] is no producer's. A node is free while its value is zero.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+/// The node that is in no pool: the end of a list, and where it begins.
+pub const STUB: usize = 0;
+
+#[derive(Default)]
+#[repr(align(64))]
+pub struct Node {
+    pub next: AtomicUsize,
+    value: AtomicU64,
+}
+
+/// All nodes of a list.
+#[derive(Clone)]
+pub struct Nodes(Arc<[Node]>);
+
+/// The nodes of one producer.
+pub struct Pool {
+    nodes: Nodes,
+    first: usize,
+    count: usize,
+    next: usize,
+}
+
+impl Nodes {
+    /// The pools of so many producers, each with so many nodes.
+    pub fn new(producers: usize, each: usize) -> (Self, Vec<Pool>) {
+        let nodes = (0..=producers * each).map(|_| Node::default()).collect();
+        let nodes = Self(nodes);
+        let pool = |producer| Pool {
+            nodes: nodes.clone(),
+            first: 1 + producer * each,
+            count: each,
+            next: 0,
+        };
+        let pools = (0..producers).map(pool).collect();
+        (nodes, pools)
+    }
+
+    #[inline]
+    pub fn get(&self, node: usize) -> &Node {
+        &self.0[node]
+    }
+
+    /// The value of a node that has left the list, which then is its producer's again.
+    #[inline]
+    pub fn take(&self, node: usize) -> u64 {
+        let value = self.value(node);
+        self.free(node);
+        value
+    }
+
+    #[inline]
+    pub fn value(&self, node: usize) -> u64 {
+        self.0[node].value.load(Relaxed)
+    }
+
+    #[inline]
+    pub fn free(&self, node: usize) {
+        self.0[node].value.store(0, Release);
+    }
+}
+
+impl Pool {
+    /// A node with this value, to be linked by the caller; waits until one is free.
+    #[inline]
+    pub fn node(&mut self, value: u64) -> usize {
+        let index = self.first + self.next;
+        let node = self.nodes.get(index);
+        while node.value.load(Acquire) != 0 {
+            std::thread::yield_now();
+        }
+        self.next = if self.next + 1 == self.count { 0 } else { self.next + 1 };
+        node.next.store(STUB, Relaxed);
+        node.value.store(value, Relaxed);
+        index
+    }
+}

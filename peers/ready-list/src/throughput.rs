@@ -1,0 +1,165 @@
+//! The public stress: producers, each on CPU i mod n, push as many events each after a barrier; one consumer takes them, wherever the
+//! scheduler puts it. And the honest parallel case: the consumer on a CPU that no producer has.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+use crate::allocations;
+use crate::list::{Consumer, Job, Name, Producer, ReadyList};
+use crate::scheduling;
+
+/// Nodes of each producer, where a design has pools: as many tasks as a busy service has for each thread that wakes them.
+const POOL: usize = 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ConsumerPlace {
+    /// Where the scheduler puts it.
+    Anywhere,
+    /// On the last CPU, and producers on the others.
+    Alone,
+}
+
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Arguments {
+    /// How many producers.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    producers: u16,
+    /// How many events each producer pushes.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    events: u64,
+    /// Where the consumer runs.
+    #[arg(long, value_enum, default_value = "anywhere")]
+    consumer: ConsumerPlace,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Report {
+    mode: &'static str,
+    contender: String,
+    producers: u16,
+    /// Of each producer.
+    events: u64,
+    consumer: &'static str,
+    seconds: f64,
+    events_per_ms: f64,
+    /// System calls that woke the consumer. None: the kernel does not say.
+    rings: Option<u64>,
+    /// Allocations for each event, counted in a run of its own.
+    allocations_per_event: f64,
+}
+
+pub fn run(contender: Name, arguments: Arguments) -> Result<Report> {
+    contender.with(Throughput { contender, arguments })
+}
+
+struct Throughput {
+    contender: Name,
+    arguments: Arguments,
+}
+
+/// What one run measured.
+struct Measured {
+    elapsed: Duration,
+    rings: Option<u64>,
+}
+
+impl Job for Throughput {
+    type Output = Result<Report>;
+
+    fn run<L: ReadyList>(self) -> Result<Report> {
+        let Self { contender, arguments } = self;
+        let producers = usize::from(arguments.producers);
+        let measured = push_and_take::<L>(producers, arguments.events, arguments.consumer)?;
+        // Fewer events: the count does not depend on them, and the run must not take long.
+        let counted = arguments.events.min(20_000);
+        allocations::start();
+        let again = push_and_take::<L>(producers, counted, arguments.consumer);
+        let all = allocations::stop();
+        again?;
+        // The same with one event each: what threads and lists take to begin with.
+        allocations::start();
+        let least = push_and_take::<L>(producers, 1, arguments.consumer);
+        let setup = allocations::stop();
+        least?;
+        let events = arguments.events * u64::from(arguments.producers);
+        let counted_events = (counted - 1).max(1) * u64::from(arguments.producers);
+        let milliseconds = measured.elapsed.as_secs_f64() * 1e3;
+        Ok(Report {
+            mode: "throughput",
+            contender: contender.to_string(),
+            producers: arguments.producers,
+            events: arguments.events,
+            consumer: match arguments.consumer {
+                ConsumerPlace::Anywhere => "anywhere",
+                ConsumerPlace::Alone => "alone",
+            },
+            seconds: measured.elapsed.as_secs_f64(),
+            events_per_ms: events as f64 / milliseconds,
+            rings: measured.rings,
+            allocations_per_event: all.saturating_sub(setup) as f64 / counted_events as f64,
+        })
+    }
+}
+
+fn push_and_take<L: ReadyList>(
+    producers: usize,
+    events: u64,
+    place: ConsumerPlace,
+) -> Result<Measured> {
+    let mut cpus = scheduling::cpus()?;
+    let own = match place {
+        ConsumerPlace::Anywhere => None,
+        ConsumerPlace::Alone => {
+            ensure!(cpus.len() > 1, "there is only one CPU: the consumer cannot be alone");
+            cpus.pop()
+        }
+    };
+    let (ends, mut consumer) = L::build(producers, POOL)?;
+    let barrier = &Barrier::new(producers + 1);
+    let expected = events * producers as u64;
+    thread::scope(|scope| {
+        let threads: Vec<_> = ends
+            .into_iter()
+            .enumerate()
+            .map(|(index, mut producer)| {
+                let cpu = cpus[index % cpus.len()];
+                scope.spawn(move || {
+                    let pinned = scheduling::pin(cpu);
+                    barrier.wait();
+                    (0..events).for_each(|_| producer.push(1));
+                    pinned
+                })
+            })
+            .collect();
+        // A thread of its own, so that a pinned consumer pins nobody else.
+        let taking = scope.spawn(move || {
+            let pinned = own.map_or(Ok(()), scheduling::pin);
+            barrier_then_take(barrier, &mut consumer, expected, pinned)
+        });
+        for thread in threads {
+            thread.join().expect("a producer does not panic")?;
+        }
+        taking.join().expect("the consumer does not panic")
+    })
+}
+
+fn barrier_then_take(
+    barrier: &Barrier,
+    consumer: &mut impl Consumer,
+    expected: u64,
+    pinned: Result<()>,
+) -> Result<Measured> {
+    barrier.wait();
+    let start = Instant::now();
+    let mut sum = 0;
+    while sum < expected {
+        consumer.wait_and_drain(|value| sum += value);
+    }
+    let elapsed = start.elapsed();
+    pinned?;
+    Ok(Measured { elapsed, rings: consumer.bell().map(crate::bell::Bell::rings) })
+}
