@@ -7,6 +7,7 @@ mod bell;
 mod list;
 mod lists;
 mod nodes;
+mod priority;
 mod scheduling;
 mod sweep;
 mod throughput;
@@ -36,6 +37,8 @@ enum Mode {
     Throughput(throughput::Arguments),
     /// One writer sweeps over the sources of each worker: operations a second.
     Sweep(sweep::Arguments),
+    /// A real-time consumer and producers that are stopped in the middle of their push: its longest wait. Needs root.
+    Priority(priority::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +60,9 @@ fn run(arguments: &Arguments) -> Result<()> {
                 serde_json::to_string(&throughput::run(contender, *arguments)?)
             }
             Mode::Sweep(arguments) => serde_json::to_string(&sweep::run(contender, *arguments)?),
+            Mode::Priority(arguments) => {
+                serde_json::to_string(&priority::run(contender, *arguments)?)
+            }
         };
         println!("{}", line?);
     }

@@ -1,0 +1,231 @@
+//! How long a real-time consumer waits for producers that do not run. [`trial`] stops one producer in the middle of its push, at the points
+//! that a design names ([`Way::Points`]) or behind every instruction, whoever wrote it ([`Way::Steps`]); [`preempted`] lets the scheduler do
+//! it, by a busy loop ([`Way::Hog`]) or by a CPU quota ([`Way::Quota`]).
+//!
+//! It needs root, for real-time priorities; without, the answer says so.
+
+mod cgroup;
+mod gate;
+mod preempted;
+mod stepping;
+mod trial;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::list::{Job, Name, Producer, ReadyList};
+use crate::scheduling::{self, Policy, this_thread};
+use trial::{CONTROLLER, State, Stop, Waited};
+
+/// At most so many stops of a push, evenly spread.
+const MOST_STEPS: u64 = 200;
+
+/// What stops the producers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Way {
+    /// The design's own code, at each place that could matter.
+    Points,
+    /// The processor's trap flag, behind every instruction (at most 200).
+    Steps,
+    /// A busy loop of ordinary priority on their CPU, while they are SCHED_IDLE.
+    Hog,
+    /// A CPU quota of 2 ms in 100.
+    Quota,
+}
+
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Arguments {
+    /// What stops the producers.
+    #[arg(long, value_enum, default_value = "points")]
+    by: Way,
+    /// After so long, a wait counts as endless and the producer is let go.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=900))]
+    deadline_ms: u64,
+    /// How long, with `hog` and `quota`.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// How long in minutes, instead.
+    #[arg(long)]
+    minutes: Option<f64>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    mode: &'static str,
+    by: String,
+    contender: String,
+    deadline_ms: u64,
+    /// Why nothing was measured.
+    skipped: Option<String>,
+    /// The consumer's longest drain, microseconds.
+    worst_drain_us: Option<f64>,
+    /// The longest from the beginning of another producer's push to its arrival at a sleeping consumer.
+    worst_post_us: Option<f64>,
+    /// Drains that ended only because the stopped producer was let go.
+    drains_rescued: u64,
+    /// The same of posts.
+    posts_rescued: u64,
+    /// Stops, each with a drain and a post; with `hog` and `quota`, drains.
+    trials: u64,
+    /// Drains of more than a millisecond, with `hog` and `quota`.
+    drains_over_1ms: Option<u64>,
+    /// Events taken, with `hog` and `quota`.
+    events: Option<u64>,
+    /// Instructions of an undisturbed push, with `steps`.
+    instructions: Option<u64>,
+    /// Where the consumer or the other producer's event had to wait for the stopped producer, with `points`.
+    waited_at: Vec<&'static str>,
+    /// Where nobody had to.
+    unmoved_at: Vec<&'static str>,
+}
+
+pub fn run(contender: Name, arguments: Arguments) -> Result<Report> {
+    let mut report = Report {
+        mode: "priority",
+        by: format!("{:?}", arguments.by).to_lowercase(),
+        contender: contender.to_string(),
+        deadline_ms: arguments.deadline_ms,
+        ..Report::default()
+    };
+    report.skipped = scheduling::may_be_real_time().err();
+    if arguments.by == Way::Steps && report.skipped.is_none() {
+        report.skipped = stepping::check().err();
+    }
+    if report.skipped.is_none() {
+        contender.with(Measure { arguments, report: &mut report })?;
+    }
+    Ok(report)
+}
+
+struct Measure<'a> {
+    arguments: Arguments,
+    report: &'a mut Report,
+}
+
+impl Job for Measure<'_> {
+    type Output = Result<()>;
+
+    fn run<L: ReadyList>(self) -> Result<()> {
+        let Self { arguments, report } = self;
+        let cpu = scheduling::cpus()?[0];
+        let deadline = Duration::from_millis(arguments.deadline_ms);
+        let seconds = arguments.minutes.map_or(arguments.seconds, |minutes| minutes * 60.0);
+        let duration = Duration::from_secs_f64(seconds.clamp(0.1, 86_400.0));
+        scheduling::set_policy(this_thread(), CONTROLLER).context("real-time priority")?;
+        let outcome = match arguments.by {
+            Way::Points => beside_a_hog(cpu, || points::<L>(cpu, deadline, report)),
+            Way::Steps => beside_a_hog(cpu, || steps::<L>(cpu, deadline, report)),
+            Way::Hog | Way::Quota => {
+                let by = match arguments.by {
+                    Way::Hog => preempted::By::Hog,
+                    _ => preempted::By::Quota,
+                };
+                preempted::run::<L>(by, cpu, duration, deadline).map(|drains| {
+                    report.worst_drain_us = Some(microseconds(drains.longest));
+                    report.drains_over_1ms = Some(drains.over_1ms);
+                    report.drains_rescued = drains.rescued;
+                    report.trials = drains.drains;
+                    report.events = Some(drains.events);
+                })
+            }
+        };
+        scheduling::set_policy(this_thread(), Policy::Other)?;
+        outcome
+    }
+}
+
+fn microseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// Runs `f` while a thread of ordinary priority wants all of the CPU.
+fn beside_a_hog(cpu: usize, f: impl FnOnce() -> Result<()>) -> Result<()> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let hog = scope.spawn(|| {
+            scheduling::set_policy(this_thread(), Policy::Other)?;
+            scheduling::pin(cpu)?;
+            while !stop.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+            anyhow::Ok(())
+        });
+        let outcome = f();
+        stop.store(true, Relaxed);
+        hog.join().expect("no panic")?;
+        outcome
+    })
+}
+
+impl Report {
+    /// Both questions at one stop. False: the push ended before it.
+    fn stop_at<L: ReadyList>(
+        &mut self,
+        stop: Stop,
+        cpu: usize,
+        deadline: Duration,
+    ) -> Result<Option<bool>> {
+        let drain = trial::run::<L>(stop, State::Awake, cpu, deadline)?;
+        let post = trial::run::<L>(stop, State::Asleep, cpu, deadline)?;
+        let worst = |before: &mut Option<f64>, waited: Option<Waited>| {
+            let time = waited.map(|waited| microseconds(waited.time));
+            *before = [*before, time].into_iter().flatten().reduce(f64::max);
+        };
+        worst(&mut self.worst_drain_us, drain);
+        worst(&mut self.worst_post_us, post);
+        let was_rescued = |waited: Option<Waited>| waited.is_some_and(|waited| waited.rescued);
+        self.drains_rescued += u64::from(was_rescued(drain));
+        self.posts_rescued += u64::from(was_rescued(post));
+        self.trials += u64::from(drain.is_some() || post.is_some());
+        Ok((drain.is_some() || post.is_some()).then(|| was_rescued(drain) || was_rescued(post)))
+    }
+}
+
+fn points<L: ReadyList>(cpu: usize, deadline: Duration, report: &mut Report) -> Result<()> {
+    for name in names::<L>()? {
+        match report.stop_at::<L>(Stop::At(name), cpu, deadline)? {
+            Some(true) => report.waited_at.push(name),
+            Some(false) => report.unmoved_at.push(name),
+            None => {}
+        }
+    }
+    if report.trials == 0 {
+        report.skipped = Some("its code names no points: see `steps`".to_owned());
+    }
+    Ok(())
+}
+
+/// The points of a push to a consumer that sleeps, which is a push with all of them.
+fn names<L: ReadyList>() -> Result<Vec<&'static str>> {
+    use crate::list::Consumer;
+    let (mut ends, mut consumer) = L::build(1, 2)?;
+    let mut names = Vec::new();
+    consumer.arm();
+    ends[0].push_at(1, |name| {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    });
+    Ok(names)
+}
+
+fn steps<L: ReadyList>(cpu: usize, deadline: Duration, report: &mut Report) -> Result<()> {
+    use crate::list::Consumer;
+    let (mut ends, mut consumer) = L::build(1, 64)?;
+    // Not the first push, which may set things up.
+    ends[0].push(1);
+    consumer.take(|_| ());
+    consumer.arm();
+    let all = stepping::instructions(|| ends[0].push(1));
+    report.instructions = Some(all);
+    let stride = all.div_ceil(MOST_STEPS).max(1);
+    for number in (0..all).step_by(usize::try_from(stride)?) {
+        report.stop_at::<L>(Stop::Behind(number), cpu, deadline)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Producers that lose their CPU by themselves, wherever they are: to a busy loop of a higher priority, or because their control group has used up its
+//! quota. The consumer, at real-time priority on the same CPU, drains now and then, and its longest drain is reported.
+//!
+//! A watchdog ends drains that reach the deadline: it tells the producers to pause behind their push, and gives them the CPU
+//! until they do.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::thread::{Pid, futex};
+
+use crate::list::{Consumer, Producer, ReadyList};
+use crate::priority::cgroup::Quota;
+use crate::priority::trial::{CONSUMER, RESCUED};
+use crate::scheduling::{self, Policy, this_thread};
+
+const PRODUCERS: usize = 4;
+
+/// What the producers together get of each 100 ms under a quota, microseconds.
+const QUOTA: u32 = 2_000;
+
+/// What takes the CPU from the producers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    Hog,
+    Quota,
+}
+
+/// What the consumer saw.
+#[derive(Debug, Default)]
+pub struct Drains {
+    pub drains: u64,
+    pub events: u64,
+    pub longest: Duration,
+    /// Drains of more than a millisecond.
+    pub over_1ms: u64,
+    /// Drains that only the watchdog ended.
+    pub rescued: u64,
+}
+
+struct Common {
+    cpu: usize,
+    start: Instant,
+    stop: AtomicBool,
+    /// Not zero: producers wait behind their push.
+    pause: AtomicU32,
+    /// How many of them do.
+    paused: AtomicU32,
+    /// Nanoseconds after the start at which the present drain began; 0 between drains.
+    since: AtomicU64,
+}
+
+impl Common {
+    fn enter(&self, policy: Policy) -> Result<()> {
+        scheduling::pin(self.cpu)?;
+        scheduling::set_policy(this_thread(), policy).context("cannot set a thread's policy")
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+
+    fn wait_while_paused(&self) {
+        if self.pause.load(SeqCst) == 0 {
+            return;
+        }
+        self.paused.fetch_add(1, SeqCst);
+        while self.pause.load(SeqCst) != 0 {
+            let _ = futex::wait(&self.pause, futex::Flags::PRIVATE, 1, None);
+        }
+        self.paused.fetch_sub(1, SeqCst);
+    }
+
+    fn resume(&self) {
+        self.pause.store(0, SeqCst);
+        let _ = futex::wake(&self.pause, futex::Flags::PRIVATE, u32::MAX);
+    }
+}
+
+pub fn run<L: ReadyList>(
+    by: By,
+    cpu: usize,
+    duration: Duration,
+    deadline: Duration,
+) -> Result<Drains> {
+    let (ends, consumer) = L::build(PRODUCERS, 1024)?;
+    let quota = match by {
+        By::Hog => None,
+        By::Quota => Some(Quota::new(QUOTA)?),
+    };
+    let common = &Common {
+        cpu,
+        start: Instant::now(),
+        stop: AtomicBool::new(false),
+        pause: AtomicU32::new(0),
+        paused: AtomicU32::new(0),
+        since: AtomicU64::new(0),
+    };
+    thread::scope(|scope| {
+        let (say, threads) = std::sync::mpsc::channel();
+        let producing: Vec<_> = ends
+            .into_iter()
+            .map(|producer| {
+                let say = say.clone();
+                scope.spawn(move || {
+                    let entered = common.enter(Policy::Idle);
+                    say.send(this_thread())?;
+                    produce(producer, common);
+                    entered
+                })
+            })
+            .collect();
+        let hog = (by == By::Hog).then(|| {
+            scope.spawn(move || {
+                let entered = common.enter(Policy::Other);
+                while !common.stop.load(SeqCst) && entered.is_ok() {
+                    std::hint::spin_loop();
+                }
+                entered
+            })
+        });
+        let threads: Vec<Pid> = threads.iter().take(PRODUCERS).collect();
+        let watched = threads.iter().try_for_each(|&thread| match &quota {
+            Some(quota) => quota.add(thread),
+            None => Ok(()),
+        });
+        let consuming = scope.spawn(move || {
+            common.enter(CONSUMER)?;
+            anyhow::Ok(consume(consumer, common))
+        });
+        let watched = watched.and_then(|()| {
+            watch(common, &threads, quota.as_ref(), common.start + duration, deadline)
+        });
+        common.stop.store(true, SeqCst);
+        // They end behind their push; at their own priority that could take long.
+        let released = threads.iter().try_for_each(|&thread| {
+            if let Some(quota) = &quota {
+                quota.remove(thread)?;
+            }
+            scheduling::set_policy(thread, RESCUED).context("cannot set a thread's policy")
+        });
+        common.resume();
+        let mut drains = consuming.join().expect("the consumer does not panic")?;
+        for producer in producing {
+            producer.join().expect("a producer does not panic")?;
+        }
+        if let Some(hog) = hog {
+            hog.join().expect("no panic")?;
+        }
+        drop(quota);
+        released?;
+        drains.rescued = watched?;
+        Ok(drains)
+    })
+}
+
+fn produce(mut producer: impl Producer, common: &Common) {
+    while !common.stop.load(SeqCst) {
+        producer.push(1);
+        common.wait_while_paused();
+    }
+}
+
+fn consume(mut consumer: impl Consumer, common: &Common) -> Drains {
+    let mut drains = Drains::default();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    while !common.stop.load(SeqCst) {
+        // Now and then, so that it meets the producers anywhere.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        thread::sleep(Duration::from_micros(100 + random % 900));
+        common.since.store(common.now(), SeqCst);
+        let start = Instant::now();
+        consumer.take(|value| drains.events += value);
+        let took = start.elapsed();
+        common.since.store(0, SeqCst);
+        drains.drains += 1;
+        drains.longest = drains.longest.max(took);
+        drains.over_1ms += u64::from(took > Duration::from_millis(1));
+    }
+    drains
+}
+
+/// Ends drains that reach the deadline. Returns how many it ended.
+fn watch(
+    common: &Common,
+    threads: &[Pid],
+    quota: Option<&Quota>,
+    until: Instant,
+    deadline: Duration,
+) -> Result<u64> {
+    let mut rescued = 0;
+    while Instant::now() < until {
+        thread::sleep(Duration::from_millis(2));
+        let since = common.since.load(SeqCst);
+        if since == 0 || Duration::from_nanos(common.now().saturating_sub(since)) < deadline {
+            continue;
+        }
+        rescued += 1;
+        common.pause.store(1, SeqCst);
+        for &thread in threads {
+            if let Some(quota) = quota {
+                quota.remove(thread)?;
+            }
+            scheduling::set_policy(thread, RESCUED)?;
+        }
+        while common.since.load(SeqCst) == since {
+            thread::sleep(Duration::from_millis(1));
+        }
+        for &thread in threads {
+            scheduling::set_policy(thread, Policy::Idle)?;
+            if let Some(quota) = quota {
+                quota.add(thread)?;
+            }
+        }
+        common.resume();
+    }
+    Ok(rescued)
+}
