@@ -11,8 +11,8 @@
 //! | [`drain`](ReadyQueue::drain) | the loop, wait-free | (list, bits) → (empty, none), and the list is the loop's |
 //! | [`close`](ReadyQueue::close) | the loop, once, at its end | (list, bits) → (empty, CLOSED), and the list is the loop's |
 //!
-//! Whoever finds ASLEEP in the word that its swap replaced rings the bell, *after* the swap. Every one of them does, not only
-//! the first: if the first stalls before its ring, nobody behind it is late.
+//! Whoever finds ASLEEP in the word that its swap replaced rings the bell, *after* the swap, unless a ring of the same sleep is *complete*. Not only
+//! the first one rings: if it stalls before its ring, nobody behind it is late.
 //!
 //! # Invariants
 //! 1. ASLEEP is set only by `try_sleep`, on an empty queue without bits, and cleared only by `drain` and `close`.
@@ -28,7 +28,7 @@
 //! modification order, and so does every drain.
 //! * **P, S, no drain between.** S finds a node or WOKEN, so it fails: there is no W.
 //! * **P, drain, S.** The drain took what P brought, before S: W is not late for P.
-//! * **S, P, no drain between.** By (1) P's swap finds ASLEEP, so P rings. If it rings before W or during it, W ends by (3). A pusher may be
+//! * **S, P, no drain between.** By (1) P's swap finds ASLEEP, so P rings (or need not, see below). If it rings before W or during it, W ends by (3). A pusher may be
 //!   stopped between its swap and its ring, and then W lasts until it goes on: W is late by *its own* pusher's pause, never by
 //!   another's. If W ended by itself meanwhile (a time-out, a signal, another ring), the drain behind W takes P's node, and P's ring comes
 //!   later: it may end some other wait in which nothing has come. So a spurious end is possible, a missing one is not.
@@ -38,12 +38,25 @@
 //! that one stands between the state's change and the swap, so does this one. A push that meets CLOSED gives its node back; one that precedes the
 //! close is in the list that the close takes. So at the loop's end, too, each node is somebody's.
 //!
-//! Conversely **nobody rings while the loop is awake**: ASLEEP is not set between a drain and the next `try_sleep`. Therefore the rings of a sleep
-//! are exactly the pushes and wakes from it to the drain that ends it, which the tests count.
+//! Conversely **nobody rings while the loop is awake**: ASLEEP is not set between a drain and the next `try_sleep`.
+//!
+//! # Which ring may be left out
+//! Between the first ring and the moment when the loop gets its CPU thousands may push, and a system call for each would be the slowest thing
+//! here. So sleeps are numbered, in a second word: `try_sleep` publishes the next number *before* it tries for ASLEEP. Who has to ring reads the number n, rings, and
+//! then marks n; who finds n marked already does not ring. Each thread therefore rings once in a sleep at most, and one thread alone exactly once.
+//! * P's push met the sleep S with number s, and P reads n. By the swap that it met, n is s or later. If it is later, a drain ended S and took P's
+//!   node: P owes no ring.
+//! * n = s, marked: the ring behind that mark was made after s was published, so after the wait in front of S had ended (2), and it ends W by (3). The drain behind W
+//!   comes after P's swap, which found ASLEEP, and takes P's node.
+//! * n = s, not marked: P rings itself, whoever else is about to. The mark is a swap from n to marked n: one that comes late meets another number, and fails.
+//!
+//! What this adds to (2): a wait that heard the bell is followed by a drain, never by a second wait in the same sleep.
 //!
 //! # Why these memory orders are enough
-//! * The argument above uses one word's modification order only, which every order has. So `try_sleep` is relaxed: there is no second
-//!   location for it to be ordered against, and no fence between "I sleep" and "is there work?", which is where such protocols usually fail.
+//! * That no wake is lost uses one word's modification order only, which every order has: no fence stands between "I sleep" and "is there work?", which
+//!   is where such protocols usually fail.
+//! * The number of the sleep is a second location. `try_sleep`'s swap is `Release` and those of pushes and wakes `Acquire`, so that who met the sleep reads its number or a later
+//!   one. The number itself is published with `Release` and read with `Acquire`: a ring for it comes after the wait before it. The mark is `Release`: its ring came first.
 //! * A push is `Release` and a drain or close `Acquire`: who takes a node sees what its pusher wrote, the link included. A drain reads the *last* push's
 //!   word, and the earlier pushes' too, because an unbroken chain of read-modify-writes continues each one's release sequence. A wake is `Release` for the
 //!   same reason: what it announces (a stop, a flag) is seen behind the drain that takes WOKEN, or a node pushed onto it.
@@ -64,10 +77,10 @@
 
 use std::fmt;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::pause::{self, Point};
-use crate::sync::{AtomicPtr, UnsafeCell};
+use crate::sync::{AtomicPtr, AtomicUsize, UnsafeCell};
 
 /// The loop sleeps, or is about to: a pusher that sees this bit rings the bell.
 const ASLEEP: usize = 0b001;
@@ -76,6 +89,9 @@ const WOKEN: usize = 0b010;
 /// The loop is gone: a push is refused.
 const CLOSED: usize = 0b100;
 const BITS: usize = ASLEEP | WOKEN | CLOSED;
+
+/// In the number of a sleep: a ring of this sleep is complete. Numbers count by two.
+const RUNG: usize = 1;
 
 /// How a sleeping loop is woken: in production an eventfd, in the models a condition variable.
 pub(crate) trait Bell {
@@ -145,6 +161,8 @@ impl Node {
 /// See the module's documentation.
 pub(crate) struct ReadyQueue<B> {
     head: AtomicPtr<Node>,
+    /// The number of the loop's present or last sleep, and [`RUNG`].
+    sleep: AtomicUsize,
     bell: B,
 }
 
@@ -155,7 +173,9 @@ unsafe impl<B: Sync> Sync for ReadyQueue<B> {}
 
 impl<B: Bell> ReadyQueue<B> {
     pub(crate) fn new(bell: B) -> Self {
-        Self { head: AtomicPtr::new(ptr::null_mut()), bell }
+        // Near its end, so that every run crosses it.
+        let sleep = AtomicUsize::new(usize::MAX);
+        Self { head: AtomicPtr::new(ptr::null_mut()), sleep, bell }
     }
 
     /// Queues `node` and wakes the loop if it sleeps.
@@ -197,12 +217,13 @@ impl<B: Bell> ReadyQueue<B> {
             unsafe { Node::set_next(node, head.map_addr(|addr| addr & !BITS)) };
             at(Point::Linked);
             let new = node.as_ptr().map_addr(|addr| addr | bits);
-            // Release: the loop that takes the node sees what was written before the push.
-            match self.head.compare_exchange_weak(head, new, Release, Relaxed) {
+            // Release: the loop that takes the node sees what was written before the push. Acquire: the
+            // number of the sleep that this swap may find.
+            match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
                 Ok(_) => {
                     at(Point::Pushed);
                     if bits & ASLEEP != 0 {
-                        self.bell.ring();
+                        self.ring();
                     }
                     return Ok(());
                 }
@@ -221,10 +242,11 @@ impl<B: Bell> ReadyQueue<B> {
             }
             let new = head.map_addr(|addr| addr | WOKEN);
             // Release: the loop that takes the bit sees what the waker wrote before, a stop for one.
-            match self.head.compare_exchange_weak(head, new, Release, Relaxed) {
+            // Acquire: as in `push_at`.
+            match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
                 Ok(_) => {
                     if head.addr() & ASLEEP != 0 {
-                        self.bell.ring();
+                        self.ring();
                     }
                     return;
                 }
@@ -233,12 +255,28 @@ impl<B: Bell> ReadyQueue<B> {
         }
     }
 
+    /// Rings for a swap that found ASLEEP, unless a ring of the same sleep is complete. Async-signal-safe.
+    #[cold]
+    fn ring(&self) {
+        // This sleep's number, or a later one. Acquire: our ring comes after the number.
+        let number = self.sleep.load(Acquire);
+        if number & RUNG == 0 {
+            self.bell.ring();
+            // Fails if another one has marked it, or if the sleep is over.
+            let _ = self.sleep.compare_exchange(number, number | RUNG, Release, Relaxed);
+        }
+    }
+
     /// The loop says that it is about to sleep. `false`: there is work, stay awake. From `true` until
-    /// the next [`drain`](Self::drain), pushers ring.
+    /// the next [`drain`](Self::drain), pushers ring; a wait that heard the bell is followed by a drain.
     pub(crate) fn try_sleep(&self) -> bool {
         let asleep = ptr::without_provenance_mut(ASLEEP);
-        // Relaxed: it gives nothing on and takes nothing; that it is one word with the list is enough.
-        self.head.compare_exchange(ptr::null_mut(), asleep, Relaxed, Relaxed).is_ok()
+        // The next number, not marked. Release: a ring for it comes after the last wait. A store would do,
+        // since a mark cannot follow it; but loom does not know that a swap reads the value in front of its own.
+        let next = (self.sleep.load(Relaxed) | RUNG).wrapping_add(1);
+        self.sleep.swap(next, AcqRel);
+        // Release: who finds ASLEEP finds this number.
+        self.head.compare_exchange(ptr::null_mut(), asleep, Release, Relaxed).is_ok()
     }
 
     /// Is anything queued, or the loop asked to wake? A load only: for a loop that spins.

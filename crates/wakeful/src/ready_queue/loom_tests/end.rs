@@ -30,7 +30,8 @@ fn loom_close_out_of_a_sleep() {
         let taken = take(queue.close()).len();
         let accepted: usize = producers.map(|producer| producer.join().unwrap()).iter().sum();
         assert_eq!(accepted, taken);
-        assert_eq!(queue.bell.rings(), if slept { taken } else { 0 });
+        assert_eq!(queue.bell.rings() > 0, slept && taken > 0);
+        assert!(queue.bell.rings() <= taken.min(2), "once for each producer");
         assert!(!queue.try_sleep(), "a closed queue does not sleep");
         assert!(take(queue.drain()).is_empty());
         seen_taken.note(slept && taken == 4);

@@ -53,7 +53,8 @@ fn loom_a_wait_that_times_out_while_pushes_arrive() {
         timer.join().unwrap();
         producer.join().unwrap();
         assert_eq!(log.arrived, [0, 1]);
-        assert_eq!(queue.bell.rings(), log.pushed_asleep);
+        assert!(queue.bell.rings() <= log.pushed_asleep);
+        assert!(queue.bell.rings() <= log.sleeps, "one producer rings once for a sleep");
         assert!(log.sleeps <= queue.bell.rings() + 1);
         nothing_came.note(log.idle_wakes == 1);
     });
@@ -73,7 +74,7 @@ fn loom_a_ring_left_over_from_an_earlier_sleep() {
         let log = Log::run(&queue, |log| log.arrived.len() == 4);
         first.join().unwrap();
         second.join().unwrap();
-        assert_eq!(queue.bell.rings(), log.pushed_asleep);
+        assert!(queue.bell.rings() <= log.pushed_asleep);
         assert!(log.sleeps <= queue.bell.rings(), "each wait's end took a ring of its own");
         left_over.note(log.idle_wakes > 0);
     });
