@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, mpsc};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use wakeful::{EventLoop, LoopHandle};
 
@@ -26,6 +27,7 @@ use self::background::{Background, until_asleep, wait_until};
 
 on_every_backend! {
     late_wake_from_a_signal_handler_is_one_turn_and_one_park,
+    late_wake_from_a_signal_within_each_part_of_a_turn,
     late_wake_from_a_signal_on_the_loop_s_own_thread_as_it_parks,
     a_storm_of_signals_into_the_local_queue_s_push_leaves_it_sound,
     a_wake_from_a_signal_handler_after_the_loop_s_end_is_nothing,
@@ -85,7 +87,7 @@ extern "C" fn on_signal(_: c_int) {
     // SAFETY: the calling thread's own errno.
     let errno = unsafe { &mut *libc::__errno_location() };
     let interrupted = std::mem::replace(errno, ERRNO);
-    // SAFETY: the handle lives as long as the test that has set it, and that waits for its signals.
+    // SAFETY: the handle is never freed: a signal may still be on its way when its test ends.
     if let Some(handle) = unsafe { TARGET.load(Ordering::SeqCst).as_ref() } {
         ENDED_AT_WAKE.store(ENDED.load(Ordering::SeqCst), Ordering::SeqCst);
         handle.wake();
@@ -98,10 +100,7 @@ extern "C" fn on_signal(_: c_int) {
 }
 
 /// One test at a time has the handler.
-struct Handler<'a> {
-    handle: Box<LoopHandle>,
-    _turn: MutexGuard<'a, ()>,
-}
+struct Handler<'a>(#[allow(dead_code, reason = "held")] MutexGuard<'a, ()>);
 
 impl Handler<'_> {
     fn install(handle: &LoopHandle) -> Self {
@@ -112,9 +111,8 @@ impl Handler<'_> {
         action.sa_sigaction = on_signal as extern "C" fn(c_int) as usize;
         // SAFETY: the handler does async-signal-safe things only, which is what the tests are about.
         assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, ptr::null_mut()) }, 0);
-        let mut this = Self { handle: Box::new(handle.clone()), _turn: turn };
-        TARGET.store(&raw mut *this.handle, Ordering::SeqCst);
-        this
+        TARGET.store(Box::into_raw(Box::new(handle.clone())), Ordering::SeqCst);
+        Self(turn)
     }
 
     /// Sends the signal to `thread` and waits until its handler has returned.
@@ -143,15 +141,51 @@ impl Drop for Handler<'_> {
     }
 }
 
-fn this_thread() -> libc::pthread_t {
-    // SAFETY: it always succeeds.
-    unsafe { libc::pthread_self() }
+/// A thread, by both of its names.
+#[derive(Clone, Copy)]
+struct Thread {
+    pthread: libc::pthread_t,
+    id: libc::pid_t,
+}
+
+fn this_thread() -> Thread {
+    // SAFETY: neither can fail.
+    unsafe { Thread { pthread: libc::pthread_self(), id: libc::gettid() } }
+}
+
+/// Signals for one thread by the kernel's clock, so that they come while that thread runs, however busy the machine is.
+struct Timer(libc::timer_t);
+
+impl Timer {
+    fn start(thread: Thread, nanoseconds: libc::c_long) -> Self {
+        // SAFETY: all zeroes is a valid `sigevent`.
+        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = libc::SIGUSR1;
+        event.sigev_notify_thread_id = thread.id;
+        let mut timer = ptr::null_mut();
+        // SAFETY: both places are valid.
+        let created =
+            unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) };
+        assert_eq!(created, 0, "{}", std::io::Error::last_os_error());
+        let interval = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
+        let times = libc::itimerspec { it_interval: interval, it_value: interval };
+        // SAFETY: the timer was created above.
+        let set = unsafe { libc::timer_settime(timer, 0, &raw const times, ptr::null_mut()) };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+        Self(timer)
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // SAFETY: the timer is ours.
+        unsafe { libc::timer_delete(self.0) };
+    }
 }
 
 /// A loop that counts the turns that end, and its thread.
-fn start<B: Backend>(
-    prepare: impl FnOnce(&EventLoop) + Send + 'static,
-) -> (Background, libc::pthread_t) {
+fn start<B: Backend>(prepare: impl FnOnce(&EventLoop) + Send + 'static) -> (Background, Thread) {
     let (send, receive) = mpsc::channel();
     let background = Background::start(B::builder(), move |event_loop| {
         send.send(this_thread()).unwrap();
@@ -164,14 +198,14 @@ fn start<B: Backend>(
 /// The signal is handled on this thread, so that nothing but the wake itself ends the loop's sleep.
 fn late_wake_from_a_signal_handler_is_one_turn_and_one_park<B: Backend>() {
     let (background, _) = start::<B>(|event_loop| {
-        event_loop.spawn(wakeful::time::sleep(std::time::Duration::from_secs(5))).detach();
+        event_loop.spawn(wakeful::time::sleep(Duration::from_secs(5))).detach();
     });
     let handle = background.handle();
     let handler = Handler::install(handle);
     let mut before = handle.run_and_wait(|| ()).map(|()| None).unwrap();
     for _ in 0..200 {
         until_asleep(handle);
-        handler.signal(this_thread());
+        handler.signal(this_thread().pthread);
         handler.until_turn();
         until_asleep(handle);
         // Counted on the loop's own thread, which takes a turn and a park of its own.
@@ -185,6 +219,67 @@ fn late_wake_from_a_signal_handler_is_one_turn_and_one_park<B: Backend>() {
     }
     drop(handler);
     background.end();
+}
+
+/// The handler runs on the loop's own thread at a known place, down to the last code before the sleep: the loop does not sleep
+/// before it has taken another turn, or at all in this one.
+fn late_wake_from_a_signal_within_each_part_of_a_turn<B: Backend>() {
+    /// Makes the closure run at some place of the next turn.
+    type Place = fn(&EventLoop, Box<dyn FnMut()>) -> Option<wakeful::Hook>;
+    let places: [(&str, Place); 6] = [
+        ("before_park", |event_loop, f| Some(event_loop.before_park(f))),
+        ("after_turn", |event_loop, f| Some(event_loop.after_turn(f))),
+        ("task", |event_loop, mut f| {
+            event_loop.spawn(async move { f() }).detach();
+            None
+        }),
+        ("this-turn callback", |event_loop, mut f| {
+            event_loop.run_this_turn(move || f());
+            None
+        }),
+        ("next-turn callback", |event_loop, mut f| {
+            event_loop.run_next_turn(move || f());
+            None
+        }),
+        ("drop", |event_loop, mut f| {
+            let on_drop = OnDrop(Box::new(move || f()));
+            event_loop.run_next_turn(move || drop(on_drop));
+            None
+        }),
+    ];
+    for (name, place) in places {
+        let mut event_loop = B::event_loop();
+        let handle = event_loop.handle();
+        let handler = Handler::install(&handle);
+        let mut raised = false;
+        let raise = move || {
+            if !std::mem::replace(&mut raised, true) {
+                // SAFETY: the handler is the one of this test.
+                assert_eq!(unsafe { libc::raise(libc::SIGUSR1) }, 0);
+            }
+        };
+        let hook = place(&event_loop, Box::new(raise));
+        let handled = HANDLED.load(Ordering::SeqCst);
+        if name != "before_park" {
+            event_loop.turn(Some(Duration::ZERO)).unwrap();
+            assert_eq!(HANDLED.load(Ordering::SeqCst), handled + 1, "{name}");
+        }
+        event_loop.turn(Some(background::LONG)).unwrap();
+        assert_eq!(HANDLED.load(Ordering::SeqCst), handled + 1, "{name}");
+        assert_eq!(handle.metrics().parks, 0, "{name}");
+        // It is spent by then.
+        event_loop.turn(Some(Duration::from_nanos(1))).unwrap();
+        assert_eq!(handle.metrics().parks, 1, "{name}");
+        drop((hook, handler));
+    }
+}
+
+struct OnDrop(Box<dyn FnMut()>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 /// The signal lands anywhere on the loop's way into its sleep: also between its last look and the system call.
@@ -203,8 +298,8 @@ fn late_wake_from_a_signal_on_the_loop_s_own_thread_as_it_parks<B: Backend>() {
     handle.run_and_wait(|| ()).unwrap();
     let remote = handle.metrics().remote;
     let handler = Handler::install(handle);
-    for _ in 0..5_000 {
-        handler.signal(thread);
+    for _ in 0..1_000 {
+        handler.signal(thread.pthread);
         handler.until_turn();
     }
     assert_eq!(handle.metrics().remote, remote, "a wake is no node");
@@ -214,7 +309,7 @@ fn late_wake_from_a_signal_on_the_loop_s_own_thread_as_it_parks<B: Backend>() {
 
 /// The loop pushes local work as fast as it can, tasks and closures, while 100,000 signals land on its thread.
 fn a_storm_of_signals_into_the_local_queue_s_push_leaves_it_sound<B: Backend>() {
-    const SIGNALS: u32 = 100_000;
+    const SIGNALS: u64 = 100_000;
     const WORKERS: usize = 64;
     static END: AtomicBool = AtomicBool::new(false);
     static PUSHES: AtomicU64 = AtomicU64::new(0);
@@ -271,12 +366,20 @@ fn a_storm_of_signals_into_the_local_queue_s_push_leaves_it_sound<B: Backend>() 
     wait_until("the first pushes", || PUSHES.load(Ordering::SeqCst) > 0);
     let remote = handle.metrics().remote;
     let handler = Handler::install(handle);
-    for number in 0..SIGNALS {
-        handler.signal(thread);
-        if number % 100 == 0 {
-            handler.until_turn();
-        }
+    // From another thread, one by one.
+    for _ in 0..500 {
+        handler.signal(thread.pthread);
+        handler.until_turn();
     }
+    // And as fast as they come.
+    let timer = Timer::start(thread, 15_000);
+    let before = HANDLED.load(Ordering::SeqCst);
+    for thousands in 1..=SIGNALS / 1_000 {
+        wait_until("a thousand signals", || {
+            HANDLED.load(Ordering::SeqCst) >= before + 1_000 * thousands
+        });
+    }
+    drop(timer);
     handler.until_turn();
     drop(handler);
     END.store(true, Ordering::SeqCst);
@@ -292,6 +395,6 @@ fn a_wake_from_a_signal_handler_after_the_loop_s_end_is_nothing<B: Backend>() {
     let handler = Handler::install(&event_loop.handle());
     drop(event_loop);
     for _ in 0..10 {
-        handler.signal(this_thread());
+        handler.signal(this_thread().pthread);
     }
 }
