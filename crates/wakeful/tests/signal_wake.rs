@@ -233,16 +233,16 @@ fn late_wake_from_a_signal_within_each_part_of_a_turn<B: Backend>() {
             event_loop.spawn(async move { f() }).detach();
             None
         }),
-        ("this-turn callback", |event_loop, mut f| {
-            event_loop.run_this_turn(move || f());
+        ("this-turn callback", |event_loop, f| {
+            event_loop.run_this_turn(f);
             None
         }),
-        ("next-turn callback", |event_loop, mut f| {
-            event_loop.run_next_turn(move || f());
+        ("next-turn callback", |event_loop, f| {
+            event_loop.run_next_turn(f);
             None
         }),
-        ("drop", |event_loop, mut f| {
-            let on_drop = OnDrop(Box::new(move || f()));
+        ("drop", |event_loop, f| {
+            let on_drop = OnDrop(f);
             event_loop.run_next_turn(move || drop(on_drop));
             None
         }),
