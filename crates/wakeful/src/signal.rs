@@ -23,6 +23,7 @@ pub use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1,
 /// A stream of some signals' arrivals.
 ///
 /// From its making on, these signals no longer do what they did by default; when it is dropped, that does not come back.
+/// A forked child inherits that, and is told of its signals by streams of its own only: its parent's hear nothing of them.
 ///
 /// ```no_run
 /// use wakeful::signal::{SIGTERM, Signals};

@@ -41,6 +41,7 @@ on_every_backend! {
     a_new_loop_in_a_child_of_a_turn_and_in_a_grandchild_works,
     a_waker_in_the_child_does_not_wake_the_parent,
     a_signal_to_the_child_is_not_the_parent_s,
+    the_blocking_pool_in_the_child_is_an_error_and_no_wait_for_ever,
     fork_and_exec_leaks_no_descriptor,
     the_parent_goes_on_while_children_come_and_go,
     a_group_in_the_child_is_refused_and_its_drop_does_nothing,
@@ -447,6 +448,20 @@ fn a_signal_to_the_child_is_not_the_parent_s<B: Backend>() {
     turns(&mut event_loop);
     assert_eq!(received.get(), 1, "the parent's own");
     drop(watch);
+}
+
+/// The child has a copy of the pool that believes in threads which the child has not got.
+fn the_blocking_pool_in_the_child_is_an_error_and_no_wait_for_ever<B: Backend>() {
+    let _one = one_at_a_time();
+    let on_the_pool = || B::block_on(async { wakeful::task::spawn_blocking(|| 42).await });
+    assert_eq!(on_the_pool().unwrap(), 42);
+    in_child(|| {
+        assert!(on_the_pool().unwrap_err().is_cancelled());
+        // Of what needs the pool, too.
+        assert!(B::block_on(wakeful::net::TcpStream::connect("localhost:1")).is_err());
+        a_loop_works::<B>();
+    });
+    assert_eq!(on_the_pool().unwrap(), 42);
 }
 
 fn fork_and_exec_leaks_no_descriptor<B: Backend>() {

@@ -4,14 +4,19 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::OnceLock;
 use std::task::{Context, Poll, ready};
 
 use super::join::JoinError;
+use crate::driver::home::Home;
 
 /// Runs `f` on a thread that may block: file and DNS work, a database client, long computations.
 ///
 /// Threads are made as needed, up to 500 in the process (`BLOCKING_MAX_THREADS` sets another limit; more work than that queues),
 /// and end when they idle for half a second. The loop goes on meanwhile. May be called on any thread.
+///
+/// The threads are not those of a forked child: if its parent has used them, the work is dropped there, the handle gives an error that
+/// [is cancelled](JoinError::is_cancelled), and the log says why. (Otherwise the child would wait for threads that it has not got.)
 ///
 /// ```
 /// wakeful::block_on(async {
@@ -24,8 +29,21 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
+    if pool_is_elsewhere() {
+        tracing::error!(
+            "spawn_blocking in a fork of the process whose pool of threads this is: refused"
+        );
+        return BlockingHandle { task: None };
+    }
     let task = blocking::unblock(move || catch_unwind(AssertUnwindSafe(f)));
     BlockingHandle { task: Some(task) }
+}
+
+/// A pool belongs to the process that used it first, and a fork's copy of it does not know that its threads are gone.
+fn pool_is_elsewhere() -> bool {
+    static FIRST_USER: OnceLock<Option<Home>> = OnceLock::new();
+    let first_user = FIRST_USER.get_or_init(|| Home::here().ok());
+    first_user.is_some_and(|home| home.is_elsewhere())
 }
 
 type Outcome<T> = Result<T, Box<dyn std::any::Any + Send>>;
