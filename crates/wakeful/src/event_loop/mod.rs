@@ -277,7 +277,9 @@ impl EventLoop {
     /// next [`turn`](Self::turn) the loop's descriptor ([`AsFd`]) becomes readable as soon as there is work: an event, a
     /// timer due, a push from another thread. Wait for that, then take a turn. `false`: take a turn first.
     ///
-    /// Each turn ends the permission. Waiting for the descriptor without a new `true` may miss wakes.
+    /// Each turn ends the permission. Waiting for the descriptor without a new `true` may miss wakes. Watch it level-triggered, as
+    /// `poll(2)` does: a turn takes one batch of events, and no new edge tells of what it leaves over. (`examples/calloop` is a loop
+    /// inside another library's.)
     ///
     /// ```
     /// use std::time::Duration;
