@@ -5,21 +5,20 @@
 #![allow(unsafe_code)] // `fork`, and how a child ends.
 
 #[macro_use]
-#[path = "contract/backend.rs"]
+#[path = "../contract/backend.rs"]
 mod backend;
-#[path = "contract/background.rs"]
+#[path = "../contract/background.rs"]
 mod background;
+mod child;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
-use std::ptr;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -29,6 +28,9 @@ use wakeful::{EventLoop, LoopHandle, RunAndWaitError, SendError};
 
 use self::backend::Backend;
 use self::background::{Background, LONG, until_asleep};
+use self::child::{
+    bare_clone, fork, in_child, in_child_of, in_child_with, one_at_a_time, report, verdict,
+};
 
 on_every_backend! {
     fork_before_run,
@@ -45,73 +47,6 @@ on_every_backend! {
     fork_and_exec_leaks_no_descriptor,
     the_parent_goes_on_while_children_come_and_go,
     a_group_in_the_child_is_refused_and_its_drop_does_nothing,
-}
-
-/// How a process is copied.
-type Copy = fn() -> libc::pid_t;
-
-fn fork() -> libc::pid_t {
-    // SAFETY: the child runs what the tests below give it, which needs no lock that another thread may hold, and ends by
-    // `_exit`. The C library's allocator is made ready for forks by itself.
-    unsafe { libc::fork() }
-}
-
-/// As `fork`, behind the C library's back: no handler of `pthread_atfork` runs.
-fn bare_clone() -> libc::pid_t {
-    // SAFETY: as for `fork`; without a new stack and without shared memory that is what it is.
-    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
-    libc::pid_t::try_from(child).expect("a process id")
-}
-
-fn one_at_a_time() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// In the child: calls `f`, tells the parent by the pipe how it went, and ends. A child that hangs is killed by SIGALRM.
-fn report(mut pipe: &StdUnixStream, f: impl FnOnce()) -> ! {
-    // SAFETY: no memory is involved.
-    unsafe { libc::alarm(30) };
-    let failed = catch_unwind(AssertUnwindSafe(f)).err();
-    let text = failed.map_or("ok".to_owned(), |payload| {
-        let text = payload.downcast_ref::<String>().map(String::as_str);
-        let text = text.or(payload.downcast_ref::<&str>().copied());
-        text.unwrap_or("(not a text)").to_owned()
-    });
-    let _ = pipe.write_all(text.as_bytes());
-    // SAFETY: the child ends here, without running what its parent has registered for the end.
-    unsafe { libc::_exit(0) }
-}
-
-/// In the parent: what the child said, once it has ended.
-fn verdict(child: libc::pid_t, mut ours: StdUnixStream, theirs: StdUnixStream) {
-    assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
-    drop(theirs);
-    let mut text = String::new();
-    ours.read_to_string(&mut text).unwrap();
-    let mut status = 0;
-    // SAFETY: our own child, and a place for its status.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(text, "ok", "in the child, which ended with status {status:#x}");
-}
-
-/// Runs `f` in a child, which must not fail.
-fn in_child_of(copy: Copy, f: impl FnOnce()) {
-    let (ours, theirs) = StdUnixStream::pair().unwrap();
-    match copy() {
-        0 => report(&theirs, f),
-        child => verdict(child, ours, theirs),
-    }
-}
-
-fn in_child(f: impl FnOnce()) {
-    in_child_of(fork, f);
-}
-
-/// As `in_child`, with the child's copy of `value` for its own, to drop it.
-fn in_child_with<T>(value: &mut T, f: impl FnOnce(T)) {
-    // SAFETY: the child has one owner of the value, `f`: it ends within, and the borrow it came by is not used again.
-    in_child(|| f(unsafe { ptr::read(value) }));
 }
 
 fn is_refused<T>(result: std::io::Result<T>) {

@@ -1,0 +1,74 @@
+//! A child process that runs a piece of a test and says how it went.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How a process is copied.
+pub(crate) type Copy = fn() -> libc::pid_t;
+
+pub(crate) fn fork() -> libc::pid_t {
+    // SAFETY: the child runs what the tests below give it, which needs no lock that another thread may hold, and ends by
+    // `_exit`. The C library's allocator is made ready for forks by itself.
+    unsafe { libc::fork() }
+}
+
+/// As `fork`, behind the C library's back: no handler of `pthread_atfork` runs.
+pub(crate) fn bare_clone() -> libc::pid_t {
+    // SAFETY: as for `fork`; without a new stack and without shared memory that is what it is.
+    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    libc::pid_t::try_from(child).expect("a process id")
+}
+
+pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In the child: calls `f`, tells the parent by the pipe how it went, and ends. A child that hangs is killed by SIGALRM.
+pub(crate) fn report(mut pipe: &StdUnixStream, f: impl FnOnce()) -> ! {
+    // SAFETY: no memory is involved.
+    unsafe { libc::alarm(30) };
+    let failed = catch_unwind(AssertUnwindSafe(f)).err();
+    let text = failed.map_or("ok".to_owned(), |payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(payload.downcast_ref::<&str>().copied());
+        text.unwrap_or("(not a text)").to_owned()
+    });
+    let _ = pipe.write_all(text.as_bytes());
+    // SAFETY: the child ends here, without running what its parent has registered for the end.
+    unsafe { libc::_exit(0) }
+}
+
+/// In the parent: what the child said, once it has ended.
+pub(crate) fn verdict(child: libc::pid_t, mut ours: StdUnixStream, theirs: StdUnixStream) {
+    assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+    drop(theirs);
+    let mut text = String::new();
+    ours.read_to_string(&mut text).unwrap();
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(text, "ok", "in the child, which ended with status {status:#x}");
+}
+
+/// Runs `f` in a child, which must not fail.
+pub(crate) fn in_child_of(copy: Copy, f: impl FnOnce()) {
+    let (ours, theirs) = StdUnixStream::pair().unwrap();
+    match copy() {
+        0 => report(&theirs, f),
+        child => verdict(child, ours, theirs),
+    }
+}
+
+pub(crate) fn in_child(f: impl FnOnce()) {
+    in_child_of(fork, f);
+}
+
+/// As `in_child`, with the child's copy of `value` for its own, to drop it.
+pub(crate) fn in_child_with<T>(value: &mut T, f: impl FnOnce(T)) {
+    // SAFETY: the child has one owner of the value, `f`: it ends within, and the borrow it came by is not used again.
+    in_child(|| f(unsafe { ptr::read(value) }));
+}
