@@ -35,9 +35,11 @@ fn sockets() -> usize {
 }
 
 fn a_due_timer_and_a_post_wait_for_one_turn_of_10_000_ready_sockets<B: Backend>() {
-    const BUDGET: u32 = 64;
+    // Fewer polls than events, so that the flood of ready tasks grows.
+    const EVENTS: u32 = 64;
+    const POLLS: u32 = 16;
     let sockets = sockets();
-    let builder = B::builder().io_batch(BUDGET as usize).task_budget(BUDGET);
+    let builder = B::builder().io_batch(EVENTS as usize).task_budget(POLLS);
     let mut event_loop = builder.build().unwrap();
     let handle = event_loop.handle();
     // Duplicates of one socket: one write makes all of them ready.
@@ -71,7 +73,7 @@ fn a_due_timer_and_a_post_wait_for_one_turn_of_10_000_ready_sockets<B: Backend>(
     let before = handle.metrics();
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(handle.metrics().timers - before.timers, 1);
-    assert!(handle.metrics().events - before.events <= BUDGET.into());
+    assert!(handle.metrics().events - before.events <= EVENTS.into());
     let pusher = handle.clone();
     std::thread::spawn(move || pusher.run(|| ()).unwrap()).join().unwrap();
     event_loop.turn(Some(Duration::ZERO)).unwrap();
@@ -80,12 +82,12 @@ fn a_due_timer_and_a_post_wait_for_one_turn_of_10_000_ready_sockets<B: Backend>(
         event_loop.turn(Some(Duration::ZERO)).unwrap();
     }
     // It was woken before all but the first batch, and tasks run in the order of their wakes.
-    assert!(served.get() <= 4 * BUDGET, "{} were served first", served.get());
+    assert!(served.get() <= 2 * EVENTS, "{} were served first", served.get());
     while served.get() < u32::try_from(sockets).unwrap() {
         let before = handle.metrics();
         event_loop.turn(Some(Duration::ZERO)).unwrap();
         let after = handle.metrics();
-        assert!(after.polls - before.polls <= BUDGET.into());
-        assert!(after.events - before.events <= BUDGET.into());
+        assert!(after.polls - before.polls <= POLLS.into());
+        assert!(after.events - before.events <= EVENTS.into());
     }
 }
