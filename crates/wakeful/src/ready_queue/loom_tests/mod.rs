@@ -8,6 +8,8 @@
 //! The bell and the loop of the models are here; [`delivery`] asks what arrives, [`sleep`] who rings and what
 //! a ring does, [`end`] what becomes of pushes when the loop ends. `task/state/loom_tests.rs` adds the task's state.
 
+#![allow(clippy::arc_with_non_send_sync, reason = "loom's threads are one thread")]
+
 mod delivery;
 mod end;
 mod sleep;
