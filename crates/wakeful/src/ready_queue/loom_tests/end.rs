@@ -46,7 +46,7 @@ fn loom_close_out_of_a_sleep() {
 fn loom_close_beside_a_wake_and_a_push() {
     check(None, || {
         let queue = Arc::new(ReadyQueue::new(ModelBell::new()));
-        let waker = spawn(&queue, |queue| queue.wake());
+        let waker = spawn(&queue, ModelQueue::wake);
         let producer = spawn(&queue, |queue| push(queue, 0));
         let slept = queue.try_sleep();
         let taken = take(queue.close()).len();
