@@ -177,7 +177,9 @@ fn write(
         }
         _ => path.clone(),
     });
-    if let Some(path) = arguments.plot.as_ref().filter(|_| !results.runs.is_empty()) {
+    if arguments.plot.is_some() && results.runs.is_empty() {
+        eprintln!("{} has no plot: nothing in it is measured against a rate", experiment.name());
+    } else if let Some(path) = &arguments.plot {
         let svg =
             report::readme_plot(results).map_err(|error| format!("{}: {error}", path.display()))?;
         std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))?;
