@@ -312,6 +312,9 @@ fn the_lab_lists_what_it_has_and_names_what_it_has_not() {
     let unknown = wakeful().args(["lab", "nothing"]).output().unwrap();
     assert_eq!(unknown.status.code(), Some(2));
     assert!(text(&unknown.stderr).contains("there are: echo"), "{unknown:?}");
+    assert!(text(&list.stdout).contains("late-wake:"), "{list:?}");
+    let timer = wakeful().args(["lab", "late-wake", "--timer", "1h"]).output().unwrap();
+    assert_eq!(timer.status.code(), Some(2), "{timer:?}");
     let peer = wakeful().args(["lab", "echo", "--peers", "nothing"]).output().unwrap();
     assert!(text(&peer.stderr).contains("no peer nothing"), "{peer:?}");
 }

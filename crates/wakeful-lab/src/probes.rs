@@ -1,6 +1,6 @@
 //! Probes: small programs in `peers/` that measure inside one process and print one line of JSON.
 //!
-//! [`measure`] runs those of one part of an experiment in [interleaved](crate::interleaved) rounds, each alone on a quiet machine, pinned,
+//! [`measure`] runs those of one part of an experiment in [interleaved] rounds, each alone on a quiet machine, pinned,
 //! for a bounded time, and reads what they print into the experiment's own type. One that is missing, fails, hangs or prints
 //! something else is left out with a note; it never ends the experiment.
 
