@@ -121,18 +121,22 @@ pub fn metric(name: &str, value: f64) -> String {
     }
 }
 
-/// A cell of a table: a figure has its spread behind it, with the unit only once if it is the same.
+/// A cell of a table: a figure has its spread behind it, with the unit only once if all have the same.
 pub fn cell(cell: &Cell, unit: Unit) -> String {
     match cell {
         Cell::Text(text) => text.clone(),
         Cell::Absent => ABSENT.to_owned(),
         Cell::Figure { value, low: Some(low), high: Some(high) } if low < high => {
             let [value, low, high] = [*value, *low, *high].map(|value| in_unit(value, unit));
-            let bare = |text: &str| match (value.split_once(' '), text.split_once(' ')) {
-                (Some((_, unit)), Some((number, same))) if unit == same => number.to_owned(),
-                _ => text.to_owned(),
-            };
-            format!("{value} ({} to {})", bare(&low), bare(&high))
+            let unit_of = |text: &str| text.split_once(' ').map(|(_, unit)| unit.to_owned());
+            let has_same = |text: &str| unit_of(text) == unit_of(&value);
+            // Figures in several units want each its own.
+            match low.split_once(' ').zip(high.split_once(' ')) {
+                Some(((bare_low, _), (bare_high, _))) if has_same(&low) && has_same(&high) => {
+                    format!("{value} ({bare_low} to {bare_high})")
+                }
+                _ => format!("{value} ({low} to {high})"),
+            }
         }
         Cell::Figure { value, .. } => in_unit(*value, unit),
     }
@@ -244,7 +248,7 @@ mod tests {
     fn cells_have_their_spread_and_one_unit() {
         let times = |measured: &[f64]| cell(&Cell::of(measured), Unit::Nanoseconds);
         assert_eq!(times(&[52_000.0, 50_000.0, 57_000.0]), "52.0 µs (50.0 to 57.0)");
-        assert_eq!(times(&[1e6, 999_000.0]), "1.00 ms (999 µs to 1.00)");
+        assert_eq!(times(&[1e6, 999_000.0]), "1.00 ms (999 µs to 1.00 ms)");
         assert_eq!(times(&[52_000.0]), "52.0 µs");
         assert_eq!(times(&[52_000.0, 52_000.0]), "52.0 µs");
         assert_eq!(times(&[f64::NAN]), "-");

@@ -25,7 +25,7 @@ pub(super) fn tables(found: &Found, timer: Duration) -> Vec<Table> {
 
 const PARKED_NOTE: &str = "From just before the call until the loop runs the post, one post at a time, 400 µs after the one before. `sleeps`: how often the \
      loop's thread slept, a post, as the kernel counted it. The bare eventfd is the floor: one write, one return from epoll_wait, \
-     and nothing that carries the work.";
+     and nothing that carries the work. p99 needs 10,000 posts a round; - stands for one that had fewer.";
 
 const SPINNING_NOTE: &str = "The same, 20 µs after the one before. The bare eventfd asks epoll_wait with a timeout of 0 without end; tokio+burn has one task that \
      always yields, and asks for events in every turn.";
