@@ -94,7 +94,9 @@ pub fn ratio(
                 format::number(ratio.high),
                 pairs.len()
             );
-            (bound.verdict(ratio), measured)
+            // Of one round, the interval is a point, whatever the machine did.
+            let verdict = if pairs.len() > 1 { bound.verdict(ratio) } else { Verdict::CannotTell };
+            (verdict, measured)
         }
     };
     Claim { claim: text.to_owned(), measured, verdict }
@@ -218,6 +220,7 @@ mod tests {
         let (subject, against) = ([Some(1.0), None, Some(1.0)], [Some(2.0), Some(9.0), None]);
         let claim = ratio("", ("a", &subject), ("b", &against), Bound::AtMost(0.6), 1);
         assert_eq!(claim.measured, "0.500 (0.500 to 0.500) in 1 rounds");
+        assert_eq!(claim.verdict, Verdict::CannotTell, "one round is not enough");
         let claim = ratio("", ("a", &subject), ("b", &[None; 3]), Bound::AtMost(0.6), 1);
         assert_eq!(claim.measured, "there are no figures of b");
     }

@@ -110,7 +110,7 @@ impl Lab<'_> {
         let ProbeRuns { kept, repeated, spoilt } = self.counted;
         if kept > 0 {
             notes.push(format!(
-                "Probes run again because other programs used more than {share} of a CPU: {repeated}, beside {kept} runs that count, \
+                "Probes and single calls run again because other programs used more than {share} of a CPU: {repeated}, beside {kept} that count, \
                  of which {spoilt} were disturbed as well."
             ));
         }
