@@ -128,6 +128,9 @@ pub fn cell(cell: &Cell, unit: Unit) -> String {
         Cell::Absent => ABSENT.to_owned(),
         Cell::Figure { value, low: Some(low), high: Some(high) } if low < high => {
             let [value, low, high] = [*value, *low, *high].map(|value| in_unit(value, unit));
+            if low == high {
+                return value;
+            }
             let unit_of = |text: &str| text.split_once(' ').map(|(_, unit)| unit.to_owned());
             let has_same = |text: &str| unit_of(text) == unit_of(&value);
             // Figures in several units want each its own.
@@ -251,6 +254,7 @@ mod tests {
         assert_eq!(times(&[1e6, 999_000.0]), "1.00 ms (999 µs to 1.00 ms)");
         assert_eq!(times(&[52_000.0]), "52.0 µs");
         assert_eq!(times(&[52_000.0, 52_000.0]), "52.0 µs");
+        assert_eq!(times(&[52_001.0, 52_002.0]), "52.0 µs", "no spread that could be seen");
         assert_eq!(times(&[f64::NAN]), "-");
         assert_eq!(cell(&Cell::of(&[0.0, 0.0]), Unit::Count), "0");
         assert_eq!(cell(&Cell::of(&[1.0, 2.0]), Unit::Count), "1.50 (1 to 2)");

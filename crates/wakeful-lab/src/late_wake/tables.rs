@@ -23,7 +23,7 @@ pub(super) fn tables(found: &Found, timer: Duration) -> Vec<Table> {
     tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
 }
 
-const PARKED_NOTE: &str = "From just before the call until the loop runs the post, one post at a time, 400 µs after the one before. `sleeps`: how often the \
+const PARKED_NOTE: &str = "From just before the call until the loop runs the post, one post at a time, 400 µs after the one before. Sleeps: how often the \
      loop's thread slept, a post, as the kernel counted it. The bare eventfd is the floor: one write, one return from epoll_wait, \
      and nothing that carries the work. p99 needs 10,000 posts a round; - stands for one that had fewer.";
 
@@ -47,7 +47,7 @@ fn deferred(measured: &Measured<Deferred>, timer: Duration) -> Table {
             "Work that a post queues on its loop: an idle descriptor, and a timer {} away",
             format::time(timer.as_nanos() as f64)
         ),
-        note: "Post #1 wakes the loop and queues work on it; post #2 is sent while the handler of post #1 still runs. `sleeps`: how often \
+        note: "Post #1 wakes the loop and queues work on it; post #2 is sent while the handler of post #1 still runs. Sleeps: how often \
                the loop slept from post #1 until both were done, at most. The delay of the internal event is the application's: its own \
                list of callbacks, run only after a one-shot wait, together with EVLIST_INTERNAL on the event of its posts; libevent with \
                a normal event, in the row above, is not late."
