@@ -6,6 +6,7 @@
 //! from source beside it. [`rounds`] loads servers interleaved, [`mod@probes`] are programs
 //! that measure inside themselves, [`interleaved`] is for them and for everything else, [`claims`] decides.
 
+mod blocked_consumer;
 pub mod claims;
 mod cold;
 pub mod contender;
@@ -20,7 +21,8 @@ pub mod rounds;
 pub use lab::{Experiment, Findings, Lab, LabError, ProbeRuns, Size};
 
 /// All experiments, in the order in which `lab all` runs them.
-pub const EXPERIMENTS: &[&dyn Experiment] = &[&echo::Echo, &late_wake::LateWake];
+pub const EXPERIMENTS: &[&dyn Experiment] =
+    &[&echo::Echo, &late_wake::LateWake, &blocked_consumer::BlockedConsumer];
 
 /// The experiment of that name.
 #[must_use]

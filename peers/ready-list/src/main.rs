@@ -1,6 +1,7 @@
 //! `ready-list`: ready lists of many producers and one consumer, measured in the same way. Prints one JSON line for each contender.
 //!
-//! [`list`] says what a list is, [`lists`] has the contenders; [`throughput`], [`sweep`], [`priority`] and [`service`] are what is measured.
+//! [`list`] says what a list is, [`lists`] has the contenders; [`throughput`],
+//! [`sweep`], [`priority`] and [`service`] are what is measured.
 
 mod allocations;
 mod bell;
@@ -9,6 +10,7 @@ mod lists;
 mod nodes;
 mod priority;
 mod scheduling;
+mod service;
 mod sweep;
 mod throughput;
 
@@ -39,6 +41,8 @@ enum Mode {
     Sweep(sweep::Arguments),
     /// A real-time consumer and producers that are stopped in the middle of their push: its longest wait. Needs root.
     Priority(priority::Arguments),
+    /// A service whose replies come from worker threads: requests a second.
+    Service(service::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +64,9 @@ fn run(arguments: &Arguments) -> Result<()> {
                 serde_json::to_string(&throughput::run(contender, *arguments)?)
             }
             Mode::Sweep(arguments) => serde_json::to_string(&sweep::run(contender, *arguments)?),
+            Mode::Service(arguments) => {
+                serde_json::to_string(&service::run(contender, *arguments)?)
+            }
             Mode::Priority(arguments) => {
                 serde_json::to_string(&priority::run(contender, *arguments)?)
             }

@@ -1,0 +1,193 @@
+//! The tables of `blocked-consumer`: medians of the rounds, with the lowest and the highest.
+
+use wakeful_load::results::{Cell, Column, Table, Unit};
+
+use super::contenders;
+use super::{ALONE, Found, HOG, POINTS, Priority, QUOTA, SERVICE, STEPS, STRESS, SWEEP};
+use crate::interleaved::Measured;
+
+pub(super) fn tables(found: &Found) -> Vec<Table> {
+    let tables = [
+        stress(found),
+        costs(found),
+        single(found),
+        stopped(&found.points, POINTS, POINTS_NOTE),
+        stopped(&found.steps, STEPS, STEPS_NOTE),
+        preempted(&found.quota, QUOTA, QUOTA_NOTE),
+        preempted(&found.hog, HOG, HOG_NOTE),
+        service(found),
+    ];
+    tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
+}
+
+const STRESS_NOTE: &str = "Each producer on CPU i mod n, one consumer wherever the scheduler puts it. The kernel's epoll and `a count a source` take several events of \
+     a source at once, and each of them counts. `wakeful, a node an event`, the two kernel designs and Vyukov's queue have a pool of \
+     1,024 nodes for each producer and allocate nothing; the others grow as far as the consumer falls behind.";
+
+const POINTS_NOTE: &str = "Consumer at SCHED_FIFO, stopped producer at SCHED_IDLE, a busy loop of ordinary priority, all on one CPU. `drain`: until an awake \
+     consumer has all whose push was complete. `post`: from the beginning of another producer's push until a sleeping consumer has that event. \
+     `waited`: how many of these ended only because the stopped producer was let go at the deadline, 200 ms.";
+
+const STEPS_NOTE: &str = "The same, stopped behind each instruction of the push (at most 200 of them), whoever wrote it, by the processor's trap flag; the deadline is \
+     20 ms. In the kernel nobody is stopped: without full preemption a lock holder keeps its CPU there.";
+
+const QUOTA_NOTE: &str = "Four producers at SCHED_IDLE in a control group that gets 2 ms of each 100, a consumer at SCHED_FIFO on the same CPU that drains now and \
+     then. `let go`: drains that reached 200 ms, and ended because the producers were given the CPU.";
+
+const HOG_NOTE: &str = "The same beside a busy loop of ordinary priority, without a quota; chance decides whether a producer is met in its push.";
+
+fn text(head: &str) -> Column {
+    Column::new(head, Unit::Text)
+}
+
+fn stress(found: &Found) -> Table {
+    let mut columns = vec![text("ready list")];
+    columns.extend(STRESS.iter().map(|(_, part)| Column::new(part, Unit::Number)));
+    let names: Vec<&str> = found.stress.iter().map(Measured::names).fold(Vec::new(), with_new);
+    let row = |name: &&str| {
+        let cell =
+            |measured: &Measured<super::Stress>| measured.cell(name, |one| Some(one.events_per_ms));
+        std::iter::once(Cell::text(*name)).chain(found.stress.iter().map(cell)).collect()
+    };
+    Table {
+        title: "Events a millisecond, many producers and one consumer".to_owned(),
+        note: STRESS_NOTE.to_owned(),
+        columns,
+        rows: names.iter().map(row).collect(),
+    }
+}
+
+/// Names in the order of their first part.
+fn with_new<'a>(mut all: Vec<&'a str>, some: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    for name in some {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    all
+}
+
+fn costs(found: &Found) -> Table {
+    let measured = &found.stress[0];
+    let row = |name: &str| {
+        vec![
+            Cell::text(name),
+            measured.cell(name, |one| one.rings),
+            measured.cell(name, |one| Some(one.allocations_per_event)),
+        ]
+    };
+    Table {
+        title: format!("What that takes, with {}", STRESS[0].1),
+        note: "Rings are writes to the eventfd that wakes the consumer, in the whole run."
+            .to_owned(),
+        columns: vec![
+            text("ready list"),
+            Column::new("rings", Unit::Count),
+            Column::new("allocations an event", Unit::Number),
+        ],
+        rows: measured.names().map(row).collect(),
+    }
+}
+
+fn single(found: &Found) -> Table {
+    let names = with_new(found.alone.names().collect(), found.sweep.names());
+    let row = |name: &&str| {
+        vec![
+            Cell::text(*name),
+            found.alone.cell(name, |one| Some(one.events_per_ms)),
+            found.sweep.cell(name, |one| Some(one.operations_per_second)),
+        ]
+    };
+    Table {
+        title: "Without contention".to_owned(),
+        note: format!("{ALONE}: events a millisecond. {SWEEP}: operations a second of the worker."),
+        columns: vec![
+            text("ready list"),
+            Column::new("events/ms, a CPU each", Unit::Number),
+            Column::new("operations/s, sweep", Unit::PerSecond),
+        ],
+        rows: names.iter().map(row).collect(),
+    }
+}
+
+fn nanoseconds(microseconds: Option<f64>) -> Option<f64> {
+    Some(microseconds? * 1e3)
+}
+
+fn is_measured(measured: &Measured<Priority>, name: &str) -> bool {
+    measured.of(name).iter().flatten().any(|one| one.skipped.is_none())
+}
+
+fn stopped(measured: &Measured<Priority>, part: &str, note: &str) -> Table {
+    let row = |name: &str| {
+        vec![
+            Cell::text(name),
+            measured.cell(name, |one| nanoseconds(one.worst_drain_us)),
+            measured.cell(name, |one| Some(one.drains_rescued)),
+            measured.cell(name, |one| nanoseconds(one.worst_post_us)),
+            measured.cell(name, |one| Some(one.posts_rescued)),
+            measured.cell(name, |one| Some(one.trials)),
+        ]
+    };
+    Table {
+        title: format!("The longest wait: {part}"),
+        note: note.to_owned(),
+        columns: vec![
+            text("ready list"),
+            Column::new("longest drain", Unit::Nanoseconds),
+            Column::new("drains waited", Unit::Count),
+            Column::new("longest post", Unit::Nanoseconds),
+            Column::new("posts waited", Unit::Count),
+            Column::new("of", Unit::Count),
+        ],
+        rows: measured.names().filter(|name| is_measured(measured, name)).map(row).collect(),
+    }
+}
+
+fn preempted(measured: &Measured<Priority>, part: &str, note: &str) -> Table {
+    let row = |name: &str| {
+        vec![
+            Cell::text(name),
+            measured.cell(name, |one| nanoseconds(one.worst_drain_us)),
+            measured.cell(name, |one| one.drains_over_1ms),
+            measured.cell(name, |one| Some(one.drains_rescued)),
+            measured.cell(name, |one| Some(one.trials)),
+        ]
+    };
+    Table {
+        title: format!("The longest drain: {part}"),
+        note: note.to_owned(),
+        columns: vec![
+            text("ready list"),
+            Column::new("longest drain", Unit::Nanoseconds),
+            Column::new("over 1 ms", Unit::Count),
+            Column::new("let go", Unit::Count),
+            Column::new("drains", Unit::Count),
+        ],
+        rows: measured.names().filter(|name| is_measured(measured, name)).map(row).collect(),
+    }
+}
+
+fn service(found: &Found) -> Table {
+    let row = |name: &str| {
+        let rate = found.service.cell(name, |one| Some(one.requests_per_second));
+        vec![Cell::text(name), rate]
+    };
+    Table {
+        title: format!("Requests a second: {SERVICE}"),
+        note: "64 connections in one process, one request of 64 bytes in flight on each; the loop on the first CPU, the clients on the last, \
+               workers anywhere."
+            .to_owned(),
+        columns: vec![text("loop, and how replies reach it"), Column::new("requests", Unit::PerSecond)],
+        rows: found.service.names().map(row).collect(),
+    }
+}
+
+/// Every list that was left out of the priority parts, with the reason.
+pub(super) fn skipped(found: &Found) -> Option<String> {
+    let all = [&found.points, &found.steps, &found.quota, &found.hog];
+    let reason = all.iter().find_map(|measured| {
+        measured.of(contenders::READY).iter().flatten().find_map(|one| one.skipped.clone())
+    })?;
+    Some(format!("Stopped producers were not measured: {reason}."))
+}
