@@ -2,6 +2,7 @@
 //! [`Pooled`] as tasks are, [`Boxed`] as queues of values would, [`Counts`] one for each producer, queued when its count leaves zero.
 
 use anyhow::Result;
+use crossbeam_utils::Backoff;
 use wakeful::internals::{BoxedProducer, EventConsumer, EventQueue, Point, PooledProducer, Source};
 
 use crate::bell::Bell;
@@ -63,8 +64,9 @@ fn name(point: Point) -> &'static str {
 impl list::Producer for PooledProducer<Bell> {
     #[inline]
     fn push_at(&mut self, value: u64, mut at: impl FnMut(&'static str)) {
+        let backoff = Backoff::new();
         while !PooledProducer::push_at(self, value, |point| at(name(point))) {
-            std::thread::yield_now();
+            backoff.snooze();
         }
     }
 }

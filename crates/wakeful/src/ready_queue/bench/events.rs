@@ -27,13 +27,10 @@ impl<R: Ring> Bell for ForeignBell<R> {
     }
 }
 
-/// Where a node's memory comes from, and goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Home {
-    Pooled,
-    Source,
-    Boxed,
-}
+/// Where a node's memory comes from, and goes to, is its kind.
+static POOLED: Kind = Kind { run: nothing, discard: nothing };
+static SOURCE: Kind = Kind { run: nothing, discard: nothing };
+static BOXED: Kind = Kind { run: nothing, discard: nothing };
 
 /// A node with a value. Zero: it is not queued, and its owner may queue it.
 #[derive(Debug)]
@@ -41,7 +38,6 @@ enum Home {
 struct Item {
     node: Node,
     value: AtomicU64,
-    home: Home,
 }
 
 // SAFETY: the link is touched only by the thread that has the node: its producer until the push, the consumer from
@@ -50,14 +46,9 @@ unsafe impl Send for Item {}
 // SAFETY: as above.
 unsafe impl Sync for Item {}
 
-/// An item with a cache line to itself, as a task has.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Slot(Item);
-
 impl Item {
-    fn new(value: u64, home: Home) -> Self {
-        Self { node: Node::new(&NOTHING), value: AtomicU64::new(value), home }
+    fn new(value: u64, kind: &'static Kind) -> Self {
+        Self { node: Node::new(kind), value: AtomicU64::new(value) }
     }
 
     #[inline(always)]
@@ -69,7 +60,7 @@ impl Item {
 struct Shared<R> {
     queue: ReadyQueue<ForeignBell<R>>,
     /// Every pool and source, because its nodes may be queued.
-    kept: Mutex<Vec<Arc<[Slot]>>>,
+    kept: Mutex<Vec<Arc<[Item]>>>,
 }
 
 impl<R: Ring> Shared<R> {
@@ -83,8 +74,8 @@ impl<R: Ring> Shared<R> {
         debug_assert!(pushed.is_ok(), "only the end of the queue closes it");
     }
 
-    fn keep(&self, slots: usize, home: Home) -> Arc<[Slot]> {
-        let slots: Arc<[Slot]> = (0..slots).map(|_| Slot(Item::new(0, home))).collect();
+    fn keep(&self, slots: usize, kind: &'static Kind) -> Arc<[Item]> {
+        let slots: Arc<[Item]> = (0..slots).map(|_| Item::new(0, kind)).collect();
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(slots.clone());
         slots
     }
@@ -105,17 +96,17 @@ fn take(node: NonNull<Node>) -> u64 {
     // SAFETY: only items are pushed here, and this one is alive: boxed ones are freed below, the others are kept.
     let shared = unsafe { item.as_ref() };
     // Release, twice: the owner that reads zero may write the link.
-    match shared.home {
-        Home::Pooled => {
-            let value = shared.value.load(Relaxed);
-            shared.value.store(0, Release);
-            value
-        }
-        // Others add meanwhile.
-        Home::Source => shared.value.swap(0, AcqRel),
-        // SAFETY: a boxed node's only pointer, out of the queue.
-        Home::Boxed => unsafe { Box::from_raw(item.as_ptr()) }.value.into_inner(),
+    if ptr::eq(shared.node.kind, &POOLED) {
+        let value = shared.value.load(Relaxed);
+        shared.value.store(0, Release);
+        return value;
     }
+    if ptr::eq(shared.node.kind, &SOURCE) {
+        // Others add meanwhile.
+        return shared.value.swap(0, AcqRel);
+    }
+    // SAFETY: a boxed node's only pointer, out of the queue.
+    unsafe { Box::from_raw(item.as_ptr()) }.value.into_inner()
 }
 
 /// A ready queue whose nodes carry values. Clones are the same queue.
@@ -127,7 +118,7 @@ pub struct EventConsumer<R>(Arc<Shared<R>>);
 /// A producer with a pool of nodes: nothing is allocated for a push.
 pub struct PooledProducer<R> {
     shared: Arc<Shared<R>>,
-    pool: Arc<[Slot]>,
+    pool: Arc<[Item]>,
     next: usize,
 }
 
@@ -137,7 +128,7 @@ pub struct BoxedProducer<R>(Arc<Shared<R>>);
 /// A count of events, which is queued when it leaves zero.
 pub struct Source<R> {
     shared: Arc<Shared<R>>,
-    slot: Arc<[Slot]>,
+    slot: Arc<[Item]>,
 }
 
 impl<R: Ring> EventQueue<R> {
@@ -156,7 +147,7 @@ impl<R: Ring> EventQueue<R> {
     #[must_use]
     pub fn pooled(&self, nodes: usize) -> PooledProducer<R> {
         assert!(nodes > 0, "a pool needs a node");
-        PooledProducer { shared: self.0.clone(), pool: self.0.keep(nodes, Home::Pooled), next: 0 }
+        PooledProducer { shared: self.0.clone(), pool: self.0.keep(nodes, &POOLED), next: 0 }
     }
 
     /// A producer that allocates.
@@ -168,7 +159,7 @@ impl<R: Ring> EventQueue<R> {
     /// A source at zero.
     #[must_use]
     pub fn source(&self) -> Source<R> {
-        Source { shared: self.0.clone(), slot: self.0.keep(1, Home::Source) }
+        Source { shared: self.0.clone(), slot: self.0.keep(1, &SOURCE) }
     }
 }
 
@@ -183,7 +174,7 @@ impl<R: Ring> PooledProducer<R> {
     #[inline(always)]
     pub fn push_at(&mut self, value: u64, at: impl FnMut(Point)) -> bool {
         debug_assert_ne!(value, 0, "zero is a free node");
-        let item = &self.pool[self.next].0;
+        let item = &self.pool[self.next];
         // Acquire: the consumer is done with the link.
         if item.value.load(Acquire) != 0 {
             return false;
@@ -206,7 +197,7 @@ impl<R: Ring> BoxedProducer<R> {
     /// [`push`](Self::push), which calls `at` at each point of the queue's own push.
     #[inline(always)]
     pub fn push_at(&mut self, value: u64, at: impl FnMut(Point)) {
-        let item = NonNull::from(Box::leak(Box::new(Item::new(value, Home::Boxed))));
+        let item = NonNull::from(Box::leak(Box::new(Item::new(value, &BOXED))));
         // SAFETY: a fresh node, which belongs to the queue from here on.
         unsafe { self.0.push_at(item.cast(), at) };
     }
@@ -222,7 +213,7 @@ impl<R: Ring> Source<R> {
     /// [`add`](Self::add), which calls `at` at each point of the queue's own push, if there is one.
     #[inline(always)]
     pub fn add_at(&self, count: u64, at: impl FnMut(Point)) {
-        let item = &self.slot[0].0;
+        let item = &self.slot[0];
         if item.value.fetch_add(count, AcqRel) == 0 {
             // SAFETY: who leaves zero queues it, and it is zero again only after the consumer has taken it; the queue keeps it.
             unsafe { self.shared.push_at(item.as_node(), at) };
