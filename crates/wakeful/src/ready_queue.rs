@@ -356,3 +356,6 @@ mod tests;
 
 #[cfg(all(test, wakeful_loom))]
 pub(crate) mod loom_tests;
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod priority_tests;

@@ -58,6 +58,10 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let all =
         if arguments.contender.is_empty() { Name::value_variants() } else { &arguments.contender };
+    let all = match &arguments.mode {
+        Mode::Service(arguments) if !arguments.has_contenders() => &all[..1],
+        _ => all,
+    };
     for &contender in all {
         let line = match &arguments.mode {
             Mode::Throughput(arguments) => {
