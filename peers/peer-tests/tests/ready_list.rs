@@ -11,7 +11,7 @@ use peer_tests::{Language, program};
 use serde_json::Value;
 
 /// For all lists together; stopped producers take a deadline each.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 const LISTS: usize = 11;
 

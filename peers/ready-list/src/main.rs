@@ -3,6 +3,8 @@
 //! [`list`] says what a list is, [`lists`] has the contenders; [`throughput`],
 //! [`sweep`], [`priority`] and [`service`] are what is measured.
 
+#![allow(clippy::cast_precision_loss)] // No count here comes near 2^53.
+
 mod allocations;
 mod bell;
 mod list;

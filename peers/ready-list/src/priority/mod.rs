@@ -32,7 +32,7 @@ pub enum Way {
     Points,
     /// The processor's trap flag, behind every instruction (at most 200).
     Steps,
-    /// A busy loop of ordinary priority on their CPU, while they are SCHED_IDLE.
+    /// A busy loop of ordinary priority on their CPU, while they are `SCHED_IDLE`.
     Hog,
     /// A CPU quota of 2 ms in 100.
     Quota,
@@ -129,7 +129,7 @@ impl Job for Measure<'_> {
                     report.worst_drain_us = Some(microseconds(drains.longest));
                     report.drains_over_1ms = Some(drains.over_1ms);
                     report.drains_rescued = drains.rescued;
-                    report.trials = drains.drains;
+                    report.trials = drains.count;
                     report.events = Some(drains.events);
                 })
             }

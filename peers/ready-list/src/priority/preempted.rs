@@ -32,7 +32,7 @@ pub enum By {
 /// What the consumer saw.
 #[derive(Debug, Default)]
 pub struct Drains {
-    pub drains: u64,
+    pub count: u64,
     pub events: u64,
     pub longest: Duration,
     /// Drains of more than a millisecond.
@@ -178,7 +178,7 @@ fn consume(mut consumer: impl Consumer, common: &Common) -> Drains {
         consumer.take(|value| drains.events += value);
         let took = start.elapsed();
         common.since.store(0, SeqCst);
-        drains.drains += 1;
+        drains.count += 1;
         drains.longest = drains.longest.max(took);
         drains.over_1ms += u64::from(took > Duration::from_millis(1));
     }

@@ -1,8 +1,8 @@
 //! One producer is stopped in the middle of its push. How long does the consumer wait for what others, or the same one, have
 //! pushed?
 //!
-//! All on one CPU, as on a real system whose high-priority consumer has preempted a low-priority producer: the consumer at SCHED_FIFO, the stopped
-//! producer at SCHED_IDLE, a busy loop of ordinary priority between them, and another producer, which is not stopped. Two questions:
+//! All on one CPU, as on a real system whose high-priority consumer has preempted a low-priority producer: the consumer at `SCHED_FIFO`, the stopped
+//! producer at `SCHED_IDLE`, a busy loop of ordinary priority between them, and another producer, which is not stopped. Two questions:
 //!
 //! * [`State::Awake`]: the consumer is awake and drains. How long until it has all whose push was complete?
 //! * [`State::Asleep`]: the consumer sleeps, the stopped producer may be the one that has to wake it. How long after the beginning of the other producer's
@@ -131,13 +131,12 @@ pub fn run<L: ReadyList>(
             other_go.send(())?;
             let all = other_done.recv_timeout(BLOCKED).is_ok();
             let _ = goal_sender.send(if all { BEFORE + OTHERS } else { BEFORE });
-            let waited = match taken.recv_timeout(deadline) {
-                Ok(time) => Waited { time, rescued: false },
-                Err(_) => {
-                    scheduling::set_policy(stopped, RESCUED)?;
-                    gate::open();
-                    Waited { time: taken.recv()?, rescued: true }
-                }
+            let waited = if let Ok(time) = taken.recv_timeout(deadline) {
+                Waited { time, rescued: false }
+            } else {
+                scheduling::set_policy(stopped, RESCUED)?;
+                gate::open();
+                Waited { time: taken.recv()?, rescued: true }
             };
             anyhow::Ok((arrival == Arrival::Stopped).then_some(waited))
         })();

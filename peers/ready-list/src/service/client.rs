@@ -25,7 +25,8 @@ pub fn load(mut clients: Vec<UnixStream>, duration: Duration) -> Result<Loaded> 
     for (index, client) in clients.iter().enumerate() {
         epoll::add(&epoll, client, EventData::new_u64(index as u64), EventFlags::IN)?;
     }
-    let mut sent: Vec<Message> = (0..clients.len()).map(|index| [index as u8; BYTES]).collect();
+    let mut sent: Vec<Message> =
+        (0..clients.len()).map(|index| [index.to_le_bytes()[0]; BYTES]).collect();
     let start = Instant::now();
     for (client, message) in clients.iter_mut().zip(&sent) {
         client.write_all(message)?;

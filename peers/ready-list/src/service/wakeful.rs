@@ -70,12 +70,12 @@ async fn connection(
     // A client that went before its reply resets the connection.
     while stream.read(&mut message).await.is_ok_and(|read| read == BYTES) {
         workers.send(index, Request { message, reply_to: index })?;
-        let reply = poll_fn(|context| match slot.reply.take() {
-            Some(reply) => Poll::Ready(reply),
-            None => {
-                slot.waker.set(Some(context.waker().clone()));
-                Poll::Pending
+        let reply = poll_fn(|context| {
+            if let Some(reply) = slot.reply.take() {
+                return Poll::Ready(reply);
             }
+            slot.waker.set(Some(context.waker().clone()));
+            Poll::Pending
         });
         let reply = reply.await;
         if stream.write_all(&reply).await.is_err() {
