@@ -35,7 +35,7 @@ pub const CONTROLLER: Policy = Policy::Fifo(30);
 const BLOCKED: Duration = Duration::from_millis(5);
 
 /// What the stopped producer pushed before. Its events count 1 each, the other producer's one [`OTHERS`].
-const BEFORE: u64 = 3;
+pub const BEFORE: u64 = 3;
 const OTHERS: u64 = 1 << 32;
 
 /// Where to stop.
@@ -67,6 +67,8 @@ struct Common {
     cpu: usize,
     /// When the other producer began its push, nanoseconds after the origin.
     other_began: AtomicU64,
+    /// The sum of what the consumer has taken.
+    taken: AtomicU64,
     origin: Instant,
 }
 
@@ -87,7 +89,12 @@ pub fn run<L: ReadyList>(
     gate::close();
     let (mut ends, consumer) = L::build(2, 64)?;
     let (stopped, other) = (ends.remove(0), ends.remove(0));
-    let common = &Common { cpu, other_began: AtomicU64::new(0), origin: Instant::now() };
+    let common = &Common {
+        cpu,
+        other_began: AtomicU64::new(0),
+        taken: AtomicU64::new(0),
+        origin: Instant::now(),
+    };
     let (goal_sender, goal) = channel();
     let (consumer_done, taken) = channel();
     let (consumer_is, consumer_thread) = channel();
@@ -102,9 +109,12 @@ pub fn run<L: ReadyList>(
         });
         let stopping = scope.spawn(move || {
             common.enter(RESCUED)?;
+            let mut stopped = stopped;
+            // What a first push sets up, here or in the allocator, is not what is asked about.
+            (0..BEFORE).for_each(|_| stopped.push(1));
             stopped_is.send(this_thread())?;
             may_start.recv()?;
-            push_and_stop(stopped, stop, state);
+            push_and_stop(&mut stopped, stop);
             gate::ended();
             anyhow::Ok(())
         });
@@ -118,11 +128,13 @@ pub fn run<L: ReadyList>(
             let _ = other_is_done.send(());
             anyhow::Ok(())
         });
+        let mut victim = None;
         let outcome = (|| {
-            if state == State::Asleep {
-                until_asleep(consumer_thread.recv()?)?;
-            }
             let stopped = stopped_thread.recv()?;
+            victim = Some(stopped);
+            if state == State::Asleep {
+                until_asleep(consumer_thread.recv()?, &common.taken)?;
+            }
             stopped_go.send(())?;
             let arrival = gate::arrival();
             if arrival == Arrival::Stopped {
@@ -140,6 +152,11 @@ pub fn run<L: ReadyList>(
             };
             anyhow::Ok((arrival == Arrival::Stopped).then_some(waited))
         })();
+        // Beside the busy loop its own priority would let it end some day only.
+        if let Some(thread) = victim {
+            // It fails if the thread has ended.
+            let _ = scheduling::set_policy(thread, RESCUED);
+        }
         gate::open();
         consuming.join().expect("the consumer does not panic")?;
         stopping.join().expect("the producer does not panic")?;
@@ -152,10 +169,7 @@ fn nanoseconds(origin: Instant) -> u64 {
     u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn push_and_stop(mut producer: impl Producer, stop: Stop, state: State) {
-    if state == State::Awake {
-        (0..BEFORE).for_each(|_| producer.push(1));
-    }
+fn push_and_stop(producer: &mut impl Producer, stop: Stop) {
     match stop {
         Stop::At(name) => producer.push_at(1, |at| {
             if at == name {
@@ -195,15 +209,19 @@ fn sleep_and_drain<L: ReadyList>(
     let mut sum = 0;
     while sum < OTHERS {
         consumer.wait_and_drain(|value| sum += value);
+        common.taken.store(sum, SeqCst);
     }
     let began = common.other_began.load(SeqCst);
     done.send(Duration::from_nanos(nanoseconds(common.origin).saturating_sub(began)))?;
     Ok(())
 }
 
-/// Waits until a thread sleeps: it has nothing left to sleep in but its list.
-fn until_asleep(thread: Pid) -> Result<()> {
+/// Waits until the consumer has taken what the stopped producer pushed before, and sleeps.
+fn until_asleep(thread: Pid, taken: &AtomicU64) -> Result<()> {
     let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    while taken.load(SeqCst) < BEFORE {
+        thread::yield_now();
+    }
     loop {
         let stat = std::fs::read_to_string(&path)?;
         // The name, in parentheses, may have spaces.
