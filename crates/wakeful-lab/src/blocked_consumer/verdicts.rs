@@ -56,7 +56,7 @@ fn rate(one: &Stress) -> Option<f64> {
 const BEST: &str = "any other list in user space";
 
 fn not_slower(part: &str, measured: &Measured<Stress>, seed: u64) -> Claim {
-    let best = measured.lowest(OTHERS.into_iter(), |one| Some(-one.events_per_ms));
+    let best = measured.lowest(OTHERS, |one| Some(-one.events_per_ms));
     let against = best.unwrap_or(BEST);
     let bound = noise_of(measured, seed).map_or(1.0, |(_, low, _)| low.min(1.0));
     let mut claim = claims::ratio(
