@@ -21,8 +21,7 @@ impl Bell for CountingBell {
     }
 }
 
-static KIND: Kind =
-    Kind { run: discard, discard, order: |_| Order::AsQueued };
+static KIND: Kind = Kind { run: discard, discard, order: |_| Order::AsQueued };
 
 unsafe fn discard(node: NonNull<Node>) {
     // SAFETY: only `node` makes nodes of this kind.

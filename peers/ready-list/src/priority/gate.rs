@@ -10,6 +10,9 @@ use rustix::thread::futex;
 static STATE: AtomicU32 = AtomicU32::new(RUNS);
 static OPEN: AtomicU32 = AtomicU32::new(0);
 
+/// Every waiter: the kernel takes it for signed.
+pub const ALL: u32 = i32::MAX.cast_unsigned();
+
 const RUNS: u32 = 0;
 const STOPPED: u32 = 1;
 const ENDED: u32 = 2;
@@ -47,7 +50,7 @@ pub fn ended() {
 
 fn announce(state: u32) {
     STATE.store(state, SeqCst);
-    let _ = futex::wake(&STATE, futex::Flags::PRIVATE, u32::MAX);
+    let _ = futex::wake(&STATE, futex::Flags::PRIVATE, ALL);
 }
 
 /// Waits for the producer to stop or to end.
@@ -64,5 +67,5 @@ pub fn arrival() -> Arrival {
 /// Lets the producer go.
 pub fn open() {
     OPEN.store(1, SeqCst);
-    let _ = futex::wake(&OPEN, futex::Flags::PRIVATE, u32::MAX);
+    let _ = futex::wake(&OPEN, futex::Flags::PRIVATE, ALL);
 }

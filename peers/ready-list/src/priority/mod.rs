@@ -18,9 +18,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::list::{Job, Name, Producer, ReadyList};
+use crate::list::{Consumer, Job, Name, Producer, ReadyList};
 use crate::scheduling::{self, Policy, this_thread};
-use trial::{CONTROLLER, State, Stop, Waited};
+use trial::{CONTROLLER, State, Stop};
 
 /// At most so many stops of a push, evenly spread.
 const MOST_STEPS: u64 = 200;
@@ -70,13 +70,13 @@ pub struct Report {
     drains_rescued: u64,
     /// The same of posts.
     posts_rescued: u64,
-    /// Stops, each with a drain and a post; with `hog` and `quota`, drains.
+    /// Drains and posts together.
     trials: u64,
     /// Drains of more than a millisecond, with `hog` and `quota`.
     drains_over_1ms: Option<u64>,
     /// Events taken, with `hog` and `quota`.
     events: Option<u64>,
-    /// Instructions of an undisturbed push, with `steps`.
+    /// Instructions of a push, the longer of those to a consumer that is awake and asleep, with `steps`.
     instructions: Option<u64>,
     /// Where the consumer or the other producer's event had to wait for the stopped producer, with `points`.
     waited_at: Vec<&'static str>,
@@ -163,32 +163,31 @@ fn beside_a_hog(cpu: usize, f: impl FnOnce() -> Result<()>) -> Result<()> {
 }
 
 impl Report {
-    /// Both questions at one stop. False: the push ended before it.
-    fn stop_at<L: ReadyList>(
+    /// One question at one stop. None: the push ended before it; else whether somebody had to wait for the stopped producer.
+    fn ask<L: ReadyList>(
         &mut self,
         stop: Stop,
+        state: State,
         cpu: usize,
         deadline: Duration,
     ) -> Result<Option<bool>> {
-        let drain = trial::run::<L>(stop, State::Awake, cpu, deadline)?;
-        let post = trial::run::<L>(stop, State::Asleep, cpu, deadline)?;
-        let worst = |before: &mut Option<f64>, waited: Option<Waited>| {
-            let time = waited.map(|waited| microseconds(waited.time));
-            *before = [*before, time].into_iter().flatten().reduce(f64::max);
+        let Some(waited) = trial::run::<L>(stop, state, cpu, deadline)? else { return Ok(None) };
+        let (worst, rescued) = match state {
+            State::Awake => (&mut self.worst_drain_us, &mut self.drains_rescued),
+            State::Asleep => (&mut self.worst_post_us, &mut self.posts_rescued),
         };
-        worst(&mut self.worst_drain_us, drain);
-        worst(&mut self.worst_post_us, post);
-        let was_rescued = |waited: Option<Waited>| waited.is_some_and(|waited| waited.rescued);
-        self.drains_rescued += u64::from(was_rescued(drain));
-        self.posts_rescued += u64::from(was_rescued(post));
-        self.trials += u64::from(drain.is_some() || post.is_some());
-        Ok((drain.is_some() || post.is_some()).then(|| was_rescued(drain) || was_rescued(post)))
+        *worst = Some(worst.unwrap_or_default().max(microseconds(waited.time)));
+        *rescued += u64::from(waited.rescued);
+        self.trials += 1;
+        Ok(Some(waited.rescued))
     }
 }
 
 fn points<L: ReadyList>(cpu: usize, deadline: Duration, report: &mut Report) -> Result<()> {
     for name in names::<L>()? {
-        match report.stop_at::<L>(Stop::At(name), cpu, deadline)? {
+        let drain = report.ask::<L>(Stop::At(name), State::Awake, cpu, deadline)?;
+        let post = report.ask::<L>(Stop::At(name), State::Asleep, cpu, deadline)?;
+        match [drain, post].into_iter().flatten().max() {
             Some(true) => report.waited_at.push(name),
             Some(false) => report.unmoved_at.push(name),
             None => {}
@@ -202,7 +201,6 @@ fn points<L: ReadyList>(cpu: usize, deadline: Duration, report: &mut Report) -> 
 
 /// The points of a push to a consumer that sleeps, which is a push with all of them.
 fn names<L: ReadyList>() -> Result<Vec<&'static str>> {
-    use crate::list::Consumer;
     let (mut ends, mut consumer) = L::build(1, 2)?;
     let mut names = Vec::new();
     consumer.arm();
@@ -215,17 +213,19 @@ fn names<L: ReadyList>() -> Result<Vec<&'static str>> {
 }
 
 fn steps<L: ReadyList>(cpu: usize, deadline: Duration, report: &mut Report) -> Result<()> {
-    use crate::list::Consumer;
-    let (mut ends, mut consumer) = L::build(1, 64)?;
-    // Not the first push, which may set things up.
-    ends[0].push(1);
-    consumer.take(|_| ());
-    consumer.arm();
-    let all = stepping::instructions(|| ends[0].push(1));
-    report.instructions = Some(all);
-    let stride = all.div_ceil(MOST_STEPS).max(1);
-    for number in (0..all).step_by(usize::try_from(stride)?) {
-        report.stop_at::<L>(Stop::Behind(number), cpu, deadline)?;
+    for state in [State::Awake, State::Asleep] {
+        let (mut ends, mut consumer) = L::build(1, 64)?;
+        (0..trial::BEFORE).for_each(|_| ends[0].push(1));
+        if state == State::Asleep {
+            consumer.take(|_| ());
+            consumer.arm();
+        }
+        let all = stepping::instructions(|| ends[0].push(1));
+        report.instructions = report.instructions.max(Some(all));
+        let stride = all.div_ceil(MOST_STEPS).max(1);
+        for number in (0..all).step_by(usize::try_from(stride)?) {
+            report.ask::<L>(Stop::Behind(number), state, cpu, deadline)?;
+        }
     }
     Ok(())
 }

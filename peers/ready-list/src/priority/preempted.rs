@@ -14,13 +14,18 @@ use rustix::thread::{Pid, futex};
 
 use crate::list::{Consumer, Producer, ReadyList};
 use crate::priority::cgroup::Quota;
-use crate::priority::trial::{CONSUMER, RESCUED};
+use crate::priority::gate::ALL;
+use crate::priority::trial::CONSUMER;
 use crate::scheduling::{self, Policy, this_thread};
 
 const PRODUCERS: usize = 4;
 
 /// What the producers together get of each 100 ms under a quota, microseconds.
 const QUOTA: u32 = 2_000;
+
+/// Of producers that are let go. Not above the consumer, or those whose pool is full would keep it from draining; whoever spins
+/// yields, so that equals take turns.
+const RESCUED: Policy = CONSUMER;
 
 /// What takes the CPU from the producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +52,8 @@ struct Common {
     stop: AtomicBool,
     /// Not zero: producers wait behind their push.
     pause: AtomicU32,
-    /// How many of them do.
-    paused: AtomicU32,
+    /// How many have not ended.
+    producing: AtomicU32,
     /// Nanoseconds after the start at which the present drain began; 0 between drains.
     since: AtomicU64,
 }
@@ -67,16 +72,14 @@ impl Common {
         if self.pause.load(SeqCst) == 0 {
             return;
         }
-        self.paused.fetch_add(1, SeqCst);
         while self.pause.load(SeqCst) != 0 {
             let _ = futex::wait(&self.pause, futex::Flags::PRIVATE, 1, None);
         }
-        self.paused.fetch_sub(1, SeqCst);
     }
 
     fn resume(&self) {
         self.pause.store(0, SeqCst);
-        let _ = futex::wake(&self.pause, futex::Flags::PRIVATE, u32::MAX);
+        let _ = futex::wake(&self.pause, futex::Flags::PRIVATE, ALL);
     }
 }
 
@@ -96,7 +99,7 @@ pub fn run<L: ReadyList>(
         start: Instant::now(),
         stop: AtomicBool::new(false),
         pause: AtomicU32::new(0),
-        paused: AtomicU32::new(0),
+        producing: AtomicU32::new(u32::try_from(PRODUCERS)?),
         since: AtomicU64::new(0),
     };
     thread::scope(|scope| {
@@ -106,8 +109,9 @@ pub fn run<L: ReadyList>(
             .map(|producer| {
                 let say = say.clone();
                 scope.spawn(move || {
-                    let entered = common.enter(Policy::Idle);
+                    // First, because who is idle may not run again soon.
                     say.send(this_thread())?;
+                    let entered = common.enter(Policy::Idle);
                     produce(producer, common);
                     entered
                 })
@@ -162,6 +166,7 @@ fn produce(mut producer: impl Producer, common: &Common) {
         producer.push(1);
         common.wait_while_paused();
     }
+    common.producing.fetch_sub(1, SeqCst);
 }
 
 fn consume(mut consumer: impl Consumer, common: &Common) -> Drains {
@@ -181,6 +186,11 @@ fn consume(mut consumer: impl Consumer, common: &Common) -> Drains {
         drains.count += 1;
         drains.longest = drains.longest.max(took);
         drains.over_1ms += u64::from(took > Duration::from_millis(1));
+    }
+    // A producer whose pool is full ends only when it is drained.
+    while common.producing.load(SeqCst) > 0 {
+        consumer.take(|_| ());
+        thread::sleep(Duration::from_micros(100));
     }
     drains
 }
