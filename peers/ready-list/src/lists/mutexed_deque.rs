@@ -1,5 +1,6 @@
 //! A `VecDeque` in a mutex, the sleep state beside it. The consumer swaps the whole deque for an empty one, so that it holds the lock
-//! for a moment only; both keep their memory.
+//! for a moment only; both keep their memory. They begin with some, so that a producer that is stopped in its push holds no lock of the
+//! allocator, for which everybody else would wait.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,8 @@ use crate::list;
 
 pub struct MutexedDeque;
 
-#[derive(Default)]
+const CAPACITY: usize = 1024;
+
 struct State {
     values: VecDeque<u64>,
     asleep: bool,
@@ -42,9 +44,11 @@ impl list::ReadyList for MutexedDeque {
     type Consumer = Consumer;
 
     fn build(producers: usize, _pool: usize) -> Result<(Vec<Producer>, Consumer)> {
-        let shared = Arc::new(Shared { state: CachePadded::default(), bell: Bell::new()? });
+        let state = State { values: VecDeque::with_capacity(CAPACITY), asleep: false };
+        let state = CachePadded::new(Mutex::new(state));
+        let shared = Arc::new(Shared { state, bell: Bell::new()? });
         let ends = (0..producers).map(|_| Producer(shared.clone())).collect();
-        Ok((ends, Consumer { shared, taken: VecDeque::new() }))
+        Ok((ends, Consumer { shared, taken: VecDeque::with_capacity(CAPACITY) }))
     }
 }
 
