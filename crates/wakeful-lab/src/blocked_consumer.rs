@@ -8,6 +8,8 @@ mod contenders;
 mod tables;
 mod verdicts;
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use wakeful_load::results::Results;
 
@@ -141,6 +143,11 @@ impl Experiment for BlockedConsumer {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError> {
+        if lab.size == Size::Quick {
+            lab.bench.limits.settle = Duration::from_millis(100);
+            lab.bench.limits.patience = Duration::from_secs(5);
+            lab.bench.most_repeats = 1;
+        }
         // Events of all producers together; the public stress has a million for each producer.
         let (rounds, events, seconds) = match lab.size {
             Size::Quick => (3, 400_000, "0.3"),
