@@ -4,6 +4,7 @@
 //! [`Sleeper`] is the sleep state for lists that have none of their own: a flag beside the list. The consumer raises it and then looks
 //! at the list once more; a producer pushes and then looks at the flag. The fences between make it impossible that both miss.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -11,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 use anyhow::Result;
 use crossbeam_utils::CachePadded;
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -41,9 +41,10 @@ impl Bell {
 
     /// Waits for a ring since the last wait. May return early.
     pub fn wait(&self) {
-        let mut events = Vec::with_capacity(1);
+        // Not on the heap: a wake would be an allocation.
+        let mut event = [MaybeUninit::uninit()];
         // An interrupted wait is an early return.
-        let _ = epoll::wait(&self.0.epoll, spare_capacity(&mut events), None);
+        let _ = epoll::wait(&self.0.epoll, &mut event, None);
     }
 
     /// How often it was rung.
