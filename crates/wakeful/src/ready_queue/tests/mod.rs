@@ -63,7 +63,7 @@ fn drains_in_the_order_of_the_pushes() {
 }
 
 #[test]
-fn rings_only_while_asleep_and_for_every_pusher() {
+fn rings_only_while_asleep_and_until_a_ring_is_complete() {
     let queue = ReadyQueue::new(CountingBell::default());
     push(&queue, 0);
     assert_eq!(queue.bell.0.load(Ordering::SeqCst), 0, "awake: no ring");
@@ -71,12 +71,63 @@ fn rings_only_while_asleep_and_for_every_pusher() {
     take(queue.drain());
     assert!(queue.try_sleep());
     push(&queue, 1);
+    assert_eq!(queue.bell.0.load(Ordering::SeqCst), 1, "asleep");
     push(&queue, 2);
-    assert_eq!(queue.bell.0.load(Ordering::SeqCst), 2, "asleep: every pusher rings");
+    queue.wake();
+    assert_eq!(queue.bell.0.load(Ordering::SeqCst), 1, "this sleep's ring is complete");
     take(queue.drain());
     push(&queue, 3);
-    assert_eq!(queue.bell.0.load(Ordering::SeqCst), 2, "the drain ended the sleep");
+    assert_eq!(queue.bell.0.load(Ordering::SeqCst), 1, "the drain ended the sleep");
+    assert!(!queue.try_sleep(), "a number that no sleep has");
     take(queue.drain());
+    for sleep in 2..10 {
+        assert!(queue.try_sleep());
+        (0..3).for_each(|number| push(&queue, number));
+        assert_eq!(queue.bell.0.load(Ordering::SeqCst), sleep, "another sleep, another ring");
+        take(queue.drain());
+    }
+}
+
+/// A bell whose first ring takes until it is let go.
+struct SlowBell {
+    rings: AtomicUsize,
+    begun: mpsc::Sender<()>,
+    go: std::sync::Mutex<mpsc::Receiver<()>>,
+}
+
+impl Bell for SlowBell {
+    fn ring(&self) {
+        if self.rings.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.begun.send(()).expect("the test waits");
+            self.go.lock().unwrap().recv().expect("the test lets go");
+        }
+    }
+}
+
+#[test]
+fn a_ring_that_is_not_complete_delays_no_other_and_its_late_mark_no_later_sleep() {
+    let ((begun, has_begun), (let_go, go)) = (mpsc::channel(), mpsc::channel());
+    let bell = SlowBell { rings: AtomicUsize::new(0), begun, go: std::sync::Mutex::new(go) };
+    let queue = ReadyQueue::new(bell);
+    // SAFETY: fresh nodes, freed by `take`.
+    let push = |number| unsafe { queue.push(numbered(0, number)) }.expect("the queue is open");
+    let rings = || queue.bell.rings.load(Ordering::SeqCst);
+    assert!(queue.try_sleep());
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| push(0));
+        has_begun.recv().expect("the producer rings");
+        push(1);
+        assert_eq!(rings(), 2, "the first ring is not complete, so the second producer rings");
+        push(2);
+        assert_eq!(rings(), 2, "the second one is");
+        assert_eq!(take(queue.drain()).len(), 3);
+        assert!(queue.try_sleep());
+        let_go.send(()).expect("the producer waits");
+        slow.join().expect("it ends, and its mark comes too late");
+        push(3);
+        assert_eq!(rings(), 3, "nobody has rung for the second sleep");
+    });
+    assert_eq!(take(queue.drain()).len(), 1);
 }
 
 #[test]

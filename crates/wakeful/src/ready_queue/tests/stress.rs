@@ -149,7 +149,7 @@ struct Round {
     seed: u64,
     producers: u32,
     each: u32,
-    /// Some producers wake without work too; then rings are no longer one for each push that met a sleep.
+    /// Some producers wake without work too; then not every ring is that of a push.
     wakes: bool,
     /// The loop ends as soon as so many have arrived.
     end_after: usize,
@@ -194,10 +194,8 @@ impl Round {
         }
         assert_eq!(dropped.load(Ordering::Relaxed), made as usize, "every node is dropped");
         let rings = queue.bell.rings.load(Ordering::Relaxed);
-        if self.wakes {
-            assert!(rings >= pushed_asleep);
-        } else {
-            assert_eq!(rings, pushed_asleep, "a ring for each push that met a sleep, and no other");
+        if !self.wakes {
+            assert!(rings <= pushed_asleep, "a ring is that of a push that met a sleep");
         }
         arrived.iter().map(|arrived| u64::from(*arrived)).sum()
     }
