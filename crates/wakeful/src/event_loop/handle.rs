@@ -26,7 +26,7 @@ struct Shared {
 /// no order is promised. What the loop's own thread sends to itself runs behind what other threads
 /// sent and the loop has already taken.
 ///
-/// A loop that sleeps is woken by one system call of the sender; one that is awake by none.
+/// A loop that sleeps is woken by one system call of the sender; one that is awake, or that somebody else has just woken, by none.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
