@@ -79,6 +79,8 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crossbeam_utils::Backoff;
+
 use crate::pause::{self, Point};
 use crate::sync::{AtomicPtr, AtomicUsize, UnsafeCell};
 
@@ -207,6 +209,7 @@ impl<B: Bell> ReadyQueue<B> {
         mut at: impl FnMut(Point),
     ) -> Result<(), NonNull<Node>> {
         at(Point::Start);
+        let backoff = Backoff::new();
         let mut head = self.head.load(Relaxed);
         loop {
             let bits = head.addr() & BITS;
@@ -227,7 +230,12 @@ impl<B: Bell> ReadyQueue<B> {
                     }
                     return Ok(());
                 }
-                Err(now) => head = now,
+                Err(_) => {
+                    // Others push too. Who tries again at once takes the head's cache line from one that
+                    // would have pushed several times with it.
+                    backoff.spin();
+                    head = self.head.load(Relaxed);
+                }
             }
         }
     }

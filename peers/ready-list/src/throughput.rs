@@ -118,7 +118,7 @@ fn push_and_take<L: ReadyList>(
             cpus.pop()
         }
     };
-    let (ends, mut consumer) = L::build(producers, POOL)?;
+    let (ends, mut consumer) = L::build(producers, usize::try_from(events)?)?;
     let barrier = &Barrier::new(producers + 1);
     let expected = events * producers as u64;
     thread::scope(|scope| {
