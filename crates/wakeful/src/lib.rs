@@ -57,6 +57,7 @@ mod idle;
 pub mod io;
 mod metrics;
 pub mod net;
+mod panics;
 mod pause;
 #[allow(unsafe_code)] // One of the rooms that ARCHITECTURE.md names.
 mod ready_queue;

@@ -99,20 +99,18 @@ extern "C" fn on_signal(_: c_int) {
     HANDLED.fetch_add(1, Ordering::SeqCst);
 }
 
-/// One test at a time has the handler.
-struct Handler<'a>(#[allow(dead_code, reason = "held")] MutexGuard<'a, ()>);
+/// The handler is in place; its test is [`alone`].
+struct Handler;
 
-impl Handler<'_> {
+impl Handler {
     fn install(handle: &LoopHandle) -> Self {
-        static ONE: Mutex<()> = Mutex::new(());
-        let turn = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // SAFETY: all zeroes is a valid `sigaction`: no flags, an empty mask.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_signal as extern "C" fn(c_int) as usize;
         // SAFETY: the handler does async-signal-safe things only, which is what the tests are about.
         assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, ptr::null_mut()) }, 0);
         TARGET.store(Box::into_raw(Box::new(handle.clone())), Ordering::SeqCst);
-        Self(turn)
+        Self
     }
 
     /// Sends the signal to `thread` and waits until its handler has returned.
@@ -131,7 +129,7 @@ impl Handler<'_> {
     }
 }
 
-impl Drop for Handler<'_> {
+impl Drop for Handler {
     fn drop(&mut self) {
         TARGET.store(ptr::null_mut(), Ordering::SeqCst);
         if !std::thread::panicking() {
@@ -184,6 +182,12 @@ impl Drop for Timer {
     }
 }
 
+/// The handler and the counts are the process's: one test at a time, with its loops.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// A loop that counts the turns that end, and its thread.
 fn start<B: Backend>(prepare: impl FnOnce(&EventLoop) + Send + 'static) -> (Background, Thread) {
     let (send, receive) = mpsc::channel();
@@ -197,6 +201,7 @@ fn start<B: Backend>(prepare: impl FnOnce(&EventLoop) + Send + 'static) -> (Back
 
 /// The signal is handled on this thread, so that nothing but the wake itself ends the loop's sleep.
 fn late_wake_from_a_signal_handler_is_one_turn_and_one_park<B: Backend>() {
+    let _alone = alone();
     let (background, _) = start::<B>(|event_loop| {
         event_loop.spawn(wakeful::time::sleep(Duration::from_secs(5))).detach();
     });
@@ -224,6 +229,7 @@ fn late_wake_from_a_signal_handler_is_one_turn_and_one_park<B: Backend>() {
 /// The handler runs on the loop's own thread at a known place, down to the last code before the sleep: the loop does not sleep
 /// before it has taken another turn, or at all in this one.
 fn late_wake_from_a_signal_within_each_part_of_a_turn<B: Backend>() {
+    let _alone = alone();
     /// Makes the closure run at some place of the next turn.
     type Place = fn(&EventLoop, Box<dyn FnMut()>) -> Option<wakeful::Hook>;
     let places: [(&str, Place); 6] = [
@@ -284,6 +290,7 @@ impl Drop for OnDrop {
 
 /// The signal lands anywhere on the loop's way into its sleep: also between its last look and the system call.
 fn late_wake_from_a_signal_on_the_loop_s_own_thread_as_it_parks<B: Backend>() {
+    let _alone = alone();
     let (background, thread) = start::<B>(|event_loop| {
         // The way from the end of a turn to the sleep is a hundred nanoseconds: made longer, so that signals land on it.
         let mut steps = 0_u32;
@@ -309,6 +316,7 @@ fn late_wake_from_a_signal_on_the_loop_s_own_thread_as_it_parks<B: Backend>() {
 
 /// The loop pushes local work as fast as it can, tasks and closures, while 100,000 signals land on its thread.
 fn a_storm_of_signals_into_the_local_queue_s_push_leaves_it_sound<B: Backend>() {
+    let _alone = alone();
     const SIGNALS: u64 = 100_000;
     const WORKERS: usize = 64;
     static END: AtomicBool = AtomicBool::new(false);
@@ -391,6 +399,7 @@ fn a_storm_of_signals_into_the_local_queue_s_push_leaves_it_sound<B: Backend>() 
 }
 
 fn a_wake_from_a_signal_handler_after_the_loop_s_end_is_nothing<B: Backend>() {
+    let _alone = alone();
     let event_loop = B::event_loop();
     let handler = Handler::install(&event_loop.handle());
     drop(event_loop);

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use super::{Driver, Token};
+use crate::panics;
 
 /// How a descriptor is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,14 +69,14 @@ impl Waiters {
         if self.waiting.replace(false)
             && let Some(waker) = self.first.take()
         {
-            waker.wake_by_ref();
+            panics::contain(|| waker.wake_by_ref());
             if let Some(newer) = self.first.replace(Some(waker)) {
                 self.first.set(Some(newer));
             }
         }
         let mut place = 0;
         while let Some(waker) = self.take_other(&mut place) {
-            waker.wake();
+            panics::wake(waker);
         }
     }
 
@@ -185,7 +186,8 @@ impl Source {
     pub(super) fn forget_wakers(&self) {
         for waiters in [&self.readers, &self.writers] {
             waiters.waiting.set(false);
-            drop((waiters.first.take(), waiters.others.take()));
+            panics::contain(|| drop(waiters.first.take()));
+            panics::contain(|| drop(waiters.others.take()));
         }
     }
 

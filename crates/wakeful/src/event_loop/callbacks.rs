@@ -7,7 +7,7 @@ use std::rc::{Rc, Weak};
 
 use slab::Slab;
 
-use crate::task::panics;
+use crate::panics;
 
 /// The callbacks of one loop.
 #[derive(Default)]

@@ -29,7 +29,8 @@ fn expect_current() -> Rc<Inner> {
 
 /// Makes `inner` the thread's loop, for tasks and for everything else, until the guard goes.
 pub(super) fn enter(inner: &Rc<Inner>) -> Entered<'_> {
-    let outer = CURRENT.replace(Some(inner.clone()));
+    // A loop in a thread-local may end after this one, with its thread.
+    let outer = CURRENT.try_with(|current| current.replace(Some(inner.clone()))).ok().flatten();
     Entered { _tasks: inner.local.enter(), outer, _loop: PhantomData }
 }
 
@@ -41,7 +42,7 @@ pub(super) struct Entered<'a> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        let inner = CURRENT.replace(self.outer.take());
+        let inner = CURRENT.try_with(|current| current.replace(self.outer.take()));
         drop(inner);
     }
 }

@@ -256,7 +256,7 @@ impl PanicPayload {
 impl fmt::Display for PanicPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let payload = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        f.write_str(task::panics::message(&**payload).unwrap_or("(not a text)"))
+        f.write_str(crate::panics::message(&**payload).unwrap_or("(not a text)"))
     }
 }
 

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use crate::driver::Driver;
 use crate::driver::home::Home;
+use crate::panics;
 use crate::task::local::Local;
 use crate::task::{JoinHandle, coop};
 use crate::timers::Timers;
@@ -101,7 +102,9 @@ impl Inner {
         self.local.end();
         self.callbacks.end();
         let wakers = self.timers.borrow_mut().clear();
-        drop(wakers);
+        for waker in wakers {
+            panics::contain(|| drop(waker));
+        }
         self.driver.end();
     }
 }
@@ -308,9 +311,7 @@ impl EventLoop {
 
     /// Spawns a task on this loop. It runs when the loop does.
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        let handle = self.inner.spawn(future);
-        self.inner.queued_outside();
-        handle
+        self.inner.spawn(future)
     }
 
     /// See [`wakeful::run_this_turn`](run_this_turn). Between turns, this is the next one.

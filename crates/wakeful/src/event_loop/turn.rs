@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::Inner;
 use crate::driver::epoll::Timeout;
+use crate::driver::home::Home;
 use crate::idle::IdlePolicy;
+use crate::panics;
 use crate::task::coop;
 
 /// Every kind of work that the loop itself holds; what other threads hold is in the ready queue. A new
@@ -43,11 +45,13 @@ impl Inner {
         self.handle.home().check_quickly()?;
         self.handle.counters().turns.add(1);
         self.end_permission();
-        self.wait(max_wait)?;
-        // Before any user's code can run: from here on the queue says awake.
+        let waited = self.wait(max_wait);
+        // Before any user's code can run, and also behind an error: from here on the queue says awake.
         self.take_remote();
+        waited?;
         self.dispatch_events();
-        let mut budget = Budget { limit: self.settings.turn_budget, start: None };
+        let home = self.handle.home();
+        let mut budget = Budget { limit: self.settings.turn_budget, start: None, home };
         self.expire_timers(&mut budget);
         self.run_next_turn_callbacks(&mut budget);
         self.run_ready(&mut budget);
@@ -166,7 +170,7 @@ impl Inner {
 
     /// Phase 2.
     fn take_remote(&self) {
-        let taken = self.local.accept(self.handle.queue().drain());
+        let taken = self.local.take_remote();
         if taken > 0 {
             self.handle.counters().remote.add(taken as u64);
         }
@@ -181,7 +185,7 @@ impl Inner {
     }
 
     /// Phase 4.
-    fn expire_timers(&self, budget: &mut Budget) {
+    fn expire_timers(&self, budget: &mut Budget<'_>) {
         if self.timers.borrow().len() == 0 {
             return;
         }
@@ -191,14 +195,14 @@ impl Inner {
             // Not in the loop's condition: the borrow must end before the waker runs.
             let due = self.timers.borrow_mut().pop_due(now);
             let Some(waker) = due else { break };
-            waker.wake();
+            panics::wake(waker);
             expired += 1;
         }
         self.handle.counters().timers.add(expired.into());
     }
 
     /// Phase 5: those that were there when it began.
-    fn run_next_turn_callbacks(&self, budget: &mut Budget) {
+    fn run_next_turn_callbacks(&self, budget: &mut Budget<'_>) {
         if self.callbacks.next_turn.is_empty() {
             return;
         }
@@ -208,7 +212,7 @@ impl Inner {
     }
 
     /// Phase 7: also those that are queued meanwhile.
-    fn run_this_turn_callbacks(&self, budget: &mut Budget) {
+    fn run_this_turn_callbacks(&self, budget: &mut Budget<'_>) {
         if self.callbacks.this_turn.is_empty() {
             return;
         }
@@ -222,7 +226,7 @@ impl Inner {
         }
     }
 
-    fn run_callbacks(&self, from: &super::callbacks::Once, most: u32, budget: &mut Budget) {
+    fn run_callbacks(&self, from: &super::callbacks::Once, most: u32, budget: &mut Budget<'_>) {
         let mut ran = 0;
         while budget.allows(ran, most) && from.run_first() {
             ran += 1;
@@ -233,7 +237,7 @@ impl Inner {
     }
 
     /// Phase 6.
-    fn run_ready(&self, budget: &mut Budget) {
+    fn run_ready(&self, budget: &mut Budget<'_>) {
         let _ration = coop::ration(self.settings.cooperative_budget);
         self.local.before_running(self.settings.task_budget as usize);
         let mut ran = 0;
@@ -266,19 +270,23 @@ impl Inner {
 
 /// How much a turn may still do. The clock starts with the first look at it, after the first few steps, so
 /// that a turn with little to do never reads it.
-struct Budget {
+struct Budget<'a> {
     limit: Duration,
     start: Option<Instant>,
+    home: &'a Home,
 }
 
 /// A clock read costs 8 ns or more: one for so many steps.
 const STEPS_PER_LOOK: u32 = 8;
 
-impl Budget {
+impl Budget<'_> {
     /// May a phase that has taken `done` steps of `most` take another? A few it always may.
     #[inline]
     fn allows(&mut self, done: u32, most: u32) -> bool {
-        done < most && (done == 0 || !done.is_multiple_of(STEPS_PER_LOOK) || !self.is_spent())
+        // What forks within a turn goes on in the parent alone.
+        done < most
+            && !self.home.is_elsewhere()
+            && (done == 0 || !done.is_multiple_of(STEPS_PER_LOOK) || !self.is_spent())
     }
 
     fn is_spent(&mut self) -> bool {

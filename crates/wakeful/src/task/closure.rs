@@ -3,7 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{Queue, local, panics};
+use super::{Queue, local};
+use crate::panics;
 use crate::ready_queue::{Kind, Node, Order};
 
 #[repr(C)]
@@ -40,7 +41,7 @@ pub(crate) fn send<F: FnOnce() + Send + 'static>(queue: &Arc<Queue>, f: F) -> Re
     let closure = Box::new(Closure { node: Node::new(Closure::<F>::KIND), f });
     let node = NonNull::from(Box::leak(closure)).cast();
     // SAFETY: a fresh node, whose closure may be sent; `queue` is the caller's until the ring.
-    unsafe { local::schedule(queue, node) }.map_err(|node| {
+    unsafe { local::schedule_in_order(queue, node) }.map_err(|node| {
         // SAFETY: refused, so it is still ours.
         unsafe { Box::from_raw(node.cast::<Closure<F>>().as_ptr()) }.f
     })

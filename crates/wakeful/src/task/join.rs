@@ -161,7 +161,7 @@ impl JoinError {
             return "the task was cancelled: aborted, or its event loop ended".to_owned();
         };
         let payload = payload.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match super::panics::message(&**payload) {
+        match crate::panics::message(&**payload) {
             Some(message) => format!("the task panicked: {message}"),
             None => "the task panicked".to_owned(),
         }

@@ -53,7 +53,7 @@ where
     let header = raw::allocate(Lazy::Make { make }, queue.clone());
     let node: NonNull<Node> = header.cast();
     // SAFETY: a fresh task, scheduled and in no queue, with a reference for the loop.
-    match unsafe { local::schedule(queue, node) } {
+    match unsafe { local::schedule_in_order(queue, node) } {
         // SAFETY: the second reference is the handle's.
         Ok(()) => Ok(unsafe { JoinHandle::new(header) }),
         // SAFETY: refused, so both references are ours, and `raw::allocate` made it of this type.

@@ -27,6 +27,8 @@ pub(crate) struct Local {
     tasks: RefCell<Slab<NonNull<Header>>>,
     /// The loop is ending: nothing new is accepted.
     ending: Cell<bool>,
+    /// Nodes taken from the queue by [`schedule_in_order`], to be counted.
+    taken: Cell<usize>,
     /// Panics of closures, to be counted.
     pub(super) panics: Cell<u64>,
 }
@@ -45,6 +47,7 @@ impl Local {
             shuffle: super::shuffle::Shuffle::from_environment(),
             tasks: RefCell::default(),
             ending: Cell::new(false),
+            taken: Cell::new(0),
             panics: Cell::new(0),
         }
     }
@@ -65,12 +68,18 @@ impl Local {
         self.tasks.borrow().len()
     }
 
-    /// Queues what came from other threads behind what is ready here. Returns how much that was.
+    /// Takes what other threads pushed, behind what is ready here. Returns how much came since it was asked last.
     #[inline]
-    pub(crate) fn accept(&self, drained: Drained) -> usize {
+    pub(crate) fn take_remote(&self) -> usize {
+        self.accept(self.queue.drain());
+        self.taken.take()
+    }
+
+    #[inline]
+    fn accept(&self, drained: Drained) {
         let before = self.ready();
         drained.for_each(|node| self.ready.push(node));
-        self.ready() - before
+        self.taken.set(self.taken.get() + self.ready() - before);
     }
 
     pub(super) fn push(&self, node: NonNull<Node>) {
@@ -111,7 +120,10 @@ impl Local {
             unsafe { (node.as_ref().kind().discard)(node) };
         } else {
             // The first run finds that it has no place yet, and adopts it.
-            self.ready.push(node);
+            // SAFETY: a fresh task, scheduled and in no queue, with a reference for the loop. Pushed from outside a turn it
+            // stays on this thread all the same.
+            let scheduled = unsafe { schedule_in_order(&self.queue, node) };
+            debug_assert!(scheduled.is_ok(), "only the end closes the queue");
         }
         handle
     }
@@ -171,6 +183,29 @@ pub(super) unsafe fn schedule(
         // SAFETY: the caller's promise.
         None => unsafe { queue.push(node) },
     }
+}
+
+/// As [`schedule`], for what runs in the order in which its thread sent it: on the loop's own thread behind what the same thread has
+/// sent from outside a turn, which is still in the queue.
+///
+/// # Errors
+/// As for [`schedule`].
+///
+/// # Safety
+/// As for [`schedule`].
+pub(super) unsafe fn schedule_in_order(
+    queue: &Arc<Queue>,
+    node: NonNull<Node>,
+) -> Result<(), NonNull<Node>> {
+    // SAFETY: as in `schedule`.
+    let current = unsafe { CURRENT.get().as_ref() };
+    if let Some(local) =
+        current.filter(|local| Arc::ptr_eq(&local.queue, queue) && !local.ending.get())
+    {
+        local.accept(queue.drain());
+    }
+    // SAFETY: the caller's promise.
+    unsafe { schedule(queue, node) }
 }
 
 /// Calls `f` with the loop that runs on this thread.

@@ -16,7 +16,6 @@ pub(crate) mod coop;
 mod join;
 mod lazy;
 pub(crate) mod local;
-pub(crate) mod panics;
 mod raw;
 #[cfg(debug_assertions)]
 mod shuffle;

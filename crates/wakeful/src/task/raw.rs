@@ -15,6 +15,7 @@ use super::Queue;
 use super::join::JoinError;
 use super::local::{self, Local};
 use super::state::{Start, State};
+use crate::panics;
 use crate::ready_queue::{Kind, Node, Order};
 use crate::sync::UnsafeCell;
 
@@ -191,12 +192,13 @@ impl<F: Future> Task<F> {
         if let Some(payload) = replace(Stage::Empty)
             && output.is_ok()
         {
-            output = Err(JoinError::panicked(payload));
+            let lost = std::mem::replace(&mut output, Err(JoinError::panicked(payload)));
+            panics::contain(|| drop(lost));
         }
         replace(Stage::Output(output));
         local.disown(header().place.get());
         if header().state.finish() {
-            header().joiner.wake();
+            panics::contain(|| header().joiner.wake());
         } else {
             // Nobody will ask. A panic in the output's drop ends here, like the task's own.
             replace(Stage::Empty);

@@ -22,7 +22,7 @@ impl Shuffle {
             let seed = std::env::var("WAKEFUL_SHUFFLE").ok()?;
             let number = seed.parse().ok();
             if number.is_none() {
-                tracing::warn!(seed, "WAKEFUL_SHUFFLE is not a number: tasks keep their order");
+                eprintln!("WAKEFUL_SHUFFLE={seed} is not a number: tasks keep their order");
             }
             number
         });

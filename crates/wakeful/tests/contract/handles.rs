@@ -10,6 +10,7 @@ use wakeful::{LoopHandle, RunAndWaitError};
 use crate::backend::Backend;
 
 on_every_backend! {
+    what_the_loop_s_own_thread_sends_runs_in_its_order_also_from_outside_a_turn,
     closures_of_50_threads_run_once_each_in_each_thread_s_order,
     run_and_wait_returns_the_value_the_panic_or_the_reason,
     run_and_wait_when_the_loop_ends_first,
@@ -230,4 +231,48 @@ fn a_spawned_future_lives_on_its_loop<B: Backend>() {
     assert_eq!(error.to_string(), "the task panicked: while making it");
     handle.stop();
     thread.join().unwrap();
+}
+
+fn what_the_loop_s_own_thread_sends_runs_in_its_order_also_from_outside_a_turn<B: Backend>() {
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let note = |what: &'static str| {
+        let order = order.clone();
+        move || order.lock().unwrap().push(what)
+    };
+    let taken = || std::mem::take(&mut *order.lock().unwrap());
+    let mut event_loop = B::event_loop();
+    let handle = event_loop.handle();
+
+    handle.run(note("first")).unwrap();
+    event_loop
+        .block_on(async {
+            handle.run(note("second")).unwrap();
+            wakeful::task::yield_now().await;
+        })
+        .unwrap();
+    event_loop.turn(Some(std::time::Duration::ZERO)).unwrap();
+    assert_eq!(taken(), ["first", "second"], "before block_on, and within it");
+
+    handle.run(note("first")).unwrap();
+    let (sender, second) = (handle.clone(), note("second"));
+    let mut second = Some(second);
+    let hook = event_loop.before_park(move || {
+        if let Some(second) = second.take() {
+            sender.run(second).unwrap();
+        }
+    });
+    for _ in 0..3 {
+        event_loop.turn(Some(std::time::Duration::from_micros(1))).unwrap();
+    }
+    drop(hook);
+    assert_eq!(taken(), ["first", "second"], "before a turn, and in before_park");
+
+    let first = note("first");
+    handle.spawn(move || async move { first() }).unwrap().detach();
+    let second = note("second");
+    event_loop.spawn(async move { second() }).detach();
+    for _ in 0..2 {
+        event_loop.turn(Some(std::time::Duration::ZERO)).unwrap();
+    }
+    assert_eq!(taken(), ["first", "second"], "spawned by the handle, and by the loop");
 }

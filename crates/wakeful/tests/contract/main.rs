@@ -33,6 +33,7 @@ mod misuse;
 mod net;
 mod notification_queue;
 mod ownership;
+mod panics;
 mod readiness;
 mod shutdown;
 mod sockets;

@@ -21,7 +21,7 @@ fn local_kinds(work: &Work) -> [(bool, Kind); 4] {
     let Work { ready, this_turn_callbacks, next_turn_callbacks, due_timers } = *work;
     let local = |name, make| Kind { name, make, keeps_awake: MayPark::LocalWork };
     [
-        (ready, local("a ready task", |this| this.spawn(async {}).detach())),
+        (ready, local("a ready task", spawn_within)),
         (this_turn_callbacks, local("a this-turn callback", |this| this.run_this_turn(|| ()))),
         (next_turn_callbacks, local("a next-turn callback", |this| this.run_next_turn(|| ()))),
         (due_timers, local("a due timer", start_timer_that_is_due)),
@@ -29,7 +29,7 @@ fn local_kinds(work: &Work) -> [(bool, Kind); 4] {
 }
 
 /// And what others hold for it.
-fn remote_kinds() -> [Kind; 4] {
+fn remote_kinds() -> [Kind; 5] {
     let remote = |name, make| Kind { name, make, keeps_awake: MayPark::RemoteWork };
     [
         remote("a closure of another thread", |this| {
@@ -39,9 +39,15 @@ fn remote_kinds() -> [Kind; 4] {
         remote("a closure of its own thread, sent between turns", |this| {
             this.handle().run(|| ()).unwrap();
         }),
+        remote("a task, spawned between turns", |this| this.spawn(async {}).detach()),
         remote("a wake without work", |this| this.handle().wake()),
         remote("a request to stop", |this| this.handle().stop()),
     ]
+}
+
+fn spawn_within(this: &EventLoop) {
+    let _entered = current::enter(&this.inner);
+    this.inner.spawn(async {}).detach();
 }
 
 fn start_timer_that_is_due(this: &EventLoop) {

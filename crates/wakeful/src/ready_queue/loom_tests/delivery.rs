@@ -36,7 +36,10 @@ fn model(producers: usize, each: usize, preemptions: Option<usize>) {
         did_not.note(log.sleeps == 0);
     });
     seen.0.assert("every push meets a sleep");
-    seen.1.assert("no push meets a sleep");
+    if preemptions != Some(1) {
+        // That needs two: the loop is stopped before its sleep, and so is each producer before the last.
+        seen.1.assert("no push meets a sleep");
+    }
     if producers * each > 1 {
         seen.2.assert("a ring is left out");
     }

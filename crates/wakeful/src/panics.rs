@@ -1,7 +1,8 @@
-//! Panics of code that nobody awaits end where they began.
+//! Panics of code that nobody awaits end where they began: callbacks, closures, and wakers, which may be anybody's.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
 
 /// Runs `f`; a panic in it is reported by the panic hook and goes no further. `false`: it panicked.
 pub(crate) fn contain(f: impl FnOnce()) -> bool {
@@ -13,6 +14,11 @@ pub(crate) fn contain(f: impl FnOnce()) -> bool {
             false
         }
     }
+}
+
+/// Wakes `waker`, which may be anybody's: a panic in it must not take the loop, nor those who wait beside it, along.
+pub(crate) fn wake(waker: Waker) {
+    contain(|| waker.wake());
 }
 
 /// The text of a panic, if it has one.
