@@ -57,7 +57,7 @@ fn loom_one_producer_three_nodes() {
 
 #[test]
 fn loom_two_producers() {
-    model(2, 1, Some(5));
+    model(2, 1, Some(4));
 }
 
 #[test]
