@@ -242,7 +242,9 @@ pub enum RunAndWaitError {
     Panicked(PanicPayload),
 }
 
-/// What a closure panicked with.
+/// What a closure panicked with, in [`RunAndWaitError::Panicked`].
+///
+/// *Threads*: `Send` and `Sync`. It is shown as the panic's message, if that is a text.
 pub struct PanicPayload(Mutex<Box<dyn Any + Send>>);
 
 impl PanicPayload {

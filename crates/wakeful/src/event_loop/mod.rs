@@ -34,7 +34,7 @@ pub(crate) use self::current::current;
 pub use self::current::{
     after_turn, before_park, block_on, current_handle, run_next_turn, run_this_turn, spawn,
 };
-pub use self::handle::{LoopHandle, RunAndWaitError, SendError};
+pub use self::handle::{LoopHandle, PanicPayload, RunAndWaitError, SendError};
 pub use self::settings::EventLoopBuilder;
 
 use self::callbacks::Callbacks;
