@@ -133,14 +133,18 @@ impl LoopHandle {
         task::spawn_remote(&self.0.queue, make).map_err(SendError::LoopEnded)
     }
 
-    /// Makes the loop's present [`run`](crate::EventLoop::run), or its next one, end after its turn.
+    /// Makes the loop's present [`run`](crate::EventLoop::run), or its next one, end after its turn. Nothing happens if the loop has
+    /// ended, or in a forked child of its process: the parent's loop goes on.
+    ///
+    /// Async-signal-safe, as [`wake`](Self::wake) is.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Release);
         self.wake();
     }
 
     /// Makes the loop take a turn soon, so that its [`before_park`](crate::before_park) and
-    /// [`after_turn`](crate::after_turn) hooks run. Nothing happens if the loop has ended.
+    /// [`after_turn`](crate::after_turn) hooks run. Nothing happens if the loop has ended, or in a forked child
+    /// of its process.
     ///
     /// Async-signal-safe: it allocates nothing, takes no lock and leaves errno as it was.
     pub fn wake(&self) {

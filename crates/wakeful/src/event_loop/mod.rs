@@ -166,6 +166,9 @@ impl Inner {
 /// leaves the parent's loop alone. Build a new loop there; that works also in a child that was forked within a turn. What was read into memory before the fork
 /// exists in both, and a task that goes on in the child until its next `await` may still write to the parent's sockets: `fork` belongs before the loop, or in front of `exec`.
 ///
+/// A child is told from its parent by a handler of `pthread_atfork(3)`. A bare `clone(2)` and `_Fork(3)` call none: such a child is found out only by [`run`](Self::run) and
+/// [`block_on`](Self::block_on), which ask for the process id. Everything else in it, the drop of the loop too, still reaches the parent's descriptors: there, go straight to `exec` or `_exit`.
+///
 /// # The end
 /// Dropping the loop drops all its futures, closures and callbacks here, on its thread, whoever holds
 /// wakers; handles of tasks give an error that [is cancelled](crate::JoinError::is_cancelled).
@@ -264,8 +267,8 @@ impl EventLoop {
     }
 
     /// Takes one turn (see [the phases](Self#a-turn)), waiting for up to `max_wait` if nothing is
-    /// runnable: `Some(Duration::ZERO)` does not wait, `None` waits until something happens. The wait is never
-    /// shorter for a signal.
+    /// runnable: `Some(Duration::ZERO)` does not wait, `None` waits until something happens. A wait with a limit is
+    /// not shortened by a signal; `None` may return by one, with nothing done.
     ///
     /// It may be called inside another loop's turn, which is how a loop is embedded in another one.
     ///
@@ -281,12 +284,17 @@ impl EventLoop {
     /// timer due, a push from another thread. Wait for that, then take a turn. `false`: take a turn first.
     ///
     /// Each turn ends the permission. Waiting for the descriptor without a new `true` may miss wakes. Watch it level-triggered, as
-    /// `poll(2)` does: a turn takes one batch of events, and no new edge tells of what it leaves over. (`examples/calloop` is a loop
-    /// inside another library's.)
+    /// `poll(2)` does: a turn takes one batch of events, and no new edge tells of what it leaves over. Once readable, it
+    /// stays so until the next turn. (`examples/calloop` is a loop inside another library's.)
+    ///
+    /// If nothing is runnable, the [`before_park`](Self::before_park) hooks run first; what they queue makes the answer `false`.
+    ///
+    /// A signal may end the other loop's wait (EINTR) with the descriptor not readable. The permission still holds: wait again, or take a turn.
     ///
     /// ```
     /// use std::time::Duration;
     /// use rustix::event::{PollFd, PollFlags, poll};
+    /// use rustix::io::retry_on_intr;
     ///
     /// # fn main() -> std::io::Result<()> {
     /// let mut event_loop = wakeful::EventLoop::new()?;
@@ -294,7 +302,8 @@ impl EventLoop {
     /// while !task.is_finished() {
     ///     if event_loop.prepare_to_park()? {
     ///         // Here would stand the other loop's own wait, with its own descriptors.
-    ///         poll(&mut [PollFd::new(&event_loop, PollFlags::IN)], None)?;
+    ///         let mut fds = [PollFd::new(&event_loop, PollFlags::IN)];
+    ///         retry_on_intr(|| poll(&mut fds, None))?;
     ///     }
     ///     event_loop.turn(Some(Duration::ZERO))?;
     /// }
