@@ -21,6 +21,7 @@
 //! 3. A ring ends the loop's present wait, or its next one. (An eventfd, edge-triggered in the epoll that the loop waits on: each write
 //!    is an edge, and one that came before the wait is reported by it.)
 //! 4. CLOSED stays.
+//! 5. After a `try_sleep` that succeeded, the next one comes behind a drain: a number later than a sleep's own says that this sleep is over.
 //!
 //! # Why no wake is lost
 //! Let P be a push (or a wake) that was accepted, and W a wait of the loop that follows P's swap or is under way when it happens.
@@ -43,12 +44,15 @@
 //! # Which ring may be left out
 //! Between the first ring and the moment when the loop gets its CPU thousands may push, and a system call for each would be the slowest thing
 //! here. So sleeps are numbered, in a second word: `try_sleep` publishes the next number *before* it tries for ASLEEP. Who has to ring reads the number n, rings, and
-//! then marks n; who finds n marked already does not ring. Each thread therefore rings once in a sleep at most, and one thread alone exactly once.
-//! * P's push met the sleep S with number s, and P reads n. By the swap that it met, n is s or later. If it is later, a drain ended S and took P's
+//! then marks n; who finds n marked already does not ring. Each thread therefore rings once in a sleep at most, and one thread alone
+//! exactly once; but a signal handler that wakes the loop between its own thread's ring and mark rings again.
+//! * P's push met the sleep S with number s, and P reads n. By the swap that it met, n is s or later. If it is later, a drain ended S (5) and took P's
 //!   node: P owes no ring.
 //! * n = s, marked: the ring behind that mark was made after s was published, so after the wait in front of S had ended (2), and it ends W by (3). The drain behind W
 //!   comes after P's swap, which found ASLEEP, and takes P's node.
 //! * n = s, not marked: P rings itself, whoever else is about to. The mark is a swap from n to marked n: one that comes late meets another number, and fails.
+//!
+//! Numbers come again after 2^63 sleeps (2^31 where words have 32 bits): a mark that is late by exactly so many would mark a sleep that nobody rang.
 //!
 //! What this adds to (2): a wait that heard the bell is followed by a drain, never by a second wait in the same sleep.
 //!
@@ -84,7 +88,8 @@ use crossbeam_utils::Backoff;
 use crate::pause::{self, Point};
 use crate::sync::{AtomicPtr, AtomicUsize, UnsafeCell};
 
-/// The loop sleeps, or is about to: a pusher that sees this bit rings the bell.
+/// The loop sleeps, or is about to: a pusher that finds this bit rings the bell, unless a ring of this
+/// sleep is complete.
 const ASLEEP: usize = 0b001;
 /// Somebody asked for a turn without work of their own ([`ReadyQueue::wake`]).
 const WOKEN: usize = 0b010;
@@ -276,7 +281,8 @@ impl<B: Bell> ReadyQueue<B> {
     }
 
     /// The loop says that it is about to sleep. `false`: there is work, stay awake. From `true` until
-    /// the next [`drain`](Self::drain), pushers ring; a wait that heard the bell is followed by a drain.
+    /// the next [`drain`](Self::drain) a pusher rings, unless a ring of this sleep is complete. The next
+    /// `try_sleep` comes behind that drain, and so does whatever follows a wait that heard the bell.
     pub(crate) fn try_sleep(&self) -> bool {
         let asleep = ptr::without_provenance_mut(ASLEEP);
         // The next number, not marked. Release: a ring for it comes after the last wait. A store would do,

@@ -1,5 +1,5 @@
-//! What a wake costs, counted through the public API: one write to the loop's eventfd for each post that meets a sleep, and
-//! none while the loop is awake, whatever keeps it awake.
+//! What a wake costs, counted through the public API: one write to the loop's eventfd for each post that meets a sleep of which
+//! no ring is complete, and none while the loop is awake, whatever keeps it awake.
 //!
 //! The loop never reads its eventfd, so the counter that the kernel shows in `/proc/self/fdinfo` is the number of rings
 //! since the loop was built. Which descriptor it is, the fdinfo of the loop's epoll says.

@@ -31,7 +31,8 @@ impl Work {
 /// May the loop sleep?
 #[derive(Debug, PartialEq, Eq)]
 enum MayPark {
-    /// Nothing is runnable, and from now until the next `take_remote` every push rings.
+    /// Nothing is runnable, and from now until the next `take_remote` a push rings, unless a ring of this
+    /// sleep is complete.
     Yes,
     /// The loop has work of its own.
     LocalWork,

@@ -60,7 +60,7 @@ pub(crate) fn wait_until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Waits until the loop has said that it sleeps: from then on every push rings.
+/// Waits until the loop has said that it sleeps: from then on a push rings, unless a ring of that sleep is complete.
 pub(crate) fn until_asleep(handle: &LoopHandle) {
     wait_until("the loop sleeps", || format!("{handle:?}").contains("asleep: true"));
 }

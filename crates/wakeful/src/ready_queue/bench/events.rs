@@ -233,7 +233,7 @@ impl<R: Ring> EventConsumer<R> {
         taken
     }
 
-    /// See [`ReadyQueue::try_sleep`]: from `true` until the next drain, pushers ring.
+    /// See [`ReadyQueue::try_sleep`]: from `true` until the next drain, a pusher rings, unless a ring of this sleep is complete.
     #[inline]
     pub fn try_sleep(&mut self) -> bool {
         self.0.queue.try_sleep()
