@@ -18,7 +18,7 @@ use wakeful::time::{sleep, timeout};
 use wakeful::{LoopGroup, current_handle, spawn};
 
 use crate::backend::Backend;
-use crate::support::LONG;
+use crate::background::LONG;
 
 on_every_backend! {
     every_connection_to_a_shared_listener_is_served_once,

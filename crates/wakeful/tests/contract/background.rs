@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use wakeful::{EventLoop, EventLoopBuilder, LoopHandle};
 
-/// Longer than anything here takes: reached only by what is held for ever.
+/// Longer than anything here takes: reached only by what is lost, or held for ever.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A loop that runs on a thread of its own until this is dropped or [`end`](Self::end)ed.

@@ -16,7 +16,7 @@ use wakeful::task::{consume_budget, yield_now};
 use wakeful::time::{sleep, timeout};
 
 use crate::backend::Backend;
-use crate::support::LONG;
+use crate::background::LONG;
 
 on_every_backend! {
     a_timeout_gives_up_what_is_always_ready,

@@ -10,7 +10,7 @@ use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::net::ListenAddr;
 
 use crate::backend::Backend;
-use crate::support::LONG;
+use crate::background::LONG;
 
 on_every_backend! {
     loops_run_on_named_threads_of_their_own_one_for_each_cpu_by_default,

@@ -11,7 +11,7 @@ use wakeful::time::sleep;
 use wakeful::{LoopGroup, spawn};
 
 use crate::backend::Backend;
-use crate::support::LONG;
+use crate::background::LONG;
 
 on_every_backend! {
     shutdown_also_waits_for_what_the_last_task_spawned,

@@ -12,7 +12,8 @@ use wakeful::time::timeout;
 use wakeful::{LoopHandle, spawn};
 
 use crate::backend::Backend;
-use crate::support::{LONG, soon, tcp_pair, would_wake};
+use crate::background::LONG;
+use crate::support::{soon, tcp_pair, would_wake};
 
 on_every_backend! {
     connect_write_and_close_at_once_delivers_the_bytes_and_the_end,

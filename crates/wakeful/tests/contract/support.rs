@@ -8,8 +8,7 @@ use wakeful::EventLoop;
 use wakeful::net::{TcpListener, TcpStream};
 use wakeful::time::timeout;
 
-/// Longer than anything here takes: reached only by what is lost.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+use crate::background::LONG;
 
 /// Waits for what has to come: only a lost event makes it fail.
 pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
