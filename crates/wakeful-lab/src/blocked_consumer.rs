@@ -160,7 +160,9 @@ impl Experiment for BlockedConsumer {
             stress.push(probes::measure(lab, part, &words, rounds)?);
         }
         let lasting = words(&["--seconds", seconds]);
-        let long = words(&["--seconds", if lab.size == Size::Quick { "1" } else { "10" }]);
+        // A claim takes the ratio of longest drains, so that one round does not tell: shorter ones, but 30 periods of the quota in each.
+        let quota = words(&["--seconds", if lab.size == Size::Quick { "1" } else { "3" }]);
+        let hog = words(&["--seconds", if lab.size == Size::Quick { "1" } else { "10" }]);
         let each = events.to_string();
         let found = Found {
             stress,
@@ -168,8 +170,8 @@ impl Experiment for BlockedConsumer {
             sweep: probes::measure(lab, SWEEP, &lasting, rounds)?,
             points: probes::measure(lab, POINTS, &[], 1)?,
             steps: probes::measure(lab, STEPS, &[], 1)?,
-            quota: probes::measure(lab, QUOTA, &long, 1)?,
-            hog: probes::measure(lab, HOG, &long, 1)?,
+            quota: probes::measure(lab, QUOTA, &quota, rounds)?,
+            hog: probes::measure(lab, HOG, &hog, 1)?,
             service: probes::measure(lab, SERVICE, &lasting, rounds)?,
         };
         if found.is_empty() {

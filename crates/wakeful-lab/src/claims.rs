@@ -88,11 +88,11 @@ pub fn ratio(
         }
         Some(ratio) => {
             let measured = format!(
-                "{} ({} to {}) in {} rounds",
+                "{} ({} to {}) in {}",
                 format::number(ratio.median),
                 format::number(ratio.low),
                 format::number(ratio.high),
-                pairs.len()
+                rounds(pairs.len())
             );
             // Of one round, the interval is a point, whatever the machine did.
             let verdict = if pairs.len() > 1 { bound.verdict(ratio) } else { Verdict::CannotTell };
@@ -120,9 +120,13 @@ pub fn in_every_round(text: &str, of: (&str, &[Option<f64>]), bound: Bound) -> C
     };
     Claim {
         claim: text.to_owned(),
-        measured: format!("{range} in {} rounds", figures.len()),
+        measured: format!("{range} in {}", rounds(figures.len())),
         verdict: if keeps { Verdict::Holds } else { Verdict::DoesNotHold },
     }
+}
+
+fn rounds(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "round" } else { "rounds" })
 }
 
 impl Bound {
@@ -219,7 +223,7 @@ mod tests {
     fn a_round_that_lacks_a_figure_does_not_count() {
         let (subject, against) = ([Some(1.0), None, Some(1.0)], [Some(2.0), Some(9.0), None]);
         let claim = ratio("", ("a", &subject), ("b", &against), Bound::AtMost(0.6), 1);
-        assert_eq!(claim.measured, "0.500 (0.500 to 0.500) in 1 rounds");
+        assert_eq!(claim.measured, "0.500 (0.500 to 0.500) in 1 round");
         assert_eq!(claim.verdict, Verdict::CannotTell, "one round is not enough");
         let claim = ratio("", ("a", &subject), ("b", &[None; 3]), Bound::AtMost(0.6), 1);
         assert_eq!(claim.measured, "there are no figures of b");

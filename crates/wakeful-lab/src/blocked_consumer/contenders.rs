@@ -69,7 +69,7 @@ pub(super) fn all() -> Vec<Probe> {
     all.extend(points.into_iter().filter(|probe| probe.name != KERNEL));
     let steps = ["priority", "--by", "steps", "--deadline-ms", "20"];
     all.extend(of_lists(STEPS, &steps, second * 5, true));
-    all.extend(of_lists(QUOTA, &["priority", "--by", "quota"], second * 10, true));
+    all.extend(of_lists(QUOTA, &["priority", "--by", "quota"], second * 3, true));
     all.extend(of_lists(HOG, &["priority", "--by", "hog"], second * 10, false));
     all.extend(SERVICES.iter().map(|(name, arguments)| {
         let words = ["service"].iter().chain(*arguments);

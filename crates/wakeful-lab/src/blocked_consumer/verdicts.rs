@@ -148,8 +148,12 @@ mod tests {
     }
 
     fn priority(rescued: f64, longest: f64) -> Vec<Priority> {
-        let (drains_rescued, worst_drain_us) = (rescued, Some(longest));
-        vec![Priority { drains_rescued, worst_drain_us, ..Priority::default() }]
+        let one = |factor: f64| Priority {
+            drains_rescued: rescued,
+            worst_drain_us: Some(longest * factor),
+            ..Priority::default()
+        };
+        [0.99, 1.0, 1.01].map(one).to_vec()
     }
 
     /// wakeful as it should be, with what a test changes.
