@@ -227,15 +227,14 @@ fn a_generator_robbed_of_its_cpu_says_invalid() {
             summary::judge(plan, &measurement)
         })
     };
+    // Which of several reasons comes first is no promise.
+    let says = |validity: &Validity, reason: &str| match validity {
+        Validity::Invalid { reasons, .. } => reasons.iter().any(|one| one.contains(reason)),
+        _ => false,
+    };
     let open = judge_beside_hogs(&plan);
-    assert!(
-        matches!(&open, Validity::Invalid { reasons, .. } if reasons[0].contains("late")),
-        "{open:?}"
-    );
+    assert!(says(&open, "late"), "{open:?}");
     plan.schedule = Schedule::Closed;
     let closed = judge_beside_hogs(&plan);
-    assert!(
-        matches!(&closed, Validity::Invalid { reasons, .. } if reasons[0].contains("kept from its CPU")),
-        "{closed:?}"
-    );
+    assert!(says(&closed, "kept from its CPU"), "{closed:?}");
 }
