@@ -66,19 +66,21 @@ pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
     claims
 }
 
-/// Of all three ways, the most in each round.
+/// Of all three ways, the most in each round. A round in which one of them was not measured counts only if another one parked.
 fn no_park(deferred: &Measured<Deferred>) -> Claim {
     let ways = [TASK, THIS_TURN, NEXT_TURN];
     let parks = ways.map(|way| deferred.figures(way, |one| one.parks));
     let rounds = parks.iter().map(Vec::len).max().unwrap_or_default();
     let most = |round: usize| {
-        let of_all = parks.iter().filter_map(|way| way.get(round).copied().flatten());
-        of_all.reduce(f64::max)
+        let of_all = parks.each_ref().map(|way| way.get(round).copied().flatten());
+        let most = of_all.iter().copied().flatten().reduce(f64::max);
+        most.filter(|most| *most > 0.0 || of_all.iter().all(Option::is_some))
     };
     let most: Vec<Option<f64>> = (0..rounds).map(most).collect();
+    let never_measured = ways.iter().zip(&parks).find(|(_, way)| way.iter().all(Option::is_none));
     claims::in_every_round(
         "wakeful parks not once between post #1 and the end of both the work that it queued and post #2",
-        ("wakeful", &most),
+        (never_measured.map_or("all three ways at once", |(way, _)| way), &most),
         Bound::AtMost(0.0),
     )
 }
@@ -270,6 +272,26 @@ mod tests {
             ("tokio, current-thread", deferred(62e3, None)),
         ]);
         assert_eq!(fails(&slow), [3, 4]);
+    }
+
+    #[test]
+    fn a_round_counts_only_with_all_three_ways_unless_one_parked() {
+        let claim = |parks: f64, this_turn: usize, next_turn: usize| {
+            let deferreds = |name, rounds: usize, parks| {
+                (name, deferred(60e3, Some(parks)).into_iter().take(rounds).collect())
+            };
+            no_park(&Measured::canned(vec![
+                deferreds(TASK, 3, parks),
+                deferreds(THIS_TURN, this_turn, 0.0),
+                deferreds(NEXT_TURN, next_turn, 0.0),
+            ]))
+        };
+        let some = claim(0.0, 2, 3);
+        assert_eq!((some.verdict, some.measured.as_str()), (Verdict::Holds, "0 in 2 rounds"));
+        let none = claim(0.0, 3, 0);
+        assert_eq!(none.verdict, Verdict::CannotTell);
+        assert!(none.measured.ends_with(NEXT_TURN), "{}", none.measured);
+        assert_eq!(claim(1.0, 0, 0).verdict, Verdict::DoesNotHold, "it parked, whoever is missing");
     }
 
     #[test]
