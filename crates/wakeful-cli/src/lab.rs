@@ -2,20 +2,21 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use wakeful_lab::contender::Contender;
-use wakeful_lab::peers::{Built, Catalog, Language};
+use wakeful_lab::peers::{Built, Catalog, Language, PeersError};
 use wakeful_lab::probes::{Probe, ReadyProbe};
-use wakeful_lab::{EXPERIMENTS, Experiment, Lab, ProbeRuns, Size};
+use wakeful_lab::{EXPERIMENTS, Experiment, Lab, LabError, ProbeRuns, Size};
 use wakeful_load::bench::Bench;
 use wakeful_load::progress::Progress;
 use wakeful_load::report;
 use wakeful_load::results::{Results, Verdict};
 use wakeful_load::table::{self, Style};
 
-use crate::load::{Outputs, command_line, until_interrupted};
+use crate::load::{INTERRUPTED, Outputs, command_line, until_interrupted};
 
 /// As clap says it of everything that can be seen from the flags alone.
 const WRONG_USAGE: u8 = 2;
@@ -71,9 +72,48 @@ const EXIT_CODES: &str = "\
 Exit codes: 0 every claim holds or cannot be told here; 1 an error; 2 wrong usage; 3 a claim does not hold;
 130 ended by Ctrl-C.";
 
+/// Why there is nothing to show.
+enum Refusal {
+    /// There is nothing of that name.
+    WrongUsage(String),
+    Interrupted,
+    Error(String),
+}
+
+impl From<String> for Refusal {
+    fn from(line: String) -> Self {
+        Self::Error(line)
+    }
+}
+
+impl From<PeersError> for Refusal {
+    fn from(error: PeersError) -> Self {
+        match error {
+            PeersError::Unknown { .. } => Self::WrongUsage(error.to_string()),
+            PeersError::Interrupted => Self::Interrupted,
+            error => Self::Error(error.to_string()),
+        }
+    }
+}
+
 /// # Errors
 /// A line for the user.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    match run_experiments(arguments) {
+        Ok(code) => Ok(code),
+        Err(Refusal::WrongUsage(line)) => {
+            eprintln!("wakeful: {line}");
+            Ok(ExitCode::from(WRONG_USAGE))
+        }
+        Err(Refusal::Interrupted) => {
+            eprintln!("wakeful: interrupted");
+            Ok(ExitCode::from(INTERRUPTED))
+        }
+        Err(Refusal::Error(line)) => Err(line),
+    }
+}
+
+fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
     let experiments: Vec<&dyn Experiment> = match arguments.what.as_str() {
         "list" => {
             list();
@@ -86,18 +126,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         "all" => EXPERIMENTS.to_vec(),
         name => match wakeful_lab::find(name) {
             Some(experiment) => vec![experiment],
-            None => {
-                eprintln!("wakeful: {}", unknown(name));
-                return Ok(ExitCode::from(WRONG_USAGE));
-            }
+            None => return Err(Refusal::WrongUsage(unknown(name))),
         },
     };
+    if arguments.timer.is_some() && !experiments.iter().any(|experiment| experiment.has_timer()) {
+        return Err(Refusal::WrongUsage(no_timer(&arguments.what)));
+    }
     let program =
         std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
     let interrupted = until_interrupted()?;
-    let others = Others::build(arguments, &experiments)?;
+    let others = Others::build(arguments, &experiments, &interrupted)?;
     let mut verdicts = Vec::new();
     let mut all = Vec::new();
+    let mut failed = None;
     for experiment in &experiments {
         let bench = Bench::on_this_machine(&interrupted, Progress::to_stderr())
             .map_err(|error| format!("cannot ask which CPUs may be used: {error}"))?;
@@ -117,7 +158,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         }
         let outcome = experiment.run(&mut lab);
         lab.bench.progress.clear();
-        let mut results = outcome.map_err(|error| error.to_string())?;
+        let mut results = match outcome {
+            Ok(results) => results,
+            Err(LabError::Nothing) if lab.bench.is_interrupted() => break,
+            Err(LabError::Bench(error)) if error.is_interrupted() => break,
+            // What was measured before it is not thrown away.
+            Err(error) => {
+                failed = Some(Refusal::Error(error.to_string()));
+                break;
+            }
+        };
         results.command = command_line();
         verdicts.extend(results.claims.iter().map(|claim| claim.verdict));
         write(arguments, *experiment, &results, experiments.len() > 1)?;
@@ -129,8 +179,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?);
     }
-    Ok(if interrupted.load(std::sync::atomic::Ordering::Relaxed) {
-        ExitCode::from(crate::load::INTERRUPTED)
+    if let Some(refusal) = failed {
+        return Err(refusal);
+    }
+    if interrupted.load(Ordering::Relaxed) && all.is_empty() {
+        return Err(Refusal::Interrupted);
+    }
+    Ok(if interrupted.load(Ordering::Relaxed) {
+        ExitCode::from(INTERRUPTED)
     } else if verdicts.contains(&Verdict::DoesNotHold) {
         ExitCode::from(DOES_NOT_HOLD)
     } else {
@@ -153,6 +209,12 @@ fn unknown(name: &str) -> String {
         "there is no experiment `{name}`; there are: {}; and list, peers, all",
         names.join(", ")
     )
+}
+
+fn no_timer(name: &str) -> String {
+    let with = EXPERIMENTS.iter().filter(|experiment| experiment.has_timer());
+    let with: Vec<_> = with.map(|experiment| experiment.name()).collect();
+    format!("--timer: {name} has none; it is for {}", with.join(", "))
 }
 
 fn list() {
@@ -196,9 +258,8 @@ fn write(
 fn wanted(
     arguments: &Arguments,
     experiments: &[&dyn Experiment],
-) -> Result<(Catalog, Vec<Probe>), String> {
-    let mut catalog =
-        Catalog::read(arguments.peers_dir.as_deref()).map_err(|error| error.to_string())?;
+) -> Result<(Catalog, Vec<Probe>), PeersError> {
+    let mut catalog = Catalog::read(arguments.peers_dir.as_deref())?;
     let mut probes: Vec<Probe> =
         experiments.iter().flat_map(|experiment| experiment.probes()).collect();
     match &arguments.peers {
@@ -206,9 +267,7 @@ fn wanted(
             catalog.peers.clear();
             probes.retain(|probe| probe.peer.is_none());
         }
-        Some(names) => {
-            catalog.select(names, &mut probes).map_err(|error| error.to_string())?;
-        }
+        Some(names) => catalog.select(names, &mut probes)?,
         None if arguments.quick => {
             catalog.peers.retain(|peer| peer.quick && peer.language == Language::Rust);
             probes.retain(|probe| probe.quick);
@@ -230,12 +289,16 @@ struct Others {
 
 impl Others {
     /// Builds what these experiments need.
-    fn build(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result<Self, String> {
+    fn build(
+        arguments: &Arguments,
+        experiments: &[&dyn Experiment],
+        interrupted: &AtomicBool,
+    ) -> Result<Self, PeersError> {
         let (mut catalog, probes) = wanted(arguments, experiments)?;
         let services: Vec<&str> =
             experiments.iter().filter_map(|experiment| experiment.service()).collect();
         catalog.peers.retain(|peer| serves(&peer.services, &services));
-        let built = catalog.build(&probes, &mut |what| eprintln!("{what}"));
+        let built = catalog.build(&probes, interrupted, &mut |what| eprintln!("{what}"))?;
         let mut notes: Vec<String> = Vec::new();
         for (program, reason) in &built.missing {
             notes.push(format!("{program} is missing: {reason}"));
@@ -280,9 +343,10 @@ fn serves(services: &[String], one_of: &[&str]) -> bool {
     services.iter().any(|service| one_of.contains(&service.as_str()))
 }
 
-fn print_peers(arguments: &Arguments) -> Result<(), String> {
+fn print_peers(arguments: &Arguments) -> Result<(), Refusal> {
     let (catalog, probes) = wanted(arguments, EXPERIMENTS)?;
-    let built: Built = catalog.build(&probes, &mut |what| eprintln!("{what}"));
+    let interrupted = until_interrupted()?;
+    let built = catalog.build(&probes, &interrupted, &mut |what| eprintln!("{what}"))?;
     for peer in &catalog.peers {
         let state = match (built.missing.get(&peer.binary), built.version(&peer.binary)) {
             (Some(reason), _) => format!("missing: {reason}"),

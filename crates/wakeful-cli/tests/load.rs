@@ -317,4 +317,41 @@ fn the_lab_lists_what_it_has_and_names_what_it_has_not() {
     assert_eq!(timer.status.code(), Some(2), "{timer:?}");
     let peer = wakeful().args(["lab", "echo", "--peers", "nothing"]).output().unwrap();
     assert!(text(&peer.stderr).contains("no peer nothing"), "{peer:?}");
+    assert_eq!(peer.status.code(), Some(2), "{peer:?}");
+    let timer = wakeful().args(["lab", "echo", "--timer", "1s"]).output().unwrap();
+    assert_eq!(timer.status.code(), Some(2), "{timer:?}");
+    assert!(text(&timer.stderr).contains("it is for late-wake"), "{timer:?}");
+}
+
+/// `wakeful lab blocked-consumer` with a shell instead of cargo, which runs this script. Its exit code, what it said, and how often cargo
+/// was started.
+fn lab_with_cargo(name: &str, script: &str) -> (Option<i32>, String, usize) {
+    let dir = std::env::temp_dir().join(format!("wakeful-cargo-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    // The shell takes cargo's subcommand for the name of a file.
+    std::fs::write(dir.join("build"), format!("echo >>started\n{script}\n")).unwrap();
+    let peers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../peers");
+    let output = wakeful()
+        .args(["lab", "blocked-consumer", "--peers-dir", peers])
+        .current_dir(&dir)
+        .env("CARGO", "/bin/sh")
+        .output()
+        .unwrap();
+    let started = std::fs::read_to_string(dir.join("started")).unwrap_or_default();
+    std::fs::remove_dir_all(&dir).unwrap();
+    (output.status.code(), text(&output.stderr), started.lines().count())
+}
+
+#[test]
+fn ctrl_c_while_peers_are_built_ends_the_lab() {
+    let (code, stderr, started) = lab_with_cargo("interrupt", "kill -s INT $PPID; exit 1");
+    assert_eq!((code, started), (Some(130), 1), "{stderr}");
+    assert!(stderr.contains("building 1 of ") && stderr.contains("interrupted"), "{stderr}");
+}
+
+#[test]
+fn the_lab_measures_nothing_without_wakefuls_own_probe() {
+    let (code, stderr, started) = lab_with_cargo("fail", "exit 1");
+    assert_eq!((code, started), (Some(1), 1), "{stderr}");
+    assert!(stderr.contains("ready-list, which measures wakeful itself"), "{stderr}");
 }

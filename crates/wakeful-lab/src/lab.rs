@@ -26,6 +26,10 @@ pub trait Experiment: Sync {
     fn service(&self) -> Option<&'static str> {
         None
     }
+    /// Whether [`Lab::timer`] means something to it.
+    fn has_timer(&self) -> bool {
+        false
+    }
     /// The probes that it runs; the lab builds their programs.
     fn probes(&self) -> Vec<Probe> {
         Vec::new()

@@ -125,6 +125,10 @@ impl Experiment for LateWake {
         Some("echo")
     }
 
+    fn has_timer(&self) -> bool {
+        true
+    }
+
     fn probes(&self) -> Vec<Probe> {
         contenders::all()
     }

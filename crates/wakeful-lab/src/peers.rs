@@ -1,13 +1,15 @@
 //! The peers: the same services on other runtimes, built from source in a workspace of their own beside wakeful.
 //!
-//! `peers/catalog.json` lists them. Each is built by itself, so that one that cannot be built is only left out, with the reason.
+//! `peers/catalog.json` lists them. Each is built by itself, so that one that cannot be built is only left out, with the reason; but
+//! nothing is measured without the probes that are nobody's, with which wakeful itself is measured.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -84,6 +86,17 @@ pub enum PeersError {
         /// The names that exist.
         known: String,
     },
+    /// A probe that is nobody's could not be built: without it, wakeful itself is not measured.
+    #[error("{program}, which measures wakeful itself, cannot be built: {reason}")]
+    OwnProbe {
+        /// The program.
+        program: String,
+        /// Why.
+        reason: String,
+    },
+    /// The user ended it while they were built.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// The catalog, and where it is.
@@ -138,7 +151,7 @@ impl Catalog {
             let peers = self.peers.iter().map(|peer| peer.name.as_str());
             let mut known: Vec<&str> =
                 peers.chain(probes.iter().filter_map(|probe| probe.peer)).collect();
-            let mut seen = std::collections::BTreeSet::new();
+            let mut seen = BTreeSet::new();
             known.retain(|name| seen.insert(*name));
             return Err(PeersError::Unknown { name: name.clone(), known: known.join(", ") });
         }
@@ -149,48 +162,73 @@ impl Catalog {
         Ok(())
     }
 
-    /// Builds the programs that the peers and the probes need; cargo's output goes to stderr. `say` is told what is done.
-    pub fn build(&self, probes: &[Probe], say: &mut dyn FnMut(&str)) -> Built {
+    /// Builds the programs that the peers and the probes need, first those of the probes that are nobody's; cargo's output goes to stderr.
+    /// `say` is told what is done.
+    ///
+    /// # Errors
+    /// The user set `interrupted`, which Ctrl-C ends a build by as well; or a probe that is nobody's cannot be built.
+    pub fn build(
+        &self,
+        probes: &[Probe],
+        interrupted: &AtomicBool,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Built, PeersError> {
         let mut built = Built::default();
-        let peers = self.peers.iter().filter(|peer| peer.language == Language::Rust);
-        let peers = peers.map(|peer| (peer.binary.as_str(), Vec::new()));
-        let probes_in_rust = probes.iter().filter_map(|probe| match probe.source {
-            Source::Cargo { package, features } => {
-                Some((probe.program, of_package(package, features)))
-            }
-            Source::C => None,
-        });
-        for (program, flags) in peers.chain(probes_in_rust) {
-            if built.programs.contains_key(program) || built.missing.contains_key(program) {
-                continue;
-            }
-            say(&format!("building {program}"));
-            built.record(program, self.build_rust(program, &flags));
+        let in_rust = self.programs_in_rust(probes);
+        let in_c = self.programs_in_c(probes);
+        // One script builds all of those in C.
+        let count = in_rust.len() + usize::from(!in_c.is_empty());
+        for (index, (program, flags)) in in_rust.iter().enumerate() {
+            say(&format!("building {} of {count}: {program}", index + 1));
+            let outcome = unless(interrupted, || self.build_rust(program, flags))?;
+            built.record(program, probes, outcome)?;
         }
-        let peers = self.peers.iter().filter(|peer| peer.language == Language::C);
-        let probes_in_c = probes.iter().filter(|probe| probe.source == Source::C);
-        let in_c: Vec<&str> = peers
-            .map(|peer| peer.binary.as_str())
-            .chain(probes_in_c.map(|probe| probe.program))
-            .collect();
         if !in_c.is_empty() {
-            say("building the peers in C and C++");
-            let reasons = self.build_c();
+            say(&format!("building {count} of {count}: the peers in C and C++"));
+            let reasons = unless(interrupted, || self.build_c())?;
             for program in in_c {
                 let path = self.c_programs().join(program);
-                let reason = || match &reasons {
+                let reason = match &reasons {
                     Ok(reasons) => reasons.get(program).cloned(),
                     Err(reason) => Some(reason.clone()),
                 };
-                let outcome = match reason() {
+                let outcome = match reason {
                     None if path.is_file() => Ok(path),
                     None => Err("it was not built".to_owned()),
                     Some(reason) => Err(reason),
                 };
-                built.record(program, outcome);
+                built.record(program, probes, outcome)?;
             }
         }
-        built
+        Ok(built)
+    }
+
+    /// What cargo builds, each once, with the flags that it takes.
+    fn programs_in_rust<'a>(&'a self, probes: &'a [Probe]) -> Vec<(&'a str, Vec<String>)> {
+        let of_probe = |probe: &'a Probe| match probe.source {
+            Source::Cargo { package, features } => {
+                Some((probe.program, of_package(package, features)))
+            }
+            Source::C => None,
+        };
+        let (own, others): (Vec<_>, Vec<_>) = probes.iter().partition(|probe| probe.peer.is_none());
+        let peers = self.peers.iter().filter(|peer| peer.language == Language::Rust);
+        let peers = peers.map(|peer| (peer.binary.as_str(), Vec::new()));
+        let own = own.into_iter().filter_map(of_probe);
+        let mut programs: Vec<_> =
+            own.chain(peers).chain(others.into_iter().filter_map(of_probe)).collect();
+        let mut seen = BTreeSet::new();
+        programs.retain(|(program, _)| seen.insert(*program));
+        programs
+    }
+
+    fn programs_in_c<'a>(&'a self, probes: &'a [Probe]) -> BTreeSet<&'a str> {
+        let peers = self.peers.iter().filter(|peer| peer.language == Language::C);
+        let probes_in_c = probes.iter().filter(|probe| probe.source == Source::C);
+        peers
+            .map(|peer| peer.binary.as_str())
+            .chain(probes_in_c.map(|probe| probe.program))
+            .collect()
     }
 
     fn build_rust(&self, program: &str, flags: &[String]) -> Result<PathBuf, String> {
@@ -237,6 +275,16 @@ impl Catalog {
     }
 }
 
+/// Builds, unless the user has ended it. A build that ends by the user's Ctrl-C says nothing about what it was to build.
+fn unless<T>(interrupted: &AtomicBool, build: impl FnOnce() -> T) -> Result<T, PeersError> {
+    let is_interrupted = || interrupted.load(Ordering::Relaxed);
+    if is_interrupted() {
+        return Err(PeersError::Interrupted);
+    }
+    let outcome = build();
+    if is_interrupted() { Err(PeersError::Interrupted) } else { Ok(outcome) }
+}
+
 /// What selects a package and those of its features that a program needs, so that another one that cannot be built is no hindrance.
 fn of_package(package: &str, features: &str) -> Vec<String> {
     ["--package", package, "--no-default-features", "--features", features]
@@ -258,11 +306,20 @@ fn find() -> Option<PathBuf> {
 }
 
 impl Built {
-    fn record(&mut self, program: &str, outcome: Result<PathBuf, String>) {
+    fn record(
+        &mut self,
+        program: &str,
+        probes: &[Probe],
+        outcome: Result<PathBuf, String>,
+    ) -> Result<(), PeersError> {
+        let is_own = probes.iter().any(|probe| probe.peer.is_none() && probe.program == program);
+        let program = program.to_owned();
         match outcome {
-            Ok(path) => drop(self.programs.insert(program.to_owned(), path)),
-            Err(reason) => drop(self.missing.insert(program.to_owned(), reason)),
+            Ok(path) => drop(self.programs.insert(program, path)),
+            Err(reason) if is_own => return Err(PeersError::OwnProbe { program, reason }),
+            Err(reason) => drop(self.missing.insert(program, reason)),
         }
+        Ok(())
     }
 
     /// The peer as a contender with so many workers, if its program was built.
@@ -347,10 +404,54 @@ mod tests {
         let mut catalog = catalog();
         catalog.peers.clear();
         let source = Source::Cargo { package: "no-such-package", features: "" };
-        let probe = Probe { program: "no-such-probe", source, ..Probe::default() };
-        let built = catalog.build(std::slice::from_ref(&probe), &mut |_| {});
+        let probe =
+            Probe { program: "no-such-probe", peer: Some("peer"), source, ..Probe::default() };
+        let built = build(&catalog, std::slice::from_ref(&probe)).unwrap();
         assert!(built.missing["no-such-probe"].contains("cargo build"));
         assert!(built.probe(&probe).is_none());
+    }
+
+    fn build(catalog: &Catalog, probes: &[Probe]) -> Result<Built, PeersError> {
+        catalog.build(probes, &AtomicBool::new(false), &mut |_| {})
+    }
+
+    #[test]
+    fn without_wakefuls_own_probe_nothing_else_is_built() {
+        let catalog = catalog();
+        let source = Source::Cargo { package: "no-such-package", features: "" };
+        let probe = Probe { program: "no-such-probe", source, ..Probe::default() };
+        let mut said = Vec::new();
+        let error = catalog
+            .build(&[probe], &AtomicBool::new(false), &mut |what| said.push(what.to_owned()))
+            .unwrap_err();
+        assert!(matches!(error, PeersError::OwnProbe { .. }), "{error}");
+        let programs: BTreeSet<&str> =
+            catalog.peers.iter().map(|peer| peer.binary.as_str()).collect();
+        let in_c = catalog.programs_in_c(&[]).len();
+        let count = 1 + programs.len() - in_c + usize::from(in_c > 0);
+        assert_eq!(said, [format!("building 1 of {count}: no-such-probe")]);
+    }
+
+    #[test]
+    fn a_build_that_the_user_ends_is_the_last_and_makes_nothing_missing() {
+        let mut catalog = catalog();
+        catalog.peers.retain(|peer| peer.language == Language::Rust);
+        for peer in &mut catalog.peers {
+            peer.binary = format!("no-such-{}", peer.binary);
+        }
+        let interrupted = AtomicBool::new(false);
+        let mut builds = 0;
+        let outcome = catalog.build(&[], &interrupted, &mut |_| {
+            builds += 1;
+            interrupted.store(builds == 2, Ordering::Relaxed);
+        });
+        assert!(matches!(outcome, Err(PeersError::Interrupted)));
+        assert_eq!(builds, 2);
+        let during = unless(&interrupted, || unreachable!("it was interrupted before"));
+        assert!(matches!(during, Err::<(), _>(PeersError::Interrupted)));
+        interrupted.store(false, Ordering::Relaxed);
+        let during = unless(&interrupted, || interrupted.store(true, Ordering::Relaxed));
+        assert!(matches!(during, Err(PeersError::Interrupted)));
     }
 
     #[test]
@@ -360,7 +461,7 @@ mod tests {
         for peer in &mut catalog.peers {
             peer.binary = "no-such-program".to_owned();
         }
-        let built = catalog.build(&[], &mut |_| {});
+        let built = build(&catalog, &[]).unwrap();
         assert!(built.missing["no-such-program"].contains("cargo build"));
         assert!(built.contender(&catalog.peers[0], "echo", 1).is_none());
     }
