@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "NAME", default_value = "list")]
     what: String,
 
-    /// Minutes instead of an hour, with fewer peers.
+    /// Minutes instead of an hour: fewer rounds and parts, and fewer peers unless --peers names them.
     #[arg(long)]
     quick: bool,
 
@@ -270,9 +270,12 @@ fn wanted(
         Some(names) => catalog.select(names, &mut probes)?,
         None if arguments.quick => {
             catalog.peers.retain(|peer| peer.quick && peer.language == Language::Rust);
-            probes.retain(|probe| probe.quick);
         }
         None => {}
+    }
+    // Parts and how many producers, whoever takes part.
+    if arguments.quick {
+        probes.retain(|probe| probe.quick);
     }
     Ok((catalog, probes))
 }
@@ -370,4 +373,35 @@ fn print_peers(arguments: &Arguments) -> Result<(), Refusal> {
         println!("{} programs are missing; experiments go on without them.", built.missing.len());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn probes(flags: &[&str]) -> Vec<Probe> {
+        let peers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../peers");
+        let words = [&["lab", "all", "--peers-dir", peers], flags].concat();
+        let arguments = Program::parse_from(words).arguments;
+        wanted(&arguments, EXPERIMENTS).unwrap().1
+    }
+
+    #[test]
+    fn quick_leaves_parts_out_whoever_takes_part() {
+        for peers in [&[][..], &["--peers", "none"], &["--peers", "asio,libevent"]] {
+            assert!(probes(peers).iter().any(|probe| !probe.quick), "{peers:?}");
+            let quick = probes(&[peers, &["--quick"]].concat());
+            assert!(!quick.is_empty() && quick.iter().all(|probe| probe.quick), "{peers:?}");
+        }
+        let asio = probes(&["--quick", "--peers", "asio"]);
+        assert!(asio.iter().any(|probe| probe.peer == Some("asio")), "a peer that is named stays");
+    }
 }
