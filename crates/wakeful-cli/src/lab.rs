@@ -16,7 +16,7 @@ use wakeful_load::report;
 use wakeful_load::results::{Results, Verdict};
 use wakeful_load::table::{self, Style};
 
-use crate::load::{INTERRUPTED, Outputs, command_line, until_interrupted};
+use crate::load::{INTERRUPTED, Outputs, command_line, print, until_interrupted};
 
 /// As clap says it of everything that can be seen from the flags alone.
 const WRONG_USAGE: u8 = 2;
@@ -116,7 +116,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
 fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
     let experiments: Vec<&dyn Experiment> = match arguments.what.as_str() {
         "list" => {
-            list();
+            list()?;
             return Ok(ExitCode::SUCCESS);
         }
         "peers" => {
@@ -134,12 +134,14 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
     }
     let program =
         std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
+    let (catalog, probes) = wanted(arguments, &experiments)?;
+    let outputs = open(arguments, &experiments)?;
     let interrupted = until_interrupted()?;
-    let others = Others::build(arguments, &experiments, &interrupted)?;
+    let others = Others::build(catalog, probes, &experiments, &interrupted)?;
     let mut verdicts = Vec::new();
     let mut all = Vec::new();
     let mut failed = None;
-    for experiment in &experiments {
+    for (experiment, outputs) in experiments.iter().zip(outputs) {
         let bench = Bench::on_this_machine(&interrupted, Progress::to_stderr())
             .map_err(|error| format!("cannot ask which CPUs may be used: {error}"))?;
         let mut lab = Lab {
@@ -154,7 +156,8 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
             timer: arguments.timer,
         };
         if !arguments.json {
-            println!("{}: {}\n\n{}\n", experiment.name(), experiment.about(), experiment.story());
+            let (name, about, story) = (experiment.name(), experiment.about(), experiment.story());
+            print(&format!("{name}: {about}\n\n{story}\n\n"))?;
         }
         let outcome = experiment.run(&mut lab);
         lab.bench.progress.clear();
@@ -170,14 +173,19 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
         };
         results.command = command_line();
         verdicts.extend(results.claims.iter().map(|claim| claim.verdict));
-        write(arguments, *experiment, &results, experiments.len() > 1)?;
+        let written = write(arguments, *experiment, &results, outputs);
         all.push(results);
+        if let Err(error) = written {
+            failed = Some(Refusal::Error(error));
+            break;
+        }
         if lab.bench.is_interrupted() {
             break;
         }
     }
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?);
+    if arguments.json && !all.is_empty() {
+        let json = serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?;
+        print(&(json + "\n"))?;
     }
     if let Some(refusal) = failed {
         return Err(refusal);
@@ -217,28 +225,53 @@ fn no_timer(name: &str) -> String {
     format!("--timer: {name} has none; it is for {}", with.join(", "))
 }
 
-fn list() {
+fn list() -> Result<(), String> {
     for experiment in EXPERIMENTS {
-        println!("{}: {}", experiment.name(), experiment.about());
+        print(&format!("{}: {}\n", experiment.name(), experiment.about()))?;
         for claim in experiment.claims() {
-            println!("  - {claim}");
+            print(&format!("  - {claim}\n"))?;
         }
     }
+    Ok(())
 }
 
+/// Opens the files of all experiments before anything runs: one that cannot be written is no surprise after an hour.
+fn open(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result<Vec<Outputs>, String> {
+    if let Some(path) = &arguments.plot {
+        // An older plot stays until there is a new one.
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        file.map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let is_one_of_many = experiments.len() > 1;
+    let of = |experiment: &&dyn Experiment| {
+        let report =
+            arguments.report.as_ref().map(|path| match (is_one_of_many, path.file_name()) {
+                (true, Some(name)) => {
+                    path.with_file_name(format!("{}-{}", experiment.name(), name.to_string_lossy()))
+                }
+                _ => path.clone(),
+            });
+        let outputs = Outputs::open_files(report.as_deref(), None)?;
+        Ok(if arguments.json { outputs } else { outputs.with_text(style(arguments)) })
+    };
+    experiments.iter().map(of).collect()
+}
+
+fn style(arguments: &Arguments) -> Style {
+    if arguments.markdown { Style::Markdown } else { Style::Terminal }
+}
+
+/// First what goes to stdout: it is there even if a file cannot be written.
 fn write(
     arguments: &Arguments,
     experiment: &dyn Experiment,
     results: &Results,
-    is_one_of_many: bool,
+    outputs: Outputs,
 ) -> Result<(), String> {
-    let style = if arguments.markdown { Style::Markdown } else { Style::Terminal };
-    let report = arguments.report.as_ref().map(|path| match (is_one_of_many, path.file_name()) {
-        (true, Some(name)) => {
-            path.with_file_name(format!("{}-{}", experiment.name(), name.to_string_lossy()))
-        }
-        _ => path.clone(),
-    });
+    if !arguments.json && !results.runs.is_empty() {
+        print(&(table::by_rate(results, 10_000.0, style(arguments)) + "\n"))?;
+    }
+    outputs.write(results, &[])?;
     if arguments.plot.is_some() && results.runs.is_empty() {
         eprintln!("{} has no plot: nothing in it is measured against a rate", experiment.name());
     } else if let Some(path) = &arguments.plot {
@@ -246,12 +279,7 @@ fn write(
             report::readme_plot(results).map_err(|error| format!("{}: {error}", path.display()))?;
         std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    if !arguments.json && !results.runs.is_empty() {
-        println!("{}", table::by_rate(results, 10_000.0, style));
-    }
-    let outputs = Outputs::open_files(report.as_deref(), None)?;
-    let outputs = if arguments.json { outputs } else { outputs.with_text(style) };
-    outputs.write(results, &[])
+    Ok(())
 }
 
 /// The peers of the catalog and the probes that are wanted.
@@ -293,11 +321,11 @@ struct Others {
 impl Others {
     /// Builds what these experiments need.
     fn build(
-        arguments: &Arguments,
+        mut catalog: Catalog,
+        probes: Vec<Probe>,
         experiments: &[&dyn Experiment],
         interrupted: &AtomicBool,
     ) -> Result<Self, PeersError> {
-        let (mut catalog, probes) = wanted(arguments, experiments)?;
         let services: Vec<&str> =
             experiments.iter().filter_map(|experiment| experiment.service()).collect();
         catalog.peers.retain(|peer| serves(&peer.services, &services));
@@ -356,7 +384,7 @@ fn print_peers(arguments: &Arguments) -> Result<(), Refusal> {
             (None, Some(version)) => version,
             (None, None) => "built; it does not say its version".to_owned(),
         };
-        println!("{:<28} {state}\n{:<28} {}", peer.name, "", peer.about);
+        print(&format!("{:<28} {state}\n{:<28} {}\n", peer.name, "", peer.about))?;
     }
     let mut programs: Vec<&str> = probes.iter().map(|probe| probe.program).collect();
     programs.sort_unstable();
@@ -364,13 +392,14 @@ fn print_peers(arguments: &Arguments) -> Result<(), Refusal> {
     for program in &programs {
         let reason = built.missing.get(*program);
         let state = reason.map_or("built".to_owned(), |reason| format!("missing: {reason}"));
-        println!("{program:<28} {state}");
+        print(&format!("{program:<28} {state}\n"))?;
     }
     if built.missing.is_empty() {
         let (peers, probes) = (catalog.peers.len(), programs.len());
-        println!("All {peers} peers and {probes} probes can be measured.");
+        print(&format!("All {peers} peers and {probes} probes can be measured.\n"))?;
     } else {
-        println!("{} programs are missing; experiments go on without them.", built.missing.len());
+        let missing = built.missing.len();
+        print(&format!("{missing} programs are missing; experiments go on without them.\n"))?;
     }
     Ok(())
 }

@@ -325,7 +325,7 @@ fn the_lab_lists_what_it_has_and_names_what_it_has_not() {
 
 /// `wakeful lab blocked-consumer` with a shell instead of cargo, which runs this script. Its exit code, what it said, and how often cargo
 /// was started.
-fn lab_with_cargo(name: &str, script: &str) -> (Option<i32>, String, usize) {
+fn lab_with_cargo(name: &str, script: &str, flags: &[&str]) -> (Option<i32>, String, usize) {
     let dir = std::env::temp_dir().join(format!("wakeful-cargo-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     // The shell takes cargo's subcommand for the name of a file.
@@ -333,6 +333,7 @@ fn lab_with_cargo(name: &str, script: &str) -> (Option<i32>, String, usize) {
     let peers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../peers");
     let output = wakeful()
         .args(["lab", "blocked-consumer", "--peers-dir", peers])
+        .args(flags)
         .current_dir(&dir)
         .env("CARGO", "/bin/sh")
         .output()
@@ -344,14 +345,32 @@ fn lab_with_cargo(name: &str, script: &str) -> (Option<i32>, String, usize) {
 
 #[test]
 fn ctrl_c_while_peers_are_built_ends_the_lab() {
-    let (code, stderr, started) = lab_with_cargo("interrupt", "kill -s INT $PPID; exit 1");
+    let (code, stderr, started) = lab_with_cargo("interrupt", "kill -s INT $PPID; exit 1", &[]);
     assert_eq!((code, started), (Some(130), 1), "{stderr}");
     assert!(stderr.contains("building 1 of ") && stderr.contains("interrupted"), "{stderr}");
 }
 
 #[test]
 fn the_lab_measures_nothing_without_wakefuls_own_probe() {
-    let (code, stderr, started) = lab_with_cargo("fail", "exit 1");
+    let (code, stderr, started) = lab_with_cargo("fail", "exit 1", &[]);
     assert_eq!((code, started), (Some(1), 1), "{stderr}");
     assert!(stderr.contains("ready-list, which measures wakeful itself"), "{stderr}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_ends_the_lab_before_anything_runs() {
+    for flag in ["--report", "--plot"] {
+        let flags = [flag, "/no-such-directory/file"];
+        let (code, stderr, started) = lab_with_cargo(&flag[2..], "exit 1", &flags);
+        assert_eq!((code, started), (Some(1), 0), "{stderr}");
+        assert!(stderr.contains("/no-such-directory/file: No such file"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_reader_of_the_list_that_has_seen_enough_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let list = wakeful().args(["lab", "list"]).stdout(writer).output().unwrap();
+    assert!(list.status.success() && list.stderr.is_empty(), "{list:?}");
 }

@@ -23,7 +23,7 @@ use wakeful_load::{Recording, compare, find_max, floor, format, machine, quiet};
 
 pub(crate) use arguments::Arguments;
 use arguments::{Command, Machine, Task};
-pub(crate) use output::Outputs;
+pub(crate) use output::{Outputs, print};
 
 /// Measured, but not to be believed.
 const INVALID: u8 = 4;

@@ -78,13 +78,7 @@ impl Outputs {
             }
             Stdout::Text(style) => text(results, style),
         };
-        // A reader such as `head` that has seen enough is no error.
-        match std::io::stdout().lock().write_all(text.as_bytes()) {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                return Err(format!("cannot write to stdout: {error}"));
-            }
-            _ => {}
-        }
+        print(&text)?;
         if let Some((path, mut file)) = self.report {
             let html =
                 report::html(results).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -96,6 +90,17 @@ impl Outputs {
                 .map_err(|error| format!("{}: {error}", path.display()))?;
         }
         Ok(())
+    }
+}
+
+/// Writes to stdout, where a reader such as `head` that has seen enough is no error.
+pub(crate) fn print(text: &str) -> Result<(), String> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to stdout: {error}"))
+        }
+        _ => Ok(()),
     }
 }
 
