@@ -12,9 +12,6 @@ use crate::allocations;
 use crate::list::{Consumer, Job, Name, Producer, ReadyList};
 use crate::scheduling;
 
-/// Nodes of each producer, where a design has pools: as many tasks as a busy service has for each thread that wakes them.
-const POOL: usize = 4096;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ConsumerPlace {
     /// Where the scheduler puts it.

@@ -6,6 +6,7 @@
 
 mod cgroup;
 mod gate;
+mod interrupt;
 mod preempted;
 mod stepping;
 mod trial;
@@ -134,6 +135,8 @@ impl Job for Measure<'_> {
                 })
             }
         };
+        // The control group is gone by now.
+        interrupt::end_if_wanted();
         scheduling::set_policy(this_thread(), Policy::Other)?;
         outcome
     }

@@ -15,6 +15,7 @@ use rustix::thread::{Pid, futex};
 use crate::list::{Consumer, Producer, ReadyList};
 use crate::priority::cgroup::Quota;
 use crate::priority::gate::ALL;
+use crate::priority::interrupt;
 use crate::priority::trial::CONSUMER;
 use crate::scheduling::{self, Policy, this_thread};
 
@@ -92,7 +93,10 @@ pub fn run<L: ReadyList>(
     let (ends, consumer) = L::build(PRODUCERS, 1024)?;
     let quota = match by {
         By::Hog => None,
-        By::Quota => Some(Quota::new(QUOTA)?),
+        By::Quota => {
+            interrupt::put_off().context("cannot put signals off")?;
+            Some(Quota::new(QUOTA)?)
+        }
     };
     let common = &Common {
         cpu,
@@ -195,7 +199,7 @@ fn consume(mut consumer: impl Consumer, common: &Common) -> Drains {
     drains
 }
 
-/// Ends drains that reach the deadline. Returns how many it ended.
+/// Ends drains that reach the deadline, until the time is over or a signal wants the program to end. Returns how many it ended.
 fn watch(
     common: &Common,
     threads: &[Pid],
@@ -204,7 +208,7 @@ fn watch(
     deadline: Duration,
 ) -> Result<u64> {
     let mut rescued = 0;
-    while Instant::now() < until {
+    while Instant::now() < until && !interrupt::is_wanted() {
         thread::sleep(Duration::from_millis(2));
         let since = common.since.load(SeqCst);
         if since == 0 || Duration::from_nanos(common.now().saturating_sub(since)) < deadline {
