@@ -4,6 +4,7 @@
 //! A watchdog ends drains that reach the deadline: it tells the producers to pause behind their push, and gives them the CPU
 //! until they do.
 
+use std::io;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::thread;
@@ -132,7 +133,11 @@ pub fn run<L: ReadyList>(
         });
         let threads: Vec<Pid> = threads.iter().take(PRODUCERS).collect();
         let watched = threads.iter().try_for_each(|&thread| match &quota {
-            Some(quota) => quota.add(thread),
+            Some(quota) => {
+                // It has the controller's real-time priority until it comes to give that up, and a group may not take such a thread.
+                scheduling::set_policy(thread, Policy::Idle)?;
+                quota.add(thread)
+            }
             None => Ok(()),
         });
         let consuming = scope.spawn(move || {
@@ -144,12 +149,8 @@ pub fn run<L: ReadyList>(
         });
         common.stop.store(true, SeqCst);
         // They end behind their push; at their own priority that could take long.
-        let released = threads.iter().try_for_each(|&thread| {
-            if let Some(quota) = &quota {
-                quota.remove(thread)?;
-            }
-            scheduling::set_policy(thread, RESCUED).context("cannot set a thread's policy")
-        });
+        let released: Vec<Result<()>> =
+            threads.iter().map(|&thread| release(thread, quota.as_ref())).collect();
         common.resume();
         let mut drains = consuming.join().expect("the consumer does not panic")?;
         for producer in producing {
@@ -159,10 +160,29 @@ pub fn run<L: ReadyList>(
             hog.join().expect("no panic")?;
         }
         drop(quota);
-        released?;
+        for outcome in released {
+            match outcome {
+                // It had ended before.
+                Err(error) if is_no_such_thread(&error) => {}
+                outcome => outcome?,
+            }
+        }
         drains.rescued = watched?;
         Ok(drains)
     })
+}
+
+/// Lets a thread run at once.
+fn release(thread: Pid, quota: Option<&Quota>) -> Result<()> {
+    if let Some(quota) = quota {
+        quota.remove(thread)?;
+    }
+    scheduling::set_policy(thread, RESCUED).context("cannot set a thread's policy")
+}
+
+fn is_no_such_thread(error: &anyhow::Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<io::Error>();
+    cause.and_then(io::Error::raw_os_error) == Some(libc::ESRCH)
 }
 
 fn produce(mut producer: impl Producer, common: &Common) {
@@ -217,10 +237,7 @@ fn watch(
         rescued += 1;
         common.pause.store(1, SeqCst);
         for &thread in threads {
-            if let Some(quota) = quota {
-                quota.remove(thread)?;
-            }
-            scheduling::set_policy(thread, RESCUED)?;
+            release(thread, quota)?;
         }
         while common.since.load(SeqCst) == since {
             thread::sleep(Duration::from_millis(1));
