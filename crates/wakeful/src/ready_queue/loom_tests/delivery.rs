@@ -52,7 +52,7 @@ fn loom_one_producer_two_nodes() {
 
 #[test]
 fn loom_one_producer_three_nodes() {
-    model(1, 3, Some(8));
+    model(1, 3, Some(6));
 }
 
 #[test]
