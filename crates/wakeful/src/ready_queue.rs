@@ -371,5 +371,6 @@ mod tests;
 #[cfg(all(test, wakeful_loom))]
 pub(crate) mod loom_tests;
 
-#[cfg(all(test, not(wakeful_loom)))]
+// Real-time scheduling is nothing that Miri knows.
+#[cfg(all(test, not(wakeful_loom), not(miri)))]
 mod priority_tests;
