@@ -34,6 +34,9 @@ pub const CONTROLLER: Policy = Policy::Fifo(30);
 /// How long the other producer may take before it counts as blocked.
 const BLOCKED: Duration = Duration::from_millis(5);
 
+/// Between two looks of the controller. A yield would not do: on the consumer's CPU, which it may be on, it has the higher priority.
+const LOOK: Duration = Duration::from_micros(50);
+
 /// What the stopped producer pushed before. Its events count 1 each, the other producer's one [`OTHERS`].
 pub const BEFORE: u64 = 3;
 const OTHERS: u64 = 1 << 32;
@@ -220,7 +223,7 @@ fn sleep_and_drain<L: ReadyList>(
 fn until_asleep(thread: Pid, taken: &AtomicU64) -> Result<()> {
     let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
     while taken.load(SeqCst) < BEFORE {
-        thread::yield_now();
+        thread::sleep(LOOK);
     }
     loop {
         let stat = std::fs::read_to_string(&path)?;
@@ -228,6 +231,6 @@ fn until_asleep(thread: Pid, taken: &AtomicU64) -> Result<()> {
         if stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')) {
             return Ok(());
         }
-        thread::yield_now();
+        thread::sleep(LOOK);
     }
 }
