@@ -52,12 +52,12 @@ fn loom_one_producer_two_nodes() {
 
 #[test]
 fn loom_one_producer_three_nodes() {
-    model(1, 3, Some(6));
+    model(1, 3, Some(8));
 }
 
 #[test]
 fn loom_two_producers() {
-    model(2, 1, Some(4));
+    model(2, 1, Some(5));
 }
 
 #[test]

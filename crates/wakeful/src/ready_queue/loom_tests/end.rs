@@ -62,7 +62,7 @@ fn loom_close_beside_a_wake_and_a_push() {
 fn loom_the_last_reference_is_a_pusher_s() {
     // Loom's count here: the order of the drops is the question.
     use loom::sync::Arc;
-    check(Some(4), || {
+    check(Some(6), || {
         let queue = Arc::new(ReadyQueue::new(ModelBell::new()));
         let producers = [0, 1].map(|number| {
             let queue = queue.clone();

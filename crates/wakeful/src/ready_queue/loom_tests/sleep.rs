@@ -67,7 +67,7 @@ fn loom_a_wait_that_times_out_while_pushes_arrive() {
 fn loom_a_ring_left_over_from_an_earlier_sleep() {
     let seen = Seen::default();
     let left_over = seen.clone();
-    check(Some(2), move || {
+    check(Some(3), move || {
         let queue = Arc::new(ReadyQueue::new(ModelBell::new()));
         let first = spawn(&queue, |queue| assert!(push(queue, 0)));
         let second = spawn(&queue, |queue| (1..=3).for_each(|number| assert!(push(queue, number))));
