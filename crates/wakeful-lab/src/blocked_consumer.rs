@@ -15,7 +15,7 @@ use wakeful_load::results::Results;
 
 use crate::interleaved::Measured;
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
-use crate::probes::{self, Probe};
+use crate::probes::{self, Part, Probe};
 
 /// The public stress: how many producers, and the part's name.
 const STRESS: [(u64, &str); 5] = [
@@ -148,31 +148,31 @@ impl Experiment for BlockedConsumer {
             lab.bench.limits.patience = Duration::from_secs(5);
             lab.bench.most_repeats = 1;
         }
-        // Events of all producers together; the public stress has a million for each producer.
-        let (rounds, events, seconds) = match lab.size {
-            Size::Quick => (3, 400_000, "0.3"),
-            Size::Full => (7, 4_000_000, "1"),
-        };
-        let mut stress = Vec::new();
-        for (producers, part) in STRESS {
-            let each = (events / producers).to_string();
-            let words = words(&["--producers", &producers.to_string(), "--events", &each]);
-            stress.push(probes::measure(lab, part, &words, rounds)?);
-        }
-        let lasting = words(&["--seconds", seconds]);
+        let extent = Extent::of(lab.size);
+        let stress = STRESS.map(|(producers, part)| extent.stress(producers, part));
+        let alone = extent.part(ALONE, &["--events", &extent.events.to_string()], 0.3);
+        let sweep = extent.lasting(SWEEP, extent.seconds);
+        // At whatever point somebody waits, it is as long as the deadline.
+        let points = Part { rounds: 1, ..extent.part(POINTS, &[], 1.0) };
+        let steps = Part { rounds: 1, ..extent.part(STEPS, &[], 5.0) };
         // A claim takes the ratio of longest drains, so that one round does not tell: shorter ones, but 30 periods of the quota in each.
-        let quota = words(&["--seconds", if lab.size == Size::Quick { "1" } else { "3" }]);
-        let hog = words(&["--seconds", if lab.size == Size::Quick { "1" } else { "10" }]);
-        let each = events.to_string();
+        let quota = extent.lasting(QUOTA, extent.quota_seconds);
+        let hog = Part { rounds: 1, ..extent.lasting(HOG, extent.hog_seconds) };
+        let service = extent.lasting(SERVICE, extent.seconds);
+        let rest = [&alone, &sweep, &points, &steps, &quota, &hog, &service];
+        stress.iter().chain(rest).for_each(|part| part.expect(lab));
         let found = Found {
-            stress,
-            alone: probes::measure(lab, ALONE, &words(&["--events", &each]), rounds)?,
-            sweep: probes::measure(lab, SWEEP, &lasting, rounds)?,
-            points: probes::measure(lab, POINTS, &[], 1)?,
-            steps: probes::measure(lab, STEPS, &[], 1)?,
-            quota: probes::measure(lab, QUOTA, &quota, rounds)?,
-            hog: probes::measure(lab, HOG, &hog, 1)?,
-            service: probes::measure(lab, SERVICE, &lasting, rounds)?,
+            stress: stress
+                .iter()
+                .map(|part| probes::measure(lab, part))
+                .collect::<Result<_, _>>()?,
+            alone: probes::measure(lab, &alone)?,
+            sweep: probes::measure(lab, &sweep)?,
+            points: probes::measure(lab, &points)?,
+            steps: probes::measure(lab, &steps)?,
+            quota: probes::measure(lab, &quota)?,
+            hog: probes::measure(lab, &hog)?,
+            service: probes::measure(lab, &service)?,
         };
         if found.is_empty() {
             return Err(LabError::Nothing);
@@ -184,6 +184,39 @@ impl Experiment for BlockedConsumer {
     }
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&word| word.to_owned()).collect()
+/// How much is measured.
+struct Extent {
+    rounds: usize,
+    /// Of all producers together; the public stress has a million for each producer.
+    events: u64,
+    seconds: f64,
+    quota_seconds: f64,
+    hog_seconds: f64,
+}
+
+impl Extent {
+    fn of(size: Size) -> Self {
+        let (rounds, events, seconds, quota_seconds, hog_seconds) = match size {
+            Size::Quick => (3, 400_000, 0.3, 1.0, 1.0),
+            Size::Full => (7, 4_000_000, 1.0, 3.0, 10.0),
+        };
+        Self { rounds, events, seconds, quota_seconds, hog_seconds }
+    }
+
+    /// One of which a run takes about so many seconds.
+    fn part(&self, name: &'static str, arguments: &[&str], seconds: f64) -> Part {
+        let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+        Part { name, arguments, rounds: self.rounds, each: Duration::from_secs_f64(seconds) }
+    }
+
+    fn lasting(&self, name: &'static str, seconds: f64) -> Part {
+        self.part(name, &["--seconds", &seconds.to_string()], seconds + 0.1)
+    }
+
+    fn stress(&self, producers: u64, name: &'static str) -> Part {
+        let (producers, each) = (producers.to_string(), (self.events / producers).to_string());
+        // The kernel's 2,000 events a millisecond are a tenth of the median's.
+        let seconds = self.events as f64 / 1e7;
+        self.part(name, &["--producers", &producers, "--events", &each], seconds)
+    }
 }

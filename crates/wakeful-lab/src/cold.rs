@@ -31,6 +31,9 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 /// In the public case a call took six and a half seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long it takes to start one, call it and stop it, about.
+const EXPECTED: Duration = Duration::from_millis(200);
+
 /// What the calls of one client took, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Cold {
@@ -40,6 +43,11 @@ pub(crate) struct Cold {
     pub(crate) first: f64,
     /// The same of the last one.
     pub(crate) hundredth: f64,
+}
+
+/// Tells the user how long it will take.
+pub(crate) fn expect(lab: &mut Lab<'_>, contenders: &[Contender], rounds: usize) {
+    lab.bench.progress.expect(rounds * contenders.len(), EXPECTED);
 }
 
 /// Calls each contender's echo service on `::1` in interleaved rounds, a fresh process each time.
@@ -52,8 +60,7 @@ pub(crate) fn measure(
     contenders: &[Contender],
     rounds: usize,
 ) -> Result<Measured<Cold>, LabError> {
-    let expected = Duration::from_millis(200);
-    let names: Vec<_> = contenders.iter().map(|one| (one.name.clone(), expected)).collect();
+    let names: Vec<_> = contenders.iter().map(|one| one.name.clone()).collect();
     interleaved::measure(lab, part, &names, rounds, |lab, one, label| {
         lab.bench.undisturbed(label, |bench| call_fresh(bench, &contenders[one]))
     })

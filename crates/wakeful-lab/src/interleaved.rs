@@ -4,7 +4,6 @@
 //! One that fails is left out from then on, with a note; it never ends the experiment. Figures of the same round are compared with each
 //! other ([`claims`](crate::claims)).
 
-use std::time::Duration;
 
 use wakeful_load::bench::{BenchError, Undisturbed};
 use wakeful_load::program::ProgramError;
@@ -56,22 +55,19 @@ impl From<ProgramError> for Failure {
     }
 }
 
-/// Measures contenders, each with its name and about how long a run takes, in `rounds` interleaved rounds. `run` gets the index of one, and
-/// a label for the user. Ended by the user, it returns what there is.
+/// Measures contenders by name in `rounds` interleaved rounds. `run` gets the index of one, and a label for the user. Ended by the user, it
+/// returns what there is. How long it takes is for the caller to tell the bench's progress, before an experiment's first part.
 ///
 /// # Errors
 /// The machine is at fault.
 pub fn measure<T>(
     lab: &mut Lab<'_>,
     part: &str,
-    contenders: &[(String, Duration)],
+    contenders: &[String],
     rounds: usize,
     mut run: impl FnMut(&mut Lab<'_>, usize, &str) -> Result<Undisturbed<T>, Failure>,
 ) -> Result<Measured<T>, LabError> {
-    for (_, expected) in contenders {
-        lab.bench.progress.expect(rounds, *expected);
-    }
-    let mut measured = Measured::new(contenders.iter().map(|(name, _)| name.clone()), rounds);
+    let mut measured = Measured::new(contenders.iter().cloned(), rounds);
     let mut failed: Vec<Option<String>> = vec![None; contenders.len()];
     let mut order: Vec<usize> = (0..contenders.len()).collect();
     'rounds: for round in 0..rounds {
@@ -83,7 +79,7 @@ pub fn measure<T>(
                 lab.bench.progress.end();
                 continue;
             }
-            let name = &contenders[one].0;
+            let name = &contenders[one];
             let label = format!("round {} of {rounds}: {part}: {name}", round + 1);
             match run(lab, one, &label) {
                 Ok(figures) => {
@@ -103,7 +99,7 @@ pub fn measure<T>(
         }
         order.reverse();
     }
-    for ((name, _), why) in contenders.iter().zip(failed) {
+    for (name, why) in contenders.iter().zip(failed) {
         if let Some(why) = why {
             lab.notes.push(format!("{part}: {name} was left out: {why}"));
         }

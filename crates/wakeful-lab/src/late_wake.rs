@@ -16,7 +16,7 @@ use crate::cold::{self, Cold};
 use crate::contender::wakeful;
 use crate::interleaved::Measured;
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
-use crate::probes::{self, Probe, Times};
+use crate::probes::{self, Part, Probe, Times};
 
 /// The part of the public case: work that a post queues on the loop itself.
 const DEFERRED: &str = "deferred work";
@@ -84,13 +84,26 @@ impl Extent {
         Self { rounds, timer: lab.timer.unwrap_or(timer), times, posts }
     }
 
-    fn of_deferred(&self) -> Vec<String> {
+    /// What one of so many contenders takes on average, if one of them waits for the timer.
+    fn deferred(&self, contenders: usize) -> Part {
         let timer = self.timer.as_millis().to_string();
-        words(&["--timer-ms", &timer, "--times", &self.times.to_string()])
+        let pairs = contenders::DEFERRED_GAP * self.times + Duration::from_millis(100);
+        Part {
+            name: DEFERRED,
+            arguments: words(&["--timer-ms", &timer, "--times", &self.times.to_string()]),
+            rounds: self.rounds,
+            each: pairs + self.timer / u32::try_from(contenders.max(1)).unwrap_or(u32::MAX),
+        }
     }
 
-    fn of_posts(&self) -> Vec<String> {
-        words(&["--posts", &self.posts.to_string()])
+    fn posts(&self, name: &'static str, gap: Duration) -> Part {
+        Part {
+            name,
+            arguments: words(&["--posts", &self.posts.to_string()]),
+            rounds: self.rounds,
+            // It takes a moment to sleep, and to wake.
+            each: (gap + Duration::from_micros(50)) * self.posts + Duration::from_millis(50),
+        }
     }
 }
 
@@ -149,16 +162,20 @@ impl Experiment for LateWake {
         // One that is late is as late as the timer.
         for ready in lab.probes.iter_mut().filter(|ready| ready.probe.part == DEFERRED) {
             ready.probe.patience += extent.timer;
-            if ready.probe.name == contenders::INTERNAL {
-                ready.probe.expected += extent.timer;
-            }
         }
-        let (of_deferred, of_posts) = (extent.of_deferred(), extent.of_posts());
+        let of_deferred = lab.probes.iter().filter(|ready| ready.probe.part == DEFERRED).count();
+        let deferred = extent.deferred(of_deferred);
+        let parked = extent.posts(PARKED, contenders::PARKED_GAP);
+        let spinning = extent.posts(SPINNING, contenders::SPINNING_GAP);
+        deferred.expect(lab);
+        cold::expect(lab, &servers, rounds);
+        parked.expect(lab);
+        spinning.expect(lab);
         let found = Found {
-            deferred: probes::measure(lab, DEFERRED, &of_deferred, rounds)?,
+            deferred: probes::measure(lab, &deferred)?,
             cold: cold::measure(lab, COLD, &servers, rounds)?,
-            parked: probes::measure(lab, PARKED, &of_posts, rounds)?,
-            spinning: probes::measure(lab, SPINNING, &of_posts, rounds)?,
+            parked: probes::measure(lab, &parked)?,
+            spinning: probes::measure(lab, &spinning)?,
         };
         if found.is_empty() {
             return Err(LabError::Nothing);

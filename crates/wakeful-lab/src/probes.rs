@@ -36,9 +36,7 @@ pub struct Probe {
     pub arguments: Vec<String>,
     /// On which CPUs it is started.
     pub cpus: Cpus,
-    /// How long a run takes, about.
-    pub expected: Duration,
-    /// How much longer than five times that it may take until it is killed.
+    /// How much longer than five times what is [expected](Part::each) it may take until it is killed.
     pub patience: Duration,
     /// Whether quick runs have it.
     pub quick: bool,
@@ -59,7 +57,7 @@ pub enum Source {
 }
 
 impl Default for Probe {
-    /// A probe without a name, on all CPUs, that takes a second, and that quick runs have.
+    /// A probe without a name, on all CPUs, that quick runs have.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -69,7 +67,6 @@ impl Default for Probe {
             source: Source::C,
             arguments: Vec::new(),
             cpus: Cpus::All,
-            expected: Duration::from_secs(1),
             patience: Duration::from_secs(10),
             quick: true,
         }
@@ -85,24 +82,40 @@ pub struct ReadyProbe {
     pub path: PathBuf,
 }
 
-/// Runs the lab's probes of one part in `rounds` interleaved rounds. Ended by the user, it returns what there is.
-///
-/// `arguments` are put behind each probe's own: what depends on how thorough the lab is.
+/// A part of an experiment, in an extent.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// Its name: that of [`Probe::part`].
+    pub name: &'static str,
+    /// Put behind each probe's own: what depends on how thorough the lab is.
+    pub arguments: Vec<String>,
+    /// How often each probe runs.
+    pub rounds: usize,
+    /// How long a run takes, about.
+    pub each: Duration,
+}
+
+impl Part {
+    /// Tells the user how long it will take.
+    pub fn expect(&self, lab: &mut Lab<'_>) {
+        let probes = lab.probes.iter().filter(|ready| ready.probe.part == self.name).count();
+        lab.bench.progress.expect(self.rounds * probes, self.each);
+    }
+}
+
+/// Runs the lab's probes of one part in interleaved rounds. Ended by the user, it returns what there is.
 ///
 /// # Errors
 /// The machine is at fault, and not a probe: those are left out from then on, with a note.
 pub fn measure<T: DeserializeOwned>(
     lab: &mut Lab<'_>,
-    part: &str,
-    arguments: &[String],
-    rounds: usize,
+    part: &Part,
 ) -> Result<Measured<T>, LabError> {
-    let probes: Vec<ReadyProbe> =
-        lab.probes.iter().filter(|ready| ready.probe.part == part).cloned().collect();
-    let contenders: Vec<_> =
-        probes.iter().map(|ready| (ready.probe.name.clone(), ready.probe.expected)).collect();
-    interleaved::measure(lab, part, &contenders, rounds, |lab, one, label| {
-        let program = probes[one].program(&lab.bench, arguments);
+    let of_part = lab.probes.iter().filter(|ready| ready.probe.part == part.name);
+    let probes: Vec<ReadyProbe> = of_part.cloned().collect();
+    let contenders: Vec<_> = probes.iter().map(|ready| ready.probe.name.clone()).collect();
+    interleaved::measure(lab, part.name, &contenders, part.rounds, |lab, one, label| {
+        let program = probes[one].program(&lab.bench, part);
         let Undisturbed { value, repeated, spoilt } = lab.bench.run_program(&program, label)?;
         let value = parse(&value).map_err(Failure::LeftOut)?;
         Ok(Undisturbed { value, repeated, spoilt })
@@ -110,13 +123,13 @@ pub fn measure<T: DeserializeOwned>(
 }
 
 impl ReadyProbe {
-    fn program(&self, bench: &Bench<'_>, arguments: &[String]) -> Program {
+    fn program(&self, bench: &Bench<'_>, part: &Part) -> Program {
         let cpus = &bench.machine_cpus;
         let first = cpus.first().map_or_else(String::new, usize::to_string);
         let last = cpus.last().map_or_else(String::new, usize::to_string);
         let fill_in = |word: &String| word.replace("{first}", &first).replace("{last}", &last);
         let path = self.path.to_string_lossy().into_owned();
-        let words = self.probe.arguments.iter().chain(arguments).map(fill_in);
+        let words = self.probe.arguments.iter().chain(&part.arguments).map(fill_in);
         Program {
             argv: std::iter::once(path).chain(words).collect(),
             cpus: match self.probe.cpus {
@@ -124,7 +137,7 @@ impl ReadyProbe {
                 Cpus::All => Some(cpus.clone()),
             },
             // One that is slow is of interest; one that hangs is not.
-            within: self.probe.expected * 5 + self.probe.patience,
+            within: part.each * 5 + self.probe.patience,
         }
     }
 }
@@ -187,7 +200,6 @@ mod tests {
                 name: (*name).to_owned(),
                 part: "part",
                 arguments: ["-c", script, "sh"].map(str::to_owned).to_vec(),
-                expected: Duration::ZERO,
                 patience: if *name == "hangs" { Duration::ZERO } else { Duration::from_secs(60) },
                 ..Probe::default()
             },
@@ -204,9 +216,11 @@ mod tests {
             seed: 1,
             timer: None,
         };
-        let arguments = ["{last}".to_owned()];
-        let measured = measure(&mut lab, "part", &arguments, rounds).unwrap();
-        let other: Measured<Figure> = measure(&mut lab, "another part", &[], rounds).unwrap();
+        let arguments = vec!["{last}".to_owned()];
+        let part = Part { name: "part", arguments, rounds, each: Duration::ZERO };
+        let measured = measure(&mut lab, &part).unwrap();
+        let another = Part { name: "another part", ..part };
+        let other: Measured<Figure> = measure(&mut lab, &another).unwrap();
         assert!(other.is_empty());
         (measured, lab.notes)
     }

@@ -10,11 +10,10 @@ const REDRAW_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Progress {
     style: Style,
-    /// Blocks planned and done.
-    planned: usize,
+    /// Blocks done.
     done: usize,
-    /// How long a block takes: what was expected, then the mean of those that are done.
-    block: Duration,
+    /// What is planned, in order: so many blocks, and how long one should take.
+    parts: Vec<(usize, Duration)>,
     began: Instant,
     block_began: Instant,
     drawn: Option<Instant>,
@@ -45,9 +44,8 @@ impl Progress {
         let now = Instant::now();
         Self {
             style,
-            planned: 0,
             done: 0,
-            block: Duration::ZERO,
+            parts: Vec::new(),
             began: now,
             block_began: now,
             drawn: None,
@@ -55,12 +53,9 @@ impl Progress {
         }
     }
 
-    /// So many blocks more will be measured, each of about this length.
+    /// So many blocks more will be measured, each of about this length, after all that is expected by now.
     pub fn expect(&mut self, blocks: usize, each: Duration) {
-        self.planned += blocks;
-        if self.done == 0 {
-            self.block = self.block.max(each);
-        }
+        self.parts.push((blocks, each));
     }
 
     /// A block begins.
@@ -91,8 +86,6 @@ impl Progress {
     /// A block is done, and need not be measured again.
     pub fn end(&mut self) {
         self.done += 1;
-        self.planned = self.planned.max(self.done);
-        self.block = self.began.elapsed() / self.done as u32;
     }
 
     /// A line that stays.
@@ -111,9 +104,29 @@ impl Progress {
         }
     }
 
+    fn planned(&self) -> usize {
+        self.parts.iter().map(|(blocks, _)| blocks).sum()
+    }
+
+    /// How long the blocks to come will take, the current one included: what was expected, as much longer or shorter as those that are
+    /// done took.
+    fn left(&self) -> Duration {
+        let (mut done, mut expected, mut left) = (self.done, Duration::ZERO, Duration::ZERO);
+        for &(blocks, each) in &self.parts {
+            let done_of_these = done.min(blocks);
+            done -= done_of_these;
+            expected += each * done_of_these as u32;
+            left += each * (blocks - done_of_these) as u32;
+        }
+        if expected.is_zero() {
+            return left;
+        }
+        let took = self.block_began.duration_since(self.began);
+        left.mul_f64(took.as_secs_f64() / expected.as_secs_f64())
+    }
+
     fn line(&self) -> String {
-        let left = self.block * (self.planned - self.done).max(1) as u32;
-        let left = left.saturating_sub(self.block_began.elapsed()).as_secs() + 1;
+        let left = self.left().saturating_sub(self.block_began.elapsed()).as_secs() + 1;
         let left = if left >= 60 {
             format!("{} min {} s", left / 60, left % 60)
         } else {
@@ -122,7 +135,7 @@ impl Progress {
         format!(
             "[{}/{}] {} · about {left} left",
             self.done + 1,
-            self.planned.max(self.done + 1),
+            self.planned().max(self.done + 1),
             self.label
         )
     }
@@ -141,6 +154,19 @@ mod tests {
         progress.end();
         progress.begin("b");
         assert_eq!(progress.line(), "[2/3] b · about 1 s left");
+    }
+
+    #[test]
+    fn parts_that_come_later_count_with_the_pace_of_the_first() {
+        let mut progress = Progress::silent();
+        progress.expect(1, Duration::from_secs(10));
+        progress.expect(3, Duration::from_secs(100));
+        progress.begin("a");
+        assert_eq!(progress.line(), "[1/4] a · about 5 min 10 s left");
+        progress.end();
+        progress.begin("b");
+        progress.began = progress.block_began - Duration::from_secs(20);
+        assert_eq!(progress.line(), "[2/4] b · about 10 min 0 s left");
     }
 
     #[test]

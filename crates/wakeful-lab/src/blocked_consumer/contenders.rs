@@ -54,52 +54,44 @@ const SERVICES: [(&str, &[&str]); 5] = [
 
 /// All of them, each part in the order of its table.
 pub(super) fn all() -> Vec<Probe> {
-    let second = Duration::from_secs(1);
     let mut all = Vec::new();
     for (producers, part) in STRESS {
         let quick = producers == 8 || producers == 32;
-        all.extend(of_lists(part, &["throughput"], second * 2, quick));
+        all.extend(of_lists(part, &["throughput"], quick));
     }
     let alone = ["throughput", "--producers", "1", "--consumer", "alone"];
-    all.extend(of_lists(ALONE, &alone, second, true));
-    all.extend(of_lists(SWEEP, &["sweep"], second, true));
-    // A stop at which somebody waits takes as long as the deadline.
-    let points = of_lists(POINTS, &["priority", "--by", "points"], second, true);
+    all.extend(of_lists(ALONE, &alone, true));
+    all.extend(of_lists(SWEEP, &["sweep"], true));
+    let points = of_lists(POINTS, &["priority", "--by", "points"], true);
     // The kernel's code has no names.
     all.extend(points.into_iter().filter(|probe| probe.name != KERNEL));
     let steps = ["priority", "--by", "steps", "--deadline-ms", "20"];
-    all.extend(of_lists(STEPS, &steps, second * 5, true));
-    all.extend(of_lists(QUOTA, &["priority", "--by", "quota"], second * 3, true));
-    all.extend(of_lists(HOG, &["priority", "--by", "hog"], second * 10, false));
+    all.extend(of_lists(STEPS, &steps, true));
+    all.extend(of_lists(QUOTA, &["priority", "--by", "quota"], true));
+    all.extend(of_lists(HOG, &["priority", "--by", "hog"], false));
     all.extend(SERVICES.iter().map(|(name, arguments)| {
         let words = ["service"].iter().chain(*arguments);
-        probe(name, SERVICE, words.copied(), second)
+        probe(name, SERVICE, words.copied())
     }));
     all.retain(|probe| probe.name != AGAIN || probe.arguments[0] == "throughput");
     all
 }
 
-fn of_lists(part: &'static str, mode: &[&str], expected: Duration, quick: bool) -> Vec<Probe> {
+fn of_lists(part: &'static str, mode: &[&str], quick: bool) -> Vec<Probe> {
     let one = |(name, contender): &(&str, &str)| {
         let words = mode.iter().copied().chain(["--contender", contender]);
-        Probe { quick, ..probe(name, part, words, expected) }
+        Probe { quick, ..probe(name, part, words) }
     };
     LISTS.iter().map(one).collect()
 }
 
-fn probe<'a>(
-    name: &str,
-    part: &'static str,
-    words: impl Iterator<Item = &'a str>,
-    expected: Duration,
-) -> Probe {
+fn probe<'a>(name: &str, part: &'static str, words: impl Iterator<Item = &'a str>) -> Probe {
     Probe {
         name: name.to_owned(),
         part,
         program: "ready-list",
         source: Source::Cargo { package: "ready-list", features: "" },
         arguments: words.map(str::to_owned).collect(),
-        expected,
         patience: Duration::from_secs(120),
         ..Probe::default()
     }
