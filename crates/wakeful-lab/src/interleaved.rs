@@ -4,7 +4,6 @@
 //! One that fails is left out from then on, with a note; it never ends the experiment. Figures of the same round are compared with each
 //! other ([`claims`](crate::claims)).
 
-
 use wakeful_load::bench::{BenchError, Undisturbed};
 use wakeful_load::program::ProgramError;
 use wakeful_load::results::Cell;

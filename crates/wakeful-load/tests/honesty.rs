@@ -65,7 +65,7 @@ fn on_a_quiet_machine<const SERVERS: usize>(
 ) {
     let ours = [std::process::id()];
     let mut why = "it was never tried".to_owned();
-    let mut wrong = None;
+    let mut wrong = Vec::new();
     for _ in 0..10 {
         let limits = Limits { patience: Duration::from_secs(5), ..Limits::default() };
         let waited = quiet::wait_for_quiet(&limits, &ours, &[], &mut |_| true).unwrap();
@@ -93,13 +93,14 @@ fn on_a_quiet_machine<const SERVERS: usize>(
         }
         match attempt(&measured.map(|(_, measurement)| measurement)) {
             Attempt::Right => return,
-            // The hypervisor takes what no counter here shows; a generator that is wrong is so every time.
-            Attempt::Wrong(what) => wrong = Some(what),
+            Attempt::Wrong(what) => {
+                why.clone_from(&what);
+                wrong.push(what);
+            }
         }
     }
-    if let Some(what) = wrong {
-        panic!("{what}");
-    }
+    // The hypervisor takes what no counter here shows; a generator that is wrong is so every time.
+    assert!(wrong.len() < 3, "{wrong:#?}");
     eprintln!("skipped: the machine was not quiet enough in ten attempts: {why}");
 }
 
