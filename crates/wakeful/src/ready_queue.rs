@@ -80,10 +80,9 @@
 //! `tests/stress.rs` the whole under random load.
 
 use std::fmt;
+use std::hint;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-
-use crossbeam_utils::Backoff;
 
 use crate::pause::{self, Point};
 use crate::sync::{AtomicPtr, AtomicUsize, UnsafeCell};
@@ -99,6 +98,9 @@ const BITS: usize = ASLEEP | WOKEN | CLOSED;
 
 /// In the number of a sleep: a ring of this sleep is complete. Numbers count by two.
 const RUNG: usize = 1;
+
+/// How long a pusher that met another one leaves the head alone: about a microsecond, a tenth of what a ring costs it.
+const PAUSES: u32 = 32;
 
 /// How a sleeping loop is woken: in production an eventfd, in the models a condition variable.
 pub(crate) trait Bell {
@@ -214,7 +216,6 @@ impl<B: Bell> ReadyQueue<B> {
         mut at: impl FnMut(Point),
     ) -> Result<(), NonNull<Node>> {
         at(Point::Start);
-        let backoff = Backoff::new();
         let mut head = self.head.load(Relaxed);
         loop {
             let bits = head.addr() & BITS;
@@ -237,8 +238,8 @@ impl<B: Bell> ReadyQueue<B> {
                 }
                 Err(_) => {
                     // Others push too. Who tries again at once takes the head's cache line from one that
-                    // would have pushed several times with it.
-                    backoff.spin();
+                    // would have pushed many times with it: of eight producers on two CPUs, half as much gets through.
+                    (0..PAUSES).for_each(|_| hint::spin_loop());
                     head = self.head.load(Relaxed);
                 }
             }

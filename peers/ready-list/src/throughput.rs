@@ -28,6 +28,9 @@ pub struct Arguments {
     /// How many events each producer pushes.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     events: u64,
+    /// Push one in so many of these events only: for a list that would take too long.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    one_in: u64,
     /// Where the consumer runs.
     #[arg(long, value_enum, default_value = "anywhere")]
     consumer: ConsumerPlace,
@@ -70,9 +73,10 @@ impl Job for Throughput {
     fn run<L: ReadyList>(self) -> Result<Report> {
         let Self { contender, arguments } = self;
         let producers = usize::from(arguments.producers);
-        let measured = push_and_take::<L>(producers, arguments.events, arguments.consumer)?;
+        let events = (arguments.events / arguments.one_in).max(1);
+        let measured = push_and_take::<L>(producers, events, arguments.consumer)?;
         // Fewer events: the count does not depend on them, and the run must not take long.
-        let counted = arguments.events.min(20_000);
+        let counted = events.min(20_000);
         allocations::start();
         let again = push_and_take::<L>(producers, counted, arguments.consumer);
         let all = allocations::stop();
@@ -82,20 +86,20 @@ impl Job for Throughput {
         let least = push_and_take::<L>(producers, 1, arguments.consumer);
         let setup = allocations::stop();
         least?;
-        let events = arguments.events * u64::from(arguments.producers);
+        let all_events = events * u64::from(arguments.producers);
         let counted_events = (counted - 1).max(1) * u64::from(arguments.producers);
         let milliseconds = measured.elapsed.as_secs_f64() * 1e3;
         Ok(Report {
             mode: "throughput",
             contender: contender.to_string(),
             producers: arguments.producers,
-            events: arguments.events,
+            events,
             consumer: match arguments.consumer {
                 ConsumerPlace::Anywhere => "anywhere",
                 ConsumerPlace::Alone => "alone",
             },
             seconds: measured.elapsed.as_secs_f64(),
-            events_per_ms: events as f64 / milliseconds,
+            events_per_ms: all_events as f64 / milliseconds,
             rings: measured.rings,
             allocations_per_event: all.saturating_sub(setup) as f64 / counted_events as f64,
         })

@@ -21,8 +21,8 @@ pub(super) fn tables(found: &Found) -> Vec<Table> {
 }
 
 const STRESS_NOTE: &str = "Each producer on CPU i mod n, one consumer wherever the scheduler puts it. The kernel's epoll and `a count a source` take several events of \
-     a source at once, and each of them counts. `wakeful, a node an event`, the two kernel designs and Vyukov's queue have a pool of \
-     4,096 nodes for each producer and allocate nothing; the others grow as far as the consumer falls behind.";
+     a source at once, and each of them counts. `wakeful, a node an event`, the two kernel designs and Vyukov's queue have a \
+     node for each event from the beginning and allocate nothing; the others grow as far as the consumer falls behind. Tokio's channel gets one in 20 of the events.";
 
 const POINTS_NOTE: &str = "Consumer at SCHED_FIFO, stopped producer at SCHED_IDLE, a busy loop of ordinary priority, all on one CPU. `drain`: until an awake \
      consumer has all whose push was complete. `post`: from the beginning of another producer's push until a sleeping consumer has that event. \
