@@ -236,6 +236,8 @@ impl<B: Bell> ReadyQueue<B> {
                     }
                     return Ok(());
                 }
+                // The loop has taken what there was.
+                Err(now) if now.addr() & !BITS == 0 => head = now,
                 Err(_) => {
                     // Others push too. Who tries again at once takes the head's cache line from one that
                     // would have pushed many times with it: of eight producers on two CPUs, half as much gets through.
