@@ -53,7 +53,7 @@ pub mod accept;
 mod driver;
 mod event_loop;
 mod group;
-mod idle;
+pub mod idle;
 pub mod io;
 mod metrics;
 pub mod net;

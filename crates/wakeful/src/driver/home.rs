@@ -43,6 +43,11 @@ impl Home {
         FORKS.load(Ordering::Relaxed) != self.forks
     }
 
+    /// A number that is not 0, and another one in a fork.
+    pub(crate) fn stamp(&self) -> u32 {
+        self.forks.wrapping_add(2).max(1)
+    }
+
     /// # Errors
     /// This is a fork of the process that built the loop. Asks the kernel, so that no kind of fork is overlooked.
     pub(crate) fn check(&self) -> io::Result<()> {

@@ -12,11 +12,13 @@
 #![allow(unsafe_code)] // One of the rooms that ARCHITECTURE.md names.
 
 pub(crate) mod bell;
+mod busy_poll;
 pub(crate) mod epoll;
 pub(crate) mod home;
 mod limits;
 pub(crate) mod signals;
 pub(crate) mod source;
+pub(crate) mod thread;
 pub(crate) mod uninit;
 
 use std::cell::{Cell, RefCell};
@@ -32,6 +34,7 @@ use self::bell::EventFdBell;
 use self::epoll::{Epoll, Timeout, Timer};
 use self::home::Home;
 use self::source::{Mode, Source};
+use crate::idle::BusyPoll;
 
 pub(crate) use self::limits::{explain, is_shortage};
 
@@ -94,6 +97,11 @@ impl Driver {
             ended: Cell::new(false),
         };
         Ok((driver, bell))
+    }
+
+    /// Has the kernel busy-poll for this loop.
+    pub(crate) fn busy_poll(&self, settings: BusyPoll) -> io::Result<()> {
+        busy_poll::set(self.as_fd(), settings)
     }
 
     /// Gives `source` a place in the table and starts to watch it.

@@ -11,6 +11,7 @@ mod handle;
 mod root;
 mod settings;
 mod turn;
+mod wait;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use crate::driver::Driver;
 use crate::driver::home::Home;
+use crate::idle::{Adaptive, IdlePolicy, KeepWarm, Spinner};
 use crate::panics;
 use crate::task::local::Local;
 use crate::task::{JoinHandle, coop};
@@ -52,6 +54,9 @@ pub(crate) struct Inner {
     settings: Settings,
     /// The timers' zero.
     epoch: Instant,
+    /// Used by [`IdlePolicy::Adaptive`].
+    spinner: RefCell<Spinner>,
+    _warm: Option<KeepWarm>,
     /// `prepare_to_park` said yes, and no turn has ended that yet.
     prepared: Cell<bool>,
     /// The last turn found remote work in the moment of its sleep, and did not ask the driver.
@@ -198,12 +203,22 @@ impl EventLoop {
             tracing::info!(%error, "cannot set the timer slack");
         }
         let handle = LoopHandle::new(home, bell);
+        let mut adaptive = Adaptive::default();
+        let mut warm = None;
+        match settings.idle {
+            IdlePolicy::Adaptive(chosen) => adaptive = chosen,
+            IdlePolicy::KernelBusyPoll(chosen) => driver.busy_poll(chosen)?,
+            IdlePolicy::KeepWarm => warm = Some(KeepWarm::begin(home)?),
+            IdlePolicy::Park | IdlePolicy::Spin => {}
+        }
         let inner = Inner {
             local: Local::new(handle.queue().clone()),
             handle,
             driver: Rc::new(driver),
             timers: RefCell::new(Timers::new()),
             callbacks: Rc::default(),
+            spinner: RefCell::new(Spinner::new(adaptive, home)),
+            _warm: warm,
             settings,
             epoch: Instant::now(),
             prepared: Cell::new(false),

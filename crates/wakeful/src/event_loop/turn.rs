@@ -4,25 +4,23 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::Inner;
-use crate::driver::epoll::Timeout;
 use crate::driver::home::Home;
-use crate::idle::IdlePolicy;
 use crate::panics;
 use crate::task::coop;
 
 /// Every kind of work that the loop itself holds; what other threads hold is in the ready queue. A new
 /// kind becomes a field, and then the compiler asks both [`Inner::work`] and [`Work::any`] about it. (Events
 /// that the driver has fetched are no kind: the turn that fetches them dispatches them all.)
-struct Work {
+pub(super) struct Work {
     ready: bool,
     this_turn_callbacks: bool,
     next_turn_callbacks: bool,
-    due_timers: bool,
+    pub(super) due_timers: bool,
 }
 
 impl Work {
     #[inline]
-    fn any(&self) -> bool {
+    pub(super) fn any(&self) -> bool {
         let Self { ready, this_turn_callbacks, next_turn_callbacks, due_timers } = *self;
         ready || this_turn_callbacks || next_turn_callbacks || due_timers
     }
@@ -30,7 +28,7 @@ impl Work {
 
 /// May the loop sleep?
 #[derive(Debug, PartialEq, Eq)]
-enum MayPark {
+pub(super) enum MayPark {
     /// Nothing is runnable, and from now until the next `take_remote` a push rings, unless a ring of this
     /// sleep is complete.
     Yes,
@@ -79,7 +77,7 @@ impl Inner {
 
     /// The one predicate that decides whether the loop may sleep.
     #[inline]
-    fn may_park(&self) -> MayPark {
+    pub(super) fn may_park(&self) -> MayPark {
         if self.work().any() {
             MayPark::LocalWork
         } else if self.handle.queue().try_sleep() {
@@ -90,76 +88,13 @@ impl Inner {
     }
 
     #[inline]
-    fn work(&self) -> Work {
+    pub(super) fn work(&self) -> Work {
         Work {
             ready: self.local.ready() > 0,
             this_turn_callbacks: !self.callbacks.this_turn.is_empty(),
             next_turn_callbacks: !self.callbacks.next_turn.is_empty(),
             due_timers: self.until_next_timer() == Some(Duration::ZERO),
         }
-    }
-
-    /// Phase 1.
-    fn wait(&self, max_wait: Option<Duration>) -> io::Result<()> {
-        if max_wait == Some(Duration::ZERO) {
-            return self.ask(Timeout::Zero).map(|_| ());
-        }
-        if !self.callbacks.before_park.is_empty() && !self.work().any() {
-            self.run_hooks(&self.callbacks.before_park);
-        }
-        let until = max_wait.and_then(|wait| Instant::now().checked_add(wait));
-        match self.settings.idle {
-            IdlePolicy::Park => self.park(until),
-            IdlePolicy::Spin => self.spin(until),
-        }
-    }
-
-    fn park(&self, until: Option<Instant>) -> io::Result<()> {
-        match self.may_park() {
-            MayPark::Yes => {}
-            // A failed attempt to sleep costs no system call. But not twice in a row: the kernel must
-            // have its turn under a flood of pushes.
-            MayPark::RemoteWork if !self.skipped.replace(true) => return Ok(()),
-            MayPark::RemoteWork | MayPark::LocalWork => {
-                return self.ask(Timeout::Zero).map(|_| ());
-            }
-        }
-        self.handle.counters().parks.add(1);
-        loop {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let timeout = [left, self.until_next_timer()].into_iter().flatten().min();
-            let events = self.ask(timeout.into())?;
-            // Nothing: a timeout, or a signal. A signal does not end a wait that has a limit; one
-            // without takes another turn, which costs nothing and is simpler.
-            let signal = events == 0
-                && !self.handle.queue().is_pending()
-                && until.is_some_and(|until| Instant::now() < until)
-                && !self.work().due_timers;
-            if !signal {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Never asleep for others: a push costs them no system call, and is seen here by a load.
-    fn spin(&self, until: Option<Instant>) -> io::Result<()> {
-        loop {
-            let events = self.ask(Timeout::Zero)?;
-            if events > 0
-                || self.handle.queue().is_pending()
-                || self.work().any()
-                || until.is_some_and(|until| Instant::now() >= until)
-            {
-                return Ok(());
-            }
-            std::hint::spin_loop();
-        }
-    }
-
-    fn ask(&self, timeout: Timeout) -> io::Result<usize> {
-        self.skipped.set(false);
-        self.handle.counters().waits.add(1);
-        self.driver.wait(timeout)
     }
 
     /// A turn that begins after `prepare_to_park` said yes: the queue says awake again.
@@ -221,7 +156,7 @@ impl Inner {
     }
 
     #[inline]
-    fn run_hooks(&self, hooks: &super::callbacks::Hooks) {
+    pub(super) fn run_hooks(&self, hooks: &super::callbacks::Hooks) {
         if !hooks.is_empty() {
             self.handle.counters().callbacks.add(hooks.run());
         }
@@ -262,7 +197,7 @@ impl Inner {
     }
 
     /// How long until a timer is due. Reads the clock only if there is a timer.
-    fn until_next_timer(&self) -> Option<Duration> {
+    pub(super) fn until_next_timer(&self) -> Option<Duration> {
         let next = self.timers.borrow().next_deadline()?;
         let now = self.nanoseconds(Instant::now());
         Some(Duration::from_nanos(next.saturating_sub(now)))

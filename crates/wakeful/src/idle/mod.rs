@@ -1,5 +1,17 @@
-//! What a loop does when it has nothing to do.
+//! What a loop does when it has nothing to do: the settings of [`IdlePolicy`], and the [`Governor`] that decides for how long to spin.
 
+// `policy` is what the user chooses. `governor` decides, and knows nothing of this machine; `spinner` puts it into this machine: who else
+// wants the CPU (`cpus`, `quota`), and what a sleep costs here (`survey`).
+mod cpus;
+mod governor;
+mod keep_warm;
 mod policy;
+mod quota;
+mod spinner;
+mod survey;
 
-pub use policy::{IdlePolicy, UnknownIdlePolicy};
+pub use governor::{Governor, LONGEST_WINDOW, Limits};
+pub use policy::{Adaptive, BusyPoll, IdlePolicy, UnknownIdlePolicy};
+
+pub(crate) use keep_warm::KeepWarm;
+pub(crate) use spinner::{Next, Spinner};

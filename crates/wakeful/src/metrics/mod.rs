@@ -31,6 +31,9 @@ pub(crate) struct Fields {
     pub(crate) turns: Counter,
     pub(crate) waits: Counter,
     pub(crate) parks: Counter,
+    pub(crate) spin_hits: Counter,
+    pub(crate) spin_misses: Counter,
+    pub(crate) gave_way: Counter,
     pub(crate) events: Counter,
     pub(crate) polls: Counter,
     pub(crate) remote: Counter,
@@ -63,6 +66,13 @@ pub struct LoopMetrics {
     /// once, because events are already there: this is the number of times that nothing was runnable,
     /// not of context switches.
     pub parks: u64,
+    /// Spins of [`IdlePolicy::Adaptive`](crate::IdlePolicy::Adaptive) that met an event: each would have been a sleep and a wake.
+    pub spin_hits: u64,
+    /// Spins that nothing ended within their window; a sleep follows. Many beside few hits: the window costs CPU for nothing.
+    pub spin_misses: u64,
+    /// Spins that ended because the loop had lost its CPU to somebody else meanwhile; it sleeps at once for some time then. More than a few a second: the loop has no
+    /// CPU of its own, and its latency is the neighbour's to decide.
+    pub gave_way: u64,
     /// Events that the kernel reported for registered descriptors.
     pub events: u64,
     /// Polls of tasks, and runs of closures that handles sent.
@@ -84,6 +94,9 @@ impl Counters {
             turns: self.turns.get(),
             waits: self.waits.get(),
             parks: self.parks.get(),
+            spin_hits: self.spin_hits.get(),
+            spin_misses: self.spin_misses.get(),
+            gave_way: self.gave_way.get(),
             events: self.events.get(),
             polls: self.polls.get(),
             remote: self.remote.get(),

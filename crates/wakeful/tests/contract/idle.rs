@@ -4,6 +4,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use wakeful::idle::{Adaptive, BusyPoll};
 use wakeful::{IdlePolicy, LoopHandle};
 
 use crate::backend::Backend;
@@ -14,6 +16,13 @@ on_every_backend! {
     a_spinning_loop_never_sleeps_for_others_and_fires_its_timers,
     a_spinning_turn_with_a_limit_ends,
     policies_read_as_they_print,
+    an_adaptive_loop_without_traffic_asks_the_kernel_nothing,
+    an_adaptive_loop_that_may_not_spin_is_one_that_parks,
+    an_adaptive_loop_meets_events_and_fires_its_timers,
+    a_spin_gives_way_to_a_neighbour_on_its_cpu,
+    of_two_loops_on_one_cpu_one_spins,
+    keep_warm_has_a_thread_for_each_cpu_while_there_is_a_loop,
+    kernel_busy_poll_is_set_or_refused,
     a_wake_without_work_makes_a_spinning_loop_take_a_turn,
 }
 
@@ -66,6 +75,166 @@ fn a_spinning_loop_never_sleeps_for_others_and_fires_its_timers<B: Backend>() {
     thread.join().unwrap();
 }
 
+fn an_adaptive_loop_without_traffic_asks_the_kernel_nothing<B: Backend>() {
+    let (handle, thread) = start::<B>(IdlePolicy::ADAPTIVE);
+    for _ in 0..100 {
+        handle.run_and_wait(|| ()).unwrap();
+    }
+    while !asleep(&handle) {
+        thread::yield_now();
+    }
+    let before = handle.metrics();
+    for _ in 0..1_000 {
+        let now = handle.metrics();
+        assert!(now.waits <= before.waits + 1 && now.turns == before.turns, "{before:?} {now:?}");
+        thread::yield_now();
+    }
+    handle.stop();
+    thread.join().unwrap();
+}
+
+fn an_adaptive_loop_that_may_not_spin_is_one_that_parks<B: Backend>() {
+    let never = [Adaptive::new().max_cpu(0.0), Adaptive::new().max_window(Duration::ZERO)];
+    for settings in never {
+        let (handle, thread) = start::<B>(IdlePolicy::Adaptive(settings));
+        for _ in 0..1_000 {
+            handle.run_and_wait(|| ()).unwrap();
+        }
+        let metrics = handle.metrics();
+        assert_eq!((metrics.spin_hits, metrics.spin_misses, metrics.gave_way), (0, 0, 0));
+        assert!(metrics.parks > 0, "{metrics:?}");
+        handle.stop();
+        thread.join().unwrap();
+    }
+}
+
+fn an_adaptive_loop_meets_events_and_fires_its_timers<B: Backend>() {
+    let long = Adaptive::new().max_window(Duration::from_millis(16));
+    let mut event_loop = B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
+    let handle = event_loop.handle();
+    let slept = event_loop.block_on(async {
+        let start = Instant::now();
+        for _ in 0..20 {
+            wakeful::time::sleep(Duration::from_micros(100)).await;
+        }
+        start.elapsed()
+    });
+    assert!(slept.unwrap() >= Duration::from_millis(2));
+    // A timer was known of: it neither meets a spin nor misses one.
+    assert_eq!((handle.metrics().spin_hits, handle.metrics().spin_misses), (0, 0));
+    let (stop, stopped) = mpsc::channel::<()>();
+    let poster = thread::spawn(move || {
+        while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+            handle.run_and_wait(|| ()).unwrap();
+        }
+    });
+    let handle = event_loop.handle();
+    // Each turn waits for a post and runs it: some come while the loop spins.
+    while handle.metrics().spin_hits == 0 {
+        event_loop.turn(None).unwrap();
+    }
+    drop(stop);
+    // The last post may still be on its way.
+    while !poster.is_finished() {
+        event_loop.turn(Some(Duration::from_millis(1))).unwrap();
+    }
+    poster.join().unwrap();
+}
+
+/// The CPUs that this thread may use.
+fn cpus() -> CpuSet {
+    sched_getaffinity(None).unwrap()
+}
+
+fn pin_to_first() -> CpuSet {
+    let allowed = cpus();
+    let mut first = CpuSet::new();
+    first.set((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap());
+    sched_setaffinity(None, &first).unwrap();
+    first
+}
+
+fn a_spin_gives_way_to_a_neighbour_on_its_cpu<B: Backend>() {
+    // A thread of its own, so that no other test is pinned.
+    let pinned = thread::spawn(|| {
+        let cpu = pin_to_first();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let (begin, begun) = mpsc::channel();
+        let hog = thread::spawn(move || {
+            sched_setaffinity(None, &cpu).unwrap();
+            begin.send(()).unwrap();
+            while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {}
+        });
+        begun.recv().unwrap();
+        // A loop that has seen nothing is on trial: its first spin yields to the other thread. It may be that this one does not run just then, but not each time.
+        while {
+            let mut event_loop = B::builder().idle(IdlePolicy::ADAPTIVE).build().unwrap();
+            event_loop.turn(Some(Duration::from_millis(20))).unwrap();
+            event_loop.handle().metrics().gave_way == 0
+        } {}
+        drop(stop);
+        hog.join().unwrap();
+    });
+    pinned.join().unwrap();
+}
+
+fn of_two_loops_on_one_cpu_one_spins<B: Backend>() {
+    let pinned = thread::spawn(|| {
+        pin_to_first();
+        let long = Adaptive::new().max_window(Duration::from_millis(16));
+        let build = || B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
+        let (mut first, mut second) = (build(), build());
+        // It spins until its limit ends that, and keeps its place: it expects to spin on.
+        first.turn(Some(Duration::from_millis(1))).unwrap();
+        second.turn(Some(Duration::from_millis(1))).unwrap();
+        let (of_first, of_second) = (first.handle().metrics(), second.handle().metrics());
+        (of_first.parks, of_second.parks)
+    });
+    let (of_first, of_second) = pinned.join().unwrap();
+    // The first parks only if somebody else wanted the CPU; then the place is free.
+    assert!(of_first == 1 || of_second == 1, "both spun: {of_first} and {of_second} parks");
+}
+
+fn warm_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let named = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    };
+    tasks.filter_map(named).filter(|name| name.starts_with("wakeful-warm")).count()
+}
+
+fn keep_warm_has_a_thread_for_each_cpu_while_there_is_a_loop<B: Backend>() {
+    let pinned = thread::spawn(|| {
+        pin_to_first();
+        let build = || B::builder().idle(IdlePolicy::KeepWarm).build().unwrap();
+        let (mut first, second) = (build(), build());
+        while warm_threads() != 1 {
+            thread::yield_now();
+        }
+        first.block_on(wakeful::time::sleep(Duration::from_millis(1))).unwrap();
+        drop(first);
+        assert_eq!(warm_threads(), 1, "the second loop still needs it");
+        drop(second);
+        while warm_threads() != 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    pinned.join().unwrap();
+}
+
+fn kernel_busy_poll_is_set_or_refused<B: Backend>() {
+    let settings = BusyPoll::new().time(Duration::from_micros(20)).budget(16);
+    match B::builder().idle(IdlePolicy::KernelBusyPoll(settings)).build() {
+        Ok(mut event_loop) => {
+            event_loop.block_on(wakeful::time::sleep(Duration::from_millis(1))).unwrap();
+        }
+        Err(error) => assert!(error.to_string().contains("6.9"), "{error}"),
+    }
+    let endless = BusyPoll::new().time(Duration::from_secs(36 * 60));
+    let refused = B::builder().idle(IdlePolicy::KernelBusyPoll(endless)).build().unwrap_err();
+    assert!(refused.to_string().contains("35 minutes"), "{refused}");
+}
+
 fn a_spinning_turn_with_a_limit_ends<B: Backend>() {
     let mut event_loop = B::builder().idle(IdlePolicy::Spin).build().unwrap();
     let start = Instant::now();
@@ -74,7 +243,10 @@ fn a_spinning_turn_with_a_limit_ends<B: Backend>() {
 }
 
 fn policies_read_as_they_print<B: Backend>() {
-    for policy in [IdlePolicy::Park, IdlePolicy::Spin] {
+    let of_kernel = IdlePolicy::KernelBusyPoll(BusyPoll::new());
+    let all =
+        [IdlePolicy::ADAPTIVE, IdlePolicy::Park, IdlePolicy::Spin, of_kernel, IdlePolicy::KeepWarm];
+    for policy in all {
         assert_eq!(policy.to_string().parse(), Ok(policy));
     }
     let error = "burn".parse::<IdlePolicy>().unwrap_err();

@@ -1,0 +1,64 @@
+//! One spinning loop for each CPU: a process with more loops than CPUs, or whose affinity mask has shrunk, must not spin against itself.
+//!
+//! Each CPU has a place that the loop which spins there takes. Nobody waits for a place: who finds it taken sleeps instead.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use crate::driver::home::Home;
+use crate::driver::thread;
+
+/// Loops on CPUs beyond do not spin.
+const MOST: usize = 1024;
+
+/// 0, or the stamp of the process whose loop spins there: a forked child inherits the memory, and not the loops.
+static PLACES: [CachePadded<AtomicU32>; MOST] =
+    [const { CachePadded::new(AtomicU32::new(0)) }; MOST];
+
+/// The place that a loop has, if it has one. Given up with the value.
+#[derive(Debug)]
+pub(super) struct Place {
+    cpu: Option<usize>,
+    stamp: u32,
+}
+
+impl Place {
+    pub(super) fn new(home: Home) -> Self {
+        Self { cpu: None, stamp: home.stamp() }
+    }
+
+    /// Takes the place of the CPU on which this thread runs. `false`: another loop spins there.
+    #[inline]
+    pub(super) fn take(&mut self) -> bool {
+        let here = thread::current_cpu();
+        if self.cpu.is_some() && self.cpu == here {
+            return true;
+        }
+        self.give_up();
+        let place = here.and_then(|cpu| PLACES.get(cpu));
+        let taken = place.is_some_and(|place| {
+            let now = place.load(Ordering::Relaxed);
+            // It orders nothing: whoever errs spins beside another for a window.
+            now != self.stamp
+                && place
+                    .compare_exchange(now, self.stamp, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
+        });
+        self.cpu = here.filter(|_| taken);
+        taken
+    }
+
+    #[inline]
+    pub(super) fn give_up(&mut self) {
+        if let Some(cpu) = self.cpu.take() {
+            PLACES[cpu].store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}

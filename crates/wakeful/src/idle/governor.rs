@@ -1,0 +1,261 @@
+//! The idle governor: for how long a loop without work should spin before it sleeps.
+
+mod allowance;
+mod gaps;
+
+use self::allowance::Allowance;
+use self::gaps::Gaps;
+
+/// Spins of a trial.
+const TRIAL: u32 = 8;
+/// So many misses in a row are no chance: look again.
+const SURPRISE: u32 = 8;
+/// One spin in so many looks up to the maximum.
+const LOOK_FURTHER: u32 = 32;
+/// The window is worked out again after so many idle periods.
+const REVIEW: u32 = 32;
+/// It does not pay to spin on if the longest window meets less than this. (A trial wants a half.)
+const LEAST_MET: f32 = 0.4;
+/// How long it sleeps at once behind a failed attempt, in nanoseconds, and behind many.
+const SHORTEST_PAUSE: u64 = 1_000_000;
+const LONGEST_PAUSE: u64 = 200_000_000;
+
+/// What a [`Governor`] is allowed to do. Out of range becomes the nearest in it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Which share of the events a spin should meet, 0.05 to 0.9999.
+    pub hit_rate: f64,
+    /// The longest spin, in nanoseconds, up to [`LONGEST_WINDOW`]; 0 never spins.
+    pub max_window: u64,
+    /// The share of a CPU that spinning may use, 0 to 1.
+    pub max_cpu: f64,
+}
+
+/// The longest window: 16.8 ms, in nanoseconds.
+pub const LONGEST_WINDOW: u64 = gaps::LONGEST;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Spinning,
+    Parked,
+    Trial { left: u32, hits: u32 },
+}
+
+/// Decides for how long a loop without work should spin before it sleeps. It is what [`IdlePolicy::Adaptive`](crate::IdlePolicy::Adaptive) asks.
+///
+/// Pure: it is told the time and asks nobody, so that a simulator, or another runtime, can use it. All times are nanoseconds on one monotonic
+/// clock, whichever. A decision costs a few comparisons; what was learnt is looked through (114 buckets) once in 32 idle periods. It never allocates.
+///
+/// An idle period begins with [`begin`](Self::begin), which says how long to spin, and ends with [`hit`](Self::hit), or with [`miss`](Self::miss)
+/// and then [`parked`](Self::parked), or, without a spin, with `parked` alone. The governor is in one of three states:
+///
+/// * *Spinning*: the window is the shortest that meets the wanted share of events, by the picture of the gaps that spins have drawn (a Kaplan-Meier estimate, because a spin that
+///   ended without an event says only that its gap was longer). If no window up to the maximum does, the maximum is taken as long as it meets more than two in five: then the
+///   median is met, or nearly. One spin in 32 looks up to the maximum, for what the window hides.
+/// * *Parked*: it sleeps at once. Short gaps that end a sleep prove nothing (a peer on the same CPU answers in 3 µs only because we sleep),
+///   but without one there is no traffic at all. So they are a hint, on which it tries again; each attempt that fails doubles the time to the next, from 1 ms to 0.2 s.
+/// * *On trial*: up to eight spins of the maximum; if half of them meet an event, spinning pays.
+///
+/// *Threads*: a value like any other; each loop has its own.
+///
+/// ```
+/// use wakeful::idle::{Governor, Limits};
+///
+/// let mut governor = Governor::new(Limits { hit_rate: 0.9, max_window: 1_000_000, max_cpu: 1.0 });
+/// let mut now = 0;
+/// // An event every 20 µs, and one that never comes.
+/// for _ in 0..1000 {
+///     assert!(governor.begin(now) >= 20_000);
+///     now += 20_000;
+///     governor.hit(now, 20_000);
+/// }
+/// let window = governor.begin(now);
+/// assert!((20_000..1_000_000).contains(&window), "{window} ns, and then it sleeps");
+/// ```
+#[derive(Debug, Clone)]
+pub struct Governor {
+    limits: Limits,
+    gaps: Gaps,
+    allowance: Allowance,
+    state: State,
+    window: u64,
+    misses_in_a_row: u32,
+    since_review: u32,
+    since_far_look: u32,
+    /// The last sleep ended within the longest window.
+    hint: bool,
+    /// While parked: not before.
+    try_again_at: u64,
+    pause: u64,
+    /// When it began to spin, or to park.
+    since: u64,
+}
+
+impl Governor {
+    /// One that has seen nothing: it begins with a trial.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        let limits = Limits {
+            hit_rate: within(limits.hit_rate, 0.05, 0.9999),
+            max_window: limits.max_window.min(LONGEST_WINDOW),
+            max_cpu: within(limits.max_cpu, 0.0, 1.0),
+        };
+        Self {
+            limits,
+            gaps: Gaps::new(),
+            allowance: Allowance::new(limits.max_cpu),
+            state: State::Trial { left: TRIAL, hits: 0 },
+            window: limits.max_window,
+            misses_in_a_row: 0,
+            since_review: 0,
+            since_far_look: 0,
+            hint: false,
+            try_again_at: 0,
+            pause: SHORTEST_PAUSE,
+            since: 0,
+        }
+    }
+
+    /// What it is allowed to do.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Another longest window, from now on: one that was measured.
+    pub fn set_max_window(&mut self, ns: u64) {
+        self.limits.max_window = ns.min(LONGEST_WINDOW);
+        self.window = self.window.min(self.limits.max_window);
+    }
+
+    /// Another share of a CPU, from now on: a quota has been found.
+    pub fn set_max_cpu(&mut self, now: u64, share: f64) {
+        self.limits.max_cpu = within(share, 0.0, 1.0);
+        self.allowance.set_share(now, self.limits.max_cpu);
+    }
+
+    /// Nothing is runnable. For how long should the loop spin, before it sleeps? 0: not at all.
+    #[inline]
+    #[must_use = "it is how long to spin"]
+    pub fn begin(&mut self, now: u64) -> u64 {
+        let wanted = match self.state {
+            State::Spinning if self.since_far_look < LOOK_FURTHER => {
+                self.since_far_look += 1;
+                self.window
+            }
+            State::Spinning => {
+                self.since_far_look = 0;
+                self.limits.max_window
+            }
+            State::Trial { .. } => self.limits.max_window,
+            State::Parked if self.hint && now >= self.try_again_at => {
+                self.enter(State::Trial { left: TRIAL, hits: 0 }, now);
+                self.limits.max_window
+            }
+            State::Parked => return 0,
+        };
+        self.allowance.grant(now, wanted)
+    }
+
+    /// The spin met an event, `spun` after it began.
+    #[inline]
+    pub fn hit(&mut self, now: u64, spun: u64) {
+        self.allowance.spend(spun);
+        self.gaps.closed_after(spun);
+        self.misses_in_a_row = 0;
+        self.learn(now, true);
+    }
+
+    /// The spin ended after `spun`, and nothing had come.
+    pub fn miss(&mut self, now: u64, spun: u64) {
+        self.allowance.spend(spun);
+        self.gaps.open_after(spun);
+        self.misses_in_a_row += 1;
+        self.learn(now, false);
+    }
+
+    /// The spin ended after `spun` for another reason, such as a timer, which everybody knew of: it says only that nothing came before.
+    pub fn cut_short(&mut self, now: u64, spun: u64) {
+        self.allowance.spend(spun);
+        self.gaps.open_after(spun);
+        self.learn(now, false);
+    }
+
+    /// A sleep was ended by an event, `idle` after the idle period began. (One that a timer ended says nothing.)
+    #[inline]
+    pub fn parked(&mut self, idle: u64) {
+        self.hint = idle < self.limits.max_window;
+    }
+
+    /// Would [`begin`](Self::begin) spin, as far as is known without the time?
+    #[inline]
+    #[must_use]
+    pub fn expects_soon(&self) -> bool {
+        self.state != State::Parked
+    }
+
+    /// Somebody else needs this CPU: sleep at once, for a while. Each time that it is so again the while is longer, up to 0.2 s.
+    pub fn disturbed(&mut self, now: u64) {
+        self.give_way(now);
+    }
+
+    #[inline]
+    fn learn(&mut self, now: u64, hit: bool) {
+        match &mut self.state {
+            State::Spinning => {
+                self.since_review += 1;
+                if self.misses_in_a_row >= SURPRISE {
+                    self.gaps.forget_half();
+                    self.enter(State::Trial { left: TRIAL, hits: 0 }, now);
+                } else if self.since_review >= REVIEW {
+                    self.review(now);
+                }
+            }
+            State::Trial { left, hits } => {
+                *left -= 1;
+                *hits += u32::from(hit);
+                if *hits >= TRIAL / 2 {
+                    self.enter(State::Spinning, now);
+                    self.review(now);
+                } else if *left + *hits < TRIAL / 2 {
+                    self.give_way(now);
+                }
+            }
+            State::Parked => {}
+        }
+    }
+
+    fn review(&mut self, now: u64) {
+        self.since_review = 0;
+        let (window, met) = self.gaps.window(self.limits.hit_rate as f32, self.limits.max_window);
+        self.window = window.unwrap_or(self.limits.max_window);
+        if window.is_none() && met < LEAST_MET {
+            self.give_way(now);
+        }
+    }
+
+    fn give_way(&mut self, now: u64) {
+        // It went well for long enough: what happens now is another story.
+        if self.state == State::Spinning && now.saturating_sub(self.since) > 16 * self.pause {
+            self.pause = SHORTEST_PAUSE;
+        }
+        self.try_again_at = now + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.hint = false;
+        self.enter(State::Parked, now);
+    }
+
+    fn enter(&mut self, state: State, now: u64) {
+        self.misses_in_a_row = 0;
+        self.since = now;
+        self.state = state;
+    }
+}
+
+/// The nearest in the range; no number is the lowest.
+fn within(number: f64, lowest: f64, highest: f64) -> f64 {
+    if number.is_nan() { lowest } else { number.clamp(lowest, highest) }
+}
+
+#[cfg(test)]
+mod tests;

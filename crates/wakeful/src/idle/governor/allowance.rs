@@ -1,0 +1,82 @@
+//! How much of a CPU spinning may use: a token bucket, in nanoseconds of spinning.
+
+/// So much of its rate a loop may save up: over any second, spinning is at most the rate and a fiftieth of it. A fifth of the period of a
+/// cgroup quota, so that what was saved up does not use up a period.
+const SAVED: u64 = 20_000_000;
+
+/// See the [module](self).
+#[derive(Debug, Clone)]
+pub(super) struct Allowance {
+    /// Of a CPU, 0 to 1.
+    share: f64,
+    level: f64,
+    at: u64,
+}
+
+impl Allowance {
+    pub(super) fn new(share: f64) -> Self {
+        Self { share, level: share * SAVED as f64, at: 0 }
+    }
+
+    pub(super) fn set_share(&mut self, now: u64, share: f64) {
+        self.refill(now);
+        self.share = share;
+        self.level = self.level.min(share * SAVED as f64);
+    }
+
+    /// How long a spin may be that wants to be `wanted` long: all of it, or not at all, because half a window is CPU for nothing. A window
+    /// that could never be saved up for is shortened.
+    pub(super) fn grant(&mut self, now: u64, wanted: u64) -> u64 {
+        if self.share >= 1.0 {
+            return wanted;
+        }
+        self.refill(now);
+        let possible = wanted.min((self.share * SAVED as f64) as u64);
+        if self.level >= possible as f64 { possible } else { 0 }
+    }
+
+    pub(super) fn spend(&mut self, spun: u64) {
+        self.level -= spun as f64;
+    }
+
+    fn refill(&mut self, now: u64) {
+        let passed = now.saturating_sub(self.at) as f64;
+        self.level = (self.level + passed * self.share).min(self.share * SAVED as f64);
+        self.at = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn over_any_second_spinning_is_at_most_its_share_and_a_fiftieth() {
+        let mut allowance = Allowance::new(0.3);
+        let (mut now, mut spins) = (0_u64, Vec::new());
+        while now < 5_000_000_000 {
+            let granted = allowance.grant(now, 200_000);
+            allowance.spend(granted);
+            spins.push((now, granted));
+            now += granted.max(20_000);
+        }
+        for (start, _) in spins.iter().step_by(1000) {
+            let within = start..&(start + 1_000_000_000);
+            let spun: u64 = spins.iter().filter(|(at, _)| within.contains(&at)).map(|s| s.1).sum();
+            assert!(spun <= 307_000_000, "{spun} ns in the second from {start} on");
+        }
+        let all: u64 = spins.iter().map(|spin| spin.1).sum();
+        assert!(all >= 5 * 290_000_000, "what is allowed is used: {all}");
+    }
+
+    #[test]
+    fn nothing_is_granted_of_nothing_and_all_of_all() {
+        assert_eq!(Allowance::new(0.0).grant(1, 1_000), 0);
+        assert_eq!(Allowance::new(1.0).grant(1, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_window_that_cannot_be_saved_up_for_is_shortened() {
+        assert_eq!(Allowance::new(0.01).grant(1, 5_000_000), 200_000);
+    }
+}

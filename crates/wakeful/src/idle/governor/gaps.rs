@@ -1,0 +1,167 @@
+//! How long the gaps are between the end of work and the next event: an estimate from spins, most of which end before they know.
+//!
+//! A spin that met an event says how long the gap was. One that ended first says only that the gap was longer. The Kaplan-Meier
+//! estimator puts both together: of the gaps that were still open at the start of a bucket, which share was closed within it? The product
+//! of what is left is the share of gaps that are longer. Windows of different lengths mix without bias.
+
+/// Buckets for each doubling. A window ends where a bucket does, so that a spin that ended without an event has watched whole buckets.
+const PER_OCTAVE: u64 = 8;
+/// 2^10: gaps under a microsecond are one bucket.
+const FIRST: u32 = 10;
+/// 2^24 ns, which is 16.8 ms: the end of the last bucket that has one.
+const LAST: u32 = 24;
+const BUCKETS: usize = ((LAST - FIRST) as usize) * PER_OCTAVE as usize + 2;
+
+/// The longest gap that can be told from a longer one, in nanoseconds.
+pub(super) const LONGEST: u64 = 1 << LAST;
+
+/// Old samples count half when so many have come.
+const MEMORY: f32 = 512.0;
+
+/// See the [module](self). Decays as it learns.
+#[derive(Debug, Clone)]
+pub(super) struct Gaps {
+    /// Gaps that ended in this bucket.
+    closed: [f32; BUCKETS],
+    /// Gaps of which nobody looked at the end: longer than the start of this bucket.
+    open: [f32; BUCKETS],
+    samples: f32,
+}
+
+impl Gaps {
+    pub(super) fn new() -> Self {
+        Self { closed: [0.0; BUCKETS], open: [0.0; BUCKETS], samples: 0.0 }
+    }
+
+    /// A spin met an event after so many nanoseconds.
+    pub(super) fn closed_after(&mut self, ns: u64) {
+        self.closed[bucket(ns)] += 1.0;
+        self.count();
+    }
+
+    /// A spin ended after so many nanoseconds, and nothing had come.
+    pub(super) fn open_after(&mut self, ns: u64) {
+        self.open[bucket(ns)] += 1.0;
+        self.count();
+    }
+
+    fn count(&mut self) {
+        self.samples += 1.0;
+        if self.samples >= MEMORY {
+            self.forget_half();
+        }
+    }
+
+    /// What was learnt counts half from now on.
+    pub(super) fn forget_half(&mut self) {
+        for count in self.closed.iter_mut().chain(&mut self.open) {
+            *count *= 0.5;
+        }
+        self.samples *= 0.5;
+    }
+
+    /// The shortest window that would have met `share` of the events, if there is one up to `most`; and which share a window of `most` would
+    /// have met.
+    pub(super) fn window(&self, share: f32, most: u64) -> (Option<u64>, f32) {
+        let mut at_risk = self.samples;
+        let mut longer = 1.0;
+        let mut window = None;
+        for (bucket, (closed, open)) in self.closed.iter().zip(&self.open).enumerate() {
+            if start(bucket) >= most {
+                break;
+            }
+            // Those that ended in this bucket, most of them at its start, were not watched to its end.
+            at_risk -= open;
+            if at_risk <= f32::EPSILON {
+                break;
+            }
+            let still = longer * (1.0 - (closed / at_risk).min(1.0));
+            if window.is_none() && 1.0 - still >= share {
+                window = Some(start(bucket + 1).min(most));
+            }
+            longer = still;
+            at_risk -= closed;
+        }
+        (window, 1.0 - longer)
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    let ns = ns.min(LONGEST);
+    if ns < 1 << FIRST {
+        return 0;
+    }
+    let octave = ns.ilog2();
+    let part = (ns >> (octave - PER_OCTAVE.ilog2())) & (PER_OCTAVE - 1);
+    1 + ((octave - FIRST) as usize) * PER_OCTAVE as usize + part as usize
+}
+
+fn start(bucket: usize) -> u64 {
+    let Some(bucket) = bucket.checked_sub(1) else { return 0 };
+    let (octave, part) = (bucket as u64 / PER_OCTAVE, bucket as u64 % PER_OCTAVE);
+    (PER_OCTAVE + part) << (octave + u64::from(FIRST - PER_OCTAVE.ilog2()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Uniform in (0, 1), the same every time.
+    fn uniform(seed: &mut u64) -> f64 {
+        *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((*seed >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    #[test]
+    fn every_bucket_starts_in_itself_and_behind_the_one_before() {
+        for index in 0..BUCKETS {
+            assert_eq!(bucket(start(index)), index);
+            assert!(index == 0 || bucket(start(index) - 1) == index - 1);
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn without_a_sample_no_window_is_known_to_pay() {
+        assert_eq!(Gaps::new().window(0.9, LONGEST), (None, 0.0));
+    }
+
+    /// Exponential gaps of which most are watched for a short while only: the estimate is that of the whole distribution.
+    #[test]
+    fn short_windows_do_not_bias_the_estimate() {
+        let (mean, mut seed) = (200_000.0, 7);
+        let mut gaps = Gaps::new();
+        for sample in 0..4_000 {
+            let gap = (-mean * uniform(&mut seed).ln()) as u64;
+            let window = if sample % 4 == 0 { 2_000_000 } else { 100_000 };
+            if gap <= window {
+                gaps.closed_after(gap);
+            } else {
+                gaps.open_after(window);
+            }
+        }
+        let (window, caught) = gaps.window(0.6, 2_000_000);
+        let known = -mean * f64::ln(0.4);
+        let window = window.unwrap() as f64;
+        assert!((window / known - 1.0).abs() < 0.15, "{window} for {known}");
+        assert!(caught > 0.99, "{caught}");
+    }
+
+    #[test]
+    fn what_is_longer_than_any_window_pays_for_none() {
+        let mut gaps = Gaps::new();
+        for _ in 0..100 {
+            gaps.open_after(1_000_000);
+        }
+        assert_eq!(gaps.window(0.5, 1_000_000), (None, 0.0));
+    }
+
+    #[test]
+    fn old_samples_fade() {
+        let mut gaps = Gaps::new();
+        (0..2_000).for_each(|_| gaps.closed_after(500_000));
+        (0..2_000).for_each(|_| gaps.closed_after(10_000));
+        let (window, _) = gaps.window(0.9, 1_000_000);
+        assert!(window.unwrap() < 20_000, "{window:?}");
+    }
+}

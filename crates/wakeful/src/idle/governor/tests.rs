@@ -1,0 +1,190 @@
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn limits() -> Limits {
+    Limits { hit_rate: 0.9, max_window: MS, max_cpu: 1.0 }
+}
+
+/// What became of idle periods.
+#[derive(Default)]
+struct Seen {
+    now: u64,
+    hits: u32,
+    parks: u32,
+    spun: u64,
+}
+
+impl Seen {
+    /// One idle period that an event ends after `gap`, whatever the loop does meanwhile.
+    fn idle(&mut self, governor: &mut Governor, gap: u64) {
+        let window = governor.begin(self.now);
+        if gap <= window {
+            self.now += gap;
+            self.spun += gap;
+            self.hits += 1;
+            governor.hit(self.now, gap);
+            return;
+        }
+        if window > 0 {
+            self.spun += window;
+            governor.miss(self.now + window, window);
+        }
+        self.parks += 1;
+        self.now += gap;
+        governor.parked(gap);
+    }
+}
+
+/// Exponential, the same every time.
+fn exponential(mean: f64, seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    let uniform = ((*seed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    (-mean * uniform.ln()) as u64
+}
+
+fn poisson(governor: &mut Governor, mean: f64, periods: u32) -> Seen {
+    let (mut seen, mut seed) = (Seen::default(), 42);
+    for _ in 0..periods {
+        seen.idle(governor, exponential(mean, &mut seed));
+    }
+    seen
+}
+
+#[test]
+fn the_hit_rate_means_what_it_says() {
+    for rate in [0.6, 0.9, 0.99] {
+        let mut governor = Governor::new(Limits { hit_rate: rate, max_window: 4 * MS, ..limits() });
+        let seen = poisson(&mut governor, 200_000.0, 20_000);
+        let met = f64::from(seen.hits) / 20_000.0;
+        assert!((met - rate).abs() < 0.05, "{rate}: {met}");
+        // Of exponential gaps, the share of the time that is spun is the share that is met.
+        let spun = seen.spun as f64 / seen.now as f64;
+        assert!(spun < rate + 0.06, "{rate}: {spun}");
+    }
+}
+
+#[test]
+fn a_window_that_meets_the_median_is_used_although_it_misses_the_rate() {
+    let mut governor = Governor::new(limits());
+    let seen = poisson(&mut governor, 1e6, 5_000);
+    assert!(seen.hits > 5_000 * 55 / 100, "{}", seen.hits);
+}
+
+#[test]
+fn what_no_window_pays_for_is_slept_through() {
+    let mut governor = Governor::new(limits());
+    let seen = poisson(&mut governor, 10e6, 5_000);
+    assert!(seen.spun < seen.now / 50, "{} of {} ns", seen.spun, seen.now);
+}
+
+#[test]
+fn without_traffic_nothing_is_spun() {
+    let mut governor = Governor::new(limits());
+    poisson(&mut governor, 50_000.0, 1_000);
+    let mut seen = Seen::default();
+    (0..1_000).for_each(|_| seen.idle(&mut governor, 1_000 * MS));
+    assert!(seen.spun < 20 * MS, "{}", seen.spun);
+}
+
+#[test]
+fn a_timer_that_ends_every_spin_is_no_traffic() {
+    let mut governor = Governor::new(limits());
+    let (mut now, mut spun) = (0, 0);
+    for _ in 0..1_000 {
+        let window = governor.begin(now);
+        now += MS / 2;
+        if window > 0 {
+            spun += MS / 2;
+            governor.cut_short(now, MS / 2);
+        }
+    }
+    assert!(spun < 20 * MS, "{spun}");
+}
+
+#[test]
+fn it_comes_back_with_the_traffic() {
+    let mut governor = Governor::new(limits());
+    let mut seen = Seen::default();
+    (0..1_000).for_each(|_| seen.idle(&mut governor, 1_000 * MS));
+    let from = seen.now;
+    while seen.hits < 100 {
+        seen.idle(&mut governor, 50_000);
+        assert!(seen.now - from < 300 * MS, "{} hits", seen.hits);
+    }
+}
+
+#[test]
+fn another_load_is_learnt_within_a_few_idle_periods() {
+    let mut governor = Governor::new(Limits { max_window: 4 * MS, ..limits() });
+    let mut seen = Seen::default();
+    (0..5_000).for_each(|_| seen.idle(&mut governor, 10_000));
+    let before = seen.parks;
+    (0..200).for_each(|_| seen.idle(&mut governor, MS));
+    assert!(seen.parks - before < 40, "{}", seen.parks - before);
+}
+
+/// A peer on the same CPU answers only while the loop sleeps: short gaps behind a sleep, and none behind a spin.
+#[test]
+fn short_gaps_behind_a_sleep_prove_nothing() {
+    let mut governor = Governor::new(limits());
+    let (mut now, mut spun) = (0, 0);
+    while now < 10_000 * MS {
+        let window = governor.begin(now);
+        if window > 0 {
+            now += window;
+            spun += window;
+            governor.miss(now, window);
+        }
+        now += 3_000;
+        governor.parked(window + 3_000);
+    }
+    // Ten seconds, in which it tries again every 0.2 s.
+    assert!(spun < 300 * MS, "{spun}");
+}
+
+#[test]
+fn a_neighbour_is_given_way_for_longer_and_longer() {
+    let mut governor = Governor::new(limits());
+    let (mut now, mut disturbed) = (0, 0_u32);
+    while now < 2_000 * MS {
+        if governor.begin(now) > 0 {
+            disturbed += 1;
+            governor.disturbed(now);
+        }
+        now += 100_000;
+        governor.parked(100_000);
+    }
+    assert!((10..=20).contains(&disturbed), "{disturbed} times in 2 s");
+}
+
+#[test]
+fn the_cap_holds_over_every_second() {
+    let mut governor = Governor::new(Limits { max_cpu: 0.3, ..limits() });
+    let (mut seen, mut seed) = (Seen::default(), 1);
+    let mut second = (0, 0);
+    while seen.now < 10_000 * MS {
+        seen.idle(&mut governor, exponential(100_000.0, &mut seed));
+        if seen.now - second.0 >= 1_000 * MS {
+            assert!(seen.spun - second.1 <= 332 * MS, "{}", seen.spun - second.1);
+            second = (seen.now, seen.spun);
+        }
+    }
+    assert!(seen.spun > 10 * 280 * MS, "what is allowed is used: {}", seen.spun);
+}
+
+#[test]
+fn a_window_of_nothing_and_a_share_of_nothing_never_spin() {
+    for limits in [Limits { max_window: 0, ..limits() }, Limits { max_cpu: 0.0, ..limits() }] {
+        let mut governor = Governor::new(limits);
+        assert_eq!(poisson(&mut governor, 10_000.0, 1_000).spun, 0);
+    }
+}
+
+#[test]
+fn limits_out_of_range_become_the_nearest() {
+    let limits = Limits { hit_rate: f64::NAN, max_window: u64::MAX, max_cpu: 7.0 };
+    let governor = Governor::new(limits);
+    assert_eq!(governor.limits().max_window, LONGEST_WINDOW);
+    assert!((governor.limits().max_cpu - 1.0).abs() < f64::EPSILON);
+}

@@ -1,0 +1,171 @@
+//! Where the CPU quota of this process is written down: cgroup v2's `cpu.max`, or v1's `cpu.cfs_quota_us`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A cgroup with the files that say what it may use, and what it used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Group {
+    dir: PathBuf,
+    version: Version,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Group {
+    /// This process's cgroup and all above it that are visible here. Empty where there is no CPU controller.
+    pub(super) fn of_this_process() -> Vec<Self> {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        find(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+            .into_iter()
+            .filter(|group| group.limit_file().exists())
+            .collect()
+    }
+
+    fn limit_file(&self) -> PathBuf {
+        self.dir.join(match self.version {
+            Version::One => "cpu.cfs_quota_us",
+            Version::Two => "cpu.max",
+        })
+    }
+
+    /// How many CPUs' worth of time it may use. Nothing: as much as there is.
+    pub(super) fn cpus(&self) -> Option<f64> {
+        let limit = fs::read_to_string(self.limit_file()).ok()?;
+        match self.version {
+            Version::One => {
+                let period = fs::read_to_string(self.dir.join("cpu.cfs_period_us")).ok()?;
+                parse_limit(&format!("{} {period}", limit.trim()))
+            }
+            Version::Two => parse_limit(&limit),
+        }
+    }
+
+    /// In how many periods it had to wait for the next one.
+    pub(super) fn throttled(&self) -> u64 {
+        let stat = fs::read_to_string(self.dir.join("cpu.stat")).unwrap_or_default();
+        field(&stat, "nr_throttled").unwrap_or(0)
+    }
+}
+
+/// "20000 100000": microseconds of each period of so many.
+fn parse_limit(text: &str) -> Option<f64> {
+    let mut words = text.split_whitespace().map(|word| word.parse::<f64>().ok());
+    let (quota, period) = (words.next()??, words.next()??);
+    (quota > 0.0 && period > 0.0).then(|| quota / period)
+}
+
+fn field(stat: &str, name: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+/// From `/proc/self/mountinfo` and `/proc/self/cgroup`: the process's own group first, its root last.
+fn find(mounts: &str, groups: &str) -> Vec<Group> {
+    let mut found = Vec::new();
+    for line in mounts.lines() {
+        // "36 35 98:0 /root /mount/point options - type source super-options"
+        let Some((mount, kind)) = line.split_once(" - ") else { continue };
+        let mount: Vec<&str> = mount.split(' ').collect();
+        let kind: Vec<&str> = kind.split(' ').collect();
+        let (Some(root), Some(point), Some(kind_of), Some(options)) =
+            (mount.get(3), mount.get(4), kind.first(), kind.get(2))
+        else {
+            continue;
+        };
+        let is_cpu = |list: &str| list.split(',').any(|name| name == "cpu");
+        let version = match *kind_of {
+            "cgroup2" => Version::Two,
+            "cgroup" if is_cpu(options) => Version::One,
+            _ => continue,
+        };
+        let path = groups.lines().find_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            let right = match version {
+                Version::One => is_cpu(controllers),
+                Version::Two => controllers.is_empty(),
+            };
+            right.then_some(path)
+        });
+        let Some(path) = path else { continue };
+        // In a container the mount shows a part of the tree, and the path may be seen from outside.
+        let within = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
+        let within = within.strip_prefix("/").unwrap_or(within);
+        // Without a slash at the end.
+        let own: PathBuf = Path::new(point).join(within).components().collect();
+        for dir in own.ancestors() {
+            found.push(Group { dir: dir.to_owned(), version });
+            if dir == Path::new(point) {
+                break;
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dirs(found: &[Group]) -> Vec<(&str, Version)> {
+        found.iter().map(|group| (group.dir.to_str().unwrap(), group.version)).collect()
+    }
+
+    #[test]
+    fn a_group_of_version_two_and_those_above_it() {
+        let mounts = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+        assert_eq!(
+            dirs(&find(mounts, "0::/system.slice/wakeful.service\n")),
+            [
+                ("/sys/fs/cgroup/system.slice/wakeful.service", Version::Two),
+                ("/sys/fs/cgroup/system.slice", Version::Two),
+                ("/sys/fs/cgroup", Version::Two),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_group_of_version_one_is_that_of_the_cpu_controller() {
+        let mounts = "32 31 0:29 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
+                      33 31 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
+        let groups = "3:cpuset:/other\n2:cpu,cpuacct:/app\n0::/\n";
+        assert_eq!(
+            dirs(&find(mounts, groups)),
+            [
+                ("/sys/fs/cgroup/cpu,cpuacct/app", Version::One),
+                ("/sys/fs/cgroup/cpu,cpuacct", Version::One)
+            ]
+        );
+    }
+
+    #[test]
+    fn in_a_container_the_mount_shows_a_part_of_the_tree() {
+        let mounts = "33 31 0:30 /docker/abc /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
+        assert_eq!(
+            dirs(&find(mounts, "2:cpu:/docker/abc\n")),
+            [("/sys/fs/cgroup/cpu", Version::One)]
+        );
+        // A namespace: the path is seen from its own root.
+        assert_eq!(dirs(&find(mounts, "2:cpu:/\n")), [("/sys/fs/cgroup/cpu", Version::One)]);
+    }
+
+    #[test]
+    fn garbage_is_no_group() {
+        assert!(find("a b c - \n\n x", "0::/").is_empty());
+        assert!(find("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "").is_empty());
+    }
+
+    #[test]
+    fn limits_are_read_as_the_kernel_writes_them() {
+        let limit = |text| parse_limit(text).map(|cpus| (cpus * 1000.0).round());
+        assert_eq!(limit("20000 100000\n"), Some(200.0));
+        assert_eq!(limit("max 100000\n"), None);
+        assert_eq!(limit("-1 100000"), None);
+        assert_eq!(limit(""), None);
+        assert_eq!(field("nr_periods 7\nnr_throttled 3\n", "nr_throttled"), Some(3));
+    }
+}

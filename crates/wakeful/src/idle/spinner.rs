@@ -1,0 +1,195 @@
+//! The governor on this machine: it is asked here, and told what became of it; and a spin ends early when somebody else needs the CPU.
+
+use super::cpus::Place;
+use super::governor::{Governor, Limits};
+use super::policy::Adaptive;
+use super::quota::LOOK_EVERY;
+use super::survey::{self, survey};
+use crate::driver::home::Home;
+use crate::driver::thread;
+
+/// Between two polls of a spin lie a system call or two. So long a gap means that the thread did not run, in nanoseconds.
+const GAP: u64 = 50_000;
+
+/// So much may be lost at once, in nanoseconds: a neighbour who is busy takes a slice, which is longer.
+const LOST: u64 = 500_000;
+
+/// And a twentieth of the time for ever: kernel threads and interrupts are no neighbours.
+const LOST_SHARE: u64 = 20;
+
+/// The count of involuntary switches is never older than this, in nanoseconds, so that what the hypervisor takes is not blamed on an earlier one.
+const FRESH: u64 = 1_000_000;
+
+/// Idle periods without the survey: a program that hardly uses its loop does not need it.
+const FEW: u32 = 16;
+
+/// The share of a CPU that a loop may use as long as nobody has looked for a quota.
+const UNKNOWN_QUOTA: f64 = 0.1;
+
+/// See the [module](self). Times are nanoseconds on the loop's clock.
+#[derive(Debug)]
+pub(crate) struct Spinner {
+    governor: Governor,
+    settings: Adaptive,
+    place: Place,
+    /// When the idle period began, and when it was looked last.
+    began: u64,
+    looked: u64,
+    window: u64,
+    /// Involuntary switches, and when they were counted.
+    switches: i64,
+    counted: u64,
+    /// What others took lately, and when they did.
+    lost: u64,
+    lost_at: u64,
+    periods: u32,
+    surveyed: bool,
+    /// Spun since the quota was asked about.
+    spun: u64,
+    quota_at: u64,
+}
+
+/// What a look at the clock says to a spinning loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Spin,
+    Sleep,
+}
+
+impl Spinner {
+    pub(crate) fn new(settings: Adaptive, home: Home) -> Self {
+        let max_window = settings.max_window.unwrap_or(survey::UNKNOWN);
+        let limits = Limits {
+            hit_rate: settings.hit_rate,
+            max_window: u64::try_from(max_window.as_nanos()).unwrap_or(u64::MAX),
+            max_cpu: settings.max_cpu.min(UNKNOWN_QUOTA),
+        };
+        Self {
+            governor: Governor::new(limits),
+            settings,
+            place: Place::new(home),
+            began: 0,
+            looked: 0,
+            window: 0,
+            switches: thread::involuntary_switches(),
+            counted: 0,
+            lost: 0,
+            lost_at: 0,
+            periods: 0,
+            surveyed: false,
+            spun: 0,
+            quota_at: 0,
+        }
+    }
+
+    /// Is it worth asking the kernel once before the clock is read?
+    #[inline]
+    pub(crate) fn expects_soon(&self) -> bool {
+        self.governor.expects_soon()
+    }
+
+    /// Nothing is runnable: spin, or sleep at once?
+    #[inline]
+    pub(crate) fn begin(&mut self, now: u64) -> Next {
+        (self.began, self.looked) = (now, now);
+        self.window = self.governor.begin(now);
+        if self.window == 0 {
+            return Next::Sleep;
+        }
+        if !self.place.take() {
+            self.governor.disturbed(now);
+            return Next::Sleep;
+        }
+        if !self.surveyed || now >= self.quota_at {
+            self.survey(now);
+        }
+        Next::Spin
+    }
+
+    /// Another poll has found nothing, or something: does this thread still have its CPU to itself?
+    #[inline]
+    pub(crate) fn look(&mut self, now: u64) -> Next {
+        let gap = now.saturating_sub(self.looked);
+        self.looked = now;
+        if gap > GAP || now.saturating_sub(self.counted) > FRESH {
+            return self.count(now, gap);
+        }
+        Next::Spin
+    }
+
+    /// Was it somebody else who took the CPU during a long gap, and for how long lately?
+    #[cold]
+    fn count(&mut self, now: u64, gap: u64) -> Next {
+        self.counted = now;
+        let switches = thread::involuntary_switches();
+        let switched = std::mem::replace(&mut self.switches, switches) != switches;
+        if gap <= GAP || !switched {
+            return Next::Spin;
+        }
+        let forgiven = now.saturating_sub(self.lost_at) / LOST_SHARE;
+        (self.lost, self.lost_at) = (self.lost.saturating_sub(forgiven) + gap, now);
+        if self.lost <= LOST {
+            return Next::Spin;
+        }
+        self.lost = 0;
+        self.governor.disturbed(now);
+        Next::Sleep
+    }
+
+    /// The last poll found nothing: go on?
+    #[inline]
+    pub(crate) fn found_nothing(&mut self, now: u64) -> Next {
+        let spun = now - self.began;
+        if spun < self.window {
+            return Next::Spin;
+        }
+        self.spun += spun;
+        self.governor.miss(now, spun);
+        Next::Sleep
+    }
+
+    /// An event ended the spin.
+    #[inline]
+    pub(crate) fn hit(&mut self, now: u64) {
+        let spun = now - self.began;
+        self.spun += spun;
+        self.governor.hit(now, spun);
+    }
+
+    /// A deadline ended the spin.
+    pub(crate) fn cut_short(&mut self, now: u64) {
+        let spun = now - self.began;
+        self.spun += spun;
+        self.governor.cut_short(now, spun);
+    }
+
+    /// The loop is about to sleep.
+    #[inline]
+    pub(crate) fn sleeps(&mut self) {
+        self.place.give_up();
+    }
+
+    /// An event ended the sleep.
+    #[inline]
+    pub(crate) fn woken(&mut self, now: u64) {
+        self.governor.parked(now - self.began);
+    }
+
+    #[cold]
+    fn survey(&mut self, now: u64) {
+        self.periods += 1;
+        if self.periods < FEW {
+            return;
+        }
+        let Some(found) = survey() else { return };
+        if !self.surveyed {
+            self.surveyed = true;
+            if self.settings.max_window.is_none() {
+                self.governor.set_max_window(found.max_window.as_nanos() as u64);
+            }
+        }
+        let quota = found.quota.look(std::mem::take(&mut self.spun));
+        self.quota_at = now + LOOK_EVERY;
+        self.governor.set_max_cpu(now, self.settings.max_cpu.min(quota));
+    }
+}
