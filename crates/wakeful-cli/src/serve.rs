@@ -5,9 +5,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use wakeful::accept::Serving;
 use wakeful::net::{InvalidListenAddr, ListenAddr};
-use wakeful::{IdlePolicy, signal};
+use wakeful::signal;
 use wakeful_services::options::Placement;
 use wakeful_services::{ServeOptions, echo, http};
+
+use crate::idle::IdleArguments;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -32,10 +34,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pin: bool,
 
-    /// What a loop does when it has nothing to do: park sleeps in the kernel, spin asks again at once
-    /// (shortest latency, a whole CPU for each loop).
-    #[arg(long, value_name = "park|spin", default_value_t = IdlePolicy::Park)]
-    idle: IdlePolicy,
+    #[command(flatten)]
+    idle: IdleArguments,
 
     /// Seconds that open connections may take to finish after TERM or Ctrl-C. A second signal stops at once.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_hyphen_values = true)]
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         listen: arguments.listen.iter().map(parse).collect::<Result<_, _>>()?,
         loops: arguments.loops.into(),
         placement: if arguments.pin { Placement::Pinned } else { Placement::Free },
-        idle: arguments.idle,
+        idle: arguments.idle.policy()?,
         grace: arguments.grace,
     };
     let listeners = options.bind()?;

@@ -239,15 +239,35 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(text.contains(says) && text.contains(addr), "{text}");
     }
-    for usage in [&["serve", "--loops", "many"][..], &["serve", "--idle", "burn"], &["dance"], &[]]
-    {
+    for usage in [
+        &["serve", "--loops", "many"][..],
+        &["serve", "--idle", "burn"],
+        &["serve", "--max-cpu", "1.1"],
+        &["serve", "--hit-rate", "nan"],
+        &["serve", "--max-window", "1s"],
+        &["dance"],
+        &[],
+    ] {
         let output = Command::new(PROGRAM).args(usage).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{usage:?}");
     }
+    let park = ["serve", "--idle", "park", "--max-cpu", "0.3"];
+    let output = Command::new(PROGRAM).args(park).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--max-cpu is for --idle adaptive"));
     let help = Command::new(PROGRAM).args(["serve", "--help"]).output().unwrap();
     assert!(help.status.success());
     let text = String::from_utf8(help.stdout).unwrap();
-    for flag in ["--listen", "--loops", "--pin", "--idle", "--grace"] {
+    for flag in [
+        "--listen",
+        "--loops",
+        "--pin",
+        "--idle",
+        "--max-cpu",
+        "--hit-rate",
+        "--max-window",
+        "--grace",
+    ] {
         assert!(text.contains(flag));
     }
     let version = Command::new(PROGRAM).arg("--version").output().unwrap();
