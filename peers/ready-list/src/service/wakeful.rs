@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 
 use anyhow::Result;
 use wakeful::net::UnixStream;
-use wakeful::{EventLoop, LoopHandle};
+use wakeful::{EventLoop, IdlePolicy, LoopHandle};
 
 use super::workers::{Request, Workers};
 use super::{BYTES, Message};
@@ -26,7 +26,8 @@ thread_local! {
 }
 
 pub fn serve(connections: Vec<StdStream>, workers: usize) -> Result<()> {
-    let mut event_loop = EventLoop::new()?;
+    // As the other loops here: it sleeps when there is nothing to do.
+    let mut event_loop = EventLoop::builder().idle(IdlePolicy::Park).build()?;
     let posts = (0..workers).map(|_| {
         let handle: LoopHandle = event_loop.handle();
         move |connection: usize, message: Message| {
