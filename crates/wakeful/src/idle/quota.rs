@@ -6,11 +6,10 @@ mod cgroup;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
-
-use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
 
 use self::cgroup::Group;
+use crate::driver::thread::process_time;
 
 /// So much of a quota may be used with spinning, so that a burst of work has room.
 const USED: f64 = 0.8;
@@ -32,7 +31,7 @@ pub(super) struct Quota {
 
 #[derive(Debug)]
 struct Look {
-    at: Duration,
+    at: Instant,
     used: Duration,
     throttled: u64,
     /// What spinning may use in all loops together, of a CPU.
@@ -70,8 +69,9 @@ impl Quota {
     }
 
     fn look_again(&self, last: &mut Option<Look>) {
-        let at = time(ClockId::Monotonic);
-        if last.as_ref().is_some_and(|last| at - last.at < Duration::from_nanos(LOOK_EVERY / 2)) {
+        let at = Instant::now();
+        let soon = Duration::from_nanos(LOOK_EVERY / 2);
+        if last.as_ref().is_some_and(|last| at - last.at < soon) {
             return;
         }
         let limited = self.groups.iter().filter_map(|group| Some((group.cpus()?, group)));
@@ -81,13 +81,13 @@ impl Quota {
             self.share.store(UNLIMITED, Ordering::Relaxed);
             return;
         };
-        let (used, throttled) = (time(ClockId::ProcessCPUTime), group.throttled());
+        let (used, throttled) = (process_time(), group.throttled());
         let spun = Duration::from_nanos(self.spun.swap(0, Ordering::Relaxed));
         let loops = self.loops.swap(0, Ordering::Relaxed).max(1);
         let allowed = match last {
             None => cpus * USED / 2.0,
             Some(last) => {
-                let work = (used - last.used).saturating_sub(spun);
+                let work = used.saturating_sub(last.used).saturating_sub(spun);
                 let work = work.as_secs_f64() / (at - last.at).as_secs_f64();
                 allowed(cpus, work, last.allowed, throttled > last.throttled)
             }
@@ -104,10 +104,6 @@ fn allowed(cpus: f64, work: f64, before: f64, was_throttled: bool) -> f64 {
     // Up slowly, down at once.
     let careful = if was_throttled { before / 2.0 } else { before * 1.1 + cpus * 0.01 };
     left.min(careful)
-}
-
-fn time(clock: ClockId) -> Duration {
-    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 #[cfg(test)]
