@@ -18,6 +18,7 @@ enum Ended {
 }
 
 impl Inner {
+    #[inline]
     pub(super) fn wait(&self, max_wait: Option<Duration>) -> io::Result<()> {
         if max_wait == Some(Duration::ZERO) {
             return self.ask(Timeout::Zero).map(|_| ());
@@ -35,6 +36,7 @@ impl Inner {
         }
     }
 
+    #[inline]
     fn park(&self, until: Option<Instant>) -> io::Result<Ended> {
         match self.may_park() {
             MayPark::Yes => {}
@@ -79,6 +81,7 @@ impl Inner {
     }
 
     /// Spins as long as that pays, and then sleeps. A loop that is busy never reads the clock here: its first poll meets events.
+    #[inline(never)]
     fn adapt(&self, until: Option<Instant>) -> io::Result<()> {
         let mut spinner = self.spinner.borrow_mut();
         let asked = spinner.expects_soon();
@@ -141,6 +144,7 @@ impl Inner {
         [timer, until].into_iter().flatten().min()
     }
 
+    #[inline]
     fn ask(&self, timeout: Timeout) -> io::Result<usize> {
         self.skipped.set(false);
         self.handle.counters().waits.add(1);
