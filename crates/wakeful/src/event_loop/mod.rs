@@ -2,7 +2,7 @@
 //!
 //! [`EventLoop`] is the loop as a value; it can run its thread, or be driven by somebody else's loop
 //! turn by turn. [`LoopHandle`] is how other threads reach it. [`turn`] has the phases of a turn and the
-//! one predicate that lets a loop sleep, [`callbacks`] the work without a task, [`current`] the loop
+//! one predicate that lets a loop sleep, [`wait`] the first phase, [`callbacks`] the work without a task, [`current`] the loop
 //! of this thread.
 
 mod callbacks;
@@ -138,7 +138,7 @@ impl Inner {
 ///
 /// | # | phase | bound |
 /// |---|---|---|
-/// | 1 | **wait**: ask the kernel for events; sleep only if nothing of any kind is runnable. [`before_park`](Self::before_park) hooks run just before such a sleep | `max_wait` |
+/// | 1 | **wait**: ask the kernel for events; sleep only if nothing of any kind is runnable. [`before_park`](Self::before_park) hooks run just before such a sleep, or the spin in front of it | `max_wait` |
 /// | 2 | **take** what other threads pushed | what there is |
 /// | 3 | **events**: note them in their descriptors, wake who waits | [`io_batch`](EventLoopBuilder::io_batch) |
 /// | 4 | **timers** that are due | `timer_budget` |

@@ -33,7 +33,7 @@ impl Default for Settings {
 ///
 /// | setting | default | range | what it bounds |
 /// |---|---|---|---|
-/// | [`idle`](Self::idle) | `Park` | | what the loop does when nothing is runnable |
+/// | [`idle`](Self::idle) | `Adaptive` | | what the loop does when nothing is runnable |
 /// | [`io_batch`](Self::io_batch) | 64 | 1 to 65,536 | events fetched at a time |
 /// | [`task_budget`](Self::task_budget) | 64 | 1 to 2³²−1 | polls between two looks at the kernel |
 /// | [`turn_budget`](Self::turn_budget) | 500 µs | any; 0 is the least work per phase | time between two looks at the kernel |
