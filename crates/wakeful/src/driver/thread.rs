@@ -1,7 +1,23 @@
 //! What the kernel knows of this thread.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The CPUs of this thread's affinity mask.
+pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
+}
+
+/// Pins this thread: it runs on those of these CPUs that there are.
+pub(crate) fn pin_to(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cpus.into_iter().for_each(|cpu| set.set(cpu));
+    Ok(sched_setaffinity(None, &set)?)
+}
 
 /// How often this thread lost its CPU without asking to. A system call: 0.14 µs.
 pub(crate) fn involuntary_switches() -> i64 {
@@ -32,11 +48,11 @@ pub(crate) fn current_cpu() -> Option<usize> {
 }
 
 /// From now on this thread runs only when nobody else wants its CPU (SCHED_IDLE).
-pub(crate) fn run_only_when_idle() -> std::io::Result<()> {
+pub(crate) fn run_only_when_idle() -> io::Result<()> {
     let param = libc::sched_param { sched_priority: 0 };
     // SAFETY: the kernel reads one `sched_param` from the pointer.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param) } {
         0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -2,9 +2,9 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::thread;
 
-use super::cpus::allowed_cpus;
 use super::worker::Worker;
 use super::{LoopGroup, LoopHandle};
+use crate::driver::thread::allowed_cpus;
 use crate::event_loop::EventLoopBuilder;
 
 /// The settings of a [`LoopGroup`].

@@ -1,7 +1,6 @@
 //! Several loops, one for each CPU.
 
 mod builder;
-mod cpus;
 mod worker;
 
 use std::io;

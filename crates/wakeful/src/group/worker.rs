@@ -3,7 +3,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::cpus::pin_to;
+use crate::driver::thread::pin_to;
 use crate::event_loop::{EventLoopBuilder, LoopHandle};
 
 /// A loop and its thread.
@@ -27,7 +27,7 @@ impl Worker {
         let thread = thread::Builder::new().name(name.clone()).spawn(move || {
             // Dropped last: it tells that everything else is gone.
             let _ends = ends;
-            let built = cpu.map_or(Ok(()), pin_to).and_then(|()| settings.build());
+            let built = cpu.map_or(Ok(()), |cpu| pin_to([cpu])).and_then(|()| settings.build());
             let mut event_loop = match built {
                 Ok(event_loop) => event_loop,
                 Err(error) => {

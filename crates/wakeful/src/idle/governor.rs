@@ -194,8 +194,10 @@ impl Governor {
         self.state != State::Parked
     }
 
-    /// Somebody else needs this CPU: sleep at once, for a while. Each time that it is so again the while is longer, up to 0.2 s.
-    pub fn disturbed(&mut self, now: u64) {
+    /// Somebody else needs this CPU, `spun` after the spin began: sleep at once, for a while. Each time that it is so again the while is
+    /// longer, up to 0.2 s.
+    pub fn disturbed(&mut self, now: u64, spun: u64) {
+        self.allowance.spend(spun);
         self.give_way(now);
     }
 

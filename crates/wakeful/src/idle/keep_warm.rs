@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
 use crate::driver::home::Home;
-use crate::driver::thread::run_only_when_idle;
+use crate::driver::thread::{allowed_cpus, pin_to, run_only_when_idle};
 
 /// By process (a forked child has none of its parent's threads) and CPU.
 static WARM: Mutex<BTreeMap<(u32, usize), Warm>> = Mutex::new(BTreeMap::new());
@@ -31,9 +29,8 @@ impl KeepWarm {
     /// # Errors
     /// The affinity mask cannot be read, or no thread be started.
     pub(crate) fn begin(home: Home) -> io::Result<Self> {
-        let allowed = sched_getaffinity(None)?;
         let mut kept = Self { stamp: home.stamp(), cpus: Vec::new() };
-        for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
+        for cpu in allowed_cpus()? {
             kept.keep(cpu)?;
         }
         Ok(kept)
@@ -71,11 +68,8 @@ impl Drop for KeepWarm {
 
 fn start(cpu: usize, stop: Arc<AtomicBool>) -> io::Result<()> {
     let warm = move || {
-        let mut here = CpuSet::new();
-        here.set(cpu);
         // Elsewhere, or as an ordinary thread, it would do harm.
-        let prepared = run_only_when_idle()
-            .and_then(|()| sched_setaffinity(None, &here).map_err(io::Error::from));
+        let prepared = run_only_when_idle().and_then(|()| pin_to([cpu]));
         if let Err(error) = prepared {
             tracing::warn!(%error, cpu, "cannot keep a CPU warm");
             return;

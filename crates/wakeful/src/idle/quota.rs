@@ -1,6 +1,6 @@
 //! A CPU quota lowers what spinning may use: what is left of the quota beside the work, and less as soon as the kernel throttles.
 //!
-//! One look a second for the whole process, by whichever loop comes first while it spins; what it finds is a number that each loop reads.
+//! Work is this process's; what others in its cgroup use shows only by throttling, which halves what is allowed. One look a second for the whole process, by whichever loop comes first while it spins; what it finds is a number that each loop reads.
 
 mod cgroup;
 

@@ -97,7 +97,7 @@ impl Spinner {
             return Next::Sleep;
         }
         if !self.place.take() {
-            self.governor.disturbed(now);
+            self.governor.disturbed(now, 0);
             return Next::Sleep;
         }
         if !self.surveyed || now >= self.quota_at {
@@ -132,7 +132,8 @@ impl Spinner {
             return Next::Spin;
         }
         self.lost = 0;
-        self.governor.disturbed(now);
+        let spun = self.spent(now);
+        self.governor.disturbed(now, spun);
         Next::Sleep
     }
 
@@ -143,7 +144,7 @@ impl Spinner {
         if spun < self.window {
             return Next::Spin;
         }
-        self.spun += spun;
+        self.spent(now);
         self.governor.miss(now, spun);
         Next::Sleep
     }
@@ -151,16 +152,22 @@ impl Spinner {
     /// An event ended the spin.
     #[inline]
     pub(crate) fn hit(&mut self, now: u64) {
-        let spun = now - self.began;
-        self.spun += spun;
+        let spun = self.spent(now);
         self.governor.hit(now, spun);
     }
 
     /// A deadline ended the spin.
     pub(crate) fn cut_short(&mut self, now: u64) {
+        let spun = self.spent(now);
+        self.governor.cut_short(now, spun);
+    }
+
+    /// The spin is over: how long it was.
+    #[inline]
+    fn spent(&mut self, now: u64) -> u64 {
         let spun = now - self.began;
         self.spun += spun;
-        self.governor.cut_short(now, spun);
+        spun
     }
 
     /// The loop is about to sleep.

@@ -9,9 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::CpuSet;
 
 use super::quota::Quota;
+use crate::driver::thread::{allowed_cpus, pin_to};
 
 /// A window may be so many times as long as what a wake from sleep takes: with one event a window, spinning for all of them then costs what so
 /// many wakes would.
@@ -42,6 +43,7 @@ pub(super) fn survey() -> Option<&'static Survey> {
             let began = thread::Builder::new().name("wakeful-survey".to_owned()).spawn(find_out);
             if let Err(error) = began {
                 tracing::info!(%error, "cannot find out what a sleep costs here");
+                let _ = SURVEY.set(Survey { max_window: UNKNOWN, quota: Quota::find() });
             }
         });
     }
@@ -62,11 +64,8 @@ fn find_out() {
 /// How long it takes, in the median, until a thread that slept on a CPU of its own runs.
 fn wake_cost() -> io::Result<Duration> {
     // Not only where the loop is pinned that began this.
-    let mut everywhere = CpuSet::new();
-    (0..CpuSet::MAX_CPU).for_each(|cpu| everywhere.set(cpu));
-    sched_setaffinity(None, &everywhere)?;
-    let allowed = sched_getaffinity(None)?;
-    let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+    pin_to(0..CpuSet::MAX_CPU)?;
+    let mut cpus = allowed_cpus()?.into_iter();
     let (first, second) = (cpus.next(), cpus.next());
     // One read a ring, also behind two of them.
     let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?;
@@ -85,11 +84,7 @@ fn wake_cost() -> io::Result<Duration> {
 }
 
 fn pin(cpu: Option<usize>) -> io::Result<()> {
-    let mut one = CpuSet::new();
-    cpu.map_or(Ok(()), |cpu| {
-        one.set(cpu);
-        Ok(sched_setaffinity(None, &one)?)
-    })
+    cpu.map_or(Ok(()), |cpu| pin_to([cpu]))
 }
 
 fn nanoseconds(since: Instant) -> u64 {

@@ -150,7 +150,7 @@ fn a_neighbour_is_given_way_for_longer_and_longer() {
     while now < 2_000 * MS {
         if governor.begin(now) > 0 {
             disturbed += 1;
-            governor.disturbed(now);
+            governor.disturbed(now, 0);
         }
         now += 100_000;
         governor.parked(100_000);
