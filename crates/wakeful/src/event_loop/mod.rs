@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use crate::driver::Driver;
 use crate::driver::home::Home;
-use crate::idle::{Adaptive, IdlePolicy, KeepWarm, Spinner};
+use crate::idle::{Idle, IdlePolicy, KeepWarm, Spinner};
 use crate::panics;
 use crate::task::local::Local;
 use crate::task::{JoinHandle, coop};
@@ -54,9 +54,7 @@ pub(crate) struct Inner {
     settings: Settings,
     /// The timers' zero.
     epoch: Instant,
-    /// Used by [`IdlePolicy::Adaptive`].
-    spinner: RefCell<Spinner>,
-    _warm: Option<KeepWarm>,
+    idle: Idle,
     /// `prepare_to_park` said yes, and no turn has ended that yet.
     prepared: Cell<bool>,
     /// The last turn found remote work in the moment of its sleep, and did not ask the driver.
@@ -203,22 +201,25 @@ impl EventLoop {
             tracing::info!(%error, "cannot set the timer slack");
         }
         let handle = LoopHandle::new(home, bell);
-        let mut adaptive = Adaptive::default();
-        let mut warm = None;
-        match settings.idle {
-            IdlePolicy::Adaptive(chosen) => adaptive = chosen,
-            IdlePolicy::KernelBusyPoll(chosen) => driver.busy_poll(chosen)?,
-            IdlePolicy::KeepWarm => warm = Some(KeepWarm::begin(home)?),
-            IdlePolicy::Park | IdlePolicy::Spin => {}
-        }
+        let idle = match settings.idle {
+            IdlePolicy::Adaptive(chosen) => {
+                Idle::Adapt(Box::new(Spinner::new(chosen, home).into()))
+            }
+            IdlePolicy::Park => Idle::Park(None),
+            IdlePolicy::Spin => Idle::Spin,
+            IdlePolicy::KernelBusyPoll(chosen) => {
+                driver.busy_poll(chosen)?;
+                Idle::Park(None)
+            }
+            IdlePolicy::KeepWarm => Idle::Park(Some(KeepWarm::begin(home)?)),
+        };
         let inner = Inner {
             local: Local::new(handle.queue().clone()),
             handle,
             driver: Rc::new(driver),
             timers: RefCell::new(Timers::new()),
             callbacks: Rc::default(),
-            spinner: RefCell::new(Spinner::new(adaptive, home)),
-            _warm: warm,
+            idle,
             settings,
             epoch: Instant::now(),
             prepared: Cell::new(false),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::Inner;
 use super::turn::MayPark;
 use crate::driver::epoll::Timeout;
-use crate::idle::{IdlePolicy, Next};
+use crate::idle::{Idle, Next, Spinner};
 
 /// What ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +27,10 @@ impl Inner {
             self.run_hooks(&self.callbacks.before_park);
         }
         let until = max_wait.and_then(|wait| Instant::now().checked_add(wait));
-        match self.settings.idle {
-            IdlePolicy::Adaptive(_) => self.adapt(until),
-            IdlePolicy::Park | IdlePolicy::KernelBusyPoll(_) | IdlePolicy::KeepWarm => {
-                self.park(until).map(|_| ())
-            }
-            IdlePolicy::Spin => self.spin(until),
+        match &self.idle {
+            Idle::Adapt(spinner) => self.adapt(&mut spinner.borrow_mut(), until),
+            Idle::Park(_) => self.park(until).map(|_| ()),
+            Idle::Spin => self.spin(until),
         }
     }
 
@@ -82,8 +80,7 @@ impl Inner {
 
     /// Spins as long as that pays, and then sleeps. A loop that is busy never reads the clock here: its first poll meets events.
     #[inline(never)]
-    fn adapt(&self, until: Option<Instant>) -> io::Result<()> {
-        let mut spinner = self.spinner.borrow_mut();
+    fn adapt(&self, spinner: &mut Spinner, until: Option<Instant>) -> io::Result<()> {
         let asked = spinner.expects_soon();
         if asked && self.poll()? {
             return Ok(());

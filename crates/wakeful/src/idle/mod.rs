@@ -1,5 +1,7 @@
 //! What a loop does when it has nothing to do: the settings of [`IdlePolicy`], and the [`Governor`] that decides for how long to spin.
 
+use std::cell::RefCell;
+
 // `policy` is what the user chooses. `governor` decides, and knows nothing of this machine; `spinner` puts it into this machine: who else
 // wants the CPU (`cpus`, `quota`), and what a sleep costs here (`survey`).
 mod cpus;
@@ -15,3 +17,11 @@ pub use policy::{Adaptive, BusyPoll, IdlePolicy, UnknownIdlePolicy};
 
 pub(crate) use keep_warm::KeepWarm;
 pub(crate) use spinner::{Next, Spinner};
+
+/// What a loop with nothing to do does: its policy at work.
+pub(crate) enum Idle {
+    Adapt(Box<RefCell<Spinner>>),
+    /// Sleep at once, and have CPUs kept warm meanwhile or not.
+    Park(#[allow(dead_code, reason = "it works by being there")] Option<KeepWarm>),
+    Spin,
+}
