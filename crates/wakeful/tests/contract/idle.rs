@@ -97,9 +97,12 @@ fn an_adaptive_loop_that_may_not_spin_is_one_that_parks<B: Backend>() {
         for _ in 0..1_000 {
             handle.run_and_wait(|| ()).unwrap();
         }
+        // On a busy machine the next post may be there each time before the loop could park.
+        while handle.metrics().parks == 0 {
+            thread::yield_now();
+        }
         let metrics = handle.metrics();
         assert_eq!((metrics.spin_hits, metrics.spin_misses, metrics.gave_way), (0, 0, 0));
-        assert!(metrics.parks > 0, "{metrics:?}");
         handle.stop();
         thread.join().unwrap();
     }
