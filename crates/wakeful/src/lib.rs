@@ -55,7 +55,7 @@ mod event_loop;
 mod group;
 pub mod idle;
 pub mod io;
-mod metrics;
+pub mod metrics;
 pub mod net;
 mod panics;
 mod pause;

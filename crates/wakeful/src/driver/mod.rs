@@ -19,6 +19,7 @@ mod limits;
 pub(crate) mod signals;
 pub(crate) mod source;
 pub(crate) mod thread;
+pub(crate) mod ticks;
 pub(crate) mod uninit;
 
 use std::cell::{Cell, RefCell};

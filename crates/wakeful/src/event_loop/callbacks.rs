@@ -4,13 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use slab::Slab;
 
+use crate::metrics::Counters;
 use crate::panics;
 
 /// The callbacks of one loop.
-#[derive(Default)]
 pub(super) struct Callbacks {
     pub(super) this_turn: Once,
     pub(super) next_turn: Once,
@@ -19,6 +20,15 @@ pub(super) struct Callbacks {
 }
 
 impl Callbacks {
+    pub(super) fn new(counters: Arc<Counters>) -> Self {
+        Self {
+            this_turn: Once::new(counters.clone()),
+            next_turn: Once::new(counters.clone()),
+            before_park: Hooks::new(counters.clone()),
+            after_turn: Hooks::new(counters),
+        }
+    }
+
     pub(super) fn run_this_turn(&self, callback: impl FnOnce() + 'static) {
         self.this_turn.push(Box::new(callback));
     }
@@ -37,13 +47,6 @@ impl Callbacks {
         Hook { callbacks: Rc::downgrade(self), list: |all| &all.after_turn, place }
     }
 
-    pub(super) fn take_panics(&self) -> u64 {
-        self.this_turn.panics.take()
-            + self.next_turn.panics.take()
-            + self.before_park.panics.take()
-            + self.after_turn.panics.take()
-    }
-
     /// The loop's end: drops all without running it, each once, and refuses what the drops queue.
     pub(super) fn end(&self) {
         self.this_turn.end();
@@ -54,14 +57,17 @@ impl Callbacks {
 }
 
 /// Callbacks that run once, in the order in which they were queued.
-#[derive(Default)]
 pub(super) struct Once {
     queue: RefCell<VecDeque<Box<dyn FnOnce()>>>,
     ended: Cell<bool>,
-    panics: Cell<u64>,
+    counters: Arc<Counters>,
 }
 
 impl Once {
+    fn new(counters: Arc<Counters>) -> Self {
+        Self { queue: RefCell::default(), ended: Cell::new(false), counters }
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.queue.borrow().is_empty()
@@ -85,7 +91,7 @@ impl Once {
         let first = self.queue.borrow_mut().pop_front();
         let Some(callback) = first else { return false };
         if !panics::contain(callback) {
-            self.panics.set(self.panics.get() + 1);
+            self.counters.panics.add(1);
         }
         true
     }
@@ -101,14 +107,17 @@ impl Once {
 type Repeated = Rc<RefCell<dyn FnMut()>>;
 
 /// Callbacks that run again and again, until their [`Hook`] is dropped.
-#[derive(Default)]
 pub(super) struct Hooks {
     hooks: RefCell<Slab<Repeated>>,
     ended: Cell<bool>,
-    panics: Cell<u64>,
+    counters: Arc<Counters>,
 }
 
 impl Hooks {
+    fn new(counters: Arc<Counters>) -> Self {
+        Self { hooks: RefCell::default(), ended: Cell::new(false), counters }
+    }
+
     fn insert(&self, callback: impl FnMut() + 'static) -> usize {
         if self.ended.get() {
             return usize::MAX;
@@ -137,7 +146,7 @@ impl Hooks {
                 }
             });
             if !contained {
-                self.panics.set(self.panics.get() + 1);
+                self.counters.panics.add(1);
             }
         }
         ran

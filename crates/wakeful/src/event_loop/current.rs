@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::io;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
@@ -59,10 +60,16 @@ impl Drop for Entered<'_> {
 /// # Panics
 /// When the future does; when a loop already runs on this thread; when a loop cannot be built (no descriptors left).
 /// [`EventLoop::block_on`] gives errors instead.
+#[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    EventLoop::new()
-        .and_then(|mut event_loop| event_loop.block_on(future))
-        .unwrap_or_else(|error| panic!("wakeful::block_on: {error}"))
+    // No closure here: it would be the caller.
+    let mut event_loop = EventLoop::new().unwrap_or_else(|error| refused(&error));
+    event_loop.block_on(future).unwrap_or_else(|error| refused(&error))
+}
+
+#[track_caller]
+fn refused(error: &io::Error) -> ! {
+    panic!("wakeful::block_on: {error}")
 }
 
 /// Spawns a task on this thread's loop. The future need not be `Send`: it never leaves the thread.

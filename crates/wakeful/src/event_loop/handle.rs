@@ -14,7 +14,7 @@ use crate::task::{self, JoinHandle, Queue};
 
 struct Shared {
     queue: Arc<Queue>,
-    counters: Counters,
+    counters: Arc<Counters>,
     stop: AtomicBool,
     thread: ThreadId,
     home: Home,
@@ -49,7 +49,7 @@ impl LoopHandle {
     pub(super) fn new(home: Home, bell: EventFdBell) -> Self {
         Self(Arc::new(Shared {
             queue: Arc::new(Queue::new(bell)),
-            counters: Counters::default(),
+            counters: Arc::default(),
             stop: AtomicBool::new(false),
             thread: thread::current().id(),
             home,
@@ -63,6 +63,7 @@ impl LoopHandle {
     /// # Errors
     /// The loop has ended, or this is a fork of its process: the error gives the closure back. A closure that was accepted and not run by the
     /// loop's end is dropped on the loop's thread.
+    #[track_caller]
     pub fn run<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), SendError<F>> {
         if self.0.home.is_elsewhere() {
             return Err(SendError::WrongProcess(f));
@@ -77,6 +78,7 @@ impl LoopHandle {
     ///
     /// # Errors
     /// This is the loop's own thread (waiting would never end); the loop ended before it ran `f`; this is a fork of its process; `f` panicked.
+    #[track_caller]
     pub fn run_and_wait<F, R>(&self, f: F) -> Result<R, RunAndWaitError>
     where
         F: FnOnce() -> R + Send + 'static,
@@ -121,6 +123,7 @@ impl LoopHandle {
     ///
     /// # Errors
     /// The loop has ended, or this is a fork of its process: the error gives the closure back.
+    #[track_caller]
     pub fn spawn<M, F>(&self, make: M) -> Result<JoinHandle<F::Output>, SendError<M>>
     where
         M: FnOnce() -> F + Send + 'static,
@@ -168,7 +171,7 @@ impl LoopHandle {
     }
 
     #[inline]
-    pub(super) fn counters(&self) -> &Counters {
+    pub(super) fn counters(&self) -> &Arc<Counters> {
         &self.0.counters
     }
 

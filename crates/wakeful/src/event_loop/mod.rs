@@ -18,14 +18,18 @@ use std::future::Future;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::Location;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::driver::Driver;
 use crate::driver::home::Home;
+use crate::driver::ticks;
 use crate::idle::{Idle, IdlePolicy, KeepWarm, Spinner};
+use crate::metrics::{Counters, Stopwatch};
 use crate::panics;
 use crate::task::local::Local;
 use crate::task::{JoinHandle, coop};
@@ -51,6 +55,8 @@ pub(crate) struct Inner {
     local: Local,
     timers: RefCell<Timers>,
     callbacks: Rc<Callbacks>,
+    counters: Arc<Counters>,
+    stopwatch: Stopwatch,
     settings: Settings,
     /// The timers' zero.
     epoch: Instant,
@@ -86,6 +92,7 @@ impl Inner {
         self.local.tasks() > 1 || self.local.ready() > 0
     }
 
+    #[track_caller]
     fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         self.local.spawn(future)
     }
@@ -200,7 +207,9 @@ impl EventLoop {
         if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
             tracing::info!(%error, "cannot set the timer slack");
         }
+        ticks::find_out();
         let handle = LoopHandle::new(home, bell);
+        let counters = handle.counters().clone();
         let idle = match settings.idle {
             IdlePolicy::Adaptive(chosen) => {
                 Idle::Adapt(Box::new(Spinner::new(chosen, home).into()))
@@ -214,11 +223,13 @@ impl EventLoop {
             IdlePolicy::KeepWarm => Idle::Park(Some(KeepWarm::begin(home)?)),
         };
         let inner = Inner {
-            local: Local::new(handle.queue().clone()),
+            local: Local::new(handle.queue().clone(), counters.clone()),
             handle,
             driver: Rc::new(driver),
             timers: RefCell::new(Timers::new()),
-            callbacks: Rc::default(),
+            callbacks: Rc::new(Callbacks::new(counters.clone())),
+            stopwatch: Stopwatch::new(counters.clone(), settings.slow_turn),
+            counters,
             idle,
             settings,
             epoch: Instant::now(),
@@ -243,6 +254,7 @@ impl EventLoop {
     /// kernel refused to wait.
     pub fn run(&mut self) -> io::Result<()> {
         let _entered = self.enter_to_run()?;
+        self.inner.stopwatch.skip();
         while !self.inner.handle.take_stop() {
             self.inner.turn(None)?;
         }
@@ -260,8 +272,11 @@ impl EventLoop {
     ///
     /// # Panics
     /// When the future does.
+    #[track_caller]
     pub fn block_on<F: Future>(&mut self, future: F) -> io::Result<F::Output> {
         let _entered = self.enter_to_run()?;
+        let called_at = Location::caller();
+        self.inner.stopwatch.skip();
         let root = Root::new(self.inner.handle.queue().clone());
         let waker = root.clone().into();
         let mut cx = Context::from_waker(&waker);
@@ -269,7 +284,9 @@ impl EventLoop {
         loop {
             if root.take_woken() {
                 let _ration = coop::ration(self.inner.settings.cooperative_budget);
-                if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                let polled = future.as_mut().poll(&mut cx);
+                self.inner.stopwatch.polled_root(called_at);
+                if let Poll::Ready(output) = polled {
                     return Ok(output);
                 }
             }
@@ -292,6 +309,7 @@ impl EventLoop {
     /// The process was forked since the loop was built; or the kernel refused to wait.
     pub fn turn(&mut self, max_wait: Option<Duration>) -> io::Result<()> {
         let _entered = current::enter(&self.inner);
+        self.inner.stopwatch.skip();
         self.inner.turn(max_wait)
     }
 
@@ -335,6 +353,7 @@ impl EventLoop {
     }
 
     /// Spawns a task on this loop. It runs when the loop does.
+    #[track_caller]
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         self.inner.spawn(future)
     }

@@ -13,6 +13,7 @@ pub(super) struct Settings {
     pub(super) timer_budget: u32,
     pub(super) callback_budget: u32,
     pub(super) cooperative_budget: u32,
+    pub(super) slow_turn: Duration,
 }
 
 impl Default for Settings {
@@ -25,6 +26,7 @@ impl Default for Settings {
             timer_budget: 256,
             callback_budget: 256,
             cooperative_budget: 128,
+            slow_turn: Duration::from_millis(1),
         }
     }
 }
@@ -40,6 +42,7 @@ impl Default for Settings {
 /// | [`timer_budget`](Self::timer_budget) | 256 | 1 to 2³²−1 | timers expired in a turn |
 /// | [`callback_budget`](Self::callback_budget) | 256 | 1 to 2³²−1 | callbacks run in a phase |
 /// | [`cooperative_budget`](Self::cooperative_budget) | 128 | 1 to 2³²−1 | operations that a task may complete in a poll |
+/// | [`slow_turn`](Self::slow_turn) | 1 ms | any; `Duration::MAX` is never | nothing: a longer turn is counted and reported |
 ///
 /// A number outside its range becomes the nearest in it. The defaults are chosen for fairness at little cost: asking the kernel costs about
 /// 80 ns on the project's machine, so that 64 polls share it at 1 to 2 ns each.
@@ -92,6 +95,14 @@ impl EventLoopBuilder {
     /// others run.
     pub fn cooperative_budget(mut self, operations: u32) -> Self {
         self.settings.cooperative_budget = operations.max(1);
+        self
+    }
+
+    /// A turn that takes longer is counted in [`LoopMetrics::slow_turns`](crate::LoopMetrics::slow_turns), and reported as a `tracing` event of level WARN, one in a second at most. The event says how long
+    /// the turn took (`turn`), how many `polls` it had, how many slow turns were not reported since the last one was (`unreported`), and of the longest poll, if that took an
+    /// eighth of the setting or more, how long it took (`longest_poll`) and where its task was spawned (`spawned_at`).
+    pub fn slow_turn(mut self, time: Duration) -> Self {
+        self.settings.slow_turn = time;
         self
     }
 

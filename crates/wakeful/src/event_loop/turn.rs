@@ -42,21 +42,22 @@ impl Inner {
     /// See [`EventLoop`](super::EventLoop#a-turn). The loop is entered.
     pub(super) fn turn(&self, max_wait: Option<Duration>) -> io::Result<()> {
         self.handle.home().check_quickly()?;
-        self.handle.counters().turns.add(1);
+        self.counters.turns.add(1);
         self.end_permission();
         let waited = self.wait(max_wait);
         // Before any user's code can run, and also behind an error: from here on the queue says awake.
         self.take_remote();
         waited?;
+        self.stopwatch.turn_begins();
         self.dispatch_events();
         let home = self.handle.home();
         let mut budget = Budget { limit: self.settings.turn_budget, start: None, home };
         self.expire_timers(&mut budget);
         self.run_next_turn_callbacks(&mut budget);
-        self.run_ready(&mut budget);
+        let polls = self.run_ready(&mut budget);
         self.run_this_turn_callbacks(&mut budget);
         self.run_hooks(&self.callbacks.after_turn);
-        self.count_panics();
+        self.stopwatch.turn_ends(polls);
         Ok(())
     }
 
@@ -106,17 +107,18 @@ impl Inner {
 
     /// Phase 2.
     fn take_remote(&self) {
-        let taken = self.local.take_remote();
-        if taken > 0 {
-            self.handle.counters().remote.add(taken as u64);
-        }
+        self.local.take_remote();
     }
 
     /// Phase 3.
     fn dispatch_events(&self) {
         let dispatched = self.driver.dispatch();
         if dispatched > 0 {
-            self.handle.counters().events.add(dispatched as u64);
+            self.counters.events.add(dispatched as u64);
+            if dispatched > 1 {
+                // Not to be taken for a part of the first poll.
+                self.stopwatch.skip();
+            }
         }
     }
 
@@ -127,14 +129,22 @@ impl Inner {
         }
         let now = self.nanoseconds(Instant::now());
         let mut expired = 0;
-        while budget.allows(expired, self.settings.timer_budget) {
+        while let Some(deadline) = self.next_deadline().filter(|deadline| *deadline <= now) {
+            if !budget.allows(expired, self.settings.timer_budget) {
+                self.counters.budget_exhaustions.add(1);
+                break;
+            }
             // Not in the loop's condition: the borrow must end before the waker runs.
             let due = self.timers.borrow_mut().pop_due(now);
             let Some(waker) = due else { break };
+            self.counters.timer_lateness.record(now - deadline);
             panics::wake(waker);
             expired += 1;
         }
-        self.handle.counters().timers.add(expired.into());
+        if expired > 0 {
+            self.counters.timers.add(expired.into());
+            self.stopwatch.skip();
+        }
     }
 
     /// Phase 5: those that were there when it began.
@@ -143,8 +153,7 @@ impl Inner {
             return;
         }
         let queued = u32::try_from(self.callbacks.next_turn.len()).unwrap_or(u32::MAX);
-        let most = queued.min(self.settings.callback_budget);
-        self.run_callbacks(&self.callbacks.next_turn, most, budget);
+        self.run_callbacks(&self.callbacks.next_turn, queued, budget);
     }
 
     /// Phase 7: also those that are queued meanwhile.
@@ -152,53 +161,57 @@ impl Inner {
         if self.callbacks.this_turn.is_empty() {
             return;
         }
-        self.run_callbacks(&self.callbacks.this_turn, self.settings.callback_budget, budget);
+        self.run_callbacks(&self.callbacks.this_turn, u32::MAX, budget);
     }
 
     #[inline]
     pub(super) fn run_hooks(&self, hooks: &super::callbacks::Hooks) {
         if !hooks.is_empty() {
-            self.handle.counters().callbacks.add(hooks.run());
+            self.counters.callbacks.add(hooks.run());
+            self.stopwatch.skip();
         }
     }
 
-    fn run_callbacks(&self, from: &super::callbacks::Once, most: u32, budget: &mut Budget<'_>) {
+    /// Up to `wanted` of them, as far as the budget goes.
+    fn run_callbacks(&self, from: &super::callbacks::Once, wanted: u32, budget: &mut Budget<'_>) {
         let mut ran = 0;
-        while budget.allows(ran, most) && from.run_first() {
+        while ran < wanted && !from.is_empty() {
+            if !budget.allows(ran, self.settings.callback_budget) {
+                self.counters.budget_exhaustions.add(1);
+                break;
+            }
+            from.run_first();
             ran += 1;
         }
-        if ran > 0 {
-            self.handle.counters().callbacks.add(ran.into());
-        }
+        self.counters.callbacks.add(ran.into());
+        self.stopwatch.skip();
     }
 
-    /// Phase 6.
-    fn run_ready(&self, budget: &mut Budget<'_>) {
+    /// Phase 6. Returns how many ran.
+    fn run_ready(&self, budget: &mut Budget<'_>) -> u32 {
         let _ration = coop::ration(self.settings.cooperative_budget);
         self.local.before_running(self.settings.task_budget as usize);
+        self.counters.queue_depth.record(self.local.ready() as u64);
         let mut ran = 0;
         while budget.allows(ran, self.settings.task_budget) {
             coop::reset(self.settings.cooperative_budget);
-            if !self.local.run_next() {
-                break;
-            }
+            let Some(spawned_at) = self.local.run_next(self.stopwatch.last()) else { return ran };
+            self.stopwatch.polled(spawned_at);
             ran += 1;
         }
-        if ran > 0 {
-            self.handle.counters().polls.add(ran.into());
+        if self.local.ready() > 0 {
+            self.counters.budget_exhaustions.add(1);
         }
+        ran
     }
 
-    fn count_panics(&self) {
-        let panics = self.local.take_panics() + self.callbacks.take_panics();
-        if panics > 0 {
-            self.handle.counters().panics.add(panics);
-        }
+    fn next_deadline(&self) -> Option<u64> {
+        self.timers.borrow().next_deadline()
     }
 
     /// How long until a timer is due. Reads the clock only if there is a timer.
     pub(super) fn until_next_timer(&self) -> Option<Duration> {
-        let next = self.timers.borrow().next_deadline()?;
+        let next = self.next_deadline()?;
         let now = self.nanoseconds(Instant::now());
         Some(Duration::from_nanos(next.saturating_sub(now)))
     }

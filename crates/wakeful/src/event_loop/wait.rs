@@ -45,7 +45,15 @@ impl Inner {
                 return self.ask(Timeout::Zero).map(|_| Ended::ByWork);
             }
         }
-        self.handle.counters().parks.add(1);
+        self.counters.parks.add(1);
+        let ended = self.sleep(until);
+        self.stopwatch.idle(&self.counters.park_time);
+        ended
+    }
+
+    /// The loop may sleep.
+    #[inline]
+    fn sleep(&self, until: Option<Instant>) -> io::Result<Ended> {
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let timeout = [left, self.until_next_timer()].into_iter().flatten().min();
@@ -65,6 +73,7 @@ impl Inner {
 
     /// Never asleep for others: a push costs them no system call, and is seen here by a load.
     fn spin(&self, until: Option<Instant>) -> io::Result<()> {
+        let mut first = true;
         loop {
             let events = self.ask(Timeout::Zero)?;
             if events > 0
@@ -72,8 +81,12 @@ impl Inner {
                 || self.work().any()
                 || until.is_some_and(|until| Instant::now() >= until)
             {
+                if !first {
+                    self.stopwatch.idle(&self.counters.spin_time);
+                }
                 return Ok(());
             }
+            first = false;
             std::hint::spin_loop();
         }
     }
@@ -93,7 +106,8 @@ impl Inner {
         }
         let mut next = spinner.begin(self.now());
         let deadline = (next == Next::Spin).then(|| self.deadline(until)).flatten();
-        let counters = self.handle.counters();
+        let counters = &self.counters;
+        let spins = next == Next::Spin;
         while next == Next::Spin {
             // Free when alone: 0.17 µs.
             rustix::thread::sched_yield();
@@ -107,14 +121,19 @@ impl Inner {
                 spinner.hit(now);
             } else if deadline.is_some_and(|deadline| now >= deadline) {
                 spinner.cut_short(now);
+                self.stopwatch.idle(&counters.spin_time);
                 return Ok(());
             } else if spinner.found_nothing(now) == Next::Sleep {
                 counters.spin_misses.add(1);
                 next = Next::Sleep;
             }
             if found {
+                self.stopwatch.idle(&counters.spin_time);
                 return Ok(());
             }
+        }
+        if spins {
+            self.stopwatch.idle(&counters.spin_time);
         }
         spinner.sleeps();
         if self.park(until)? == Ended::ByWork {
@@ -144,7 +163,9 @@ impl Inner {
     #[inline]
     fn ask(&self, timeout: Timeout) -> io::Result<usize> {
         self.skipped.set(false);
-        self.handle.counters().waits.add(1);
-        self.driver.wait(timeout)
+        self.counters.waits.add(1);
+        let events = self.driver.wait(timeout)?;
+        self.counters.events_per_wait.record(events as u64);
+        Ok(events)
     }
 }

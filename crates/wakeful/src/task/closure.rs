@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::queued::Queued;
 use super::{Queue, local};
 use crate::panics;
 use crate::ready_queue::{Kind, Node, Order};
@@ -10,7 +11,7 @@ use crate::ready_queue::{Kind, Node, Order};
 #[repr(C)]
 struct Closure<F> {
     /// First, so that a pointer to the node is one to the closure.
-    node: Node,
+    queued: Queued,
     f: F,
 }
 
@@ -22,7 +23,7 @@ impl<F: FnOnce()> Closure<F> {
         // SAFETY: `send` made the node from a box of this type, and it is in no queue any more.
         let closure = unsafe { Box::from_raw(node.cast::<Self>().as_ptr()) };
         if !panics::contain(closure.f) {
-            local::with_current(|local| local.panics.set(local.panics.get() + 1));
+            local::with_current(|local| local.counters.panics.add(1));
         }
     }
 
@@ -37,8 +38,9 @@ impl<F: FnOnce()> Closure<F> {
 ///
 /// # Errors
 /// The closure comes back when the loop has ended.
+#[track_caller]
 pub(crate) fn send<F: FnOnce() + Send + 'static>(queue: &Arc<Queue>, f: F) -> Result<(), F> {
-    let closure = Box::new(Closure { node: Node::new(Closure::<F>::KIND), f });
+    let closure = Box::new(Closure { queued: Queued::new(Closure::<F>::KIND), f });
     let node = NonNull::from(Box::leak(closure)).cast();
     // SAFETY: a fresh node, whose closure may be sent; `queue` is the caller's until the ring.
     unsafe { local::schedule_in_order(queue, node) }.map_err(|node| {

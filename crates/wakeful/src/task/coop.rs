@@ -8,6 +8,8 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
+use super::local;
+
 thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
 }
@@ -44,6 +46,7 @@ pub(crate) fn is_spent() -> bool {
 #[inline]
 pub(crate) fn poll_proceed(cx: &Context<'_>) -> Poll<()> {
     if is_spent() {
+        local::count_forced_yield();
         cx.waker().wake_by_ref();
         return Poll::Pending;
     }

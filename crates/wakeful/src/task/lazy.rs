@@ -43,6 +43,7 @@ impl<M: FnOnce() -> F, F: Future> Future for Lazy<M, F> {
 ///
 /// # Errors
 /// The closure comes back when the loop has ended.
+#[track_caller]
 pub(crate) fn spawn_remote<M, F>(queue: &Arc<Queue>, make: M) -> Result<JoinHandle<F::Output>, M>
 where
     M: FnOnce() -> F + Send + 'static,

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -13,7 +14,9 @@ use slab::Slab;
 
 use super::Queue;
 use super::join::JoinHandle;
+use super::queued::Queued;
 use super::raw::{self, Header};
+use crate::metrics::{Counters, not_negative};
 #[cfg(debug_assertions)]
 use crate::ready_queue::Order;
 use crate::ready_queue::{Drained, Node};
@@ -27,10 +30,7 @@ pub(crate) struct Local {
     tasks: RefCell<Slab<NonNull<Header>>>,
     /// The loop is ending: nothing new is accepted.
     ending: Cell<bool>,
-    /// Nodes taken from the queue by [`schedule_in_order`], to be counted.
-    taken: Cell<usize>,
-    /// Panics of closures, to be counted.
-    pub(super) panics: Cell<u64>,
+    pub(super) counters: Arc<Counters>,
 }
 
 thread_local! {
@@ -39,7 +39,7 @@ thread_local! {
 }
 
 impl Local {
-    pub(crate) fn new(queue: Arc<Queue>) -> Self {
+    pub(crate) fn new(queue: Arc<Queue>, counters: Arc<Counters>) -> Self {
         Self {
             queue,
             ready: ReadyList::default(),
@@ -47,8 +47,7 @@ impl Local {
             shuffle: super::shuffle::Shuffle::from_environment(),
             tasks: RefCell::default(),
             ending: Cell::new(false),
-            taken: Cell::new(0),
-            panics: Cell::new(0),
+            counters,
         }
     }
 
@@ -68,18 +67,20 @@ impl Local {
         self.tasks.borrow().len()
     }
 
-    /// Takes what other threads pushed, behind what is ready here. Returns how much came since it was asked last.
+    /// Takes what other threads pushed, behind what is ready here.
     #[inline]
-    pub(crate) fn take_remote(&self) -> usize {
+    pub(crate) fn take_remote(&self) {
         self.accept(self.queue.drain());
-        self.taken.take()
     }
 
     #[inline]
     fn accept(&self, drained: Drained) {
         let before = self.ready();
         drained.for_each(|node| self.ready.push(node));
-        self.taken.set(self.taken.get() + self.ready() - before);
+        let taken = self.ready() - before;
+        if taken > 0 {
+            self.counters.remote.add(taken as u64);
+        }
     }
 
     pub(super) fn push(&self, node: NonNull<Node>) {
@@ -97,19 +98,23 @@ impl Local {
         let _ = most;
     }
 
-    /// Runs the node that has been ready longest. `false`: there is none. The loop must be entered.
+    /// Runs the node that has been ready longest, about `now` (in ticks). Returns where it comes from, if there is one. The loop must be entered.
     #[inline]
-    pub(crate) fn run_next(&self) -> bool {
+    pub(crate) fn run_next(&self, now: u64) -> Option<&'static Location<'static>> {
         debug_assert!(ptr::eq(CURRENT.get(), self), "the loop is entered");
-        let Some(node) = self.ready.pop() else {
-            return false;
-        };
+        let node = self.ready.pop()?;
         // SAFETY: the node is out of its queue, so it is ours; we are on the loop's thread.
+        let (spawned_at, pushed) = unsafe { (Queued::spawned_at(node), Queued::take_stamp(node)) };
+        if pushed != 0 {
+            self.counters.remote_latency.record_ticks(not_negative(now.wrapping_sub(pushed)));
+        }
+        // SAFETY: as above.
         unsafe { (node.as_ref().kind().run)(node) };
-        true
+        Some(spawned_at)
     }
 
     /// Spawns a task of this loop. While the loop ends, the task is cancelled at once.
+    #[track_caller]
     pub(crate) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         let header = raw::allocate(future, self.queue.clone());
         let node = header.cast::<Node>();
@@ -134,10 +139,6 @@ impl Local {
 
     pub(super) fn disown(&self, place: usize) {
         self.tasks.borrow_mut().try_remove(place);
-    }
-
-    pub(crate) fn take_panics(&self) -> u64 {
-        self.panics.take()
     }
 
     /// The loop ends: refuses what comes from now on, and drops what there is, futures in place. The
@@ -167,7 +168,7 @@ impl Local {
 /// The node comes back when the loop has ended.
 ///
 /// # Safety
-/// As for [`ReadyQueue::push`](crate::ready_queue::ReadyQueue::push).
+/// As for [`ReadyQueue::push`](crate::ready_queue::ReadyQueue::push), and the node is the first field of a [`Queued`].
 #[inline]
 pub(super) unsafe fn schedule(
     queue: &Arc<Queue>,
@@ -180,8 +181,15 @@ pub(super) unsafe fn schedule(
             local.ready.push(node);
             Ok(())
         }
-        // SAFETY: the caller's promise.
-        None => unsafe { queue.push(node) },
+        None => {
+            // The oldest of a batch finds the queue empty.
+            if !queue.is_pending() {
+                // SAFETY: the caller's promise, and every node of a loop's queue is a `Queued`'s.
+                unsafe { Queued::stamp(node) };
+            }
+            // SAFETY: the caller's promise.
+            unsafe { queue.push(node) }
+        }
     }
 }
 
@@ -206,6 +214,15 @@ pub(super) unsafe fn schedule_in_order(
     }
     // SAFETY: the caller's promise.
     unsafe { schedule(queue, node) }
+}
+
+/// Counts an operation that the cooperative budget has put off, on the loop that runs on this thread.
+#[cold]
+pub(super) fn count_forced_yield() {
+    // SAFETY: as in `schedule`.
+    if let Some(local) = unsafe { CURRENT.get().as_ref() } {
+        local.counters.forced_yields.add(1);
+    }
 }
 
 /// Calls `f` with the loop that runs on this thread.

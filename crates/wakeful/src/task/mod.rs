@@ -16,6 +16,7 @@ pub(crate) mod coop;
 mod join;
 mod lazy;
 pub(crate) mod local;
+mod queued;
 mod raw;
 #[cfg(debug_assertions)]
 mod shuffle;

@@ -14,6 +14,7 @@ use atomic_waker::AtomicWaker;
 use super::Queue;
 use super::join::JoinError;
 use super::local::{self, Local};
+use super::queued::Queued;
 use super::state::{Start, State};
 use crate::panics;
 use crate::ready_queue::{Kind, Node, Order};
@@ -23,7 +24,7 @@ use crate::sync::UnsafeCell;
 #[repr(C)]
 pub(super) struct Header {
     /// First, so that a pointer to the node is one to the header and to the task.
-    node: Node,
+    queued: Queued,
     pub(super) state: State,
     queue: Arc<Queue>,
     vtable: &'static Vtable,
@@ -59,10 +60,11 @@ enum Stage<F: Future> {
 
 /// Makes a task of `future`. It is scheduled, in no queue yet, and has two references: the loop's and
 /// its handle's.
+#[track_caller]
 pub(super) fn allocate<F: Future + 'static>(future: F, queue: Arc<Queue>) -> NonNull<Header> {
     let task = Task {
         header: Header {
-            node: Node::new(Task::<F>::KIND),
+            queued: Queued::new(Task::<F>::KIND),
             state: State::new(),
             queue,
             vtable: Task::<F>::VTABLE,

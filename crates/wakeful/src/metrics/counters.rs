@@ -1,0 +1,152 @@
+//! What the loop's thread writes: one writer, any readers. A count costs the loop an addition in memory, no atomic read-modify-write, and a reader never slows it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use super::LoopMetrics;
+use super::histogram::{BUCKETS, Histogram};
+use super::longest::LongestSoFar;
+use crate::driver::ticks;
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        let now = self.0.load(Ordering::Relaxed);
+        self.0.store(now.wrapping_add(more), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A distribution with one writer: how many values there were of each number of binary digits, and their sum.
+#[derive(Debug)]
+pub(crate) struct Distribution {
+    buckets: [Counter; BUCKETS],
+    sum: Counter,
+}
+
+impl Default for Distribution {
+    fn default() -> Self {
+        Self { buckets: std::array::from_fn(|_| Counter::default()), sum: Counter::default() }
+    }
+}
+
+impl Distribution {
+    #[inline]
+    fn add(&self, value: u64, to_sum: u64) {
+        // 0 counts as 1, which is one instruction less than a bucket of its own.
+        self.buckets[63 - (value | 1).leading_zeros() as usize].add(1);
+        self.sum.add(to_sum);
+    }
+
+    /// A number, or a time in nanoseconds.
+    #[inline]
+    pub(crate) fn record(&self, value: u64) {
+        self.add(value, value);
+    }
+
+    /// A time of at most [`ticks::SHORT`] ticks.
+    #[inline]
+    pub(crate) fn record_short(&self, ticks: u64) {
+        self.add(ticks::short(ticks), ticks);
+    }
+
+    /// A time in ticks.
+    pub(crate) fn record_ticks(&self, ticks: u64) {
+        self.add(ticks::nanoseconds(ticks), ticks);
+    }
+
+    fn read(&self) -> Histogram {
+        let buckets = std::array::from_fn(|bucket| self.buckets[bucket].get());
+        Histogram { buckets, sum: self.sum.get() }
+    }
+
+    /// Of times in ticks.
+    fn read_ticks(&self) -> Histogram {
+        let Histogram { buckets, sum } = self.read();
+        Histogram { buckets, sum: ticks::nanoseconds(sum) }
+    }
+}
+
+/// The counters of one loop, on cache lines of their own.
+#[derive(Debug, Default)]
+pub(crate) struct Counters(CachePadded<Fields>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    pub(crate) turns: Counter,
+    pub(crate) waits: Counter,
+    pub(crate) parks: Counter,
+    /// In ticks, as all that has no other unit.
+    pub(crate) park_time: Counter,
+    pub(crate) spin_time: Counter,
+    pub(crate) spin_hits: Counter,
+    pub(crate) spin_misses: Counter,
+    pub(crate) gave_way: Counter,
+    pub(crate) events: Counter,
+    pub(crate) remote: Counter,
+    pub(crate) timers: Counter,
+    pub(crate) callbacks: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) budget_exhaustions: Counter,
+    pub(crate) forced_yields: Counter,
+    pub(crate) slow_turns: Counter,
+    pub(crate) turn_time: Distribution,
+    pub(crate) poll_time: Distribution,
+    pub(crate) remote_latency: Distribution,
+    /// In nanoseconds.
+    pub(crate) timer_lateness: Distribution,
+    pub(crate) events_per_wait: Distribution,
+    pub(crate) queue_depth: Distribution,
+    pub(crate) longest_poll: LongestSoFar,
+}
+
+impl std::ops::Deref for Counters {
+    type Target = Fields;
+
+    #[inline]
+    fn deref(&self) -> &Fields {
+        &self.0
+    }
+}
+
+impl Counters {
+    pub(crate) fn read(&self) -> LoopMetrics {
+        let time = |ticks: &Counter| Duration::from_nanos(ticks::nanoseconds(ticks.get()));
+        let poll_time = self.poll_time.read_ticks();
+        LoopMetrics {
+            turns: self.turns.get(),
+            waits: self.waits.get(),
+            parks: self.parks.get(),
+            park_time: time(&self.park_time),
+            spin_time: time(&self.spin_time),
+            spin_hits: self.spin_hits.get(),
+            spin_misses: self.spin_misses.get(),
+            gave_way: self.gave_way.get(),
+            events: self.events.get(),
+            polls: poll_time.count(),
+            remote: self.remote.get(),
+            timers: self.timers.get(),
+            callbacks: self.callbacks.get(),
+            panics: self.panics.get(),
+            budget_exhaustions: self.budget_exhaustions.get(),
+            forced_yields: self.forced_yields.get(),
+            slow_turns: self.slow_turns.get(),
+            turn_time: self.turn_time.read_ticks(),
+            poll_time,
+            longest_poll: self.longest_poll.read(),
+            remote_latency: self.remote_latency.read_ticks(),
+            timer_lateness: self.timer_lateness.read(),
+            events_per_wait: self.events_per_wait.read(),
+            queue_depth: self.queue_depth.read(),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The longest poll so far, and whose it was: two words that belong together, written by the loop and read by anybody, with no lock that could make the loop wait.
+//!
+//! A sequence lock in safe code. The writer makes the number odd, writes both words, and makes it even again. A reader takes what it has read only if the
+//! number was even before and is the same afterwards. Each word is written with `Release` and read with `Acquire`: who meets a new word sees
+//! the odd number in front of it, too.
+
+use std::hint;
+use std::panic::Location;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use crossbeam_utils::atomic::AtomicCell;
+
+use crate::driver::ticks;
+
+/// The longest poll of a loop's life, in [`LoopMetrics::longest_poll`](crate::LoopMetrics::longest_poll).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LongestPoll {
+    /// How long it took.
+    pub duration: Duration,
+    /// Where the task was spawned, or the closure sent; for `block_on`'s future, where that was called.
+    pub spawned_at: &'static Location<'static>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct LongestSoFar {
+    number: AtomicU64,
+    ticks: AtomicU64,
+    spawned_at: AtomicCell<Option<&'static Location<'static>>>,
+}
+
+const _: () = assert!(AtomicCell::<Option<&'static Location<'static>>>::is_lock_free());
+
+impl LongestSoFar {
+    /// On the loop's thread only.
+    pub(super) fn set(&self, ticks: u64, spawned_at: &'static Location<'static>) {
+        let number = self.number.load(Relaxed);
+        self.number.store(number.wrapping_add(1), Relaxed);
+        self.ticks.store(ticks, Release);
+        self.spawned_at.store(Some(spawned_at));
+        self.number.store(number.wrapping_add(2), Release);
+    }
+
+    pub(super) fn ticks(&self) -> u64 {
+        self.ticks.load(Relaxed)
+    }
+
+    pub(super) fn read(&self) -> Option<LongestPoll> {
+        loop {
+            let before = self.number.load(Acquire);
+            let ticks = self.ticks.load(Acquire);
+            let spawned_at = self.spawned_at.load();
+            if before.is_multiple_of(2) && self.number.load(Relaxed) == before {
+                let duration = Duration::from_nanos(ticks::nanoseconds(ticks));
+                return spawned_at.map(|spawned_at| LongestPoll { duration, spawned_at });
+            }
+            hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_reader_never_meets_half_of_a_record() {
+        let places = [Location::caller(), here(), here()];
+        let longest = LongestSoFar::default();
+        assert_eq!(longest.read(), None);
+        ticks::find_out();
+        let done = AtomicBool::new(false);
+        let of = |number: u64| places[(number % 3) as usize];
+        std::thread::scope(|scope| {
+            let read = scope.spawn(|| {
+                let mut last = Duration::ZERO;
+                while !done.load(Acquire) {
+                    let Some(found) = longest.read() else { continue };
+                    assert!(found.duration >= last);
+                    last = found.duration;
+                    // Hundreds of ticks, of which a nanosecond may have several.
+                    let number = (ticks::in_ticks(last) + 50) / 100;
+                    assert_eq!(found.spawned_at, of(number), "{found:?}");
+                }
+            });
+            (1..if cfg!(miri) { 100 } else { 100_000 }).for_each(|n| longest.set(n * 100, of(n)));
+            done.store(true, Release);
+            read.join().unwrap();
+        });
+    }
+
+    #[track_caller]
+    fn here() -> &'static Location<'static> {
+        Location::caller()
+    }
+}

@@ -1,0 +1,62 @@
+//! What everything in a loop's queues starts with: a node, where it comes from, and when it was sent.
+
+use std::cell::Cell;
+use std::panic::Location;
+use std::ptr::NonNull;
+
+use crate::driver::ticks;
+use crate::ready_queue::{Kind, Node};
+
+/// The head of every task and every closure.
+#[repr(C)]
+pub(super) struct Queued {
+    /// First, so that a pointer to the node is one to this.
+    node: Node,
+    /// Where the task was spawned, or the closure sent.
+    spawned_at: &'static Location<'static>,
+    /// When it was pushed onto an empty queue, in ticks; 0 otherwise. It belongs to whoever has the node's link.
+    pushed: Cell<u64>,
+}
+
+impl Queued {
+    /// Of what its caller's caller makes.
+    #[track_caller]
+    pub(super) fn new(kind: &'static Kind) -> Self {
+        Self { node: Node::new(kind), spawned_at: Location::caller(), pushed: Cell::new(0) }
+    }
+
+    /// Another thread is about to push `node`.
+    ///
+    /// # Safety
+    /// The node is the first field of a `Queued`, alive, in no queue, and the caller's to push.
+    #[inline]
+    pub(super) unsafe fn stamp(node: NonNull<Node>) {
+        // SAFETY: the caller's promise. 0 would be none.
+        unsafe { node.cast::<Self>().as_ref() }.pushed.set(ticks::now() | 1);
+    }
+
+    /// Where it comes from.
+    ///
+    /// # Safety
+    /// The node is the first field of a `Queued`, alive, and the loop's, on whose thread this is.
+    #[inline]
+    pub(super) unsafe fn spawned_at(node: NonNull<Node>) -> &'static Location<'static> {
+        // SAFETY: the caller's promise.
+        unsafe { node.cast::<Self>().as_ref() }.spawned_at
+    }
+
+    /// When it was pushed, if that is known. 0: it is not.
+    ///
+    /// # Safety
+    /// As for [`Queued::spawned_at`].
+    #[inline]
+    pub(super) unsafe fn take_stamp(node: NonNull<Node>) -> u64 {
+        // SAFETY: the caller's promise.
+        let pushed = unsafe { &node.cast::<Self>().as_ref().pushed };
+        let stamp = pushed.get();
+        if stamp != 0 {
+            pushed.set(0);
+        }
+        stamp
+    }
+}
