@@ -59,6 +59,7 @@ pub mod metrics;
 pub mod net;
 mod panics;
 mod pause;
+mod priority;
 #[allow(unsafe_code)] // One of the rooms that ARCHITECTURE.md names.
 mod ready_queue;
 pub mod signal;
@@ -70,10 +71,12 @@ mod timers;
 pub use event_loop::{
     EventLoop, EventLoopBuilder, Hook, LoopHandle, PanicPayload, RunAndWaitError, SendError,
     after_turn, before_park, block_on, current_handle, run_next_turn, run_this_turn, spawn,
+    spawn_with,
 };
 pub use group::{LoopGroup, LoopGroupBuilder, ShutdownError};
 pub use idle::{IdlePolicy, UnknownIdlePolicy};
 pub use metrics::LoopMetrics;
+pub use priority::Priority;
 pub use task::{JoinError, JoinHandle};
 
 /// For this project's own benches and experiments. No promise of stability.

@@ -85,6 +85,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::pause::{self, Point};
+use crate::priority::Priority;
 use crate::sync::{AtomicPtr, AtomicUsize, UnsafeCell};
 
 /// The loop sleeps, or is about to: a pusher that finds this bit rings the bell, unless a ring of this
@@ -119,6 +120,8 @@ pub(crate) struct Node {
 
 /// What the loop does with a node of some kind once it has taken it.
 pub(crate) struct Kind {
+    /// Which of the loop's lists takes it. The queue itself has no classes: it keeps the order of the pushes.
+    pub(crate) priority: Priority,
     /// Runs the work. Called on the loop's thread, at most once for each time it was queued.
     pub(crate) run: unsafe fn(NonNull<Node>),
     /// Drops the work without running it. Called on the loop's thread, at the loop's end.

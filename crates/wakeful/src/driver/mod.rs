@@ -14,6 +14,7 @@
 pub(crate) mod bell;
 mod busy_poll;
 pub(crate) mod epoll;
+mod high;
 pub(crate) mod home;
 mod limits;
 pub(crate) mod signals;
@@ -22,7 +23,7 @@ pub(crate) mod thread;
 pub(crate) mod ticks;
 pub(crate) mod uninit;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -33,9 +34,11 @@ use slab::Slab;
 
 use self::bell::EventFdBell;
 use self::epoll::{Epoll, Timeout, Timer};
+use self::high::High;
 use self::home::Home;
 use self::source::{Mode, Source};
 use crate::idle::BusyPoll;
+use crate::priority::Priority;
 
 pub(crate) use self::limits::{explain, is_shortage};
 
@@ -47,6 +50,7 @@ impl Token {
     /// No slot has this index, so no source has these tokens.
     const BELL: Self = Self(u64::MAX);
     const TIMER: Self = Self(u64::MAX - (1 << 32));
+    const HIGH: Self = Self(u64::MAX - (2 << 32));
 
     fn new(slot: usize, generation: u32) -> Self {
         debug_assert!(slot < u32::MAX as usize);
@@ -66,6 +70,8 @@ struct Slot {
 /// The descriptors of one loop and its way to wait for them. Used on the loop's thread only.
 pub(crate) struct Driver {
     epoll: Epoll,
+    /// From the first high socket on.
+    high: OnceCell<High>,
     home: Home,
     /// Armed only for a loop that somebody else's loop drives.
     timer: RefCell<Option<Timer>>,
@@ -87,6 +93,7 @@ impl Driver {
         epoll.add(bell.as_fd(), EventFlags::IN | EventFlags::ET, Token::BELL.0)?;
         let driver = Self {
             epoll,
+            high: OnceCell::new(),
             home,
             timer: RefCell::new(None),
             slots: RefCell::default(),
@@ -126,7 +133,36 @@ impl Driver {
     fn watch(&self, source: &Source, token: Token) -> io::Result<()> {
         self.home.check_quickly()?;
         let flags = source.mode().flags();
-        self.epoll.add(source.fd(), flags, token.0).map_err(limits::explain)
+        self.epoll_of(source).add(source.fd(), flags, token.0).map_err(limits::explain)
+    }
+
+    /// The epoll that watches `source`.
+    fn epoll_of(&self, source: &Source) -> &Epoll {
+        match (source.priority(), self.high.get()) {
+            (Priority::High, Some(high)) => &high.epoll,
+            _ => &self.epoll,
+        }
+    }
+
+    /// Has `source` watched with this priority from now on. Behind an error everything is as before.
+    fn set_priority(&self, source: &Source, token: Token, priority: Priority) -> io::Result<()> {
+        if priority == source.priority() {
+            return Ok(());
+        }
+        if self.ended.get() {
+            return Err(source::ended());
+        }
+        if priority == Priority::High && self.high.get().is_none() {
+            let _ = self.high.set(High::within(&self.epoll, self.batch)?);
+        }
+        let old = self.epoll_of(source);
+        let before = source.set_priority(priority);
+        // What is ready now is an event of the new one: nothing is lost in between, and told twice is told once.
+        self.watch(source, token).inspect_err(|_| {
+            source.set_priority(before);
+        })?;
+        old.remove(source.fd());
+        Ok(())
     }
 
     fn forget(&self, token: Token) {
@@ -137,8 +173,8 @@ impl Driver {
         }
     }
 
-    /// Asks the kernel once, waiting for up to `timeout`. Returns how many events it gave, for
-    /// [`dispatch`](Self::dispatch). A signal gives none.
+    /// Asks the kernel once, waiting for up to `timeout`; and once more if high sockets may have events. Returns how many events
+    /// the first answer gave, for [`dispatch`](Self::dispatch). A signal gives none.
     pub(crate) fn wait(&self, timeout: Timeout) -> io::Result<usize> {
         if timeout != Timeout::Zero {
             // The kernel gives an exclusive wake to one loop that sleeps. One that nobody accepts on must
@@ -150,22 +186,31 @@ impl Driver {
         let mut events = self.events.borrow_mut();
         events.clear();
         match self.epoll.wait(&mut events, self.batch, timeout) {
-            Ok(()) => Ok(events.len()),
-            Err(rustix::io::Errno::INTR) => Ok(0),
-            Err(error) => Err(error.into()),
+            Ok(()) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(0),
+            Err(error) => return Err(error.into()),
         }
+        if let Some(high) = self.high.get() {
+            high.fetch(&events, self.batch)?;
+        }
+        Ok(events.len())
     }
 
     /// Notes in each source what the last [`wait`](Self::wait) brought, and wakes whoever waits for it.
-    /// Returns how many events were for sources (a rung bell is none).
+    /// High sockets come first. Returns how many events were for sources (a rung bell is none).
     pub(crate) fn dispatch(&self) -> usize {
+        let high = self.high.get().map_or(0, |high| self.dispatch_from(&high.events));
+        high + self.dispatch_from(&self.events)
+    }
+
+    fn dispatch_from(&self, buffer: &RefCell<Vec<Event>>) -> usize {
         // A waker may run anybody's code, which may register and deregister: nothing is borrowed
         // while one runs. Nobody but `wait` touches the taken buffer, and `wait` comes later.
-        let mut events = self.events.take();
+        let mut events = buffer.take();
         let mut dispatched = 0;
         for event in &events {
             let token = Token(event.data.u64());
-            if token == Token::BELL || token == Token::TIMER {
+            if token == Token::BELL || token == Token::TIMER || token == Token::HIGH {
                 continue;
             }
             let source = match self.slots.borrow().get(token.slot()) {
@@ -178,7 +223,7 @@ impl Driver {
         }
         // A turn that does not ask the kernel must not meet these again.
         events.clear();
-        self.events.replace(events);
+        buffer.replace(events);
         dispatched
     }
 

@@ -17,6 +17,7 @@ use slab::Slab;
 
 use super::{Driver, Token};
 use crate::panics;
+use crate::priority::Priority;
 
 /// How a descriptor is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +113,7 @@ pub(crate) struct Source {
     /// Open as long as the source is registered: [`Registered`] sees to it.
     fd: RawFd,
     mode: Mode,
+    priority: Cell<Priority>,
     read_ready: Cell<bool>,
     write_ready: Cell<bool>,
     /// The peer's end of stream, or an error, was reported: reads are ready for ever.
@@ -131,6 +133,7 @@ impl Source {
         Self {
             fd,
             mode,
+            priority: Cell::default(),
             // Optimistic: the first operation is tried before anything is waited for.
             read_ready: Cell::new(true),
             write_ready: Cell::new(true),
@@ -204,12 +207,21 @@ impl Source {
     /// child, would keep the registration, and its events would find us for ever.
     fn disarm(&self, driver: &Driver) {
         if self.armed.replace(false) && !driver.home.is_elsewhere() {
-            driver.epoll.remove(self.fd());
+            driver.epoll_of(self).remove(self.fd());
         }
     }
 
     pub(super) fn mode(&self) -> Mode {
         self.mode
+    }
+
+    pub(super) fn priority(&self) -> Priority {
+        self.priority.get()
+    }
+
+    /// Returns the old one.
+    pub(super) fn set_priority(&self, priority: Priority) -> Priority {
+        self.priority.replace(priority)
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -261,6 +273,26 @@ impl<T: AsFd> Registered<T> {
     /// Ends the registration and gives the descriptor back.
     pub(crate) fn into_inner(self) -> T {
         self.io
+    }
+
+    pub(crate) fn priority(&self) -> Priority {
+        self.registration.source.priority()
+    }
+
+    /// See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+    ///
+    /// # Errors
+    /// The kernel's; one that a limit caused names the limit. The listener is shared with other loops.
+    pub(crate) fn set_priority(&self, priority: Priority) -> io::Result<()> {
+        let Registration { driver, source, token } = &self.registration;
+        if source.mode == Mode::Exclusive {
+            // Nested, the kernel cannot tell whether a loop sleeps, and would wake all of them.
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a listener that several loops share has no priority: give one loop a listener of its own",
+            ));
+        }
+        driver.set_priority(source, *token, priority)
     }
 
     /// Tries `operation` if the descriptor may be ready, and arranges a wake if it is not.

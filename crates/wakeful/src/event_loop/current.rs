@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 use super::{EventLoop, Hook, Inner, LoopHandle};
+use crate::priority::Priority;
 use crate::task::JoinHandle;
 use crate::task::local;
 
@@ -89,7 +90,16 @@ fn refused(error: &io::Error) -> ! {
 /// When no loop runs on this thread. From elsewhere use [`LoopHandle::spawn`].
 #[track_caller]
 pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
-    expect_current().spawn(future)
+    expect_current().spawn(Priority::Normal, future)
+}
+
+/// As [`spawn`], for a task of this [`Priority`].
+///
+/// # Panics
+/// As for [`spawn`].
+#[track_caller]
+pub fn spawn_with<F: Future + 'static>(priority: Priority, future: F) -> JoinHandle<F::Output> {
+    expect_current().spawn(priority, future)
 }
 
 /// The handle of this thread's loop.

@@ -10,6 +10,7 @@ use std::thread::{self, ThreadId};
 use crate::driver::bell::EventFdBell;
 use crate::driver::home::Home;
 use crate::metrics::{Counters, LoopMetrics};
+use crate::priority::Priority;
 use crate::task::{self, JoinHandle, Queue};
 
 struct Shared {
@@ -65,10 +66,23 @@ impl LoopHandle {
     /// loop's end is dropped on the loop's thread.
     #[track_caller]
     pub fn run<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), SendError<F>> {
+        self.run_with(Priority::Normal, f)
+    }
+
+    /// As [`run`](Self::run), with this [`Priority`]. The order is that of what this thread sent with the same one.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    #[track_caller]
+    pub fn run_with<F: FnOnce() + Send + 'static>(
+        &self,
+        priority: Priority,
+        f: F,
+    ) -> Result<(), SendError<F>> {
         if self.0.home.is_elsewhere() {
             return Err(SendError::WrongProcess(f));
         }
-        task::send(&self.0.queue, f).map_err(SendError::LoopEnded)
+        task::send(&self.0.queue, priority, f).map_err(SendError::LoopEnded)
     }
 
     /// Runs `f` on the loop and blocks this thread until it has returned.
@@ -130,10 +144,28 @@ impl LoopHandle {
         F: Future + 'static,
         F::Output: Send,
     {
+        self.spawn_with(Priority::Normal, make)
+    }
+
+    /// As [`spawn`](Self::spawn), for a task of this [`Priority`].
+    ///
+    /// # Errors
+    /// As for [`spawn`](Self::spawn).
+    #[track_caller]
+    pub fn spawn_with<M, F>(
+        &self,
+        priority: Priority,
+        make: M,
+    ) -> Result<JoinHandle<F::Output>, SendError<M>>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send,
+    {
         if self.0.home.is_elsewhere() {
             return Err(SendError::WrongProcess(make));
         }
-        task::spawn_remote(&self.0.queue, make).map_err(SendError::LoopEnded)
+        task::spawn_remote(&self.0.queue, priority, make).map_err(SendError::LoopEnded)
     }
 
     /// Makes the loop's present [`run`](crate::EventLoop::run), or its next one, end after its turn. Nothing happens if the loop has

@@ -31,6 +31,7 @@ use crate::driver::ticks;
 use crate::idle::{Idle, IdlePolicy, KeepWarm, Spinner};
 use crate::metrics::{Counters, Stopwatch};
 use crate::panics;
+use crate::priority::Priority;
 use crate::task::local::Local;
 use crate::task::{JoinHandle, coop};
 use crate::timers::Timers;
@@ -39,6 +40,7 @@ pub use self::callbacks::Hook;
 pub(crate) use self::current::current;
 pub use self::current::{
     after_turn, before_park, block_on, current_handle, run_next_turn, run_this_turn, spawn,
+    spawn_with,
 };
 pub use self::handle::{LoopHandle, PanicPayload, RunAndWaitError, SendError};
 pub use self::settings::EventLoopBuilder;
@@ -93,8 +95,8 @@ impl Inner {
     }
 
     #[track_caller]
-    fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        self.local.spawn(future)
+    fn spawn<F: Future + 'static>(&self, priority: Priority, future: F) -> JoinHandle<F::Output> {
+        self.local.spawn(priority, future)
     }
 
     /// Work was queued from outside a turn. If `prepare_to_park` said yes, somebody is about to wait for
@@ -355,7 +357,17 @@ impl EventLoop {
     /// Spawns a task on this loop. It runs when the loop does.
     #[track_caller]
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        self.inner.spawn(future)
+        self.spawn_with(Priority::Normal, future)
+    }
+
+    /// As [`spawn`](Self::spawn), for a task of this [`Priority`].
+    #[track_caller]
+    pub fn spawn_with<F: Future + 'static>(
+        &self,
+        priority: Priority,
+        future: F,
+    ) -> JoinHandle<F::Output> {
+        self.inner.spawn(priority, future)
     }
 
     /// See [`wakeful::run_this_turn`](run_this_turn). Between turns, this is the next one.

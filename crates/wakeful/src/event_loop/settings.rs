@@ -37,7 +37,7 @@ impl Default for Settings {
 /// |---|---|---|---|
 /// | [`idle`](Self::idle) | `Adaptive` | | what the loop does when nothing is runnable |
 /// | [`io_batch`](Self::io_batch) | 64 | 1 to 65,536 | events fetched at a time |
-/// | [`task_budget`](Self::task_budget) | 64 | 1 to 2³²−1 | polls between two looks at the kernel |
+/// | [`task_budget`](Self::task_budget) | 64 | 2 to 2³²−1 | polls between two looks at the kernel |
 /// | [`turn_budget`](Self::turn_budget) | 500 µs | any; 0 is the least work per phase | time between two looks at the kernel |
 /// | [`timer_budget`](Self::timer_budget) | 256 | 1 to 2³²−1 | timers expired in a turn |
 /// | [`callback_budget`](Self::callback_budget) | 256 | 1 to 2³²−1 | callbacks run in a phase |
@@ -68,7 +68,8 @@ impl EventLoopBuilder {
 
     /// How many polls of tasks (and closures of handles) a turn runs at most.
     pub fn task_budget(mut self, polls: u32) -> Self {
-        self.settings.task_budget = polls.max(1);
+        // One for each class: see `Share`.
+        self.settings.task_budget = polls.max(2);
         self
     }
 

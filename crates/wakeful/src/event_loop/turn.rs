@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::Inner;
 use crate::driver::home::Home;
 use crate::panics;
-use crate::task::coop;
+use crate::task::{Share, coop};
 
 /// Every kind of work that the loop itself holds; what other threads hold is in the ready queue. A new
 /// kind becomes a field, and then the compiler asks both [`Inner::work`] and [`Work::any`] about it. (Events
@@ -192,17 +192,18 @@ impl Inner {
         let _ration = coop::ration(self.settings.cooperative_budget);
         self.local.before_running(self.settings.task_budget as usize);
         self.counters.queue_depth.record(self.local.ready() as u64);
-        let mut ran = 0;
-        while budget.allows(ran, self.settings.task_budget) {
+        let mut share = Share::new(self.settings.task_budget, STEPS_PER_LOOK);
+        while budget.allows(share.ran(), self.settings.task_budget) {
             coop::reset(self.settings.cooperative_budget);
-            let Some(spawned_at) = self.local.run_next(self.stopwatch.last()) else { return ran };
+            let Some(spawned_at) = self.local.run_next(&mut share, self.stopwatch.last()) else {
+                return share.ran();
+            };
             self.stopwatch.polled(spawned_at);
-            ran += 1;
         }
         if self.local.ready() > 0 {
             self.counters.budget_exhaustions.add(1);
         }
-        ran
+        share.ran()
     }
 
     fn next_deadline(&self) -> Option<u64> {

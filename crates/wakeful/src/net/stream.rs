@@ -14,6 +14,7 @@ use super::tcp::TcpStream;
 use super::unix::UnixStream;
 use crate::driver::source::{Direction, Mode, Registered};
 use crate::driver::uninit::{self, ReadBuffer, ReadCall};
+use crate::priority::Priority;
 use crate::task::coop;
 
 /// More slices in one call are refused by the kernel (`UIO_MAXIOV`); the rest is for the next call.
@@ -137,6 +138,10 @@ impl StreamIo {
         }
     }
 
+    pub(crate) fn set_priority(&self, priority: Priority) -> io::Result<()> {
+        self.socket.set_priority(priority)
+    }
+
     pub(super) fn into_fd(self) -> OwnedFd {
         self.socket.into_inner()
     }
@@ -236,6 +241,18 @@ macro_rules! stream_methods {
             /// The kernel's. A connection that is already gone is none.
             pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
                 self.io().shutdown(how)
+            }
+
+            /// What is ready on a high socket is seen in the next turn, before anything else, however many others are ready. This is
+            /// about the socket alone: the task that waits for it should be high too (see [`Priority`]).
+            ///
+            /// The first high socket of a loop takes one more descriptor. [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll) does
+            /// not look at high sockets.
+            ///
+            /// # Errors
+            /// The kernel's (no descriptors left; `max_user_watches` is reached), and that the loop has ended. The priority is what it was then.
+            pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
+                self.io().set_priority(priority)
             }
 
             /// A half to read and one to write, at the same time, without a lock.

@@ -14,6 +14,7 @@ use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use crate::driver::source::{Direction, Mode, Registered};
 use crate::driver::uninit::ReadCall;
+use crate::priority::Priority;
 
 /// A listening TCP socket of this loop. One listener for several loops is a
 /// [`SharedListener`](crate::accept::SharedListener).
@@ -110,8 +111,18 @@ impl TcpListener {
         .await?;
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
         let stream = TcpStream { io: StreamIo::new(fd, ReadCall::Plain)? };
+        stream.set_priority(self.socket.priority())?;
         let peer = peer.map_or_else(|| stream.peer_addr(), Ok)?;
         Ok((stream, peer))
+    }
+
+    /// What comes to a high listener is seen in the next turn, before anything else, and the connections that it accepts from now on
+    /// are high too. See [`TcpStream::set_priority`].
+    ///
+    /// # Errors
+    /// As there; and for a listener that several loops share.
+    pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
+        self.socket.set_priority(priority)
     }
 
     /// The address that it listens on, with the port that the kernel chose if 0 was asked for.

@@ -7,6 +7,7 @@ use socket2::SockRef;
 
 use super::resolve::{Resolve, no_addresses, resolve};
 use crate::driver::source::{Direction, Mode, Registered};
+use crate::priority::Priority;
 
 /// A UDP socket of this loop. Several tasks may wait on it at once, each way.
 ///
@@ -140,6 +141,14 @@ impl UdpSocket {
         .await?;
         let from = from.and_then(|from| SocketAddr::try_from(from).ok());
         Ok((length, from.ok_or_else(|| io::Error::other("a datagram without a sender"))))
+    }
+
+    /// What is ready on a high socket is seen in the next turn, before anything else. See [`TcpStream::set_priority`](super::TcpStream::set_priority).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
+        self.socket.set_priority(priority)
     }
 
     /// This end's address.

@@ -14,6 +14,7 @@ use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use crate::driver::source::{Direction, Mode, Registered};
 use crate::driver::uninit::ReadCall;
+use crate::priority::Priority;
 
 /// A listening Unix socket of this loop. The file stays when it closes: who made it removes it.
 ///
@@ -64,7 +65,18 @@ impl UnixListener {
             }
         })
         .await?;
-        Ok(UnixStream { io: StreamIo::new(fd, ReadCall::Message)? })
+        let stream = UnixStream { io: StreamIo::new(fd, ReadCall::Message)? };
+        stream.set_priority(self.socket.priority())?;
+        Ok(stream)
+    }
+
+    /// What comes to a high listener is seen in the next turn, before anything else, and the connections that it accepts from now on
+    /// are high too. See [`UnixStream::set_priority`].
+    ///
+    /// # Errors
+    /// As there; and for a listener that several loops share.
+    pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
+        self.socket.set_priority(priority)
     }
 
     /// The address that it listens on.

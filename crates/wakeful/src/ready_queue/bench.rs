@@ -19,7 +19,8 @@ pub struct PushDrain {
     nodes: Box<[Node]>,
 }
 
-static NOTHING: Kind = Kind { run: nothing, discard: nothing, order: |_| Order::AsQueued };
+static NOTHING: Kind =
+    Kind { priority: Priority::Normal, run: nothing, discard: nothing, order: |_| Order::AsQueued };
 
 unsafe fn nothing(_: NonNull<Node>) {}
 

@@ -21,7 +21,8 @@ impl Bell for CountingBell {
     }
 }
 
-static KIND: Kind = Kind { run: discard, discard, order: |_| Order::AsQueued };
+static KIND: Kind =
+    Kind { priority: Priority::Normal, run: discard, discard, order: |_| Order::AsQueued };
 
 unsafe fn discard(node: NonNull<Node>) {
     // SAFETY: only `node` makes nodes of this kind.

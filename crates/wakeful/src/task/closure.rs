@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::queued::Queued;
 use super::{Queue, local};
 use crate::panics;
+use crate::priority::Priority;
 use crate::ready_queue::{Kind, Node, Order};
 
 #[repr(C)]
@@ -16,8 +17,12 @@ struct Closure<F> {
 }
 
 impl<F: FnOnce()> Closure<F> {
-    const KIND: &'static Kind =
-        &Kind { run: Self::run, discard: Self::discard, order: |_| Order::AsQueued };
+    const NORMAL: &'static Kind = &Self::kind(Priority::Normal);
+    const HIGH: &'static Kind = &Self::kind(Priority::High);
+
+    const fn kind(priority: Priority) -> Kind {
+        Kind { priority, run: Self::run, discard: Self::discard, order: |_| Order::AsQueued }
+    }
 
     unsafe fn run(node: NonNull<Node>) {
         // SAFETY: `send` made the node from a box of this type, and it is in no queue any more.
@@ -39,8 +44,16 @@ impl<F: FnOnce()> Closure<F> {
 /// # Errors
 /// The closure comes back when the loop has ended.
 #[track_caller]
-pub(crate) fn send<F: FnOnce() + Send + 'static>(queue: &Arc<Queue>, f: F) -> Result<(), F> {
-    let closure = Box::new(Closure { queued: Queued::new(Closure::<F>::KIND), f });
+pub(crate) fn send<F: FnOnce() + Send + 'static>(
+    queue: &Arc<Queue>,
+    priority: Priority,
+    f: F,
+) -> Result<(), F> {
+    let kind = match priority {
+        Priority::Normal => Closure::<F>::NORMAL,
+        Priority::High => Closure::<F>::HIGH,
+    };
+    let closure = Box::new(Closure { queued: Queued::new(kind), f });
     let node = NonNull::from(Box::leak(closure)).cast();
     // SAFETY: a fresh node, whose closure may be sent; `queue` is the caller's until the ring.
     unsafe { local::schedule_in_order(queue, node) }.map_err(|node| {

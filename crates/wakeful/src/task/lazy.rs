@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use super::join::JoinHandle;
 use super::{Queue, local, raw};
+use crate::priority::Priority;
 use crate::ready_queue::Node;
 
 pin_project_lite::pin_project! {
@@ -44,14 +45,18 @@ impl<M: FnOnce() -> F, F: Future> Future for Lazy<M, F> {
 /// # Errors
 /// The closure comes back when the loop has ended.
 #[track_caller]
-pub(crate) fn spawn_remote<M, F>(queue: &Arc<Queue>, make: M) -> Result<JoinHandle<F::Output>, M>
+pub(crate) fn spawn_remote<M, F>(
+    queue: &Arc<Queue>,
+    priority: Priority,
+    make: M,
+) -> Result<JoinHandle<F::Output>, M>
 where
     M: FnOnce() -> F + Send + 'static,
     F: Future + 'static,
     F::Output: Send,
 {
     // Until its first poll the task holds nothing but `make`, which may be sent.
-    let header = raw::allocate(Lazy::Make { make }, queue.clone());
+    let header = raw::allocate(priority, Lazy::Make { make }, queue.clone());
     let node: NonNull<Node> = header.cast();
     // SAFETY: a fresh task, scheduled and in no queue, with a reference for the loop.
     match unsafe { local::schedule_in_order(queue, node) } {

@@ -16,15 +16,15 @@ use super::Queue;
 use super::join::JoinHandle;
 use super::queued::Queued;
 use super::raw::{self, Header};
+use super::ready::{Ready, Share};
 use crate::metrics::{Counters, not_negative};
-#[cfg(debug_assertions)]
-use crate::ready_queue::Order;
+use crate::priority::Priority;
 use crate::ready_queue::{Drained, Node};
 
 /// See the module's documentation.
 pub(crate) struct Local {
     queue: Arc<Queue>,
-    ready: ReadyList,
+    ready: Ready,
     #[cfg(debug_assertions)]
     shuffle: Option<super::shuffle::Shuffle>,
     tasks: RefCell<Slab<NonNull<Header>>>,
@@ -42,7 +42,7 @@ impl Local {
     pub(crate) fn new(queue: Arc<Queue>, counters: Arc<Counters>) -> Self {
         Self {
             queue,
-            ready: ReadyList::default(),
+            ready: Ready::default(),
             #[cfg(debug_assertions)]
             shuffle: super::shuffle::Shuffle::from_environment(),
             tasks: RefCell::default(),
@@ -59,7 +59,7 @@ impl Local {
     /// Ready nodes that wait for their run.
     #[inline]
     pub(crate) fn ready(&self) -> usize {
-        self.ready.len.get()
+        self.ready.len()
     }
 
     /// Tasks that are not complete.
@@ -98,11 +98,16 @@ impl Local {
         let _ = most;
     }
 
-    /// Runs the node that has been ready longest, about `now` (in ticks). Returns where it comes from, if there is one. The loop must be entered.
+    /// Runs the node whose turn it is, that of its class that has been ready longest, about `now` (in ticks). Returns where it comes
+    /// from, if there is one. The loop must be entered.
     #[inline]
-    pub(crate) fn run_next(&self, now: u64) -> Option<&'static Location<'static>> {
+    pub(crate) fn run_next(
+        &self,
+        share: &mut Share,
+        now: u64,
+    ) -> Option<&'static Location<'static>> {
         debug_assert!(ptr::eq(CURRENT.get(), self), "the loop is entered");
-        let node = self.ready.pop()?;
+        let node = self.ready.pop(share)?;
         // SAFETY: the node is out of its queue, so it is ours; we are on the loop's thread.
         let (spawned_at, pushed) = unsafe { (Queued::spawned_at(node), Queued::take_stamp(node)) };
         if pushed != 0 {
@@ -115,8 +120,12 @@ impl Local {
 
     /// Spawns a task of this loop. While the loop ends, the task is cancelled at once.
     #[track_caller]
-    pub(crate) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        let header = raw::allocate(future, self.queue.clone());
+    pub(crate) fn spawn<F: Future + 'static>(
+        &self,
+        priority: Priority,
+        future: F,
+    ) -> JoinHandle<F::Output> {
+        let header = raw::allocate(priority, future, self.queue.clone());
         let node = header.cast::<Node>();
         // SAFETY: the handle's reference is the second of the two.
         let handle = unsafe { JoinHandle::new(header) };
@@ -147,7 +156,7 @@ impl Local {
         debug_assert!(ptr::eq(CURRENT.get(), self), "the loop is entered");
         // From here on, `schedule` sends this thread's wakes to the queue too, which refuses them.
         self.ending.set(true);
-        let mut left: Vec<_> = std::iter::from_fn(|| self.ready.pop()).collect();
+        let mut left = self.ready.take_all();
         left.extend(self.queue.close());
         for node in left {
             // SAFETY: taken out of its queue, on the loop's thread.
@@ -241,66 +250,5 @@ pub(crate) struct Entered<'a> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         CURRENT.set(self.outer);
-    }
-}
-
-/// An intrusive FIFO of nodes that belong to the loop.
-struct ReadyList {
-    first: Cell<*mut Node>,
-    last: Cell<*mut Node>,
-    len: Cell<usize>,
-}
-
-impl Default for ReadyList {
-    fn default() -> Self {
-        Self {
-            first: Cell::new(ptr::null_mut()),
-            last: Cell::new(ptr::null_mut()),
-            len: Cell::new(0),
-        }
-    }
-}
-
-impl ReadyList {
-    #[inline]
-    fn push(&self, node: NonNull<Node>) {
-        // SAFETY: the node is the loop's, in no queue, and this is the loop's thread; so is the last.
-        unsafe {
-            Node::set_next(node, ptr::null_mut());
-            match NonNull::new(self.last.replace(node.as_ptr())) {
-                Some(last) => Node::set_next(last, node.as_ptr()),
-                None => self.first.set(node.as_ptr()),
-            }
-        }
-        self.len.set(self.len.get() + 1);
-    }
-
-    /// Shuffles those of the first `most` nodes whose order nobody promised.
-    #[cfg(debug_assertions)]
-    fn rearrange(&self, most: usize, shuffle: &super::shuffle::Shuffle) {
-        let mut all: Vec<_> = std::iter::from_fn(|| self.pop()).collect();
-        let free: Vec<usize> = (0..all.len().min(most))
-            // SAFETY: the nodes are in no queue, so they are ours, on the loop's thread.
-            .filter(|&at| unsafe { (all[at].as_ref().kind().order)(all[at]) } == Order::Any)
-            .collect();
-        let mut shuffled: Vec<_> = free.iter().map(|&at| all[at]).collect();
-        shuffle.shuffle(&mut shuffled);
-        for (at, node) in free.into_iter().zip(shuffled) {
-            all[at] = node;
-        }
-        all.into_iter().for_each(|node| self.push(node));
-    }
-
-    #[inline]
-    fn pop(&self) -> Option<NonNull<Node>> {
-        let node = NonNull::new(self.first.get())?;
-        // SAFETY: as in `push`.
-        let next = unsafe { Node::next(node) };
-        self.first.set(next);
-        if next.is_null() {
-            self.last.set(ptr::null_mut());
-        }
-        self.len.set(self.len.get() - 1);
-        Some(node)
     }
 }

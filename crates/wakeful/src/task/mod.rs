@@ -18,6 +18,7 @@ mod lazy;
 pub(crate) mod local;
 mod queued;
 mod raw;
+mod ready;
 #[cfg(debug_assertions)]
 mod shuffle;
 mod state;
@@ -27,10 +28,11 @@ pub use self::blocking::{BlockingHandle, spawn_blocking};
 pub use self::coop::consume_budget;
 pub use self::join::{JoinError, JoinHandle};
 pub use self::yield_now::{YieldNow, yield_now};
-pub use crate::event_loop::spawn;
+pub use crate::event_loop::{spawn, spawn_with};
 
 pub(crate) use self::closure::send;
 pub(crate) use self::lazy::spawn_remote;
+pub(crate) use self::ready::Share;
 
 /// The ready queue as a running loop has it.
 pub(crate) type Queue = crate::ready_queue::ReadyQueue<crate::driver::bell::EventFdBell>;

@@ -17,6 +17,7 @@ use super::local::{self, Local};
 use super::queued::Queued;
 use super::state::{Start, State};
 use crate::panics;
+use crate::priority::Priority;
 use crate::ready_queue::{Kind, Node, Order};
 use crate::sync::UnsafeCell;
 
@@ -61,10 +62,18 @@ enum Stage<F: Future> {
 /// Makes a task of `future`. It is scheduled, in no queue yet, and has two references: the loop's and
 /// its handle's.
 #[track_caller]
-pub(super) fn allocate<F: Future + 'static>(future: F, queue: Arc<Queue>) -> NonNull<Header> {
+pub(super) fn allocate<F: Future + 'static>(
+    priority: Priority,
+    future: F,
+    queue: Arc<Queue>,
+) -> NonNull<Header> {
+    let kind = match priority {
+        Priority::Normal => Task::<F>::NORMAL,
+        Priority::High => Task::<F>::HIGH,
+    };
     let task = Task {
         header: Header {
-            queued: Queued::new(Task::<F>::KIND),
+            queued: Queued::new(kind),
             state: State::new(),
             queue,
             vtable: Task::<F>::VTABLE,
@@ -94,10 +103,14 @@ pub(super) unsafe fn deallocate<F: Future>(header: NonNull<Header>) -> F {
 }
 
 impl<F: Future> Task<F> {
-    const KIND: &'static Kind =
-        &Kind { run: Self::run, discard: Self::discard, order: Self::order };
+    const NORMAL: &'static Kind = &Self::kind(Priority::Normal);
+    const HIGH: &'static Kind = &Self::kind(Priority::High);
     const VTABLE: &'static Vtable =
         &Vtable { cancel: Self::cancel, take_output: Self::take_output, free: Self::free };
+
+    const fn kind(priority: Priority) -> Kind {
+        Kind { priority, run: Self::run, discard: Self::discard, order: Self::order }
+    }
 
     /// [`Kind::run`]: one poll.
     ///

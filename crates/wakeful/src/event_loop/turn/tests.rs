@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::{MayPark, Work};
 use crate::event_loop::{EventLoop, current};
+use crate::priority::Priority;
 
 /// A kind of work: how to make it without anything else.
 struct Kind {
@@ -47,7 +48,7 @@ fn remote_kinds() -> [Kind; 5] {
 
 fn spawn_within(this: &EventLoop) {
     let _entered = current::enter(&this.inner);
-    this.inner.spawn(async {}).detach();
+    this.inner.spawn(Priority::Normal, async {}).detach();
 }
 
 fn start_timer_that_is_due(this: &EventLoop) {

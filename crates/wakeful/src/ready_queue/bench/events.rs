@@ -28,9 +28,12 @@ impl<R: Ring> Bell for ForeignBell<R> {
 }
 
 /// Where a node's memory comes from, and goes to, is its kind.
-static POOLED: Kind = Kind { run: nothing, discard: nothing, order: |_| Order::AsQueued };
-static SOURCE: Kind = Kind { run: nothing, discard: nothing, order: |_| Order::AsQueued };
-static BOXED: Kind = Kind { run: nothing, discard: nothing, order: |_| Order::AsQueued };
+static POOLED: Kind =
+    Kind { priority: Priority::Normal, run: nothing, discard: nothing, order: |_| Order::AsQueued };
+static SOURCE: Kind =
+    Kind { priority: Priority::Normal, run: nothing, discard: nothing, order: |_| Order::AsQueued };
+static BOXED: Kind =
+    Kind { priority: Priority::Normal, run: nothing, discard: nothing, order: |_| Order::AsQueued };
 
 /// A node with a value. Zero: it is not queued, and its owner may queue it.
 #[derive(Debug)]

@@ -98,7 +98,8 @@ struct Numbered {
     number: usize,
 }
 
-static NUMBERED: Kind = Kind { run: discard, discard, order: |_| Order::AsQueued };
+static NUMBERED: Kind =
+    Kind { priority: Priority::Normal, run: discard, discard, order: |_| Order::AsQueued };
 
 unsafe fn discard(node: NonNull<Node>) {
     // SAFETY: only `push` makes nodes of this kind.

@@ -63,7 +63,12 @@ struct Batch {
     dropped: Arc<AtomicUsize>,
 }
 
-static ITEM: Kind = Kind { run: release_one, discard: release_one, order: |_| Order::AsQueued };
+static ITEM: Kind = Kind {
+    priority: Priority::Normal,
+    run: release_one,
+    discard: release_one,
+    order: |_| Order::AsQueued,
+};
 
 unsafe fn release_one(node: NonNull<Node>) {
     // SAFETY: only `Batch::make` makes nodes of this kind, and this one is ours.

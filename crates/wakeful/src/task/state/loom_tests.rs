@@ -4,6 +4,7 @@
 //! loop runs what it takes, wakers wake and go, and the task's memory holds the queue.
 
 use super::*;
+use crate::priority::Priority;
 use crate::ready_queue::loom_tests::{ModelBell, ModelQueue, Seen, check};
 use crate::ready_queue::{Kind, Node, Order};
 use loom::cell::UnsafeCell;
@@ -100,7 +101,8 @@ struct Tally {
     coalesced: std::sync::atomic::AtomicUsize,
 }
 
-static TASK: Kind = Kind { run: no_run, discard: no_run, order: |_| Order::Any };
+static TASK: Kind =
+    Kind { priority: Priority::Normal, run: no_run, discard: no_run, order: |_| Order::Any };
 
 unsafe fn no_run(_: NonNull<Node>) {
     unreachable!("the models run their tasks themselves");

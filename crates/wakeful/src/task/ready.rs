@@ -1,0 +1,154 @@
+//! What is ready to run on a loop: a list for each [`Priority`], and whose turn it is.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use crate::priority::Priority;
+use crate::ready_queue::Node;
+#[cfg(debug_assertions)]
+use crate::ready_queue::Order;
+
+/// The nodes that are ready, high and normal ones, each in the order in which they came.
+#[derive(Default)]
+pub(super) struct Ready {
+    normal: List,
+    high: List,
+    len: Cell<usize>,
+}
+
+/// How many nodes a turn has run, and may run, and how they are shared between the classes: high ones first, but while normal ones
+/// are ready at most half, and not all of a stretch.
+pub(crate) struct Share {
+    ran: u32,
+    high: u32,
+    most: u32,
+    stretch: u32,
+}
+
+impl Share {
+    /// Of up to `most` nodes, two or more. Within each `stretch` both classes have at least one.
+    pub(crate) fn new(most: u32, stretch: u32) -> Self {
+        Self { ran: 0, high: 0, most, stretch }
+    }
+
+    #[inline]
+    pub(crate) fn ran(&self) -> u32 {
+        self.ran
+    }
+
+    /// Comes a normal one next, if there is any?
+    fn is_normal_s_turn(&self) -> bool {
+        self.high >= self.most.div_ceil(2) || self.ran % self.stretch == self.stretch - 1
+    }
+}
+
+impl Ready {
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    #[inline]
+    pub(super) fn push(&self, node: NonNull<Node>) {
+        // SAFETY: the node is the loop's, and alive.
+        match unsafe { node.as_ref() }.kind().priority {
+            Priority::Normal => self.normal.push(node),
+            Priority::High => self.high.push(node),
+        }
+        self.len.set(self.len.get() + 1);
+    }
+
+    /// The node to run next.
+    #[inline]
+    pub(super) fn pop(&self, share: &mut Share) -> Option<NonNull<Node>> {
+        let node = if self.high.is_empty() { self.normal.pop() } else { self.pop_by_class(share) }?;
+        share.ran += 1;
+        self.len.set(self.len.get() - 1);
+        Some(node)
+    }
+
+    #[cold]
+    fn pop_by_class(&self, share: &mut Share) -> Option<NonNull<Node>> {
+        if share.is_normal_s_turn()
+            && let Some(node) = self.normal.pop()
+        {
+            return Some(node);
+        }
+        share.high += 1;
+        self.high.pop()
+    }
+
+    /// Everything, at the loop's end.
+    pub(super) fn take_all(&self) -> Vec<NonNull<Node>> {
+        self.len.set(0);
+        [&self.high, &self.normal]
+            .into_iter()
+            .flat_map(|list| std::iter::from_fn(|| list.pop()))
+            .collect()
+    }
+
+    /// Shuffles those of the first `most` nodes of each class whose order nobody promised.
+    #[cfg(debug_assertions)]
+    pub(super) fn rearrange(&self, most: usize, shuffle: &super::shuffle::Shuffle) {
+        self.high.rearrange(most, shuffle);
+        self.normal.rearrange(most, shuffle);
+    }
+}
+
+/// An intrusive FIFO of nodes that belong to the loop.
+struct List {
+    first: Cell<*mut Node>,
+    last: Cell<*mut Node>,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { first: Cell::new(ptr::null_mut()), last: Cell::new(ptr::null_mut()) }
+    }
+}
+
+impl List {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.first.get().is_null()
+    }
+
+    #[inline]
+    fn push(&self, node: NonNull<Node>) {
+        // SAFETY: the node is the loop's, in no queue, and this is the loop's thread; so is the last.
+        unsafe {
+            Node::set_next(node, ptr::null_mut());
+            match NonNull::new(self.last.replace(node.as_ptr())) {
+                Some(last) => Node::set_next(last, node.as_ptr()),
+                None => self.first.set(node.as_ptr()),
+            }
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    fn rearrange(&self, most: usize, shuffle: &super::shuffle::Shuffle) {
+        let mut all: Vec<_> = std::iter::from_fn(|| self.pop()).collect();
+        let free: Vec<usize> = (0..all.len().min(most))
+            // SAFETY: the nodes are in no queue, so they are ours, on the loop's thread.
+            .filter(|&at| unsafe { (all[at].as_ref().kind().order)(all[at]) } == Order::Any)
+            .collect();
+        let mut shuffled: Vec<_> = free.iter().map(|&at| all[at]).collect();
+        shuffle.shuffle(&mut shuffled);
+        for (at, node) in free.into_iter().zip(shuffled) {
+            all[at] = node;
+        }
+        all.into_iter().for_each(|node| self.push(node));
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<NonNull<Node>> {
+        let node = NonNull::new(self.first.get())?;
+        // SAFETY: as in `push`.
+        let next = unsafe { Node::next(node) };
+        self.first.set(next);
+        if next.is_null() {
+            self.last.set(ptr::null_mut());
+        }
+        Some(node)
+    }
+}
