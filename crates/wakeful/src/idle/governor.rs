@@ -208,6 +208,7 @@ impl Governor {
                 self.since_review += 1;
                 if self.misses_in_a_row >= SURPRISE {
                     self.gaps.forget_half();
+                    self.forgive(now);
                     self.enter(State::Trial { left: TRIAL, hits: 0 }, now);
                 } else if self.since_review >= REVIEW {
                     self.review(now);
@@ -237,14 +238,18 @@ impl Governor {
     }
 
     fn give_way(&mut self, now: u64) {
-        // It went well for long enough: what happens now is another story.
-        if self.state == State::Spinning && now.saturating_sub(self.since) > 16 * self.pause {
-            self.pause = SHORTEST_PAUSE;
-        }
+        self.forgive(now);
         self.try_again_at = now + self.pause;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.hint = false;
         self.enter(State::Parked, now);
+    }
+
+    /// It went well for long enough: what happens now is another story.
+    fn forgive(&mut self, now: u64) {
+        if self.state == State::Spinning && now.saturating_sub(self.since) > 16 * self.pause {
+            self.pause = SHORTEST_PAUSE;
+        }
     }
 
     fn enter(&mut self, state: State, now: u64) {

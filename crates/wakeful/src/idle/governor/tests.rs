@@ -114,6 +114,23 @@ fn it_comes_back_with_the_traffic() {
     }
 }
 
+/// Half the time an event every 50 µs, half the time one every 3 ms: each stop is a story of its own.
+#[test]
+fn bursts_are_met_however_many_came_before() {
+    let mut governor = Governor::new(limits());
+    let mut seen = Seen::default();
+    for burst in 0..50 {
+        let (until, hits) = (seen.now + 100 * MS, seen.hits);
+        while seen.now < until {
+            seen.idle(&mut governor, 50_000);
+        }
+        assert!(seen.hits - hits > 1_900, "{} of burst {burst}", seen.hits - hits);
+        while seen.now < until + 100 * MS {
+            seen.idle(&mut governor, 3 * MS);
+        }
+    }
+}
+
 #[test]
 fn another_load_is_learnt_within_a_few_idle_periods() {
     let mut governor = Governor::new(Limits { max_window: 4 * MS, ..limits() });
