@@ -35,8 +35,9 @@ impl Allowance {
         if self.level >= possible as f64 { possible } else { 0 }
     }
 
+    /// What was granted is less than what there was. A spin that took far longer was stopped, or had lost its CPU: no debt for that.
     pub(super) fn spend(&mut self, spun: u64) {
-        self.level -= spun as f64;
+        self.level = (self.level - spun as f64).max(-self.share * SAVED as f64);
     }
 
     fn refill(&mut self, now: u64) {
@@ -73,6 +74,15 @@ mod tests {
     fn nothing_is_granted_of_nothing_and_all_of_all() {
         assert_eq!(Allowance::new(0.0).grant(1, 1_000), 0);
         assert_eq!(Allowance::new(1.0).grant(1, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_spin_that_was_stopped_for_long_leaves_no_debt() {
+        let mut allowance = Allowance::new(0.1);
+        assert_eq!(allowance.grant(1, 500_000), 500_000);
+        let stopped = 10_000_000_000;
+        allowance.spend(stopped);
+        assert_eq!(allowance.grant(1 + stopped, 500_000), 500_000);
     }
 
     #[test]
