@@ -91,8 +91,9 @@ fn an_adaptive_loop_without_traffic_asks_the_kernel_nothing<B: Backend>() {
 }
 
 fn an_adaptive_loop_that_may_not_spin_is_one_that_parks<B: Backend>() {
-    let never = [Adaptive::new().max_cpu(0.0), Adaptive::new().max_window(Duration::ZERO)];
-    for settings in never {
+    let shares = [0.0, -1.0, f64::NAN].map(|share| Adaptive::new().max_cpu(share));
+    let no_window = Adaptive::new().max_window(Duration::ZERO);
+    for settings in shares.into_iter().chain([no_window]) {
         let (handle, thread) = start::<B>(IdlePolicy::Adaptive(settings));
         for _ in 0..1_000 {
             handle.run_and_wait(|| ()).unwrap();
