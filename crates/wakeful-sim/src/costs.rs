@@ -1,0 +1,188 @@
+//! What things take on one machine: the parameters of the model, as [`calibrate`](crate::calibrate) measures them.
+
+use serde::{Deserialize, Serialize};
+use wakeful_load::results::Machine;
+
+/// The calibration that belongs to this crate.
+const COMMITTED: &str = include_str!("../calibration.json");
+
+/// The parameters of the model. Times are nanoseconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Costs {
+    /// A poll of a spinning loop that finds nothing: the yield, the system call, the clock.
+    pub poll: f64,
+    /// To answer a request that is there alone.
+    pub service: f64,
+    /// To answer another one that was ready with it.
+    pub service_batched: f64,
+    /// What depends on how long nothing had come, by rising [`gap`](Idle::gap). Between two of them it is interpolated by the gap's logarithm.
+    pub idle: Vec<Idle>,
+}
+
+/// A request that comes after the loop had nothing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Idle {
+    /// For so long.
+    pub gap: f64,
+    /// The response that its client sees, of a loop that spins.
+    pub spinning: f64,
+    /// Of a loop that sleeps.
+    pub parking: f64,
+    /// The CPU that a loop uses which sleeps, all in all.
+    pub parking_cpu: f64,
+}
+
+/// [`Costs`] and where they come from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Calibration {
+    /// The command that printed it.
+    pub command: String,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// What is to be known of it; empty if nothing.
+    pub note: String,
+    /// What it came to.
+    pub costs: Costs,
+}
+
+impl Calibration {
+    /// The one that belongs to this crate.
+    ///
+    /// # Panics
+    /// Never: a test reads it.
+    #[must_use]
+    pub fn committed() -> Self {
+        Self::read(COMMITTED).expect("a test reads it")
+    }
+
+    /// Reads what `calibrate` has written.
+    ///
+    /// # Errors
+    /// It is no calibration.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let calibration: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        calibration.costs.check()?;
+        Ok(calibration)
+    }
+
+    /// Where the costs come from, one line.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let Machine { cpu, cpus, kernel, hypervisor, .. } = &self.machine;
+        let hypervisor = hypervisor.as_deref().unwrap_or("no hypervisor");
+        let note = if self.note.is_empty() { "" } else { " " };
+        format!(
+            "`{}` on {cpus} CPUs ({cpu}, {hypervisor}, Linux {kernel}).{note}{}",
+            self.command, self.note
+        )
+    }
+}
+
+impl Costs {
+    fn check(&self) -> Result<(), String> {
+        let times = [self.poll, self.service, self.service_batched];
+        let idle = self.idle.iter().flat_map(|idle| [idle.gap, idle.spinning, idle.parking]);
+        if !times.into_iter().chain(idle).all(|time| time.is_finite() && time > 0.0) {
+            return Err("every time has to be a positive number of nanoseconds".to_owned());
+        }
+        if self.idle.is_empty() || !self.idle.is_sorted_by(|one, next| one.gap < next.gap) {
+            return Err("the gaps have to rise, and there has to be one".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The response that a client sees beside the wait for the loop and the service: what network and client take.
+    #[must_use]
+    pub fn outside(&self, gap: f64) -> f64 {
+        // A spinning loop is in the middle of a poll, on average.
+        (self.after(gap).spinning - self.service - self.poll / 2.0).max(0.0)
+    }
+
+    /// From an arrival to the moment when a loop runs that has slept for so long.
+    #[must_use]
+    pub fn wake(&self, slept: f64) -> f64 {
+        let idle = self.after(slept);
+        (idle.parking - idle.spinning + self.poll / 2.0).max(0.0)
+    }
+
+    /// The CPU that falling asleep and waking takes.
+    #[must_use]
+    pub fn wake_cpu(&self, slept: f64) -> f64 {
+        (self.after(slept).parking_cpu - self.service).max(0.0)
+    }
+
+    /// The longest window that a loop sets itself which is given none: 25 times what a wake takes, 0.2 to 2 ms, as `wakeful::idle` has it.
+    #[must_use]
+    pub fn max_window(&self) -> u64 {
+        // Its survey sleeps for 0.2 ms before each wake.
+        (25.0 * self.wake(200_000.0)).clamp(200_000.0, 2_000_000.0) as u64
+    }
+
+    fn after(&self, gap: f64) -> Idle {
+        let above = self.idle.partition_point(|idle| idle.gap <= gap);
+        let (Some(from), Some(to)) = (self.idle[..above].last(), self.idle.get(above)) else {
+            // Beyond the first or the last one it stays as it is.
+            return self.idle[above.saturating_sub(1)];
+        };
+        let way = (gap / from.gap).ln() / (to.gap / from.gap).ln();
+        let between = |a: f64, b: f64| a + way * (b - a);
+        Idle {
+            gap,
+            spinning: between(from.spinning, to.spinning),
+            parking: between(from.parking, to.parking),
+            parking_cpu: between(from.parking_cpu, to.parking_cpu),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Round figures, near those of a virtual machine.
+    pub(crate) fn costs() -> Costs {
+        let idle =
+            |gap, spinning, parking, parking_cpu| Idle { gap, spinning, parking, parking_cpu };
+        Costs {
+            poll: 400.0,
+            service: 4_000.0,
+            service_batched: 3_000.0,
+            idle: vec![
+                idle(100_000.0, 8_200.0, 48_000.0, 14_000.0),
+                idle(10_000_000.0, 18_200.0, 68_000.0, 24_000.0),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_committed_calibration_is_one() {
+        let committed = Calibration::read(COMMITTED).unwrap();
+        assert!(committed.costs.max_window() >= 200_000);
+        assert!(!committed.machine.cpu.is_empty() && !committed.command.is_empty());
+    }
+
+    #[test]
+    fn what_depends_on_the_gap_is_interpolated_by_its_logarithm() {
+        let costs = costs();
+        assert!((costs.outside(1.0) - 4_000.0).abs() < 1e-6);
+        assert!((costs.outside(1_000_000.0) - 9_000.0).abs() < 1e-6);
+        assert!((costs.outside(1e12) - 14_000.0).abs() < 1e-6);
+        assert!((costs.wake(1.0) - 40_000.0).abs() < 1e-6);
+        assert!((costs.wake_cpu(1_000_000.0) - 15_000.0).abs() < 1e-6);
+        assert!((costs.wake(100_000.0) - costs.wake(99_999.0)).abs() < 1.0);
+    }
+
+    #[test]
+    fn costs_that_make_no_sense_are_refused() {
+        let refused = |change: fn(&mut Costs)| {
+            let mut costs = costs();
+            change(&mut costs);
+            costs.check().is_err()
+        };
+        assert!(refused(|costs| costs.poll = 0.0));
+        assert!(refused(|costs| costs.service = f64::NAN));
+        assert!(refused(|costs| costs.idle.clear()));
+        assert!(refused(|costs| costs.idle.reverse()));
+        assert!(!refused(|_| {}));
+    }
+}

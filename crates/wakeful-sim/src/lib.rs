@@ -1,0 +1,19 @@
+//! A simulator of the idle governor: arrival traces, replayed through [`Governor`](wakeful::idle::Governor) and through fixed windows for one loop.
+//!
+//! | module | for |
+//! |---|---|
+//! | [`trace`] | when requests arrive: made up, or recorded |
+//! | [`policy`] | what a loop does when it has nothing to do |
+//! | [`costs`] | what things take on one machine |
+//! | [`mod@replay`] | the model: a trace, a policy and costs give responses and CPU |
+//! | [`verdict`] | is the governor beaten by a fixed window? |
+//! | [`report`] | the answers as tables and JSON |
+//!
+//! Nothing in the runtime depends on it.
+
+pub mod costs;
+pub mod policy;
+pub mod replay;
+pub mod report;
+pub mod trace;
+pub mod verdict;

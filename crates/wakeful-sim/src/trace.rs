@@ -1,0 +1,276 @@
+//! When requests arrive: made up, or recorded.
+
+use std::io::{self, Write};
+
+use fastrand::Rng;
+
+const SECOND: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+
+/// The recorded trace that belongs to this crate.
+const RECORDED: &str = include_str!("../traces/recorded.txt");
+
+/// When requests arrive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    /// Its name in tables.
+    pub name: String,
+    /// Nanoseconds since the start, rising.
+    pub arrivals: Vec<u64>,
+}
+
+/// How long a trace may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Length {
+    /// Seconds.
+    pub seconds: u64,
+    /// Requests.
+    pub requests: usize,
+}
+
+impl Length {
+    /// What the table of the documentation was made with.
+    pub const FULL: Self = Self { seconds: 30, requests: 200_000 };
+    /// A tenth of a second's work, for tests.
+    pub const SHORT: Self = Self { seconds: 10, requests: 20_000 };
+}
+
+impl Trace {
+    /// Random gaps at `rate` a second.
+    #[must_use]
+    pub fn poisson(rate: f64, length: Length, seed: u64) -> Self {
+        let mut arrivals = Arrivals::new(length, seed);
+        arrivals.poisson(rate, length.seconds * SECOND);
+        arrivals.named(format!("poisson {}", wakeful_load::schedule::Rate(rate)))
+    }
+
+    /// One gap for all, at `rate` a second.
+    #[must_use]
+    pub fn periodic(rate: f64, length: Length) -> Self {
+        let mut arrivals = Arrivals::new(length, 0);
+        arrivals.periodic((SECOND as f64 / rate) as u64);
+        arrivals.named(format!("periodic {}", wakeful_load::schedule::Rate(rate)))
+    }
+
+    /// Groups of ten on average, 20 µs apart, at random times 5 ms apart on average.
+    #[must_use]
+    pub fn bursts(length: Length, seed: u64) -> Self {
+        let mut arrivals = Arrivals::new(length, seed);
+        while arrivals.has_room() {
+            arrivals.after(5e6);
+            let size = 1 + (arrivals.exponential(9.0) as usize);
+            for _ in 1..size {
+                arrivals.after(20e3);
+            }
+        }
+        arrivals.named("bursts".to_owned())
+    }
+
+    /// A request and, 30 µs later, what follows from its answer; then nothing for 5 ms on average. No window meets more than half of them.
+    #[must_use]
+    pub fn pairs(length: Length, seed: u64) -> Self {
+        let mut arrivals = Arrivals::new(length, seed);
+        while arrivals.has_room() {
+            arrivals.after(5e6);
+            arrivals.at(arrivals.now + 30_000);
+        }
+        arrivals.named("pairs".to_owned())
+    }
+
+    /// `rate` a second during `on`, then nothing during `off`, both random with these means in nanoseconds.
+    #[must_use]
+    pub fn on_off(name: &str, rate: f64, on: f64, off: f64, length: Length, seed: u64) -> Self {
+        let mut arrivals = Arrivals::new(length, seed);
+        while arrivals.has_room() {
+            let until = arrivals.now + arrivals.exponential(on);
+            arrivals.poisson(rate, until);
+            arrivals.now += arrivals.exponential(off);
+        }
+        arrivals.named(name.to_owned())
+    }
+
+    /// Two days of five seconds: from 100 requests a second to 50,000, and back.
+    #[must_use]
+    pub fn diurnal(length: Length, seed: u64) -> Self {
+        let mut arrivals = Arrivals::new(length, seed);
+        // So that both days fit.
+        let day = (5 * SECOND).min(length.requests as u64 * SECOND / 2 / 8_000);
+        for step in 0..200_u64 {
+            let noon = 0.5 - 0.5 * (step as f64 / 100.0 * std::f64::consts::TAU).cos();
+            let rate = 100.0 * 500_f64.powf(noon);
+            arrivals.poisson(rate, (step + 1) * day / 100);
+        }
+        arrivals.named("diurnal".to_owned())
+    }
+
+    /// 10,000 and 500 a second by turns, 100 ms each, and a thousand a second like a clock.
+    #[must_use]
+    pub fn mixed(length: Length, seed: u64) -> Self {
+        let mut arrivals = Arrivals::new(length, seed);
+        for turn in 1.. {
+            if !arrivals.has_room() {
+                break;
+            }
+            arrivals.poisson(if turn % 2 == 0 { 500.0 } else { 10_000.0 }, turn * 100 * MS);
+        }
+        let end = arrivals.now;
+        arrivals.times.extend((0..end / MS).map(|tick| tick * MS));
+        arrivals.times.sort_unstable();
+        arrivals.named("mixed".to_owned())
+    }
+
+    /// A text of times in nanoseconds, one a line, in any order; empty lines and those that begin with `#` are skipped. It begins with its first
+    /// request.
+    ///
+    /// # Errors
+    /// A line that is no such number, or no time at all.
+    pub fn read(name: &str, text: &str) -> Result<Self, String> {
+        let lines = text.lines().map(str::trim).enumerate();
+        let times = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let mut arrivals: Vec<u64> = times
+            .map(|(index, line)| {
+                line.parse()
+                    .map_err(|_| format!("line {}: `{line}` is no time in nanoseconds", index + 1))
+            })
+            .collect::<Result<_, _>>()?;
+        arrivals.sort_unstable();
+        let Some(&first) = arrivals.first() else { return Err("it has no times".to_owned()) };
+        arrivals.iter_mut().for_each(|at| *at -= first);
+        Ok(Self { name: name.to_owned(), arrivals })
+    }
+
+    /// As [`read`](Self::read) takes it, behind a comment.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, comment: &str, out: &mut impl Write) -> io::Result<()> {
+        for line in comment.lines() {
+            writeln!(out, "# {line}")?;
+        }
+        self.arrivals.iter().try_for_each(|at| writeln!(out, "{at}"))
+    }
+}
+
+/// The traces of the table.
+#[must_use]
+pub fn all(length: Length, seed: u64) -> Vec<Trace> {
+    let rates = [1e2, 3e2, 5e2, 1e3, 2e3, 5e3, 1e4, 3e4, 1e5, 3e5, 1e6];
+    let mut traces: Vec<Trace> =
+        rates.iter().map(|rate| Trace::poisson(*rate, length, seed)).collect();
+    let recorded = Trace::read("recorded", RECORDED);
+    traces.extend([
+        Trace::periodic(900.0, length),
+        Trace::periodic(1e4, length),
+        Trace::bursts(length, seed),
+        Trace::pairs(length, seed),
+        Trace::on_off("on/off 20 ms", 2e4, 2e7, 8e7, length, seed),
+        Trace::on_off("on/off 1 s", 5e3, 1e9, 1e9, length, seed),
+        Trace::diurnal(length, seed),
+        Trace::mixed(length, seed),
+    ]);
+    traces.extend(recorded);
+    traces
+}
+
+/// A trace in the making.
+struct Arrivals {
+    length: Length,
+    random: Rng,
+    now: u64,
+    times: Vec<u64>,
+}
+
+impl Arrivals {
+    fn new(length: Length, seed: u64) -> Self {
+        Self { length, random: Rng::with_seed(seed), now: 0, times: Vec::new() }
+    }
+
+    fn has_room(&self) -> bool {
+        self.now < self.length.seconds * SECOND && self.times.len() < self.length.requests
+    }
+
+    fn exponential(&mut self, mean: f64) -> u64 {
+        // 1 - u is never 0, of which there is no logarithm.
+        (-(1.0 - self.random.f64()).ln() * mean) as u64
+    }
+
+    fn at(&mut self, time: u64) {
+        self.now = time;
+        self.times.push(time);
+    }
+
+    fn after(&mut self, mean: f64) {
+        let gap = self.exponential(mean);
+        self.at(self.now + gap);
+    }
+
+    fn poisson(&mut self, rate: f64, until: u64) {
+        while self.has_room() {
+            let next = self.now + self.exponential(SECOND as f64 / rate);
+            if next > until {
+                self.now = until;
+                return;
+            }
+            self.at(next);
+        }
+    }
+
+    fn periodic(&mut self, gap: u64) {
+        while self.has_room() {
+            self.at(self.now + gap);
+        }
+    }
+
+    fn named(mut self, name: String) -> Trace {
+        self.times.truncate(self.length.requests);
+        Trace { name, arrivals: self.times }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_read_as_it_was_written() {
+        let trace = Trace { name: "x".to_owned(), arrivals: vec![0, 5, 5, 70] };
+        let mut text = Vec::new();
+        trace.write("recorded\nby hand", &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.starts_with("# recorded\n# by hand\n0\n"), "{text}");
+        assert_eq!(Trace::read("x", &text).unwrap(), trace);
+        assert_eq!(Trace::read("x", "30\n10\n").unwrap().arrivals, [0, 20]);
+    }
+
+    #[test]
+    fn lines_that_are_no_times_are_named() {
+        assert!(Trace::read("x", "1\n\n2.5\n").unwrap_err().starts_with("line 3"));
+        assert!(Trace::read("x", "# nothing\n").is_err());
+    }
+
+    #[test]
+    fn every_trace_rises_and_the_seed_fixes_it() {
+        let (one, same) = (all(Length::SHORT, 1), all(Length::SHORT, 1));
+        for (one, same) in one.iter().zip(&same) {
+            assert_eq!(one, same);
+            assert!(one.arrivals.is_sorted(), "{}", one.name);
+            assert!(one.arrivals.len() >= 500, "{}: {}", one.name, one.arrivals.len());
+        }
+        assert_ne!(one[0], all(Length::SHORT, 2)[0]);
+        assert!(one.iter().any(|trace| trace.name == "recorded"));
+    }
+
+    #[test]
+    fn rates_are_what_was_asked_for() {
+        let rate = |trace: &Trace| {
+            trace.arrivals.len() as f64 * 1e9 / *trace.arrivals.last().unwrap() as f64
+        };
+        for asked in [1e3, 1e5] {
+            let got = rate(&Trace::poisson(asked, Length::FULL, 3));
+            assert!((got / asked - 1.0).abs() < 0.03, "{got} for {asked}");
+        }
+        // A fifth of the time at 20,000 a second.
+        let got = rate(&Trace::on_off("", 2e4, 2e7, 8e7, Length::FULL, 3));
+        assert!((3e3..5e3).contains(&got), "{got}");
+    }
+}

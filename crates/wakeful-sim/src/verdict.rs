@@ -1,0 +1,123 @@
+//! Is the governor beaten?
+
+use wakeful::idle::Limits;
+
+use crate::costs::Costs;
+use crate::policy::{Policy, WINDOWS};
+use crate::replay::{Outcome, replay};
+use crate::trace::Trace;
+
+/// Medians that differ by this share are equal.
+pub const SAME_P50: f64 = 0.01;
+/// Shares of a CPU that differ by this are equal.
+pub const SAME_CPU: f64 = 0.01;
+
+/// A trace under each policy: the governor first, then [`WINDOWS`], then a spin for ever.
+#[derive(Debug, Clone)]
+pub struct Compared {
+    /// The trace's name.
+    pub trace: String,
+    /// What came of each.
+    pub outcomes: Vec<(Policy, Outcome)>,
+}
+
+/// What a fixed window is beside the governor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Better in both the median and the CPU: the governor is beaten.
+    Beats,
+    /// An equal median for less CPU. (A longer window has fewer sleeps in its tail.)
+    Cheaper,
+    /// A better median for equal CPU.
+    Faster,
+    /// Neither.
+    Behind,
+}
+
+impl Compared {
+    /// Replays a trace under each policy.
+    #[must_use]
+    pub fn new(trace: &Trace, limits: Limits, costs: &Costs) -> Self {
+        let windows = WINDOWS.into_iter().map(Policy::Window);
+        let policies =
+            std::iter::once(Policy::Adaptive(limits)).chain(windows).chain([Policy::Spin]);
+        let outcomes = policies.map(|policy| (policy, replay(&trace.arrivals, policy, costs)));
+        Self { trace: trace.name.clone(), outcomes: outcomes.collect() }
+    }
+
+    /// The governor's outcome.
+    #[must_use]
+    pub fn governor(&self) -> &Outcome {
+        &self.outcomes[0].1
+    }
+
+    /// The fixed windows, and how each stands beside the governor.
+    pub fn standings(&self) -> impl Iterator<Item = (Policy, &Outcome, Standing)> {
+        let windows =
+            self.outcomes.iter().filter(|(policy, _)| matches!(policy, Policy::Window(_)));
+        windows.map(|(policy, outcome)| (*policy, outcome, standing(outcome, self.governor())))
+    }
+
+    /// Does a fixed window beat the governor?
+    #[must_use]
+    pub fn is_beaten(&self) -> bool {
+        self.standings().any(|(_, _, standing)| standing == Standing::Beats)
+    }
+}
+
+fn standing(window: &Outcome, governor: &Outcome) -> Standing {
+    let p50 = window.response(0.5) / governor.response(0.5) - 1.0;
+    let cpu = window.cpu() - governor.cpu();
+    match (p50, cpu) {
+        _ if p50 < -SAME_P50 && cpu < -SAME_CPU => Standing::Beats,
+        _ if p50 < -SAME_P50 && cpu <= SAME_CPU => Standing::Faster,
+        _ if p50 <= SAME_P50 && cpu < -SAME_CPU => Standing::Cheaper,
+        _ => Standing::Behind,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::Calibration;
+    use crate::trace::{self, Length};
+
+    fn outcome(p50: u64, cpu: f64) -> Outcome {
+        Outcome { responses: vec![p50], elapsed: 100.0, work: cpu * 100.0, ..Outcome::default() }
+    }
+
+    #[test]
+    fn a_window_beats_only_who_is_worse_in_both() {
+        let against = |p50, cpu| standing(&outcome(p50, cpu), &outcome(10_000, 0.5));
+        assert_eq!(against(9_800, 0.48), Standing::Beats);
+        assert_eq!(against(9_950, 0.48), Standing::Cheaper);
+        assert_eq!(against(9_800, 0.505), Standing::Faster);
+        assert_eq!(against(9_800, 0.6), Standing::Behind);
+        assert_eq!(against(10_200, 0.1), Standing::Behind);
+        assert_eq!(against(10_000, 0.5), Standing::Behind);
+    }
+
+    #[test]
+    fn no_fixed_window_beats_the_governor_on_any_trace() {
+        let costs = Calibration::committed().costs;
+        let limits = Limits { hit_rate: 0.99, max_window: costs.max_window(), max_cpu: 1.0 };
+        for seed in [1, 2] {
+            for trace in trace::all(Length::SHORT, seed) {
+                let compared = Compared::new(&trace, limits, &costs);
+                let beaten_by: Vec<_> = compared
+                    .standings()
+                    .filter(|(_, _, standing)| *standing == Standing::Beats)
+                    .map(|(policy, one, _)| (policy.name(), one.response(0.5), one.cpu()))
+                    .collect();
+                let governor = compared.governor();
+                assert!(
+                    beaten_by.is_empty(),
+                    "{}, seed {seed}: p50 {} ns at {} of a CPU is beaten by {beaten_by:?}",
+                    trace.name,
+                    governor.response(0.5),
+                    governor.cpu()
+                );
+            }
+        }
+    }
+}
