@@ -70,8 +70,10 @@ impl Gaps {
             if start(bucket) >= most {
                 break;
             }
-            // Those that ended in this bucket, most of them at its start, were not watched to its end.
-            at_risk -= open;
+            // Those that ended in this bucket, most of them at its start, were not watched to its end. But in the last one they ended at `most`.
+            if start(bucket + 1) < most {
+                at_risk -= open;
+            }
             if at_risk <= f32::EPSILON {
                 break;
             }
@@ -154,6 +156,16 @@ mod tests {
             gaps.open_after(1_000_000);
         }
         assert_eq!(gaps.window(0.5, 1_000_000), (None, 0.0));
+    }
+
+    /// The longest window ends within a bucket: who watched to its end has watched enough.
+    #[test]
+    fn the_last_bucket_counts_those_that_nothing_ended() {
+        let mut gaps = Gaps::new();
+        (0..90).for_each(|_| gaps.open_after(1_000_000));
+        (0..10).for_each(|_| gaps.closed_after(990_000));
+        let (window, met) = gaps.window(0.5, 1_000_000);
+        assert!(window.is_none() && (met - 0.1).abs() < 0.01, "{window:?} {met}");
     }
 
     #[test]
