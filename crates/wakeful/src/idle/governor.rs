@@ -210,8 +210,8 @@ impl Governor {
                     self.gaps.forget_half();
                     self.forgive(now);
                     self.enter(State::Trial { left: TRIAL, hits: 0 }, now);
-                } else if self.since_review >= REVIEW {
-                    self.review(now);
+                } else if self.since_review >= REVIEW && !self.review() {
+                    self.give_way(now);
                 }
             }
             State::Trial { left, hits } => {
@@ -219,7 +219,11 @@ impl Governor {
                 *hits += u32::from(hit);
                 if *hits >= TRIAL / 2 {
                     self.enter(State::Spinning, now);
-                    self.review(now);
+                    if !self.review() {
+                        // The picture is from before the sleep, and the trial is newer: decide when there is as much again.
+                        self.gaps.fade_to(TRIAL as f32);
+                        self.since_review = REVIEW - TRIAL;
+                    }
                 } else if *left + *hits < TRIAL / 2 {
                     self.give_way(now);
                 }
@@ -228,13 +232,12 @@ impl Governor {
         }
     }
 
-    fn review(&mut self, now: u64) {
+    /// Works the window out again. Does it pay to spin?
+    fn review(&mut self) -> bool {
         self.since_review = 0;
         let (window, met) = self.gaps.window(self.limits.hit_rate as f32, self.limits.max_window);
         self.window = window.unwrap_or(self.limits.max_window);
-        if window.is_none() && met < LEAST_MET {
-            self.give_way(now);
-        }
+        window.is_some() || met >= LEAST_MET
     }
 
     fn give_way(&mut self, now: u64) {

@@ -54,10 +54,19 @@ impl Gaps {
 
     /// What was learnt counts half from now on.
     pub(super) fn forget_half(&mut self) {
-        for count in self.closed.iter_mut().chain(&mut self.open) {
-            *count *= 0.5;
+        self.fade_to(self.samples * 0.5);
+    }
+
+    /// What was learnt counts as so many samples from now on, if it counted as more.
+    pub(super) fn fade_to(&mut self, samples: f32) {
+        if self.samples <= samples {
+            return;
         }
-        self.samples *= 0.5;
+        let left = samples / self.samples;
+        for count in self.closed.iter_mut().chain(&mut self.open) {
+            *count *= left;
+        }
+        self.samples = samples;
     }
 
     /// The shortest window that would have met `share` of the events, if there is one up to `most`; and which share a window of `most` would

@@ -131,6 +131,18 @@ fn bursts_are_met_however_many_came_before() {
     }
 }
 
+/// A night of few requests, in which each trial fails, and then a busy day: the next trial decides, not what the night has taught.
+#[test]
+fn what_was_learnt_before_a_sleep_does_not_overrule_a_trial() {
+    let mut governor = Governor::new(Limits { hit_rate: 0.99, ..limits() });
+    let (mut seen, mut seed) = (poisson(&mut governor, 5e6, 5_000), 1);
+    let (from, by_night) = (seen.now, seen.hits);
+    while seen.hits < by_night + 1_000 {
+        seen.idle(&mut governor, exponential(100_000.0, &mut seed));
+        assert!(seen.now - from < 400 * MS, "{} hits", seen.hits);
+    }
+}
+
 #[test]
 fn another_load_is_learnt_within_a_few_idle_periods() {
     let mut governor = Governor::new(Limits { max_window: 4 * MS, ..limits() });
