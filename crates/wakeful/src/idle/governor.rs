@@ -14,6 +14,9 @@ const SURPRISE: u32 = 8;
 const LOOK_FURTHER: u32 = 32;
 /// The window is worked out again after so many idle periods.
 const REVIEW: u32 = 32;
+/// An event is worth so many of the longest windows, if not as many can be met as wanted. Of random ones, two in five come within the
+/// longest window then.
+const WORTH: f32 = 2.0;
 /// It does not pay to spin on if the longest window meets less than this. (A trial wants a half.)
 const LEAST_MET: f32 = 0.4;
 /// How long it sleeps at once behind a failed attempt, in nanoseconds, and behind many.
@@ -50,8 +53,9 @@ enum State {
 /// and then [`parked`](Self::parked), or, without a spin, with `parked` alone. The governor is in one of three states:
 ///
 /// * *Spinning*: the window is the shortest that meets the wanted share of events, by the picture of the gaps that spins have drawn (a Kaplan-Meier estimate, because a spin that
-///   ended without an event says only that its gap was longer). If no window up to the maximum does, the maximum is taken as long as it meets more than two in five: then the
-///   median is met, or nearly. One spin in 32 looks up to the maximum, for what the window hides.
+///   ended without an event says only that its gap was longer). If no window up to the maximum does, but the maximum would meet more than two in five, it is the one that is worth most,
+///   if an event is worth two of the longest windows: of events at random times the maximum, and of those that come in groups one that ends where the group does.
+///   One spin in 32 looks up to the maximum, for what the window hides.
 /// * *Parked*: it sleeps at once. Short gaps that end a sleep prove nothing (a peer on the same CPU answers in 3 µs only because we sleep),
 ///   but without one there is no traffic at all. So they are a hint, on which it tries again; each attempt that fails doubles the time to the next, from 1 ms to 0.2 s.
 /// * *On trial*: up to eight spins of the maximum; if half of them meet an event, spinning pays.
@@ -222,6 +226,7 @@ impl Governor {
                     if !self.review() {
                         // The picture is from before the sleep, and the trial is newer: decide when there is as much again.
                         self.gaps.fade_to(TRIAL as f32);
+                        self.window = self.limits.max_window;
                         self.since_review = REVIEW - TRIAL;
                     }
                 } else if *left + *hits < TRIAL / 2 {
@@ -235,9 +240,10 @@ impl Governor {
     /// Works the window out again. Does it pay to spin?
     fn review(&mut self) -> bool {
         self.since_review = 0;
-        let (window, met) = self.gaps.window(self.limits.hit_rate as f32, self.limits.max_window);
-        self.window = window.unwrap_or(self.limits.max_window);
-        window.is_some() || met >= LEAST_MET
+        let most = self.limits.max_window;
+        let found = self.gaps.windows(self.limits.hit_rate as f32, most, WORTH * most as f32);
+        self.window = found.meets.unwrap_or(found.best);
+        found.meets.is_some() || (found.best > 0 && found.met >= LEAST_MET)
     }
 
     fn give_way(&mut self, now: u64) {

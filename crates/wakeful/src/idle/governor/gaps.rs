@@ -18,6 +18,9 @@ pub(super) const LONGEST: u64 = 1 << LAST;
 /// Old samples count half when so many have come.
 const MEMORY: f32 = 512.0;
 
+/// Windows are equally good if they differ by this part of an event's worth: an estimate from a few hundred samples is no better, and the longer one has fewer sleeps in its tail.
+const AS_GOOD: f32 = 256.0;
+
 /// See the [module](self). Decays as it learns.
 #[derive(Debug, Clone)]
 pub(super) struct Gaps {
@@ -69,32 +72,53 @@ impl Gaps {
         self.samples = samples;
     }
 
-    /// The shortest window that would have met `share` of the events, if there is one up to `most`; and which share a window of `most` would
-    /// have met.
-    pub(super) fn window(&self, share: f32, most: u64) -> (Option<u64>, f32) {
+    /// What windows up to `most` would have met, and which is to be taken if `share` of the events is wanted and an event is worth a
+    /// spin of `worth` nanoseconds.
+    pub(super) fn windows(&self, share: f32, most: u64, worth: f32) -> Windows {
+        let mut found = Windows { meets: None, best: 0, met: 0.0 };
         let mut at_risk = self.samples;
-        let mut longer = 1.0;
-        let mut window = None;
+        // The share of gaps that are longer than the window, the spin that it costs, and what the best one is worth beyond that.
+        let (mut longer, mut cost, mut gain) = (1.0, 0.0, 0.0);
         for (bucket, (closed, open)) in self.closed.iter().zip(&self.open).enumerate() {
+            let end = start(bucket + 1);
             if start(bucket) >= most {
                 break;
             }
             // Those that ended in this bucket, most of them at its start, were not watched to its end. But in the last one they ended at `most`.
-            if start(bucket + 1) < most {
+            if end < most {
                 at_risk -= open;
             }
             if at_risk <= f32::EPSILON {
                 break;
             }
             let still = longer * (1.0 - (closed / at_risk).min(1.0));
-            if window.is_none() && 1.0 - still >= share {
-                window = Some(start(bucket + 1).min(most));
+            let window = end.min(most);
+            cost += (longer + still) / 2.0 * (window - start(bucket)) as f32;
+            if found.meets.is_none() && 1.0 - still >= share {
+                found.meets = Some(window);
             }
+            let value = (1.0 - still) * worth - cost;
+            if value > 0.0 && value >= gain - worth / AS_GOOD {
+                found.best = window;
+            }
+            gain = value.max(gain);
             longer = still;
             at_risk -= closed;
         }
-        (window, 1.0 - longer)
+        found.met = 1.0 - longer;
+        found
     }
+}
+
+/// What [`Gaps::windows`] finds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Windows {
+    /// The shortest window that would have met the wanted share of the events.
+    pub(super) meets: Option<u64>,
+    /// The longest of the windows whose events are worth most beyond what they cost, or nearly; 0 if none is worth it.
+    pub(super) best: u64,
+    /// Which share the longest window would have met.
+    pub(super) met: f32,
 }
 
 fn bucket(ns: u64) -> usize {
@@ -123,6 +147,10 @@ mod tests {
         ((*seed >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
+    fn find(gaps: &Gaps, share: f32, most: u64) -> Windows {
+        gaps.windows(share, most, 2.0 * most as f32)
+    }
+
     #[test]
     fn every_bucket_starts_in_itself_and_behind_the_one_before() {
         for index in 0..BUCKETS {
@@ -134,7 +162,7 @@ mod tests {
 
     #[test]
     fn without_a_sample_no_window_is_known_to_pay() {
-        assert_eq!(Gaps::new().window(0.9, LONGEST), (None, 0.0));
+        assert_eq!(find(&Gaps::new(), 0.9, LONGEST), Windows { meets: None, best: 0, met: 0.0 });
     }
 
     /// Exponential gaps of which most are watched for a short while only: the estimate is that of the whole distribution.
@@ -151,11 +179,11 @@ mod tests {
                 gaps.open_after(window);
             }
         }
-        let (window, caught) = gaps.window(0.6, 2_000_000);
+        let found = find(&gaps, 0.6, 2_000_000);
         let known = -mean * f64::ln(0.4);
-        let window = window.unwrap() as f64;
+        let window = found.meets.unwrap() as f64;
         assert!((window / known - 1.0).abs() < 0.15, "{window} for {known}");
-        assert!(caught > 0.99, "{caught}");
+        assert!(found.met > 0.99, "{}", found.met);
     }
 
     #[test]
@@ -164,7 +192,7 @@ mod tests {
         for _ in 0..100 {
             gaps.open_after(1_000_000);
         }
-        assert_eq!(gaps.window(0.5, 1_000_000), (None, 0.0));
+        assert_eq!(find(&gaps, 0.5, 1_000_000), Windows { meets: None, best: 0, met: 0.0 });
     }
 
     /// The longest window ends within a bucket: who watched to its end has watched enough.
@@ -173,8 +201,21 @@ mod tests {
         let mut gaps = Gaps::new();
         (0..90).for_each(|_| gaps.open_after(1_000_000));
         (0..10).for_each(|_| gaps.closed_after(990_000));
-        let (window, met) = gaps.window(0.5, 1_000_000);
-        assert!(window.is_none() && (met - 0.1).abs() < 0.01, "{window:?} {met}");
+        let found = find(&gaps, 0.5, 1_000_000);
+        assert!(found.meets.is_none() && (found.met - 0.1).abs() < 0.01, "{found:?}");
+    }
+
+    /// Half of the gaps are short, and of the others few end within the longest window.
+    #[test]
+    fn the_best_window_leaves_what_is_not_worth_it() {
+        let mut gaps = Gaps::new();
+        for sample in 0..200_u64 {
+            gaps.closed_after(20_000);
+            if sample % 10 == 0 { gaps.closed_after(900_000) } else { gaps.open_after(1_000_000) }
+        }
+        let found = find(&gaps, 0.9, 1_000_000);
+        assert!(found.meets.is_none() && (20_000..50_000).contains(&found.best), "{found:?}");
+        assert!((found.met - 0.55).abs() < 0.01, "{found:?}");
     }
 
     #[test]
@@ -182,7 +223,7 @@ mod tests {
         let mut gaps = Gaps::new();
         (0..2_000).for_each(|_| gaps.closed_after(500_000));
         (0..2_000).for_each(|_| gaps.closed_after(10_000));
-        let (window, _) = gaps.window(0.9, 1_000_000);
-        assert!(window.unwrap() < 20_000, "{window:?}");
+        let found = find(&gaps, 0.9, 1_000_000);
+        assert!(found.meets.unwrap() < 20_000, "{found:?}");
     }
 }
