@@ -66,13 +66,13 @@ impl Trace {
         arrivals.named("bursts".to_owned())
     }
 
-    /// A request and, 30 µs later, what follows from its answer; then nothing for 5 ms on average. No window meets more than half of them.
+    /// A request and, 100 µs later, what follows from its answer; then nothing for 5 ms on average. No window meets more than half of them.
     #[must_use]
     pub fn pairs(length: Length, seed: u64) -> Self {
         let mut arrivals = Arrivals::new(length, seed);
         while arrivals.has_room() {
             arrivals.after(5e6);
-            arrivals.at(arrivals.now + 30_000);
+            arrivals.at(arrivals.now + 100_000);
         }
         arrivals.named("pairs".to_owned())
     }

@@ -10,6 +10,10 @@ use self::gaps::Gaps;
 const TRIAL: u32 = 8;
 /// So many misses in a row are no chance: look again.
 const SURPRISE: u32 = 8;
+/// A sleep that an event ends within the longest window counts as two that take longer. So many points more are traffic, which fewer than a third of short
+/// ones hardly ever reach.
+const SHORT_SLEEP: u32 = 2;
+const TRAFFIC: u32 = 6;
 /// One spin in so many looks up to the maximum.
 const LOOK_FURTHER: u32 = 32;
 /// The window is worked out again after so many idle periods.
@@ -57,7 +61,7 @@ enum State {
 ///   if an event is worth two of the longest windows: of events at random times the maximum, and of those that come in groups one that ends where the group does.
 ///   One spin in 32 looks up to the maximum, for what the window hides.
 /// * *Parked*: it sleeps at once. Short gaps that end a sleep prove nothing (a peer on the same CPU answers in 3 µs only because we sleep),
-///   but without one there is no traffic at all. So they are a hint, on which it tries again; each attempt that fails doubles the time to the next, from 1 ms to 0.2 s.
+///   but without them there is no traffic at all. So three in a row, or more among longer ones, are a hint, on which it tries again; each attempt that fails doubles the time to the next, from 1 ms to 0.2 s.
 /// * *On trial*: up to eight spins of the maximum; if half of them meet an event, spinning pays.
 ///
 /// *Threads*: a value like any other; each loop has its own.
@@ -86,8 +90,8 @@ pub struct Governor {
     misses_in_a_row: u32,
     since_review: u32,
     since_far_look: u32,
-    /// The last sleep ended within the longest window.
-    hint: bool,
+    /// What the last sleeps hint: up to [`TRAFFIC`], where there may be traffic.
+    hint: u32,
     /// While parked: not before.
     try_again_at: u64,
     pause: u64,
@@ -113,7 +117,7 @@ impl Governor {
             misses_in_a_row: 0,
             since_review: 0,
             since_far_look: 0,
-            hint: false,
+            hint: 0,
             try_again_at: 0,
             pause: SHORTEST_PAUSE,
             since: 0,
@@ -152,7 +156,7 @@ impl Governor {
                 self.limits.max_window
             }
             State::Trial { .. } => self.limits.max_window,
-            State::Parked if self.hint && now >= self.try_again_at => {
+            State::Parked if self.hint >= TRAFFIC && now >= self.try_again_at => {
                 self.enter(State::Trial { left: TRIAL, hits: 0 }, now);
                 self.limits.max_window
             }
@@ -188,7 +192,11 @@ impl Governor {
     /// A sleep was ended by an event, `idle` after the idle period began. (One that a timer ended says nothing.)
     #[inline]
     pub fn parked(&mut self, idle: u64) {
-        self.hint = idle < self.limits.max_window;
+        self.hint = if idle < self.limits.max_window {
+            (self.hint + SHORT_SLEEP).min(TRAFFIC)
+        } else {
+            self.hint.saturating_sub(1)
+        };
     }
 
     /// Would [`begin`](Self::begin) spin, as far as is known without the time?
@@ -250,7 +258,7 @@ impl Governor {
         self.forgive(now);
         self.try_again_at = now + self.pause;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        self.hint = false;
+        self.hint = 0;
         self.enter(State::Parked, now);
     }
 
