@@ -7,12 +7,18 @@
 //! | [`costs`] | what things take on one machine |
 //! | [`mod@replay`] | the model: a trace, a policy and costs give responses and CPU |
 //! | [`verdict`] | is the governor beaten by a fixed window? |
+//! | [`measure`], [`calibrate`], [`check`] | the real server on this machine: what things take there, and whether the model is right |
+//! | [`record`] | when the requests of a real server arrive |
 //! | [`report`] | the answers as tables and JSON |
 //!
 //! Nothing in the runtime depends on it.
 
+pub mod calibrate;
+pub mod check;
 pub mod costs;
+pub mod measure;
 pub mod policy;
+pub mod record;
 pub mod replay;
 pub mod report;
 pub mod trace;

@@ -3,12 +3,17 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use wakeful::idle::Limits;
-use wakeful_load::results::Results;
+use wakeful_load::results::{Results, Verdict};
+use wakeful_sim::calibrate::Effort;
 use wakeful_sim::costs::Calibration;
+use wakeful_sim::measure::Laboratory;
 use wakeful_sim::report::{self, Style};
 use wakeful_sim::trace::{self, Length, Trace};
 use wakeful_sim::verdict::Compared;
@@ -26,6 +31,70 @@ enum Command {
     /// Replay traces through the governor, through fixed windows of 0, 50, 200 and 1000 µs, and through a spin for ever. Exit code 1: a fixed
     /// window beats the governor in both p50 (by over 1 %) and CPU (by over 1 % of a CPU) on a trace.
     Replay(Replay),
+    /// Measure on this machine what the model's costs are, and print them as JSON. Needs two CPUs, the program `wakeful`, and a quiet machine for a minute or two.
+    Calibrate(Calibrate),
+    /// Compare the model with the real server under three loads that it was not calibrated with. Exit code 1: a p50 or a CPU share is predicted
+    /// more than 15 % wrong.
+    Check(Check),
+    /// Write down when the requests to a TCP server arrive: a proxy in front of it, for `replay --trace`. It spins while it records.
+    Record(Record),
+}
+
+#[derive(Debug, Args)]
+struct Server {
+    /// The program `wakeful`. Unless given: the one beside this program.
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Blocks of each kind, of which the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
+    rounds: u16,
+}
+
+#[derive(Debug, Args)]
+struct Calibrate {
+    #[command(flatten)]
+    server: Server,
+    /// How long a block is, at least.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    block: Duration,
+    /// What is to be known of this calibration.
+    #[arg(long, default_value = "")]
+    note: String,
+}
+
+#[derive(Debug, Args)]
+struct Check {
+    #[command(flatten)]
+    server: Server,
+    /// The costs, as `calibrate` prints them. Unless given: those that are built in.
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+    /// How long each load lasts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
+    seconds: u64,
+    /// What makes the loads repeatable.
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+    #[command(flatten)]
+    governor: GovernorArguments,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+struct Record {
+    /// Where clients connect to: HOST:PORT.
+    #[arg(long, value_name = "ADDR")]
+    listen: String,
+    /// The server: HOST:PORT.
+    #[arg(long, value_name = "ADDR")]
+    to: String,
+    /// How long, unless Ctrl-C comes first.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    duration: Duration,
+    /// What is to be known of this trace.
+    #[arg(long, default_value = "")]
+    note: String,
 }
 
 #[derive(Debug, Args)]
@@ -85,6 +154,9 @@ fn requests(text: &str) -> Result<usize, String> {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Replay(arguments) => replay(&arguments),
+        Command::Calibrate(arguments) => calibrate(&arguments),
+        Command::Check(arguments) => check(&arguments),
+        Command::Record(arguments) => record(&arguments),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("wakeful-sim: {error}");
@@ -119,14 +191,102 @@ impl Output {
             let style = if self.markdown { Style::Markdown } else { Style::Terminal };
             report::text(results, style)
         };
-        match std::io::stdout().lock().write_all(text.as_bytes()) {
-            // A reader such as `head` that has seen enough is no error.
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                Err(format!("cannot write to stdout: {error}"))
-            }
-            _ => Ok(()),
+        print(&text)
+    }
+}
+
+fn print(text: &str) -> Result<(), String> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        // A reader such as `head` that has seen enough is no error.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to stdout: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A flag that the first Ctrl-C sets; the second one ends the process.
+fn until_interrupted() -> Result<Arc<AtomicBool>, String> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order, or the first signal would do both.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
+            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
+            .map_err(|error| format!("cannot handle signals: {error}"))?;
+    }
+    Ok(flag)
+}
+
+impl Server {
+    fn program(&self) -> Result<PathBuf, String> {
+        if let Some(program) = &self.program {
+            return Ok(program.clone());
+        }
+        let own = std::env::current_exe().map_err(|error| error.to_string())?;
+        let program = own.with_file_name("wakeful");
+        if program.is_file() {
+            Ok(program)
+        } else {
+            Err(format!("there is no {}: build it, or name it with --program", program.display()))
         }
     }
+}
+
+/// What is to be known of figures that were measured here.
+fn disturbed(laboratory: &Laboratory<'_>) -> String {
+    match laboratory.spoilt() {
+        0 => String::new(),
+        blocks => format!("Other programs disturbed {blocks} blocks."),
+    }
+}
+
+fn calibrate(arguments: &Calibrate) -> Result<ExitCode, String> {
+    let (program, interrupted) = (arguments.server.program()?, until_interrupted()?);
+    let mut laboratory =
+        Laboratory::new(&program, &interrupted).map_err(|error| error.to_string())?;
+    let effort = Effort { rounds: arguments.server.rounds.into(), block: arguments.block };
+    let costs = wakeful_sim::calibrate::calibrate(&mut laboratory, effort)
+        .map_err(|error| error.to_string())?;
+    let note = [disturbed(&laboratory), arguments.note.clone()].join(" ").trim().to_owned();
+    let calibration = Calibration {
+        command: report::command_line(),
+        machine: report::this_machine(),
+        note,
+        costs,
+    };
+    let text = serde_json::to_string_pretty(&calibration).map_err(|error| error.to_string())?;
+    print(&(text + "\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(arguments: &Check) -> Result<ExitCode, String> {
+    let (program, interrupted) = (arguments.server.program()?, until_interrupted()?);
+    let calibration = calibration(arguments.costs.as_deref())?;
+    let mut laboratory =
+        Laboratory::new(&program, &interrupted).map_err(|error| error.to_string())?;
+    let size = (arguments.server.rounds.into(), arguments.seconds, arguments.seed);
+    let limits = arguments.governor.limits(&calibration);
+    let checked = wakeful_sim::check::check(&mut laboratory, &calibration.costs, limits, size)
+        .map_err(|error| error.to_string())?;
+    let notes = [disturbed(&laboratory), format!("Costs: {}", calibration.describe())];
+    let notes = notes.into_iter().filter(|note| !note.is_empty()).collect();
+    let holds = checked.claims.iter().all(|claim| claim.verdict == Verdict::Holds);
+    let title = "wakeful-sim: the model against the server";
+    let tables = vec![checked.table];
+    let results = report::results(title, report::this_machine(), tables, checked.claims, notes);
+    arguments.output.print(&results)?;
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn record(arguments: &Record) -> Result<ExitCode, String> {
+    let Record { listen, to, duration, note } = arguments;
+    let trace = wakeful_sim::record::record(listen, to, *duration)
+        .map_err(|error| format!("cannot record from {listen} to {to}: {error}"))?;
+    let comment = format!("{}\n{note}", report::command_line());
+    let mut text = Vec::new();
+    trace.write(comment.trim(), &mut text).map_err(|error| error.to_string())?;
+    print(&String::from_utf8_lossy(&text))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn replay(arguments: &Replay) -> Result<ExitCode, String> {

@@ -1,0 +1,131 @@
+//! Measures what the model's parameters are on this machine.
+//!
+//! Requests come at one gap, and not at random, so that each figure follows from what is measured by itself: the response of a spinning and of
+//! a parking server after a gap, and the CPU that a parking one uses for a request. A closed loop gives the service of requests that are
+//! ready together, and the time of a poll is taken in a loop here. What [`check`](crate::check) compares with has random gaps.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use wakeful_load::affinity;
+use wakeful_load::schedule::Schedule;
+use wakeful_load::statistics::median;
+
+use crate::costs::{Costs, Idle};
+use crate::measure::{Laboratory, MeasureError, Measured};
+use crate::policy::Policy;
+
+/// Gaps, in nanoseconds: no multiples of a timer's tick.
+const GAPS: [f64; 7] = [20.6e3, 51.3e3, 103e3, 307e3, 1.03e6, 3.07e6, 10.3e6];
+
+/// Shorter ones than this end while a parking server still wakes, so that they say nothing of a sleep.
+const SHORTEST_SLEEP: f64 = 100e3;
+
+/// As many answers as a median needs, and some.
+const LEAST_ANSWERS: f64 = 260.0;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Blocks of each kind, of which the median counts.
+    pub rounds: usize,
+    /// How long a block is, where that gives enough answers.
+    pub block: Duration,
+}
+
+/// Measures everything.
+///
+/// # Errors
+/// The server does not start or dies, or the user has ended it.
+pub fn calibrate(laboratory: &mut Laboratory<'_>, effort: Effort) -> Result<Costs, MeasureError> {
+    let poll = poll(laboratory.server_cpu())?;
+    let parks = GAPS.map(|gap| gap >= SHORTEST_SLEEP);
+    for (gap, parks) in GAPS.iter().zip(parks) {
+        laboratory.expect((1 + usize::from(parks)) * effort.rounds, length(*gap, effort));
+    }
+    laboratory.expect(effort.rounds, effort.block);
+    let mut saturated = Vec::new();
+    let mut spinning = GAPS.map(|_| Vec::new());
+    let mut parking = GAPS.map(|_| Vec::new());
+    for round in 0..effort.rounds as u64 {
+        for (index, gap) in GAPS.into_iter().enumerate() {
+            let mut measure = |policy| {
+                let schedule = Schedule::Constant(1e9 / gap);
+                laboratory.measure(policy, schedule, length(gap, effort), round)
+            };
+            spinning[index].push(measure(Policy::Spin)?);
+            if parks[index] {
+                parking[index].push(measure(Policy::Window(0))?);
+            }
+        }
+        let park = Policy::Window(0);
+        saturated.push(laboratory.measure(park, Schedule::Closed, effort.block, round)?);
+    }
+    let service_batched = of(&saturated, |block| block.cpu_per_request);
+    let idle = |index: usize| {
+        // The first gap that is long enough stands for shorter ones.
+        let slept = (index..GAPS.len()).find(|index| parks[*index]).unwrap_or(index);
+        let p50 = |blocks: &[Measured]| of(blocks, |block| block.p50);
+        let wake = p50(&parking[slept]) - p50(&spinning[slept]);
+        Idle {
+            gap: GAPS[index],
+            spinning: p50(&spinning[index]),
+            parking: p50(&spinning[index]) + wake.max(0.0),
+            parking_cpu: of(&parking[slept], |block| block.cpu_per_request),
+        }
+    };
+    Ok(Costs {
+        poll,
+        // A batch of one costs a system call of its own.
+        service: service_batched + poll,
+        service_batched,
+        idle: (0..GAPS.len()).map(idle).collect(),
+    })
+}
+
+fn of(blocks: &[Measured], figure: impl Fn(&Measured) -> f64) -> f64 {
+    median(&blocks.iter().map(figure).collect::<Vec<f64>>())
+}
+
+fn length(gap: f64, effort: Effort) -> Duration {
+    effort.block.max(Duration::from_secs_f64(gap * LEAST_ANSWERS / 1e9))
+}
+
+/// What a spinning loop does when nothing comes: it yields, asks the kernel and reads the clock.
+fn poll(cpu: usize) -> Result<f64, MeasureError> {
+    const POLLS: u32 = 20_000;
+    let failed = |error: std::io::Error| MeasureError::Machine(format!("cannot poll: {error}"));
+    let measure = move || {
+        affinity::pin_current_thread(&[cpu]).map_err(failed)?;
+        let fd =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        let mut events = Vec::with_capacity(1024);
+        let mut rounds = Vec::new();
+        for _ in 0..9 {
+            let began = Instant::now();
+            for _ in 0..POLLS {
+                rustix::thread::sched_yield();
+                let buffer = rustix::buffer::spare_capacity(&mut events);
+                epoll::wait(&fd, buffer, Some(&Timespec::default()))
+                    .map_err(|error| failed(error.into()))?;
+                std::hint::black_box(Instant::now());
+            }
+            rounds.push(began.elapsed().as_nanos() as f64 / f64::from(POLLS));
+        }
+        Ok(median(&rounds))
+    };
+    // A thread of its own, so that nothing which is started later inherits the pin.
+    let thread = std::thread::spawn(measure);
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_poll_is_measured() {
+        let cpu = affinity::allowed_cpus().unwrap()[0];
+        assert!(poll(cpu).unwrap() > 0.0);
+    }
+}
