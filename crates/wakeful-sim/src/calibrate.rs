@@ -15,11 +15,11 @@ use crate::costs::{Costs, Idle};
 use crate::measure::{Laboratory, MeasureError, Measured};
 use crate::policy::Policy;
 
-/// Gaps, in nanoseconds: no multiples of a timer's tick.
-const GAPS: [f64; 7] = [20.6e3, 51.3e3, 103e3, 307e3, 1.03e6, 3.07e6, 10.3e6];
+/// Requests a second, falling: their gaps are no multiples of a timer's tick.
+const RATES: [f64; 6] = [48_700.0, 19_400.0, 9_700.0, 3_230.0, 970.0, 197.0];
 
-/// Shorter ones than this end while a parking server still wakes, so that they say nothing of a sleep.
-const SHORTEST_SLEEP: f64 = 100e3;
+/// At a higher rate the next one comes while a parking server still wakes, which says nothing of a sleep.
+const SLEEPS_BETWEEN: f64 = 10_000.0;
 
 /// As many answers as a median needs, and some.
 const LEAST_ANSWERS: f64 = 260.0;
@@ -39,19 +39,19 @@ pub struct Effort {
 /// The server does not start or dies, or the user has ended it.
 pub fn calibrate(laboratory: &mut Laboratory<'_>, effort: Effort) -> Result<Costs, MeasureError> {
     let poll = poll(laboratory.server_cpu())?;
-    let parks = GAPS.map(|gap| gap >= SHORTEST_SLEEP);
-    for (gap, parks) in GAPS.iter().zip(parks) {
-        laboratory.expect((1 + usize::from(parks)) * effort.rounds, length(*gap, effort));
+    let parks = RATES.map(|rate| rate <= SLEEPS_BETWEEN);
+    for (rate, parks) in RATES.iter().zip(parks) {
+        laboratory.expect((1 + usize::from(parks)) * effort.rounds, length(*rate, effort));
     }
     laboratory.expect(effort.rounds, effort.block);
     let mut saturated = Vec::new();
-    let mut spinning = GAPS.map(|_| Vec::new());
-    let mut parking = GAPS.map(|_| Vec::new());
+    let mut spinning = RATES.map(|_| Vec::new());
+    let mut parking = RATES.map(|_| Vec::new());
     for round in 0..effort.rounds as u64 {
-        for (index, gap) in GAPS.into_iter().enumerate() {
+        for (index, rate) in RATES.into_iter().enumerate() {
             let mut measure = |policy| {
-                let schedule = Schedule::Constant(1e9 / gap);
-                laboratory.measure(policy, schedule, length(gap, effort), round)
+                let schedule = Schedule::Constant(rate);
+                laboratory.measure(policy, schedule, length(rate, effort), round)
             };
             spinning[index].push(measure(Policy::Spin)?);
             if parks[index] {
@@ -63,12 +63,12 @@ pub fn calibrate(laboratory: &mut Laboratory<'_>, effort: Effort) -> Result<Cost
     }
     let service_batched = of(&saturated, |block| block.cpu_per_request);
     let idle = |index: usize| {
-        // The first gap that is long enough stands for shorter ones.
-        let slept = (index..GAPS.len()).find(|index| parks[*index]).unwrap_or(index);
+        // The first sleep stands for shorter ones.
+        let slept = (index..RATES.len()).find(|index| parks[*index]).unwrap_or(index);
         let p50 = |blocks: &[Measured]| of(blocks, |block| block.p50);
         let wake = p50(&parking[slept]) - p50(&spinning[slept]);
         Idle {
-            gap: GAPS[index],
+            gap: 1e9 / RATES[index],
             spinning: p50(&spinning[index]),
             parking: p50(&spinning[index]) + wake.max(0.0),
             parking_cpu: of(&parking[slept], |block| block.cpu_per_request),
@@ -79,7 +79,7 @@ pub fn calibrate(laboratory: &mut Laboratory<'_>, effort: Effort) -> Result<Cost
         // A batch of one costs a system call of its own.
         service: service_batched + poll,
         service_batched,
-        idle: (0..GAPS.len()).map(idle).collect(),
+        idle: (0..RATES.len()).map(idle).collect(),
     })
 }
 
@@ -87,8 +87,8 @@ fn of(blocks: &[Measured], figure: impl Fn(&Measured) -> f64) -> f64 {
     median(&blocks.iter().map(figure).collect::<Vec<f64>>())
 }
 
-fn length(gap: f64, effort: Effort) -> Duration {
-    effort.block.max(Duration::from_secs_f64(gap * LEAST_ANSWERS / 1e9))
+fn length(rate: f64, effort: Effort) -> Duration {
+    effort.block.max(Duration::from_secs_f64(LEAST_ANSWERS / rate))
 }
 
 /// What a spinning loop does when nothing comes: it yields, asks the kernel and reads the clock.

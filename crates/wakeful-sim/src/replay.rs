@@ -1,6 +1,6 @@
 //! A loop that answers the requests of a trace under a policy, on the model's clock.
 //!
-//! The loop is free at some time. What has arrived by then is a batch: the first request of it costs [`Costs::service`], each further one
+//! The loop is free at some time. What has arrived by then is a batch: the first request of it costs [`Costs::service`], and [`Costs::cold`] if it is the first after a gap, each further one
 //! [`Costs::service_batched`], and what arrives meanwhile makes the next batch. If nothing has arrived, the loop spins or sleeps as
 //! `wakeful`'s own loop does (`event_loop/wait.rs`), and runs when a poll or a wake has found the next request. What a client sees is the
 //! time from the arrival to the end of its service, and [`Costs::outside`].
@@ -60,15 +60,16 @@ pub fn replay(arrivals: &[u64], policy: Policy, costs: &Costs) -> Outcome {
     let mut decider = Decider::new(policy);
     let mut outcome = Outcome::default();
     outcome.responses.reserve(arrivals.len());
+    let outside = costs.outside();
     let (mut free, mut next) = (0.0, 0);
     while let Some(&arrival) = arrivals.get(next) {
         let found = wait(&mut decider, &mut outcome, costs, free, arrival as f64);
         let ready = arrivals[next..].partition_point(|at| *at as f64 <= found.at).max(1);
         let mut done = found.at;
         for (index, at) in arrivals[next..next + ready].iter().enumerate() {
-            let (service, outside) = match index {
-                0 => (costs.service, costs.outside(found.gap)),
-                _ => (costs.service_batched, costs.outside(0.0)),
+            let service = match index {
+                0 => costs.service + costs.cold(found.gap),
+                _ => costs.service_batched,
             };
             done += service;
             outcome.work += service;
@@ -165,10 +166,10 @@ mod tests {
     #[test]
     fn what_arrives_during_the_work_is_the_next_batch() {
         let outcome = replay(&[MS, MS + 100, MS + 200, MS + 300], Policy::Spin, &costs());
-        let work = 2.0 * 4_000.0 + 2.0 * 3_000.0;
+        let work = 2.0 * 4_000.0 + 2.0 * 3_000.0 + costs().cold(1e6);
         assert!((outcome.work - work).abs() < 1e-6, "{}", outcome.work);
         assert_eq!(outcome.hits, 1);
-        let longest = work + costs().outside(0.0) - 300.0;
+        let longest = work + costs().outside() - 300.0;
         assert!((outcome.response(1.0) - longest).abs() <= 401.0, "{}", outcome.response(1.0));
     }
 
