@@ -51,6 +51,18 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = timer)]
     timer: Option<Duration>,
 
+    /// sleepy-median: only these of its parts.
+    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+    parts: Option<Vec<String>>,
+
+    /// sleepy-median: how many rounds. 5 unless given; 2 with --quick. Parts that are but looked at have half as many.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// sleepy-median: the measured time of a block, 100ms to 1m. 1.2s unless given; 500ms with --quick.
+    #[arg(long, value_name = "TIME", value_parser = block)]
+    block: Option<Duration>,
+
     /// Print JSON instead of tables: an array with an entry for each experiment.
     #[arg(long)]
     json: bool,
@@ -132,6 +144,7 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
     if arguments.timer.is_some() && !experiments.iter().any(|experiment| experiment.has_timer()) {
         return Err(Refusal::WrongUsage(no_timer(&arguments.what)));
     }
+    check_parts(arguments, &experiments)?;
     let program =
         std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
     let (catalog, probes) = wanted(arguments, &experiments)?;
@@ -154,6 +167,9 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
             notes: others.notes.clone(),
             seed: arguments.seed,
             timer: arguments.timer,
+            parts: arguments.parts.clone().unwrap_or_default(),
+            rounds: arguments.rounds.map(|rounds| rounds as usize),
+            block: arguments.block,
         };
         if !arguments.json {
             let (name, about, story) = (experiment.name(), experiment.about(), experiment.story());
@@ -203,11 +219,39 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
 }
 
 fn timer(text: &str) -> Result<Duration, String> {
+    time(text, 200, 600, "a timer is 200ms to 10m away")
+}
+
+fn block(text: &str) -> Result<Duration, String> {
+    time(text, 100, 60, "a block takes 100ms to 1m")
+}
+
+fn time(text: &str, least_ms: u64, most_s: u64, otherwise: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if (Duration::from_millis(200)..=Duration::from_secs(600)).contains(&time) {
-        Ok(time)
-    } else {
-        Err("a timer is 200ms to 10m away".to_owned())
+    let range = Duration::from_millis(least_ms)..=Duration::from_secs(most_s);
+    if range.contains(&time) { Ok(time) } else { Err(otherwise.to_owned()) }
+}
+
+/// Whether `--parts`, `--rounds` and `--block` mean something to one of the experiments.
+fn check_parts(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result<(), Refusal> {
+    let known: Vec<&str> =
+        experiments.iter().flat_map(|experiment| experiment.parts()).copied().collect();
+    let given = [
+        ("--parts", arguments.parts.is_some()),
+        ("--rounds", arguments.rounds.is_some()),
+        ("--block", arguments.block.is_some()),
+    ];
+    if let (true, Some((flag, _))) = (known.is_empty(), given.iter().find(|(_, given)| *given)) {
+        let line = format!("{flag}: {} has no parts; it is for sleepy-median", arguments.what);
+        return Err(Refusal::WrongUsage(line));
+    }
+    let wanted = arguments.parts.iter().flatten();
+    match wanted.into_iter().find(|part| !known.contains(&part.as_str())) {
+        Some(part) => Err(Refusal::WrongUsage(format!(
+            "there is no part `{part}`; there are: {}",
+            known.join(", ")
+        ))),
+        None => Ok(()),
     }
 }
 

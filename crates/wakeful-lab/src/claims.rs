@@ -155,6 +155,7 @@ mod tests {
             p90: None,
             p99: None,
             p999: None,
+            max: p50,
             cpu_per_request: None,
             cpu_share: None,
             throughput: 1.0,

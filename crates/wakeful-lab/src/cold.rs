@@ -12,7 +12,7 @@ use wakeful_load::bench::Bench;
 use wakeful_load::quiet::Baseline;
 use wakeful_load::servers::Server;
 
-use crate::contender::{Contender, Cpus};
+use crate::contender::Contender;
 use crate::interleaved::{self, Failure, Measured};
 use crate::lab::{Lab, LabError};
 
@@ -68,10 +68,7 @@ pub(crate) fn measure(
 
 fn call_fresh(bench: &Bench<'_>, contender: &Contender) -> Result<(Cold, bool), Failure> {
     let left_out = |error: &dyn std::fmt::Display| Failure::LeftOut(error.to_string());
-    let cpus = match contender.cpus {
-        Cpus::One => bench.server_cpus.as_ref().map(|cpus| vec![cpus[0]]),
-        Cpus::All => Some(bench.machine_cpus.clone()),
-    };
+    let cpus = contender.cpus.of(bench);
     let machine = Baseline::take(&[std::process::id()], &bench.machine_cpus).ok();
     let ip = IpAddr::V6(Ipv6Addr::LOCALHOST);
     let server = Server::start_untouched(&contender.server, ip, cpus.as_deref(), READY_WITHIN);

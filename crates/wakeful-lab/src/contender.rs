@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use wakeful_load::bench::Bench;
 use wakeful_load::servers::ServerSpec;
 
 /// A program that competes.
@@ -25,6 +26,17 @@ pub enum Cpus {
     All,
 }
 
+impl Cpus {
+    /// Which those are; `None` leaves it to the kernel.
+    #[must_use]
+    pub fn of(self, bench: &Bench<'_>) -> Option<Vec<usize>> {
+        match self {
+            Self::One => bench.server_cpus.as_ref().map(|cpus| vec![cpus[0]]),
+            Self::All => Some(bench.machine_cpus.clone()),
+        }
+    }
+}
+
 impl Contender {
     /// A program with its arguments, in which `{addr}` stands for where it has to listen.
     #[must_use]
@@ -39,6 +51,18 @@ impl Contender {
 /// A service of the program `wakeful`, on one loop, with an idle policy.
 #[must_use]
 pub fn wakeful(program: &Path, name: &str, service: &str, idle: &str) -> Contender {
+    wakeful_with(program, name, service, idle, &[])
+}
+
+/// The same with more flags of `wakeful serve`.
+#[must_use]
+pub fn wakeful_with(
+    program: &Path,
+    name: &str,
+    service: &str,
+    idle: &str,
+    flags: &[&str],
+) -> Contender {
     let arguments = ["serve", service, "--loops", "1", "--idle", idle, "--listen", "{addr}"];
-    Contender::new(name, Cpus::One, program, &arguments)
+    Contender::new(name, Cpus::One, program, &[&arguments, flags].concat())
 }

@@ -106,6 +106,13 @@ pub fn measure<T>(
     Ok(measured)
 }
 
+impl<T> Default for Measured<T> {
+    /// Of nobody.
+    fn default() -> Self {
+        Self { contenders: Vec::new() }
+    }
+}
+
 impl<T> Measured<T> {
     fn new(names: impl Iterator<Item = String>, rounds: usize) -> Self {
         let empty = || (0..rounds).map(|_| None).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use wakeful_load::bench::{Bench, BenchError};
-use wakeful_load::results::{Claim, Floor, Results, Run, SCHEMA, Table};
+use wakeful_load::results::{Claim, Floor, Results, Run, SCHEMA, Table, Tradeoff};
 use wakeful_load::{format, machine};
 
 use crate::contender::Contender;
@@ -29,6 +29,10 @@ pub trait Experiment: Sync {
     /// Whether [`Lab::timer`] means something to it.
     fn has_timer(&self) -> bool {
         false
+    }
+    /// Its parts, if [`Lab::parts`], [`Lab::rounds`] and [`Lab::block`] mean something to it.
+    fn parts(&self) -> &'static [&'static str] {
+        &[]
     }
     /// The probes that it runs; the lab builds their programs.
     fn probes(&self) -> Vec<Probe> {
@@ -71,6 +75,12 @@ pub struct Lab<'a> {
     pub seed: u64,
     /// `late-wake`: how far away the loop's timer is, if not as far as the size says.
     pub timer: Option<Duration>,
+    /// Which [parts](Experiment::parts) are wanted; none stands for all.
+    pub parts: Vec<String>,
+    /// How many rounds, if not as many as the size says.
+    pub rounds: Option<usize>,
+    /// The measured time of a block, if not as the size says.
+    pub block: Option<Duration>,
 }
 
 /// How often probes were run.
@@ -93,6 +103,8 @@ pub struct Findings {
     pub runs: Vec<Run>,
     /// Everything else.
     pub tables: Vec<Table>,
+    /// What settings cost and bring.
+    pub tradeoffs: Vec<Tradeoff>,
     /// The verdicts.
     pub claims: Vec<Claim>,
 }
@@ -101,7 +113,7 @@ impl Lab<'_> {
     /// The results of an experiment.
     #[must_use]
     pub fn results(&self, experiment: &dyn Experiment, findings: Findings) -> Results {
-        let Findings { floor, runs, tables, claims } = findings;
+        let Findings { floor, runs, tables, tradeoffs, claims } = findings;
         let mut notes = self.notes.clone();
         let share = format::percent(self.bench.limits.share);
         if !runs.is_empty() {
@@ -130,6 +142,7 @@ impl Lab<'_> {
             runs,
             comparisons: Vec::new(),
             tables,
+            tradeoffs,
             claims,
             notes,
         }

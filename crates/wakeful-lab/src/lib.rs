@@ -17,12 +17,17 @@ mod late_wake;
 pub mod peers;
 pub mod probes;
 pub mod rounds;
+mod sleepy_median;
 
 pub use lab::{Experiment, Findings, Lab, LabError, ProbeRuns, Size};
 
 /// All experiments, in the order in which `lab all` runs them.
-pub const EXPERIMENTS: &[&dyn Experiment] =
-    &[&echo::Echo, &late_wake::LateWake, &blocked_consumer::BlockedConsumer];
+pub const EXPERIMENTS: &[&dyn Experiment] = &[
+    &echo::Echo,
+    &late_wake::LateWake,
+    &sleepy_median::SleepyMedian,
+    &blocked_consumer::BlockedConsumer,
+];
 
 /// The experiment of that name.
 #[must_use]

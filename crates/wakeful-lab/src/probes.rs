@@ -215,6 +215,9 @@ mod tests {
             notes: Vec::new(),
             seed: 1,
             timer: None,
+            parts: Vec::new(),
+            rounds: None,
+            block: None,
         };
         let arguments = vec!["{last}".to_owned()];
         let part = Part { name: "part", arguments, rounds, each: Duration::ZERO };

@@ -7,7 +7,7 @@ use wakeful_load::bench::{Bench, BenchError, Block, Load};
 use wakeful_load::results::Run;
 use wakeful_load::series::{Figures, Series};
 
-use crate::contender::{Contender, Cpus};
+use crate::contender::Contender;
 
 /// What was measured: for each contender and load, by index, its blocks in the order of the rounds.
 #[derive(Debug, Default)]
@@ -15,6 +15,13 @@ pub struct Rounds {
     cells: BTreeMap<(usize, usize), Series>,
     /// Contenders that failed, and how: they were not asked again.
     pub failed: BTreeMap<usize, String>,
+}
+
+/// Tells the user how long [`measure`] will take, before an experiment's first part.
+pub fn expect(bench: &mut Bench<'_>, contenders: usize, loads: &[Load], rounds: usize) {
+    for load in loads {
+        bench.progress.expect(rounds * contenders, bench.expected_time(load));
+    }
 }
 
 /// Measures `rounds` rounds. Ended by the user, it returns what there is.
@@ -28,9 +35,6 @@ pub fn measure(
     rounds: usize,
 ) -> Result<Rounds, BenchError> {
     let mut measured = Rounds::default();
-    for load in loads {
-        bench.progress.expect(rounds * contenders.len(), bench.expected_time(load));
-    }
     let own_cpus = bench.server_cpus.clone();
     let mut order: Vec<(usize, usize)> = (0..loads.len())
         .flat_map(|load| (0..contenders.len()).map(move |one| (one, load)))
@@ -45,10 +49,7 @@ pub fn measure(
                 continue;
             }
             let contender = &contenders[one];
-            bench.server_cpus = match contender.cpus {
-                Cpus::One => own_cpus.as_ref().map(|cpus| vec![cpus[0]]),
-                Cpus::All => Some(bench.machine_cpus.clone()),
-            };
+            bench.server_cpus = contender.cpus.of(bench);
             let mut load_now = loads[load].clone();
             load_now.plan.seed += round as u64;
             let label = format!(

@@ -60,6 +60,29 @@ pub struct Load {
     pub slow_clients: usize,
 }
 
+/// What stands beside a server while it is loaded, and is told of a block's moments. A block that is measured again begins again with
+/// [`server_started`](Self::server_started).
+pub trait Companion {
+    /// The server accepts connections; its clients come next.
+    ///
+    /// # Errors
+    /// It cannot do its part, and the block is none.
+    fn server_started(&mut self, _server: &Server) -> io::Result<()> {
+        Ok(())
+    }
+    /// Other processes whose CPU time counts as the server's.
+    fn pids(&self) -> Vec<u32> {
+        Vec::new()
+    }
+    /// The measured time is about to begin. Called on the generator's thread: it must not take longer than some 0.1 ms.
+    fn window_begins(&mut self) {}
+    /// The measured time is over.
+    fn window_ended(&mut self) {}
+}
+
+/// Nobody.
+impl Companion for () {}
+
 /// One measured block.
 #[derive(Debug, Clone)]
 pub struct Block {
@@ -109,6 +132,14 @@ pub enum BenchError {
         server: String,
         /// What was wrong.
         error: LoadError,
+    },
+    /// What was to stand beside the server.
+    #[error("beside {server}: {error}")]
+    Companion {
+        /// The server's name.
+        server: String,
+        /// What was wrong.
+        error: io::Error,
     },
     /// The kernel refused something.
     #[error("{doing}: {error}")]
@@ -210,8 +241,22 @@ impl<'a> Bench<'a> {
         load: &Load,
         label: &str,
     ) -> Result<Block, BenchError> {
+        self.block_beside(spec, load, label, &mut ())
+    }
+
+    /// The same with a companion.
+    ///
+    /// # Errors
+    /// Those of [`block`](Self::block), and the companion's.
+    pub fn block_beside(
+        &mut self,
+        spec: &ServerSpec,
+        load: &Load,
+        label: &str,
+        companion: &mut (dyn Companion + Send),
+    ) -> Result<Block, BenchError> {
         let measured = self.undisturbed(label, |bench| {
-            let block = bench.try_block(spec, load)?;
+            let block = bench.try_block(spec, load, companion)?;
             let spoilt = block.spoilt;
             Ok::<_, BenchError>((block, spoilt))
         })?;
@@ -276,8 +321,16 @@ impl<'a> Bench<'a> {
         Ok(server)
     }
 
-    fn try_block(&mut self, spec: &ServerSpec, load: &Load) -> Result<Block, BenchError> {
+    fn try_block(
+        &mut self,
+        spec: &ServerSpec,
+        load: &Load,
+        companion: &mut (dyn Companion + Send),
+    ) -> Result<Block, BenchError> {
         let server = self.start(spec)?;
+        companion
+            .server_started(&server)
+            .map_err(|error| BenchError::Companion { server: spec.name().to_owned(), error })?;
         let mut plan = load.plan.clone();
         plan.target = server.addr().parse::<Target>()?;
         let slow_clients = match load.slow_clients {
@@ -289,7 +342,8 @@ impl<'a> Bench<'a> {
         };
         let mut watch = BlockWatch {
             server: &server,
-            pids: server.pids(),
+            pids: [server.pids(), companion.pids()].concat(),
+            companion,
             interrupted: self.interrupted,
             progress: &mut self.progress,
             began: None,
@@ -336,8 +390,9 @@ impl<'a> Bench<'a> {
 /// Reads the server's counters at both ends of the measured time, and looks after it.
 struct BlockWatch<'a> {
     server: &'a Server,
-    /// Its processes: looked up beforehand, since that takes longer than reading them.
+    /// Its processes, and its companion's: looked up beforehand, since that takes longer than reading them.
     pids: Vec<u32>,
+    companion: &'a mut (dyn Companion + Send),
     interrupted: &'a AtomicBool,
     progress: &'a mut Progress,
     began: Option<(Instant, ProcessCpu)>,
@@ -347,12 +402,14 @@ struct BlockWatch<'a> {
 impl Watch for BlockWatch<'_> {
     fn window_begins(&mut self) {
         self.began = self.server_cpu().map(|cpu| (Instant::now(), cpu));
+        self.companion.window_begins();
     }
 
     fn window_ended(&mut self) {
         if let Some(((at, before), after)) = self.began.take().zip(self.server_cpu()) {
             self.cpu = Some(after.since(&before, at.elapsed().as_secs_f64()));
         }
+        self.companion.window_ended();
     }
 
     fn check(&mut self) -> Check {

@@ -27,6 +27,9 @@ pub struct Results {
     /// What an experiment measured that is not runs of the generator.
     #[serde(default)]
     pub tables: Vec<Table>,
+    /// What a setting of an experiment costs and brings.
+    #[serde(default)]
+    pub tradeoffs: Vec<Tradeoff>,
     /// Verdicts of an experiment, if it was one.
     pub claims: Vec<Claim>,
     /// What the reader has to know besides: blocks repeated, peers left out and why.
@@ -130,6 +133,9 @@ pub struct Run {
     pub blocks: usize,
     /// How many blocks were spoilt by other programs and measured again.
     pub repeated: usize,
+    /// Whether it was asked for more than it can do, to find that out: this is no failure, and its response times mean nothing.
+    #[serde(default)]
+    pub saturated: bool,
 }
 
 /// A distribution of times, in nanoseconds. A quantile with fewer than 100 samples beyond it is absent.
@@ -336,6 +342,30 @@ impl Cell {
             }
         }
     }
+}
+
+/// What a setting costs and brings: a point for each of its values, and what it is compared with.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tradeoff {
+    /// For a file's name.
+    pub name: String,
+    /// What it shows, one line.
+    pub title: String,
+    /// The setting's values, in their order.
+    pub line: Vec<TradeoffPoint>,
+    /// Others at the same rate.
+    pub others: Vec<TradeoffPoint>,
+}
+
+/// A server's median response time and what it used for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TradeoffPoint {
+    /// What it is.
+    pub label: String,
+    /// The share of a CPU, 1 for a whole one.
+    pub cpu: f64,
+    /// Median response time, nanoseconds.
+    pub p50: f64,
 }
 
 /// What an experiment claims, and what came of it.

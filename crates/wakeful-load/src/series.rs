@@ -19,6 +19,8 @@ pub struct Figures {
     pub p99: Option<f64>,
     /// 99.9 %.
     pub p999: Option<f64>,
+    /// The longest response time; 0 without an answer.
+    pub max: f64,
     /// The server's CPU seconds for each answer, if its process is known.
     pub cpu_per_request: Option<f64>,
     /// The server's CPU time by wall time, 1 for a whole CPU, if its process is known.
@@ -42,6 +44,7 @@ impl Figures {
             p90: at(0.9),
             p99: at(0.99),
             p999: at(0.999),
+            max: recording.response.max() as f64,
             cpu_per_request: block
                 .cpu
                 .map(|cpu| (cpu.user + cpu.system) / recording.answered.max(1) as f64),

@@ -248,6 +248,7 @@ impl Measured {
             runs: self.runs,
             comparisons: self.comparisons,
             tables: Vec::new(),
+            tradeoffs: Vec::new(),
             claims: Vec::new(),
             notes: self.notes,
         };

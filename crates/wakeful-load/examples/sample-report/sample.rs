@@ -76,6 +76,7 @@ pub(crate) fn results() -> Results {
             comparison("<b>&\"", "wakeful-many-loops-pinned", 80_000.0, &mut random),
         ],
         tables: vec![table()],
+        tradeoffs: vec![tradeoff()],
         claims: claims(),
         notes: vec![
             "All figures on this page are made up, to see how the page looks.".to_owned(),
@@ -159,6 +160,7 @@ fn run(server: &str, index: usize, rate: f64, random: &mut Random) -> Run {
         },
         blocks: 5,
         repeated: usize::from(index == 4),
+        saturated: false,
     }
 }
 

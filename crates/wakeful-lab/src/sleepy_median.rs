@@ -1,0 +1,318 @@
+//! `lab sleepy-median`: is a server slower when it has less to do, and what does it cost that it is not.
+//!
+//! Its parts, each of which can be run by itself (`--parts`), are in [`PARTS`]; who takes part is in [`contenders`], what is claimed in [`verdicts`].
+
+mod cases;
+mod cgroup;
+mod chain;
+mod client;
+mod contenders;
+mod hog;
+mod quota;
+mod rates;
+mod silence;
+mod tables;
+mod verdicts;
+
+use std::time::Duration;
+
+use wakeful_load::bench::{BenchError, Load};
+use wakeful_load::generator::Plan;
+use wakeful_load::protocol::{Protocol, Template};
+use wakeful_load::results::Results;
+use wakeful_load::schedule::Schedule;
+use wakeful_load::series::Figures;
+use wakeful_load::target::Target;
+
+use self::cases::{Capped, Case};
+use self::client::Calls;
+use self::contenders::{
+    ADAPTIVE, BURN, CAPS, EPOLL_SPIN, FRUGAL, PARKING, PARKING_AGAIN, PATIENT, SPINNING, TOKIO,
+};
+use self::hog::{Beside, Comeback};
+use self::quota::Throttled;
+use self::rates::Rates;
+use self::silence::Silence;
+use crate::contender::Contender;
+use crate::interleaved::Measured;
+use crate::lab::{Experiment, Findings, Lab, LabError, Size};
+
+const RATE: &str = "rates";
+const FRUGALITY: &str = "hit-rate";
+const PATIENCE: &str = "max-window";
+const CAP: &str = "max-cpu";
+const HOG: &str = "hog";
+const CLIENT: &str = "client";
+const COMEBACK: &str = "comeback";
+const QUOTA: &str = "quota";
+const SILENCE: &str = "silence";
+const CHAIN: &str = "chain";
+
+/// In the order in which they are measured.
+const PARTS: [&str; 10] =
+    [RATE, FRUGALITY, PATIENCE, CAP, HOG, CLIENT, COMEBACK, QUOTA, SILENCE, CHAIN];
+
+/// 1 KiB each way, in frames.
+const BYTES: usize = 1024;
+
+const CONNECTIONS: usize = 32;
+
+/// The chain's loads, by the name of their table.
+const CHAINS: [&str; 4] = [
+    "10k/s over 32 connections",
+    "100k/s over 32 connections",
+    "few and idle clients: 100/s over 2 connections",
+    "10k/s over 32 connections, beside 200 clients that dribble",
+];
+
+/// Contenders of the parts that are not about rates.
+const POLICIES: [&str; 3] = [ADAPTIVE, PARKING, SPINNING];
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct SleepyMedian;
+
+/// Everything that is measured.
+#[derive(Default)]
+struct Found {
+    rates: Rates,
+    frugality: Measured<Figures>,
+    patience: Measured<Figures>,
+    cap: Measured<Capped>,
+    hog: Measured<Beside>,
+    client: Measured<Calls>,
+    comeback: Measured<Option<Comeback>>,
+    quota: Measured<Throttled>,
+    silence: Measured<Silence>,
+    /// By load, as [`CHAINS`].
+    chain: Vec<Measured<Figures>>,
+    /// Where the chain's two services ran.
+    places: String,
+}
+
+impl Experiment for SleepyMedian {
+    fn name(&self) -> &'static str {
+        "sleepy-median"
+    }
+
+    fn about(&self) -> &'static str {
+        "idle policies from 1k to 260k requests/s, alone, beside neighbours, under a quota and in a chain: latency, and what it costs"
+    }
+
+    fn story(&self) -> &'static str {
+        "A Rust service answered with a p50 of 330 µs at 10k requests/s and of 160 µs at 100k: parking, waking and resuming a thread takes 100 to 200 µs on \
+         that hardware, and a lightly loaded server parks all the time. The cure was one task for each thread that always yields, at most 4 I/O events a \
+         poll, and a poll every 61 tasks: 68 µs at 10k/s, 1.6 ms at most at 260k/s, and every thread at 100 % CPU for ever. Before that it had polled every \
+         7 tasks for up to 1,024 events, and tried 1 and 2. Slow clients, few and mostly idle, made its calls to a backend slower."
+    }
+
+    fn claims(&self) -> Vec<String> {
+        verdicts::claims(&Found::default(), 0).into_iter().map(|claim| claim.claim).collect()
+    }
+
+    fn service(&self) -> Option<&'static str> {
+        Some("echo")
+    }
+
+    fn parts(&self) -> &'static [&'static str] {
+        &PARTS
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError> {
+        if lab.size == Size::Quick {
+            lab.bench.limits.settle = Duration::from_millis(100);
+            lab.bench.limits.patience = Duration::from_secs(5);
+            lab.bench.most_repeats = 1;
+        }
+        let plan = Everything::new(lab)?;
+        plan.expect(lab);
+        let found = plan.measure(lab)?;
+        if found.is_empty() {
+            return Err(LabError::Nothing);
+        }
+        lab.notes.extend(verdicts::notes(&found, lab.seed));
+        let claims = verdicts::claims(&found, lab.seed);
+        let (tables, tradeoffs) = (tables::tables(&found), tables::tradeoffs(&found));
+        let Rates { floor, runs, .. } = found.rates;
+        Ok(lab.results(self, Findings { floor, runs, tables, tradeoffs, claims }))
+    }
+}
+
+/// How much is measured.
+struct Extent {
+    rounds: usize,
+    /// The measured time of a block. From 1.2 s on, p99 is told at 10k/s.
+    block: Duration,
+}
+
+impl Extent {
+    fn of(lab: &Lab<'_>) -> Self {
+        let (rounds, seconds) = match lab.size {
+            Size::Quick => (2, 0.5),
+            Size::Full => (5, 1.2),
+        };
+        Self {
+            rounds: lab.rounds.unwrap_or(rounds),
+            block: lab.block.unwrap_or(Duration::from_secs_f64(seconds)),
+        }
+    }
+
+    /// Of peers that no claim names, and of what is but looked at.
+    fn field_rounds(&self) -> usize {
+        (self.rounds / 2).max(1)
+    }
+}
+
+/// So many requests a second over 32 connections.
+fn load(lab: &Lab<'_>, rate: f64, duration: Duration) -> Result<Load, LabError> {
+    // Each block puts its server in the target's place.
+    let nowhere = Target::Unix("/".into());
+    let mut plan = Plan::new(nowhere, Protocol::Frames, &Template::of_size(BYTES))
+        .map_err(BenchError::from)?;
+    plan.schedule = Schedule::Poisson(rate);
+    plan.connections = CONNECTIONS;
+    plan.seed = lab.seed;
+    // A loop that adapts has measured what a sleep costs by then.
+    (plan.warm_up, plan.duration) = (Duration::from_millis(300), duration);
+    plan.patience = Duration::from_secs(1);
+    Ok(Load { plan, slow_clients: 0 })
+}
+
+/// All parts, before they are measured: each is nothing if it is not wanted.
+struct Everything {
+    rounds: usize,
+    few_rounds: usize,
+    rates: Option<rates::Plan>,
+    frugality: Vec<Case>,
+    patience: Vec<Case>,
+    cap: Vec<Case>,
+    hog: Vec<Case>,
+    client: Vec<Contender>,
+    client_times: client::Times,
+    comeback: Vec<Case>,
+    quota: Vec<Contender>,
+    quota_load: Load,
+    silence: Vec<Contender>,
+    at_10k: Load,
+    chain: Vec<(Vec<Contender>, Load)>,
+}
+
+/// Of the comeback's measured time, how long the hog stays, and how long there is none.
+const HOG_STAYS: Duration = Duration::from_secs(1);
+const HOG_IS_GONE: Duration = Duration::from_millis(1500);
+
+impl Everything {
+    fn new(lab: &Lab<'_>) -> Result<Self, LabError> {
+        let extent = Extent::of(lab);
+        let is_wanted = |part: &str| {
+            lab.parts.is_empty() || lab.parts.iter().any(|wanted| wanted.as_str() == part)
+        };
+        let some = |part: &str, policies: &[&str], peers: &[&str]| match is_wanted(part) {
+            true => contenders::some(lab, policies, peers),
+            false => Vec::new(),
+        };
+        let cases = |part: &str, policies: &[&str], peers: &[&str], load: &Load| -> Vec<Case> {
+            let all = some(part, policies, peers).into_iter();
+            all.map(|contender| Case::new(contender, load)).collect()
+        };
+        let at = |rate: f64, duration: Duration| load(lab, rate, duration);
+        let at_10k = at(1e4, extent.block)?;
+        let long = extent.block.max(Duration::from_secs(1)).mul_f64(1.5);
+        let caps: Vec<&str> =
+            [PARKING, SPINNING].into_iter().chain(CAPS.map(|(_, name)| name)).collect();
+        let mut few = at(100.0, extent.block.mul_f64(3.0).max(Duration::from_millis(2400)))?;
+        few.plan.connections = 2;
+        let dribbling = Load { slow_clients: 200, ..at_10k.clone() };
+        let chains = [at_10k.clone(), at(1e5, extent.block)?, few, dribbling];
+        let with_backend =
+            [TOKIO, BURN, "tokio-current-thread+interval7", "tokio-current-thread+interval1"];
+        Ok(Self {
+            rounds: extent.rounds,
+            few_rounds: extent.field_rounds(),
+            rates: is_wanted(RATE).then(|| rates::Plan::new(lab, &extent)).transpose()?,
+            frugality: cases(FRUGALITY, &[SPINNING, FRUGAL], &[], &at(5e3, extent.block)?),
+            patience: cases(PATIENCE, &[SPINNING, PATIENT], &[], &at(1e3, extent.block)?),
+            cap: cases(CAP, &caps, &[], &at(1e4, long)?),
+            hog: cases(
+                HOG,
+                &[PARKING, PARKING_AGAIN, ADAPTIVE, SPINNING],
+                &["epoll", TOKIO, BURN, EPOLL_SPIN],
+                &at_10k,
+            ),
+            client: some(CLIENT, &POLICIES, &[TOKIO, BURN]),
+            client_times: client::Times {
+                warm_up: Duration::from_millis(300),
+                measured: extent.block,
+            },
+            comeback: cases(COMEBACK, &POLICIES, &[], &at(1e4, HOG_STAYS + HOG_IS_GONE)?),
+            quota: some(QUOTA, &POLICIES, &[]),
+            quota_load: at(1e3, long)?,
+            silence: some(SILENCE, &[ADAPTIVE], &[]),
+            chain: chains
+                .into_iter()
+                .map(|load| (some(CHAIN, &POLICIES, &with_backend), load))
+                .collect(),
+            at_10k,
+        })
+    }
+
+    fn expect(&self, lab: &mut Lab<'_>) {
+        let (rounds, few) = (self.rounds, self.few_rounds);
+        if let Some(rates) = &self.rates {
+            rates.expect(lab);
+        }
+        cases::expect(lab, &self.frugality, rounds);
+        cases::expect(lab, &self.patience, rounds);
+        cases::expect(lab, &self.cap, rounds);
+        cases::expect(lab, &self.hog, rounds);
+        client::expect(lab, &self.client, rounds, self.client_times);
+        cases::expect(lab, &self.comeback, rounds);
+        quota::expect(lab, &self.quota, &self.quota_load, few);
+        silence::expect(lab, &self.silence, &self.at_10k, few);
+        for (contenders, load) in &self.chain {
+            chain::expect(lab, contenders, load, few);
+        }
+    }
+
+    fn measure(&self, lab: &mut Lab<'_>) -> Result<Found, LabError> {
+        let (rounds, few) = (self.rounds, self.few_rounds);
+        let rates = match &self.rates {
+            Some(rates) => rates.measure(lab)?,
+            None => Rates::default(),
+        };
+        Ok(Found {
+            rates,
+            frugality: cases::plain(lab, FRUGALITY, &self.frugality, rounds)?,
+            patience: cases::plain(lab, PATIENCE, &self.patience, rounds)?,
+            cap: cases::capped(lab, CAP, &self.cap, rounds)?,
+            hog: hog::measure(lab, HOG, &self.hog, rounds)?,
+            client: client::measure(lab, CLIENT, &self.client, rounds, self.client_times)?,
+            comeback: hog::comeback(lab, COMEBACK, &self.comeback, rounds, HOG_STAYS)?,
+            quota: quota::measure(lab, QUOTA, &self.quota, &self.quota_load, few)?,
+            silence: silence::measure(lab, SILENCE, &self.silence, &self.at_10k, few)?,
+            chain: self
+                .chain
+                .iter()
+                .zip(CHAINS)
+                .map(|((contenders, load), name)| {
+                    chain::measure(lab, &format!("{CHAIN}, {name}"), contenders, load, few)
+                })
+                .collect::<Result<_, _>>()?,
+            places: chain::places(lab),
+        })
+    }
+}
+
+impl Found {
+    fn is_empty(&self) -> bool {
+        self.rates.runs.is_empty()
+            && [&self.frugality, &self.patience].iter().all(|measured| measured.is_empty())
+            && self.cap.is_empty()
+            && self.hog.is_empty()
+            && self.client.is_empty()
+            && self.comeback.is_empty()
+            && self.quota.is_empty()
+            && self.silence.is_empty()
+            && self.chain.iter().all(Measured::is_empty)
+    }
+}

@@ -1,0 +1,170 @@
+//! A server under one load, beside others under theirs: settings of the governor, its cap, and what companions see.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use wakeful_load::bench::{Block, Companion, Load, Undisturbed};
+use wakeful_load::procfs::ProcessCpu;
+use wakeful_load::series::Figures;
+use wakeful_load::servers::Server;
+
+use crate::contender::Contender;
+use crate::interleaved::{self, Failure, Measured};
+use crate::lab::{Lab, LabError};
+
+/// A contender under a load.
+pub(super) struct Case {
+    /// In tables; unique within its part.
+    pub(super) name: String,
+    pub(super) contender: Contender,
+    pub(super) load: Load,
+}
+
+impl Case {
+    pub(super) fn new(contender: Contender, load: &Load) -> Self {
+        Self { name: contender.name.clone(), contender, load: load.clone() }
+    }
+}
+
+/// Tells the user how long they will take.
+pub(super) fn expect(lab: &mut Lab<'_>, cases: &[Case], rounds: usize) {
+    for case in cases {
+        let each = lab.bench.expected_time(&case.load);
+        lab.bench.progress.expect(rounds, each);
+    }
+}
+
+/// Measures each case once a round, each with a companion of its own; `figures` makes of the block and the companion what is wanted.
+pub(super) fn measure<C: Companion + Send, T>(
+    lab: &mut Lab<'_>,
+    part: &str,
+    cases: &[Case],
+    rounds: usize,
+    mut companion: impl FnMut(&Lab<'_>, &Case) -> Result<C, Failure>,
+    figures: impl Fn(&Block, C) -> T,
+) -> Result<Measured<T>, LabError> {
+    let names: Vec<_> = cases.iter().map(|case| case.name.clone()).collect();
+    let mut round = vec![0; cases.len()];
+    interleaved::measure(lab, part, &names, rounds, |lab, one, label| {
+        let case = &cases[one];
+        let mut load = case.load.clone();
+        load.plan.seed += round[one];
+        round[one] += 1;
+        let mut beside = companion(lab, case)?;
+        let own_cpus = lab.bench.server_cpus.clone();
+        lab.bench.server_cpus = case.contender.cpus.of(&lab.bench);
+        let block = lab.bench.block_beside(&case.contender.server, &load, label, &mut beside);
+        lab.bench.server_cpus = own_cpus;
+        let block = block?;
+        if block.measurement.interrupted {
+            return Err(Failure::Interrupted);
+        }
+        let (repeated, spoilt) = (block.repeated, block.spoilt);
+        Ok(Undisturbed { value: figures(&block, beside), repeated, spoilt })
+    })
+}
+
+/// Nothing but the block's own figures.
+pub(super) fn plain(
+    lab: &mut Lab<'_>,
+    part: &str,
+    cases: &[Case],
+    rounds: usize,
+) -> Result<Measured<Figures>, LabError> {
+    measure(lab, part, cases, rounds, |_, _| Ok(()), |block, ()| Figures::of(block))
+}
+
+/// What a server with a capped spin used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Capped {
+    pub(super) figures: Figures,
+    /// CPU time in the busiest second of the measured time, if it lasted that long.
+    pub(super) busiest_second: Option<f64>,
+}
+
+/// Measures with a [`Seconds`].
+pub(super) fn capped(
+    lab: &mut Lab<'_>,
+    part: &str,
+    cases: &[Case],
+    rounds: usize,
+) -> Result<Measured<Capped>, LabError> {
+    let companion = |_: &Lab<'_>, _: &Case| Ok(Seconds::default());
+    measure(lab, part, cases, rounds, companion, |block, seconds| Capped {
+        figures: Figures::of(block),
+        busiest_second: busiest_second(&seconds.read),
+    })
+}
+
+/// Between two readings.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Reads the server's CPU time ten times a second, from a thread of its own.
+#[derive(Default)]
+struct Seconds {
+    pid: Option<u32>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Vec<(Instant, ProcessCpu)>>>,
+    /// Seconds since the first reading, and CPU seconds since then.
+    read: Vec<(f64, f64)>,
+}
+
+impl Companion for Seconds {
+    fn server_started(&mut self, server: &Server) -> io::Result<()> {
+        self.stop = Arc::default();
+        self.pid = server.pid();
+        self.read.clear();
+        Ok(())
+    }
+
+    fn window_begins(&mut self) {
+        let (Some(pid), stop) = (self.pid, self.stop.clone()) else { return };
+        let read = move || {
+            let mut all = Vec::new();
+            while let (false, Ok(cpu)) = (stop.load(Ordering::Relaxed), ProcessCpu::read(pid)) {
+                all.push((Instant::now(), cpu));
+                thread::sleep(STEP);
+            }
+            all
+        };
+        self.thread = thread::Builder::new().name("seconds".to_owned()).spawn(read).ok();
+    }
+
+    fn window_ended(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let Some(read) = self.thread.take().and_then(|thread| thread.join().ok()) else { return };
+        let Some((begin, first)) = read.first().cloned() else { return };
+        let since_first = |(at, cpu): (Instant, ProcessCpu)| {
+            ((at - begin).as_secs_f64(), cpu.used_since(&first).total().as_secs_f64())
+        };
+        self.read = read.into_iter().map(since_first).collect();
+    }
+}
+
+/// The most CPU time in any second or a little more, by the second. The kernel counts what runs in ticks of some 4 ms.
+fn busiest_second(read: &[(f64, f64)]) -> Option<f64> {
+    let from = |(index, (start, used)): (usize, &(f64, f64))| {
+        let later = read[index..].iter().find(|(at, _)| at - start >= 1.0)?;
+        Some((later.1 - used) / (later.0 - start))
+    };
+    read.iter().enumerate().filter_map(from).reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_second_is_found_wherever_it_begins() {
+        // Idle, then half a CPU for 1.2 s, then idle.
+        let used = |at: f64| (at - 0.5).clamp(0.0, 1.2) / 2.0;
+        let read: Vec<_> =
+            (0..30).map(|step| f64::from(step) / 10.0).map(|at| (at, used(at))).collect();
+        let busiest = busiest_second(&read).unwrap();
+        assert!((busiest - 0.5).abs() < 0.05, "{busiest}");
+        assert_eq!(busiest_second(&read[..10]), None, "less than a second");
+    }
+}

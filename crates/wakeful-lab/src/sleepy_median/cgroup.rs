@@ -1,0 +1,110 @@
+//! A control group with a CPU quota, for a server that is started into it; removed when dropped. Version 1 or 2, whichever has the `cpu`
+//! controller.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use wakeful_load::servers::ServerSpec;
+
+/// The period, microseconds; the kernel's default.
+const PERIOD: u32 = 100_000;
+
+/// The kernel lets go of processes a moment after they have ended.
+const REMOVE_ATTEMPTS: u32 = 100;
+
+#[derive(Debug)]
+pub(super) struct Quota {
+    dir: PathBuf,
+}
+
+impl Quota {
+    /// A group whose processes together get this share of a CPU in each 100 ms.
+    pub(super) fn new(share: f64) -> io::Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let (root, is_second) = find()?;
+        if is_second {
+            put(&root, "cgroup.subtree_control", "+cpu")?;
+        }
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = root.join(format!("wakeful-lab-{}-{number}", std::process::id()));
+        fs::create_dir(&dir).map_err(|error| named("cannot make", &dir, &error))?;
+        let quota = Self { dir };
+        let microseconds = (share * f64::from(PERIOD)).round();
+        if is_second {
+            put(&quota.dir, "cpu.max", &format!("{microseconds} {PERIOD}"))?;
+        } else {
+            put(&quota.dir, "cpu.cfs_period_us", &PERIOD.to_string())?;
+            put(&quota.dir, "cpu.cfs_quota_us", &microseconds.to_string())?;
+        }
+        Ok(quota)
+    }
+
+    /// The same server, which is in the group before it is that program.
+    pub(super) fn around(&self, server: &ServerSpec) -> ServerSpec {
+        let ServerSpec::Command { name, argv } = server else { return server.clone() };
+        let enter = r#"echo $$ >"$0" && exec "$@""#;
+        let procs = self.dir.join("cgroup.procs").to_string_lossy().into_owned();
+        let shell = ["sh".to_owned(), "-c".to_owned(), enter.to_owned(), procs];
+        let argv = shell.into_iter().chain(argv.iter().cloned()).collect();
+        ServerSpec::Command { name: name.clone(), argv }
+    }
+
+    /// In how many periods somebody in it had to wait for the next one, and how many there were.
+    pub(super) fn throttled(&self) -> io::Result<(u64, u64)> {
+        let stat = fs::read_to_string(self.dir.join("cpu.stat"))?;
+        let field =
+            |name| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        let both = field("nr_throttled ").zip(field("nr_periods "));
+        both.ok_or_else(|| io::Error::other("cpu.stat has no nr_throttled"))
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        for _ in 0..REMOVE_ATTEMPTS {
+            // What cannot be removed is empty, and named after this program.
+            match fs::remove_dir(&self.dir) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+fn put(dir: &Path, file: &str, text: &str) -> io::Result<()> {
+    let path = dir.join(file);
+    fs::write(&path, text).map_err(|error| named(&format!("cannot write {text} to"), &path, &error))
+}
+
+fn named(what: &str, path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
+}
+
+/// Where the controller is mounted, and whether it is version 2.
+fn find() -> io::Result<(PathBuf, bool)> {
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    for line in mounts.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [_, dir, kind, options, ..] = fields[..] else { continue };
+        let dir = PathBuf::from(dir);
+        match kind {
+            "cgroup" if options.split(',').any(|option| option == "cpu") => {
+                return Ok((dir, false));
+            }
+            "cgroup2" => {
+                let controllers = fs::read_to_string(dir.join("cgroup.controllers"));
+                if controllers.is_ok_and(|all| all.split_whitespace().any(|one| one == "cpu")) {
+                    return Ok((dir, true));
+                }
+            }
+            _ => {}
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, "no control group here has the cpu controller"))
+}

@@ -1,0 +1,78 @@
+//! Who takes part in `sleepy-median`.
+
+use crate::contender::{Contender, wakeful_with};
+use crate::lab::Lab;
+
+pub(super) const ADAPTIVE: &str = "wakeful, adaptive";
+/// The same as [`ADAPTIVE`]: how much the two differ is how much nothing differs here.
+pub(super) const ADAPTIVE_AGAIN: &str = "wakeful, adaptive (again)";
+pub(super) const PARKING: &str = "wakeful, parking";
+pub(super) const PARKING_AGAIN: &str = "wakeful, parking (again)";
+pub(super) const SPINNING: &str = "wakeful, spinning";
+const BUSY_POLL: &str = "wakeful, busy-poll";
+const KEEP_WARM: &str = "wakeful, keep-warm";
+pub(super) const FRUGAL: &str = "wakeful, adaptive, hit rate 0.6";
+pub(super) const PATIENT: &str = "wakeful, adaptive, windows up to 3 ms";
+
+pub(super) const TOKIO: &str = "tokio-current-thread";
+pub(super) const BURN: &str = "tokio-current-thread+burn";
+pub(super) const EPOLL_SPIN: &str = "epoll+spin";
+
+/// Those that claims name.
+const NAMED: [&str; 3] = [TOKIO, BURN, EPOLL_SPIN];
+
+/// What `--max-cpu` is set to, and the name of that contender.
+pub(super) const CAPS: [(&str, &str); 5] = [
+    ("0", "wakeful, max_cpu 0"),
+    ("0.1", "wakeful, max_cpu 0.1"),
+    ("0.3", "wakeful, max_cpu 0.3"),
+    ("0.5", "wakeful, max_cpu 0.5"),
+    ("1", "wakeful, max_cpu 1"),
+];
+/// The one that is claimed about, and its name.
+pub(super) const CAP: (f64, &str) = (0.3, CAPS[2].1);
+
+/// wakeful's echo service with a policy, by the name that it has in tables.
+pub(super) fn policy(lab: &Lab<'_>, name: &str) -> Contender {
+    let flags: &[&str] = match name {
+        FRUGAL => &["--hit-rate", "0.6"],
+        PATIENT => &["--max-window", "3ms"],
+        _ => match CAPS.iter().find(|(_, capped)| *capped == name) {
+            Some((cap, _)) => &["--max-cpu", cap],
+            None => &[],
+        },
+    };
+    let idle = match name {
+        PARKING | PARKING_AGAIN => "park",
+        SPINNING => "spin",
+        BUSY_POLL => "busy-poll",
+        KEEP_WARM => "keep-warm",
+        _ => "adaptive",
+    };
+    wakeful_with(&lab.program, name, "echo", idle, flags)
+}
+
+/// All policies twice where that tells the noise, and the peers that claims name.
+pub(super) fn judged(lab: &Lab<'_>) -> Vec<Contender> {
+    let names = [ADAPTIVE, ADAPTIVE_AGAIN, PARKING, SPINNING, BUSY_POLL, KEEP_WARM];
+    let policies = names.into_iter().map(|name| policy(lab, name));
+    policies.chain(peers(lab, |name| NAMED.contains(&name))).collect()
+}
+
+/// The other peers.
+pub(super) fn field(lab: &Lab<'_>) -> Vec<Contender> {
+    peers(lab, |name| !NAMED.contains(&name)).collect()
+}
+
+/// wakeful with those policies, and the peers of one thread whose names begin with one of these.
+pub(super) fn some(lab: &Lab<'_>, policies: &[&str], peers_named: &[&str]) -> Vec<Contender> {
+    let ours = policies.iter().map(|name| policy(lab, name));
+    ours.chain(peers(lab, |name| peers_named.contains(&name))).collect()
+}
+
+fn peers<'a>(
+    lab: &'a Lab<'_>,
+    wanted: impl Fn(&str) -> bool + 'a,
+) -> impl Iterator<Item = Contender> + 'a {
+    lab.peers.iter().filter(move |peer| wanted(&peer.name)).cloned()
+}

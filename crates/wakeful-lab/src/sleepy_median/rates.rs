@@ -1,0 +1,94 @@
+//! The direct echo: every policy and every peer at five rates. Those that claims name are measured in more rounds than the rest, among
+//! themselves.
+
+use wakeful_load::bench::Load;
+use wakeful_load::floor;
+use wakeful_load::results::{Floor, Run, Validity};
+use wakeful_load::series::Figures;
+
+use super::{BYTES, Extent, contenders, load};
+use crate::contender::Contender;
+use crate::interleaved::Measured;
+use crate::lab::{Lab, LabError};
+use crate::rounds::{self, Rounds};
+
+/// Requests a second.
+pub(super) const RATES: [f64; 5] = [1e3, 1e4, 5e4, 1e5, 2.6e5];
+/// The places of those that claims are about.
+pub(super) const AT_10K: usize = 1;
+pub(super) const AT_50K: usize = 2;
+pub(super) const AT_100K: usize = 3;
+
+/// Who answers less than this share of what the highest rate offers is saturated.
+const KEEPS_UP: f64 = 0.995;
+
+/// What is measured, and in how many rounds.
+pub(super) struct Plan {
+    loads: Vec<Load>,
+    /// Those that claims name, and the others.
+    groups: [(Vec<Contender>, usize); 2],
+}
+
+/// What was measured.
+#[derive(Default)]
+pub(super) struct Rates {
+    pub(super) floor: Option<Floor>,
+    pub(super) runs: Vec<Run>,
+    /// By rate: those that claims name.
+    pub(super) judged: Vec<Measured<Figures>>,
+}
+
+impl Plan {
+    pub(super) fn new(lab: &Lab<'_>, extent: &Extent) -> Result<Self, LabError> {
+        let of = |rate| load(lab, rate, extent.block);
+        Ok(Self {
+            loads: RATES.into_iter().map(of).collect::<Result<_, _>>()?,
+            groups: [
+                (contenders::judged(lab), extent.rounds),
+                (contenders::field(lab), extent.field_rounds()),
+            ],
+        })
+    }
+
+    pub(super) fn expect(&self, lab: &mut Lab<'_>) {
+        for (contenders, rounds) in &self.groups {
+            rounds::expect(&mut lab.bench, contenders.len(), &self.loads, *rounds);
+        }
+    }
+
+    pub(super) fn measure(&self, lab: &mut Lab<'_>) -> Result<Rates, LabError> {
+        let floor = floor::measure(&mut lab.bench, &self.loads[AT_10K], BYTES).ok();
+        let mut rates = Rates { floor, ..Rates::default() };
+        for (contenders, rounds) in &self.groups {
+            let measured = rounds::measure(&mut lab.bench, contenders, &self.loads, *rounds)?;
+            for (index, why) in &measured.failed {
+                lab.notes.push(format!("{} was left out: {why}", contenders[*index].name));
+            }
+            rates.runs.extend(measured.runs().into_iter().map(marked));
+            if rates.judged.is_empty() {
+                rates.judged =
+                    (0..RATES.len()).map(|load| at(&measured, contenders, load)).collect();
+            }
+        }
+        Ok(rates)
+    }
+}
+
+fn at(measured: &Rounds, contenders: &[Contender], load: usize) -> Measured<Figures> {
+    let of = |(index, contender): (usize, &Contender)| {
+        // Who was left out has no figures at any rate, as elsewhere.
+        let is_out = measured.failed.contains_key(&index);
+        let figures = if is_out { &[][..] } else { measured.figures(index, load) };
+        (contender.name.clone(), figures.to_vec())
+    };
+    let all: Vec<_> = contenders.iter().enumerate().map(of).collect();
+    Measured::canned(all.iter().map(|(name, figures)| (name.as_str(), figures.clone())).collect())
+}
+
+/// The highest rate is more than some can do, which is no fault of theirs.
+fn marked(mut run: Run) -> Run {
+    let is_highest = run.rate == RATES.last().copied();
+    let falls_short = run.rate.is_some_and(|rate| run.throughput < KEEPS_UP * rate);
+    run.saturated = is_highest && falls_short && run.validity != Validity::Valid;
+    run
+}

@@ -1,0 +1,173 @@
+//! The tables of `sleepy-median` besides those of the rates: medians of the rounds, with the lowest and the highest.
+
+use wakeful_load::results::{Cell, Column, Table, Tradeoff, TradeoffPoint, Unit};
+use wakeful_load::series::Figures;
+use wakeful_load::statistics::median;
+
+use super::contenders::{CAPS, PARKING, SPINNING};
+use super::{CHAINS, Found};
+use crate::interleaved::Measured;
+
+pub(super) fn tables(found: &Found) -> Vec<Table> {
+    let mut tables = vec![
+        plain(&found.frugality, "Spinning for six in ten: 5k/s", ""),
+        plain(&found.patience, "Windows up to 3 ms: 1k/s", ""),
+        cap(found),
+        hog(found),
+        client(found),
+        comeback(found),
+        quota(found),
+        silence(found),
+    ];
+    for (measured, load) in found.chain.iter().zip(CHAINS) {
+        let note = format!("{} CPU is that of both processes.", found.places);
+        tables.push(plain(measured, &format!("Frontend and backend: {load}"), &note));
+    }
+    tables.retain(|table| !table.rows.is_empty());
+    tables
+}
+
+/// A table of figures, each with its head, unit and what it is.
+type Columns<'a, T> = &'a [(&'a str, Unit, fn(&T) -> Option<f64>)];
+
+fn table<T>(measured: &Measured<T>, title: &str, note: &str, columns: Columns<'_, T>) -> Table {
+    let row = |name: &str| {
+        let cells = columns.iter().map(|(_, _, figure)| measured.cell(name, figure));
+        std::iter::once(Cell::text(name)).chain(cells).collect()
+    };
+    let heads = columns.iter().map(|(head, unit, _)| Column::new(head, *unit));
+    Table {
+        title: title.to_owned(),
+        note: note.to_owned(),
+        columns: std::iter::once(Column::new("server", Unit::Text)).chain(heads).collect(),
+        rows: measured.names().map(row).collect(),
+    }
+}
+
+fn plain(measured: &Measured<Figures>, title: &str, note: &str) -> Table {
+    table(
+        measured,
+        title,
+        note,
+        &[
+            ("p50", Unit::Nanoseconds, |one| one.p50),
+            ("p90", Unit::Nanoseconds, |one| one.p90),
+            ("p99", Unit::Nanoseconds, |one| one.p99),
+            ("p99.9", Unit::Nanoseconds, |one| one.p999),
+            ("max", Unit::Nanoseconds, |one| Some(one.max)),
+            ("CPU", Unit::Share, |one| one.cpu_share),
+        ],
+    )
+}
+
+fn cap(found: &Found) -> Table {
+    table(
+        &found.cap,
+        "What spinning may use: --max-cpu at 10k/s",
+        "The busiest second is the one of the measured time in which the server used most; the work itself is in it.",
+        &[
+            ("p50", Unit::Nanoseconds, |one| one.figures.p50),
+            ("p90", Unit::Nanoseconds, |one| one.figures.p90),
+            ("p99", Unit::Nanoseconds, |one| one.figures.p99),
+            ("CPU", Unit::Share, |one| one.figures.cpu_share),
+            ("the busiest second", Unit::Share, |one| one.busiest_second),
+        ],
+    )
+}
+
+fn hog(found: &Found) -> Table {
+    table(
+        &found.hog,
+        "Beside a hog: 10k/s, and a thread that counts on the server's CPU",
+        "",
+        &[
+            ("the hog's share", Unit::Share, |one| one.hog),
+            ("it counts", Unit::PerSecond, |one| one.counted),
+            ("p50", Unit::Nanoseconds, |one| one.figures.p50),
+            ("p90", Unit::Nanoseconds, |one| one.figures.p90),
+            ("p99", Unit::Nanoseconds, |one| one.figures.p99),
+            ("answers", Unit::PerSecond, |one| Some(one.figures.throughput)),
+        ],
+    )
+}
+
+fn client(found: &Found) -> Table {
+    table(
+        &found.client,
+        "A client that spins on the server's own CPU: one connection, one call at a time",
+        "",
+        &[
+            ("p50", Unit::Nanoseconds, |one| Some(one.p50)),
+            ("p99", Unit::Nanoseconds, |one| Some(one.p99)),
+            ("max", Unit::Nanoseconds, |one| Some(one.most)),
+            ("calls", Unit::Count, |one| Some(one.count)),
+        ],
+    )
+}
+
+fn comeback(found: &Found) -> Table {
+    table(
+        &found.comeback,
+        "When the hog leaves: p50 of slices of 100 ms at 10k/s",
+        "Back is the first slice whose p50 is at most 1.5 times the settled one's, that of the last third; counted from the hog's end to that slice's \
+         middle, so that 50 ms is the least.",
+        &[
+            ("p50 beside the hog", Unit::Nanoseconds, |one| Some(one.as_ref()?.beside)),
+            ("p50, settled", Unit::Nanoseconds, |one| Some(one.as_ref()?.settled)),
+            ("back after", Unit::Nanoseconds, |one| Some(one.as_ref()?.back_after)),
+        ],
+    )
+}
+
+fn quota(found: &Found) -> Table {
+    table(
+        &found.quota,
+        "In a control group that gets 20 % of a CPU: 1k/s",
+        "Periods of 100 ms in which the server was throttled, of those in which it wanted to run, from its start to the end of the measured time.",
+        &[
+            ("throttled", Unit::Count, |one| Some(one.periods)),
+            ("of", Unit::Count, |one| Some(one.of)),
+            ("p50", Unit::Nanoseconds, |one| one.figures.p50),
+            ("p90", Unit::Nanoseconds, |one| one.figures.p90),
+            ("CPU", Unit::Share, |one| one.figures.cpu_share),
+        ],
+    )
+}
+
+fn silence(found: &Found) -> Table {
+    table(
+        &found.silence,
+        "From 5 s after the last request on, for 5 s",
+        "",
+        &[
+            ("system calls", Unit::Count, |one| Some(one.calls)),
+            ("CPU", Unit::Share, |one| Some(one.cpu)),
+        ],
+    )
+}
+
+/// p50 against CPU, from `--max-cpu` 0 to 1, between parking and spinning.
+pub(super) fn tradeoffs(found: &Found) -> Vec<Tradeoff> {
+    let point = |label: &str, name: &str| {
+        let of = |figure: fn(&Figures) -> Option<f64>| {
+            let figures = found.cap.figures(name, |one| figure(&one.figures));
+            let figures: Vec<f64> = figures.into_iter().flatten().collect();
+            (!figures.is_empty()).then(|| median(&figures))
+        };
+        let (cpu, p50) = (of(|one| one.cpu_share)?, of(|one| one.p50)?);
+        Some(TradeoffPoint { label: label.to_owned(), cpu, p50 })
+    };
+    let caps = CAPS.iter().filter_map(|(cap, name)| point(&format!("max_cpu {cap}"), name));
+    let line: Vec<TradeoffPoint> = caps.collect();
+    if line.is_empty() {
+        return Vec::new();
+    }
+    let ends = [("park", PARKING), ("spin", SPINNING)];
+    vec![Tradeoff {
+        name: "max-cpu".to_owned(),
+        title: "What the cap on spinning costs and brings: 10k requests/s, 1 KiB, 32 connections"
+            .to_owned(),
+        line,
+        others: ends.into_iter().filter_map(|(label, name)| point(label, name)).collect(),
+    }]
+}
