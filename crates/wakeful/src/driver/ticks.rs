@@ -4,67 +4,83 @@
 //! tick is a nanosecond of `CLOCK_MONOTONIC`, at some 35 instructions. Two CPUs may differ by some ticks, so a later moment may have the smaller number.
 //!
 //! The rate is measured by spinning for 0.1 ms, when the process builds its first loop, and stays as it is: what was converted never shrinks. It is
-//! off by less than 0.1 %. Async-signal-safe after that.
+//! off by less than 0.1 %.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// For how long the two clocks are compared, in nanoseconds.
 const COMPARED: u64 = 100_000;
 
-static EPOCH: OnceLock<Instant> = OnceLock::new();
-static IS_COUNTER: AtomicBool = AtomicBool::new(false);
-/// Nanoseconds in 2^32 ticks.
-static SCALE: AtomicU64 = AtomicU64::new(1 << 32);
+/// Up to this many ticks [`Clock::short`] is right.
+pub(crate) const SHORT: u64 = i32::MAX as u64;
 
-/// To be called before anything else here, by everybody.
-pub(crate) fn find_out() {
-    EPOCH.get_or_init(|| {
-        let epoch = Instant::now();
-        if counter::is_steady() {
-            SCALE.store(counter::measured(epoch), Ordering::Relaxed);
-            IS_COUNTER.store(true, Ordering::Relaxed);
-        }
-        epoch
-    });
+/// See the [module](self). One for the process; a copy is as good.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    is_counter: bool,
+    /// Nanoseconds in 2^32 ticks.
+    scale: u64,
+    epoch: Instant,
 }
 
-/// This moment, in ticks since some other moment.
-#[inline]
-pub(crate) fn now() -> u64 {
-    // The flag is set before any loop is there.
-    if IS_COUNTER.load(Ordering::Relaxed) { counter::read() } else { since_epoch() }
-}
+impl Clock {
+    /// The first call finds out about it.
+    #[inline]
+    pub(crate) fn get() -> Self {
+        static CLOCK: OnceLock<Clock> = OnceLock::new();
+        *CLOCK.get_or_init(|| {
+            let epoch = Instant::now();
+            let is_counter = counter::is_steady();
+            let scale = if is_counter { counter::measured(epoch) } else { 1 << 32 };
+            Self { is_counter, scale, epoch }
+        })
+    }
 
-#[cold]
-fn since_epoch() -> u64 {
-    EPOCH.get().map_or(0, |epoch| nanoseconds_since(*epoch))
+    /// This moment, in ticks since some other moment.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        if self.is_counter { counter::read() } else { self.since_epoch() }
+    }
+
+    #[cold]
+    fn since_epoch(&self) -> u64 {
+        nanoseconds_since(self.epoch)
+    }
+
+    /// How many nanoseconds up to [`SHORT`] ticks are: a multiplication and a shift.
+    #[inline]
+    pub(crate) fn short(&self, ticks: u64) -> u64 {
+        ticks.wrapping_mul(self.scale) >> 32
+    }
+
+    /// How many nanoseconds so many ticks are.
+    pub(crate) fn nanoseconds(&self, ticks: u64) -> u64 {
+        let scaled = (u128::from(ticks) * u128::from(self.scale)) >> 32;
+        u64::try_from(scaled).unwrap_or(u64::MAX)
+    }
+
+    /// As a duration.
+    pub(crate) fn duration(&self, ticks: u64) -> Duration {
+        Duration::from_nanos(self.nanoseconds(ticks))
+    }
+
+    /// How many ticks a time has, rounded down.
+    pub(crate) fn ticks(&self, time: Duration) -> u64 {
+        let scaled = (time.as_nanos() << 32) / u128::from(self.scale);
+        u64::try_from(scaled).unwrap_or(u64::MAX)
+    }
 }
 
 fn nanoseconds_since(epoch: Instant) -> u64 {
     u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Up to this many ticks [`short`] is right.
-pub(crate) const SHORT: u64 = 1 << 31;
-
-/// How many nanoseconds so few ticks are: two instructions.
+/// From one moment to a later one. The counters of two CPUs may differ by some ticks: what seems to end before it began took no time.
 #[inline]
-pub(crate) fn short(ticks: u64) -> u64 {
-    ticks.wrapping_mul(SCALE.load(Ordering::Relaxed)) >> 32
-}
-
-/// How many nanoseconds so many ticks are.
-pub(crate) fn nanoseconds(ticks: u64) -> u64 {
-    let scaled = (u128::from(ticks) * u128::from(SCALE.load(Ordering::Relaxed))) >> 32;
-    u64::try_from(scaled).unwrap_or(u64::MAX)
-}
-
-/// How many ticks a time has, rounded down.
-pub(crate) fn in_ticks(time: Duration) -> u64 {
-    let scaled = (time.as_nanos() << 32) / u128::from(SCALE.load(Ordering::Relaxed));
-    u64::try_from(scaled).unwrap_or(u64::MAX)
+pub(crate) fn between(from: u64, to: u64) -> u64 {
+    let ticks = to.wrapping_sub(from);
+    if ticks > u64::MAX / 2 { 0 } else { ticks }
 }
 
 /// The time stamp counter. Miri has none.
@@ -139,13 +155,13 @@ mod tests {
     /// Within 1 % of what the other clock says of a time inside, and of one outside.
     #[test]
     fn a_tick_is_as_long_as_was_found_out() {
-        find_out();
+        let clock = Clock::get();
         let outer = Instant::now();
-        let began = now();
+        let began = clock.now();
         let inner = Instant::now();
         std::thread::sleep(Duration::from_millis(5));
         let inside = inner.elapsed();
-        let took = nanoseconds(now().wrapping_sub(began));
+        let took = clock.nanoseconds(between(began, clock.now()));
         let outside = outer.elapsed();
         let took = Duration::from_nanos(took);
         assert!(took > inside * 99 / 100 && took < outside * 101 / 100, "{took:?} {inside:?}");
@@ -153,13 +169,14 @@ mod tests {
 
     #[test]
     fn short_times_are_converted_as_others_are_and_back() {
-        find_out();
+        let clock = Clock::get();
         for ticks in [0, 1, 2, 1_000, 123_456_789, SHORT - 1, SHORT] {
-            assert_eq!(short(ticks), nanoseconds(ticks));
-            let back = in_ticks(Duration::from_nanos(nanoseconds(ticks)));
+            assert_eq!(clock.short(ticks), clock.nanoseconds(ticks));
+            let back = clock.ticks(clock.duration(ticks));
             assert!(back <= ticks && ticks - back < 1_000, "{ticks} {back}");
         }
-        assert!(nanoseconds(u64::MAX) > u64::MAX / 1_000, "no overflow");
-        assert_eq!(in_ticks(Duration::MAX), u64::MAX);
+        assert!(clock.nanoseconds(u64::MAX) > u64::MAX / 1_000, "no overflow");
+        assert_eq!(clock.ticks(Duration::MAX), u64::MAX);
+        assert_eq!((between(5, 7), between(7, 5)), (2, 0));
     }
 }

@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 
 use crate::driver::Driver;
 use crate::driver::home::Home;
-use crate::driver::ticks;
 use crate::idle::{Idle, IdlePolicy, KeepWarm, Spinner};
 use crate::metrics::{Counters, Stopwatch};
 use crate::panics;
@@ -209,7 +208,6 @@ impl EventLoop {
         if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
             tracing::info!(%error, "cannot set the timer slack");
         }
-        ticks::find_out();
         let handle = LoopHandle::new(home, bell);
         let counters = handle.counters().clone();
         let idle = match settings.idle {

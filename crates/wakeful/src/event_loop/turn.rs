@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Inner;
 use crate::driver::home::Home;
+use crate::metrics::Polls;
 use crate::panics;
 use crate::task::{Share, coop};
 
@@ -48,13 +49,13 @@ impl Inner {
         // Before any user's code can run, and also behind an error: from here on the queue says awake.
         self.take_remote();
         waited?;
-        self.stopwatch.turn_begins();
+        let mut polls = self.stopwatch.turn_begins();
         self.dispatch_events();
         let home = self.handle.home();
         let mut budget = Budget { limit: self.settings.turn_budget, start: None, home };
         self.expire_timers(&mut budget);
         self.run_next_turn_callbacks(&mut budget);
-        let polls = self.run_ready(&mut budget);
+        self.run_ready(&mut budget, &mut polls);
         self.run_this_turn_callbacks(&mut budget);
         self.run_hooks(&self.callbacks.after_turn);
         self.stopwatch.turn_ends(polls);
@@ -116,6 +117,7 @@ impl Inner {
         if dispatched > 0 {
             self.counters.events.add(dispatched as u64);
             if dispatched > 1 {
+                self.counters.events_per_wait.record(dispatched as u64);
                 // Not to be taken for a part of the first poll.
                 self.stopwatch.skip();
             }
@@ -164,12 +166,17 @@ impl Inner {
         self.run_callbacks(&self.callbacks.this_turn, u32::MAX, budget);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn run_hooks(&self, hooks: &super::callbacks::Hooks) {
         if !hooks.is_empty() {
-            self.counters.callbacks.add(hooks.run());
-            self.stopwatch.skip();
+            self.run_all(hooks);
         }
+    }
+
+    #[cold]
+    fn run_all(&self, hooks: &super::callbacks::Hooks) {
+        self.counters.callbacks.add(hooks.run());
+        self.stopwatch.skip();
     }
 
     /// Up to `wanted` of them, as far as the budget goes.
@@ -187,23 +194,30 @@ impl Inner {
         self.stopwatch.skip();
     }
 
-    /// Phase 6. Returns how many ran.
-    fn run_ready(&self, budget: &mut Budget<'_>) -> u32 {
+    /// Phase 6.
+    fn run_ready(&self, budget: &mut Budget<'_>, polls: &mut Polls) {
         let _ration = coop::ration(self.settings.cooperative_budget);
         self.local.before_running(self.settings.task_budget as usize);
-        self.counters.queue_depth.record(self.local.ready() as u64);
+        if self.local.ready() > 1 {
+            self.counters.queue_depth.record(self.local.ready() as u64 - 1);
+        }
         let mut share = Share::new(self.settings.task_budget, STEPS_PER_LOOK);
-        while budget.allows(share.ran(), self.settings.task_budget) {
+        let mut next = || {
             coop::reset(self.settings.cooperative_budget);
-            let Some(spawned_at) = self.local.run_next(&mut share, self.stopwatch.last()) else {
-                return share.ran();
-            };
-            self.stopwatch.polled(spawned_at);
+            self.local.run_next(&mut share)
+        };
+        // Apart from the rest, because it is often the only one.
+        if budget.allows(0, self.settings.task_budget) {
+            let Some(spawned_at) = next() else { return };
+            self.stopwatch.polled_first(spawned_at, polls);
+        }
+        while budget.allows(polls.number, self.settings.task_budget) {
+            let Some(spawned_at) = next() else { return };
+            self.stopwatch.polled_next(spawned_at, polls);
         }
         if self.local.ready() > 0 {
             self.counters.budget_exhaustions.add(1);
         }
-        share.ran()
     }
 
     fn next_deadline(&self) -> Option<u64> {

@@ -47,19 +47,12 @@ impl Inner {
             }
         }
         self.counters.parks.add(1);
-        let ended = self.sleep(until);
-        self.stopwatch.idle(&self.counters.park_time);
-        ended
-    }
-
-    /// The loop may sleep.
-    #[inline]
-    fn sleep(&self, until: Option<Instant>) -> io::Result<Ended> {
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let timeout = [left, self.until_next_timer()].into_iter().flatten().min();
             let events = self.ask(timeout.into())?;
             if events > 0 || self.handle.queue().is_pending() {
+                self.stopwatch.idle(&self.counters.park_time);
                 return Ok(Ended::ByWork);
             }
             // Nothing: a timeout, or a signal. A signal does not end a wait that has a limit; one
@@ -67,6 +60,7 @@ impl Inner {
             let signal =
                 until.is_some_and(|until| Instant::now() < until) && !self.work().due_timers;
             if !signal {
+                self.stopwatch.idle(&self.counters.park_time);
                 return Ok(Ended::ByNothing);
             }
         }
@@ -165,8 +159,6 @@ impl Inner {
     fn ask(&self, timeout: Timeout) -> io::Result<usize> {
         self.skipped.set(false);
         self.counters.waits.add(1);
-        let events = self.driver.wait(timeout)?;
-        self.counters.events_per_wait.record(events as u64);
-        Ok(events)
+        self.driver.wait(timeout)
     }
 }

@@ -1,14 +1,13 @@
 //! What the loop's thread writes: one writer, any readers. A count costs the loop an addition in memory, no atomic read-modify-write, and a reader never slows it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
 use super::LoopMetrics;
 use super::histogram::{BUCKETS, Histogram};
 use super::longest::LongestSoFar;
-use crate::driver::ticks;
+use crate::driver::ticks::Clock;
 
 /// A counter with one writer.
 #[derive(Debug, Default)]
@@ -40,6 +39,7 @@ impl Default for Distribution {
 }
 
 impl Distribution {
+    /// Counts a value, and adds it to the sum in whatever unit that has.
     #[inline]
     fn add(&self, value: u64, to_sum: u64) {
         // 0 counts as 1, which is one instruction less than a bucket of its own.
@@ -53,15 +53,15 @@ impl Distribution {
         self.add(value, value);
     }
 
-    /// A time of at most [`ticks::SHORT`] ticks.
+    /// A time of at most [`SHORT`](crate::driver::ticks::SHORT) ticks.
     #[inline]
-    pub(crate) fn record_short(&self, ticks: u64) {
-        self.add(ticks::short(ticks), ticks);
+    pub(crate) fn record_short(&self, ticks: u64, clock: &Clock) {
+        self.add(clock.short(ticks), ticks);
     }
 
     /// A time in ticks.
-    pub(crate) fn record_ticks(&self, ticks: u64) {
-        self.add(ticks::nanoseconds(ticks), ticks);
+    pub(crate) fn record_ticks(&self, ticks: u64, clock: &Clock) {
+        self.add(clock.nanoseconds(ticks), ticks);
     }
 
     fn read(&self) -> Histogram {
@@ -70,9 +70,9 @@ impl Distribution {
     }
 
     /// Of times in ticks.
-    fn read_ticks(&self) -> Histogram {
+    fn read_ticks(&self, clock: &Clock) -> Histogram {
         let Histogram { buckets, sum } = self.read();
-        Histogram { buckets, sum: ticks::nanoseconds(sum) }
+        Histogram { buckets, sum: clock.nanoseconds(sum) }
     }
 }
 
@@ -99,14 +99,18 @@ pub(crate) struct Fields {
     pub(crate) budget_exhaustions: Counter,
     pub(crate) forced_yields: Counter,
     pub(crate) slow_turns: Counter,
+    /// Turns with one poll, which took the whole of the turn; they are in neither of the next two.
+    pub(crate) lone_polls: Distribution,
     pub(crate) turn_time: Distribution,
     pub(crate) poll_time: Distribution,
+    pub(crate) longest_poll: LongestSoFar,
     pub(crate) remote_latency: Distribution,
     /// In nanoseconds.
     pub(crate) timer_lateness: Distribution,
+    /// More than one. What is not here, of `events`, came alone.
     pub(crate) events_per_wait: Distribution,
+    /// More than none. What is not here, of `turns`, is none.
     pub(crate) queue_depth: Distribution,
-    pub(crate) longest_poll: LongestSoFar,
 }
 
 impl std::ops::Deref for Counters {
@@ -120,10 +124,15 @@ impl std::ops::Deref for Counters {
 
 impl Counters {
     pub(crate) fn read(&self) -> LoopMetrics {
-        let time = |ticks: &Counter| Duration::from_nanos(ticks::nanoseconds(ticks.get()));
-        let poll_time = self.poll_time.read_ticks();
+        let clock = Clock::get();
+        let time = |ticks: &Counter| clock.duration(ticks.get());
+        let lone_polls = self.lone_polls.read_ticks(&clock);
+        let poll_time = self.poll_time.read_ticks(&clock).and(&lone_polls);
+        let (turns, events) = (self.turns.get(), self.events.get());
+        let together = self.events_per_wait.read();
+        let queued = self.queue_depth.read();
         LoopMetrics {
-            turns: self.turns.get(),
+            turns,
             waits: self.waits.get(),
             parks: self.parks.get(),
             park_time: time(&self.park_time),
@@ -131,22 +140,22 @@ impl Counters {
             spin_hits: self.spin_hits.get(),
             spin_misses: self.spin_misses.get(),
             gave_way: self.gave_way.get(),
-            events: self.events.get(),
+            events,
+            events_per_wait: together.and_times(1, events.saturating_sub(together.sum())),
             polls: poll_time.count(),
-            remote: self.remote.get(),
-            timers: self.timers.get(),
-            callbacks: self.callbacks.get(),
-            panics: self.panics.get(),
-            budget_exhaustions: self.budget_exhaustions.get(),
-            forced_yields: self.forced_yields.get(),
-            slow_turns: self.slow_turns.get(),
-            turn_time: self.turn_time.read_ticks(),
             poll_time,
             longest_poll: self.longest_poll.read(),
-            remote_latency: self.remote_latency.read_ticks(),
+            turn_time: self.turn_time.read_ticks(&clock).and(&lone_polls),
+            slow_turns: self.slow_turns.get(),
+            queue_depth: queued.and_times(0, turns.saturating_sub(queued.count())),
+            budget_exhaustions: self.budget_exhaustions.get(),
+            forced_yields: self.forced_yields.get(),
+            remote: self.remote.get(),
+            remote_latency: self.remote_latency.read_ticks(&clock),
+            timers: self.timers.get(),
             timer_lateness: self.timer_lateness.read(),
-            events_per_wait: self.events_per_wait.read(),
-            queue_depth: self.queue_depth.read(),
+            callbacks: self.callbacks.get(),
+            panics: self.panics.get(),
         }
     }
 }

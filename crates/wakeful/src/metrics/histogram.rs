@@ -75,6 +75,19 @@ impl Histogram {
         all.filter(|(_, count)| *count > 0)
     }
 
+    /// With the values of another one.
+    pub(super) fn and(&self, other: &Self) -> Self {
+        let buckets = std::array::from_fn(|bit| self.buckets[bit].wrapping_add(other.buckets[bit]));
+        Self { buckets, sum: self.sum.wrapping_add(other.sum) }
+    }
+
+    /// With 0 or 1, so many times.
+    pub(super) fn and_times(mut self, value: u64, times: u64) -> Self {
+        self.buckets[0] += times;
+        self.sum += value * times;
+        self
+    }
+
     /// What was added since `earlier`, of the same loop.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crossbeam_utils::atomic::AtomicCell;
 
-use crate::driver::ticks;
+use crate::driver::ticks::Clock;
 
 /// The longest poll of a loop's life, in [`LoopMetrics::longest_poll`](crate::LoopMetrics::longest_poll).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl LongestSoFar {
             let ticks = self.ticks.load(Acquire);
             let spawned_at = self.spawned_at.load();
             if before.is_multiple_of(2) && self.number.load(Relaxed) == before {
-                let duration = Duration::from_nanos(ticks::nanoseconds(ticks));
+                let duration = Clock::get().duration(ticks);
                 return spawned_at.map(|spawned_at| LongestPoll { duration, spawned_at });
             }
             hint::spin_loop();
@@ -71,7 +71,7 @@ mod tests {
         let places = [Location::caller(), here(), here()];
         let longest = LongestSoFar::default();
         assert_eq!(longest.read(), None);
-        ticks::find_out();
+        let clock = Clock::get();
         let done = AtomicBool::new(false);
         let of = |number: u64| places[(number % 3) as usize];
         std::thread::scope(|scope| {
@@ -82,7 +82,7 @@ mod tests {
                     assert!(found.duration >= last);
                     last = found.duration;
                     // Hundreds of ticks, of which a nanosecond may have several.
-                    let number = (ticks::in_ticks(last) + 50) / 100;
+                    let number = (clock.ticks(last) + 50) / 100;
                     assert_eq!(found.spawned_at, of(number), "{found:?}");
                 }
             });

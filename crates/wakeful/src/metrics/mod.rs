@@ -23,7 +23,7 @@ use std::time::Duration;
 pub(crate) use counters::{Counter, Counters};
 pub use histogram::Histogram;
 pub use longest::LongestPoll;
-pub(crate) use stopwatch::{Stopwatch, not_negative};
+pub(crate) use stopwatch::{Polls, Stopwatch};
 
 /// What a loop has done since it was built. Read it from any thread with
 /// [`LoopHandle::metrics`](crate::LoopHandle::metrics); the fields are read one after the other while the

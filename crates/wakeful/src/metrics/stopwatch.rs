@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Counter, Counters};
-use crate::driver::ticks;
+use crate::driver::ticks::{Clock, SHORT, between};
 
 /// Slow turns are reported once in so many nanoseconds at most: who writes a log in a slow loop makes it slower.
 const REPORT_EVERY: u64 = 1_000_000_000;
 
 pub(crate) struct Stopwatch {
     counters: Arc<Counters>,
+    clock: Clock,
     /// Up to when the loop's time has been counted. All in ticks.
     last: Cell<u64>,
     turn_began: Cell<u64>,
@@ -31,6 +32,16 @@ pub(crate) struct Stopwatch {
     unreported: Cell<u64>,
 }
 
+/// The polls of a turn.
+pub(crate) struct Polls {
+    pub(crate) number: u32,
+    /// How long the first took, until it turns out not to be the only one.
+    alone: u64,
+}
+
+/// Longer than any poll that is not notable.
+const NOT_ALONE: u64 = u64::MAX;
+
 #[derive(Clone, Copy)]
 struct Notable {
     took: u64,
@@ -41,14 +52,16 @@ struct Notable {
 impl Stopwatch {
     /// A turn above `slow` is reported.
     pub(crate) fn new(counters: Arc<Counters>, slow: Duration) -> Self {
-        let now = ticks::now();
-        let slow = ticks::in_ticks(slow);
+        let clock = Clock::get();
+        let now = clock.now();
+        let slow = clock.ticks(slow);
         Self {
             counters,
+            clock,
             last: Cell::new(now),
             turn_began: Cell::new(now),
             notable: Cell::new(0),
-            long: slow.min(ticks::SHORT),
+            long: slow.min(SHORT),
             slow,
             longest: Cell::new(None),
             reported: Cell::new(0),
@@ -59,18 +72,12 @@ impl Stopwatch {
     /// What has passed since the last measurement was not the loop's time, or is too mixed to count.
     #[inline]
     pub(crate) fn skip(&self) {
-        self.last.set(ticks::now());
-    }
-
-    /// Up to when the time has been counted: about now, between two polls.
-    #[inline]
-    pub(crate) fn last(&self) -> u64 {
-        self.last.get()
+        self.last.set(self.clock.now());
     }
 
     #[inline]
     fn lap(&self) -> u64 {
-        let now = ticks::now();
+        let now = self.clock.now();
         now.wrapping_sub(self.last.replace(now))
     }
 
@@ -83,33 +90,60 @@ impl Stopwatch {
 
     /// The kernel has been asked, and what there was to idle is over.
     #[inline]
-    pub(crate) fn turn_begins(&self) {
+    pub(crate) fn turn_begins(&self) -> Polls {
         self.turn_began.set(self.last.get());
+        Polls { number: 0, alone: NOT_ALONE }
     }
 
-    /// A task was polled, or a closure run.
+    /// The first task of a turn was polled, or a closure run.
     #[inline]
-    pub(crate) fn polled(&self, spawned_at: &'static Location<'static>) {
+    pub(crate) fn polled_first(&self, spawned_at: &'static Location<'static>, polls: &mut Polls) {
         let took = self.lap();
+        polls.number = 1;
         if took > self.notable.get() {
-            let took = self.notable_poll(took, spawned_at);
-            self.counters.poll_time.record_ticks(took);
+            self.notable_poll(took, spawned_at);
         } else {
-            self.counters.poll_time.record_short(took);
+            polls.alone = took;
+        }
+    }
+
+    /// And another one.
+    #[inline]
+    pub(crate) fn polled_next(&self, spawned_at: &'static Location<'static>, polls: &mut Polls) {
+        let took = self.lap();
+        polls.number += 1;
+        self.settle(polls);
+        if took > self.notable.get() {
+            self.notable_poll(took, spawned_at);
+        } else {
+            self.counters.poll_time.record_short(took, &self.clock);
+        }
+    }
+
+    /// The first poll was not the only one.
+    #[inline]
+    fn settle(&self, polls: &mut Polls) {
+        if polls.alone != NOT_ALONE {
+            self.counters.poll_time.record_short(polls.alone, &self.clock);
+            polls.alone = NOT_ALONE;
         }
     }
 
     /// The future of `block_on` was polled, between two turns. It is no task, and no part of their times.
     pub(crate) fn polled_root(&self, spawned_at: &'static Location<'static>) {
-        let took = self.lap();
-        let took = self.notable_poll(took, spawned_at);
+        let took = between(0, self.lap());
+        self.note(took, spawned_at);
         self.report_if_slow(took, 1);
     }
 
-    /// Returns how long it really took.
     #[cold]
-    fn notable_poll(&self, took: u64, spawned_at: &'static Location<'static>) -> u64 {
-        let took = not_negative(took);
+    fn notable_poll(&self, took: u64, spawned_at: &'static Location<'static>) {
+        let took = between(0, took);
+        self.note(took, spawned_at);
+        self.counters.poll_time.record_ticks(took, &self.clock);
+    }
+
+    fn note(&self, took: u64, spawned_at: &'static Location<'static>) {
         let so_far = &self.counters.longest_poll;
         if took > so_far.ticks() {
             so_far.set(took, spawned_at);
@@ -120,27 +154,32 @@ impl Stopwatch {
         if longest.is_none_or(|longest| took > longest.took) {
             self.longest.set(Some(Notable { took, ended: self.last.get(), spawned_at }));
         }
-        took
     }
 
     fn is_of_this_turn(&self, poll: &Notable) -> bool {
-        not_negative(poll.ended.wrapping_sub(self.turn_began.get())) > 0
+        between(self.turn_began.get(), poll.ended) > 0
     }
 
     #[inline]
-    pub(crate) fn turn_ends(&self, polls: u32) {
+    pub(crate) fn turn_ends(&self, mut polls: Polls) {
         let took = self.last.get().wrapping_sub(self.turn_began.get());
-        if took > self.long {
-            self.long_turn(took, polls);
+        // Most turns of a loop that is not busy. They are counted once for both.
+        if took == polls.alone {
+            self.counters.lone_polls.record_short(took, &self.clock);
         } else {
-            self.counters.turn_time.record_short(took);
+            self.settle(&mut polls);
+            self.turn_of_many(took, polls.number);
         }
     }
 
-    #[cold]
-    fn long_turn(&self, took: u64, polls: u32) {
-        let took = not_negative(took);
-        self.counters.turn_time.record_ticks(took);
+    #[inline(never)]
+    fn turn_of_many(&self, took: u64, polls: u32) {
+        if took <= self.long {
+            self.counters.turn_time.record_short(took, &self.clock);
+            return;
+        }
+        let took = between(self.turn_began.get(), self.last.get());
+        self.counters.turn_time.record_ticks(took, &self.clock);
         self.report_if_slow(took, polls);
     }
 
@@ -151,15 +190,15 @@ impl Stopwatch {
         self.counters.slow_turns.add(1);
         let now = self.last.get();
         let silent_for = now.wrapping_sub(self.reported.get());
-        if self.reported.get() != 0 && ticks::nanoseconds(silent_for) < REPORT_EVERY {
+        if self.reported.get() != 0 && self.clock.nanoseconds(silent_for) < REPORT_EVERY {
             self.unreported.set(self.unreported.get() + 1);
             return;
         }
         self.reported.set(now);
-        let (turn, unreported) = (duration(took), self.unreported.take());
+        let (turn, unreported) = (self.clock.duration(took), self.unreported.take());
         match self.longest.get().filter(|longest| self.is_of_this_turn(longest)) {
             Some(Notable { took, spawned_at, .. }) => tracing::warn!(
-                ?turn, polls, longest_poll = ?duration(took), %spawned_at, unreported,
+                ?turn, polls, longest_poll = ?self.clock.duration(took), %spawned_at, unreported,
                 "slow turn: the task with its longest poll was spawned at `spawned_at`"
             ),
             None => tracing::warn!(
@@ -170,13 +209,4 @@ impl Stopwatch {
             ),
         }
     }
-}
-
-fn duration(ticks: u64) -> Duration {
-    Duration::from_nanos(ticks::nanoseconds(ticks))
-}
-
-/// The counters of two CPUs may differ by some ticks: what seems to end before it began took no time.
-pub(crate) fn not_negative(took: u64) -> u64 {
-    if took > u64::MAX / 2 { 0 } else { took }
 }

@@ -17,7 +17,8 @@ use super::join::JoinHandle;
 use super::queued::Queued;
 use super::raw::{self, Header};
 use super::ready::{Ready, Share};
-use crate::metrics::{Counters, not_negative};
+use crate::driver::ticks::{Clock, between};
+use crate::metrics::Counters;
 use crate::priority::Priority;
 use crate::ready_queue::{Drained, Node};
 
@@ -98,24 +99,26 @@ impl Local {
         let _ = most;
     }
 
-    /// Runs the node whose turn it is, that of its class that has been ready longest, about `now` (in ticks). Returns where it comes
-    /// from, if there is one. The loop must be entered.
+    /// Runs the node whose turn it is: that of its class that has been ready longest. Returns where it comes from, if there is one. The
+    /// loop must be entered.
     #[inline]
-    pub(crate) fn run_next(
-        &self,
-        share: &mut Share,
-        now: u64,
-    ) -> Option<&'static Location<'static>> {
+    pub(crate) fn run_next(&self, share: &mut Share) -> Option<&'static Location<'static>> {
         debug_assert!(ptr::eq(CURRENT.get(), self), "the loop is entered");
         let node = self.ready.pop(share)?;
         // SAFETY: the node is out of its queue, so it is ours; we are on the loop's thread.
         let (spawned_at, pushed) = unsafe { (Queued::spawned_at(node), Queued::take_stamp(node)) };
         if pushed != 0 {
-            self.counters.remote_latency.record_ticks(not_negative(now.wrapping_sub(pushed)));
+            self.count_latency(pushed);
         }
         // SAFETY: as above.
         unsafe { (node.as_ref().kind().run)(node) };
         Some(spawned_at)
+    }
+
+    #[inline(never)]
+    fn count_latency(&self, pushed: u64) {
+        let clock = Clock::get();
+        self.counters.remote_latency.record_ticks(between(pushed, clock.now()), &clock);
     }
 
     /// Spawns a task of this loop. While the loop ends, the task is cancelled at once.
@@ -190,16 +193,22 @@ pub(super) unsafe fn schedule(
             local.ready.push(node);
             Ok(())
         }
-        None => {
-            // The oldest of a batch finds the queue empty.
-            if !queue.is_pending() {
-                // SAFETY: the caller's promise, and every node of a loop's queue is a `Queued`'s.
-                unsafe { Queued::stamp(node) };
-            }
-            // SAFETY: the caller's promise.
-            unsafe { queue.push(node) }
-        }
+        // SAFETY: the caller's promise.
+        None => unsafe { push_remote(queue, node) },
     }
+}
+
+/// # Safety
+/// As for [`schedule`].
+#[inline(never)]
+unsafe fn push_remote(queue: &Queue, node: NonNull<Node>) -> Result<(), NonNull<Node>> {
+    // The oldest of a batch finds the queue empty, and says when it came.
+    if !queue.is_pending() {
+        // SAFETY: the caller's promise.
+        unsafe { Queued::stamp(node) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { queue.push(node) }
 }
 
 /// As [`schedule`], for what runs in the order in which its thread sent it: on the loop's own thread behind what the same thread has

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::panic::Location;
 use std::ptr::NonNull;
 
-use crate::driver::ticks;
+use crate::driver::ticks::Clock;
 use crate::ready_queue::{Kind, Node};
 
 /// The head of every task and every closure.
@@ -32,7 +32,7 @@ impl Queued {
     #[inline]
     pub(super) unsafe fn stamp(node: NonNull<Node>) {
         // SAFETY: the caller's promise. 0 would be none.
-        unsafe { node.cast::<Self>().as_ref() }.pushed.set(ticks::now() | 1);
+        unsafe { node.cast::<Self>().as_ref() }.pushed.set(Clock::get().now() | 1);
     }
 
     /// Where it comes from.
