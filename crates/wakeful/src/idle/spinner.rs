@@ -96,6 +96,10 @@ impl Spinner {
         (self.began, self.looked) = (now, now);
         self.window = self.governor.begin(now);
         if self.window == 0 {
+            // A quota that left nothing is looked at again: otherwise nothing would ever be left.
+            if self.surveyed && now >= self.quota_at && self.governor.expects_soon() {
+                self.survey(now);
+            }
             return Next::Sleep;
         }
         if !self.place.take() {
@@ -200,5 +204,33 @@ impl Spinner {
         let quota = found.quota.look(std::mem::take(&mut self.spun));
         self.quota_at = now + LOOK_EVERY;
         self.governor.set_max_cpu(now, self.settings.max_cpu.min(quota));
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = LOOK_EVERY;
+
+    /// Like one that has spun and found a quota of which `share` was left.
+    fn under_a_quota(now: u64, share: f64) -> Spinner {
+        while survey().is_none() {
+            std::thread::yield_now();
+        }
+        let mut spinner = Spinner::new(Adaptive::new(), Home::here().unwrap());
+        (spinner.periods, spinner.surveyed) = (FEW, true);
+        spinner.quota_at = now + SECOND;
+        spinner.governor.set_max_cpu(now, share);
+        spinner
+    }
+
+    #[test]
+    fn a_quota_that_left_nothing_is_looked_at_again() {
+        let mut spinner = under_a_quota(SECOND, 0.0);
+        assert_eq!(spinner.begin(SECOND + 1), Next::Sleep);
+        assert!(spinner.quota_at == 2 * SECOND, "one look a second");
+        assert_eq!(spinner.begin(2 * SECOND), Next::Sleep);
+        assert!(spinner.quota_at == 3 * SECOND, "it has looked");
     }
 }
