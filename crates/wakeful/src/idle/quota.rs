@@ -34,6 +34,8 @@ struct Look {
     at: Instant,
     used: Duration,
     throttled: u64,
+    /// How many loops looked since the look before.
+    loops: u64,
     /// What spinning may use in all loops together, of a CPU.
     allowed: f64,
 }
@@ -70,7 +72,8 @@ impl Quota {
 
     fn look_again(&self, last: &mut Option<Look>) {
         let at = Instant::now();
-        let soon = Duration::from_nanos(LOOK_EVERY / 2);
+        // Hardly sooner than each loop looks, so that each is counted.
+        let soon = Duration::from_nanos(LOOK_EVERY / 10 * 9);
         if last.as_ref().is_some_and(|last| at - last.at < soon) {
             return;
         }
@@ -84,16 +87,18 @@ impl Quota {
         let (used, throttled) = (process_time(), group.throttled());
         let spun = Duration::from_nanos(self.spun.swap(0, Ordering::Relaxed));
         let loops = self.loops.swap(0, Ordering::Relaxed).max(1);
-        let allowed = match last {
-            None => cpus * USED / 2.0,
+        let (allowed, share) = match last {
+            // How many loops there are shows within a second. Until then nobody spins.
+            None => (cpus * USED / 2.0, 0.0),
             Some(last) => {
                 let work = used.saturating_sub(last.used).saturating_sub(spun);
                 let work = work.as_secs_f64() / (at - last.at).as_secs_f64();
-                allowed(cpus, work, last.allowed, throttled > last.throttled)
+                let allowed = allowed(cpus, work, last.allowed, throttled > last.throttled);
+                // A loop that came a little late this time is still there.
+                (allowed, (allowed / loops.max(last.loops) as f64).clamp(0.0, 1.0))
             }
         };
-        *last = Some(Look { at, used, throttled, allowed });
-        let share = (allowed / loops as f64).clamp(0.0, 1.0);
+        *last = Some(Look { at, used, throttled, loops, allowed });
         self.share.store((share * UNLIMITED as f64) as u64, Ordering::Relaxed);
     }
 }
@@ -109,6 +114,50 @@ fn allowed(cpus: f64, work: f64, before: f64, was_throttled: bool) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// With a quota of one CPU.
+    fn with_quota(name: &str, test: impl FnOnce(Quota)) {
+        let dir = std::env::temp_dir().join(format!("wakeful-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("cpu.max"), "100000 100000\n").unwrap();
+        test(Quota {
+            groups: vec![Group::of_version_two(dir.clone())],
+            last: Mutex::new(None),
+            spun: AtomicU64::new(0),
+            loops: AtomicU64::new(0),
+            share: AtomicU64::new(UNLIMITED),
+        });
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// As if so much time had passed since the last look.
+    fn later(quota: &Quota, by: Duration) {
+        quota.last.lock().unwrap().as_mut().unwrap().at -= by;
+    }
+
+    #[test]
+    fn loops_that_look_for_the_first_time_share_the_quota() {
+        with_quota("first", |quota| {
+            for _ in 0..3 {
+                let together: f64 = (0..8).map(|_| quota.look(0)).sum();
+                assert!(together <= USED, "{together} of a CPU");
+                later(&quota, Duration::from_secs(1));
+            }
+        });
+    }
+
+    #[test]
+    fn loops_that_look_in_turns_share_the_quota() {
+        with_quota("turns", |quota| {
+            let mut shares = [0.0; 2];
+            for look in 0..20 {
+                shares[look % 2] = quota.look(0);
+                later(&quota, Duration::from_millis(501));
+                let together: f64 = shares.iter().sum();
+                assert!(together <= USED, "{together} of a CPU");
+            }
+        });
+    }
 
     #[test]
     fn work_and_spinning_together_stay_below_the_quota() {

@@ -26,6 +26,11 @@ impl Group {
             .collect()
     }
 
+    #[cfg(test)]
+    pub(super) fn of_version_two(dir: PathBuf) -> Self {
+        Self { dir, version: Version::Two }
+    }
+
     fn limit_file(&self) -> PathBuf {
         self.dir.join(match self.version {
             Version::One => "cpu.cfs_quota_us",
