@@ -282,7 +282,7 @@ fn record(arguments: &Record) -> Result<ExitCode, String> {
     let Record { listen, to, duration, note } = arguments;
     let trace = wakeful_sim::record::record(listen, to, *duration)
         .map_err(|error| format!("cannot record from {listen} to {to}: {error}"))?;
-    let comment = format!("{}\n{note}", report::command_line());
+    let comment = format!("When something came, in nanoseconds: `wakeful-sim record`.\n{note}");
     let mut text = Vec::new();
     trace.write(comment.trim(), &mut text).map_err(|error| error.to_string())?;
     print(&String::from_utf8_lossy(&text))?;
