@@ -26,6 +26,9 @@ const LEAST_MET: f32 = 0.4;
 /// How long it sleeps at once behind a failed attempt, in nanoseconds, and behind many.
 const SHORTEST_PAUSE: u64 = 1_000_000;
 const LONGEST_PAUSE: u64 = 200_000_000;
+/// Spinning for so many of the last pauses went well: what ends it is another story, and the next pause is the shortest again. A neighbour must have left it alone for longer.
+const WENT_WELL: u64 = 2;
+const LEFT_ALONE: u64 = 16;
 
 /// What a [`Governor`] is allowed to do. Out of range becomes the nearest in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -210,7 +213,7 @@ impl Governor {
     /// longer, up to 0.2 s.
     pub fn disturbed(&mut self, now: u64, spun: u64) {
         self.allowance.spend(spun);
-        self.give_way(now);
+        self.give_way(now, LEFT_ALONE);
     }
 
     #[inline]
@@ -220,10 +223,10 @@ impl Governor {
                 self.since_review += 1;
                 if self.misses_in_a_row >= SURPRISE {
                     self.gaps.forget_half();
-                    self.forgive(now);
+                    self.forgive(now, WENT_WELL);
                     self.enter(State::Trial { left: TRIAL, hits: 0 }, now);
                 } else if self.since_review >= REVIEW && !self.review() {
-                    self.give_way(now);
+                    self.give_way(now, WENT_WELL);
                 }
             }
             State::Trial { left, hits } => {
@@ -238,7 +241,7 @@ impl Governor {
                         self.since_review = REVIEW - TRIAL;
                     }
                 } else if *left + *hits < TRIAL / 2 {
-                    self.give_way(now);
+                    self.give_way(now, WENT_WELL);
                 }
             }
             State::Parked => {}
@@ -254,17 +257,17 @@ impl Governor {
         found.meets.is_some() || (found.best > 0 && found.met >= LEAST_MET)
     }
 
-    fn give_way(&mut self, now: u64) {
-        self.forgive(now);
+    fn give_way(&mut self, now: u64, well: u64) {
+        self.forgive(now, well);
         self.try_again_at = now + self.pause;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.hint = 0;
         self.enter(State::Parked, now);
     }
 
-    /// It went well for long enough: what happens now is another story.
-    fn forgive(&mut self, now: u64) {
-        if self.state == State::Spinning && now.saturating_sub(self.since) > 16 * self.pause {
+    /// It went well for so many pauses: what happens now is another story.
+    fn forgive(&mut self, now: u64, well: u64) {
+        if self.state == State::Spinning && now.saturating_sub(self.since) > well * self.pause {
             self.pause = SHORTEST_PAUSE;
         }
     }

@@ -31,11 +31,6 @@ impl Share {
         Self { ran: 0, high: 0, most, stretch }
     }
 
-    #[inline]
-    pub(crate) fn ran(&self) -> u32 {
-        self.ran
-    }
-
     /// Comes a normal one next, if there is any?
     fn is_normal_s_turn(&self) -> bool {
         self.high >= self.most.div_ceil(2) || self.ran % self.stretch == self.stretch - 1
