@@ -1,6 +1,6 @@
 //! `wakeful lab`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -63,6 +63,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = block)]
     block: Option<Duration>,
 
+    /// What is measured while other programs use more than this share of a CPU is measured again.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    quiet_share: f64,
+
     /// Print JSON instead of tables: an array with an entry for each experiment.
     #[arg(long)]
     json: bool,
@@ -75,7 +79,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
-    /// Write the plot of p50 against the rate as SVG.
+    /// Write the plot of p50 against the rate as SVG. sleepy-median's others are written beside it: FILE-frontier.svg, p50 against
+    /// CPU at each rate, and FILE-max-cpu.svg.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -155,8 +160,9 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
     let mut all = Vec::new();
     let mut failed = None;
     for (experiment, outputs) in experiments.iter().zip(outputs) {
-        let bench = Bench::on_this_machine(&interrupted, Progress::to_stderr())
+        let mut bench = Bench::on_this_machine(&interrupted, Progress::to_stderr())
             .map_err(|error| format!("cannot ask which CPUs may be used: {error}"))?;
+        bench.limits.share = arguments.quiet_share;
         let mut lab = Lab {
             bench,
             size: if arguments.quick { Size::Quick } else { Size::Full },
@@ -316,14 +322,40 @@ fn write(
         print(&(table::by_rate(results, 10_000.0, style(arguments)) + "\n"))?;
     }
     outputs.write(results, &[])?;
-    if arguments.plot.is_some() && results.runs.is_empty() {
+    match &arguments.plot {
+        Some(path) => plot(path, experiment, results),
+        None => Ok(()),
+    }
+}
+
+/// The plot of `--plot`, and those that go beside it.
+fn plot(path: &Path, experiment: &dyn Experiment, results: &Results) -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let mut plots = Vec::new();
+    if results.runs.is_empty() && results.tradeoffs.is_empty() {
         eprintln!("{} has no plot: nothing in it is measured against a rate", experiment.name());
-    } else if let Some(path) = &arguments.plot {
-        let svg =
-            report::readme_plot(results).map_err(|error| format!("{}: {error}", path.display()))?;
-        std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    if !results.runs.is_empty() {
+        plots.push((path.to_owned(), report::readme_plot(results).map_err(|e| failed(&e))?));
+    }
+    if experiment.has_frontier() {
+        let frontier = report::frontier_plot(results).map_err(|e| failed(&e))?;
+        plots.extend(frontier.map(|svg| (beside(path, "frontier"), svg)));
+    }
+    for tradeoff in &results.tradeoffs {
+        let svg = report::tradeoff_plot(tradeoff).map_err(|e| failed(&e))?;
+        plots.push((beside(path, &tradeoff.name), svg));
+    }
+    for (path, svg) in plots {
+        std::fs::write(&path, svg).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(())
+}
+
+/// `DIR/FILE.svg` with a name behind its stem: `DIR/FILE-NAME.svg`.
+fn beside(path: &Path, name: &str) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{stem}-{name}.svg"))
 }
 
 /// The peers of the catalog and the probes that are wanted.

@@ -34,6 +34,15 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pin: bool,
 
+    // Not a doc comment: rustdoc takes the brackets for a link.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        help = "echo: pass each frame on to the echo service that listens there, and its answer back. Each connection has one of its own \
+                to it. 127.0.0.1:8081, [::1]:8081, unix:PATH"
+    )]
+    backend: Option<String>,
+
     #[command(flatten)]
     idle: IdleArguments,
 
@@ -60,7 +69,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     // Parsed here and not by clap: an address that cannot be had is one line and exit code 1, for
     // whatever reason.
-    let parse = |addr: &String| addr.parse().map_err(|e: InvalidListenAddr| e.to_string());
+    let parse = |addr: &String| -> Result<ListenAddr, String> {
+        addr.parse().map_err(|e: InvalidListenAddr| e.to_string())
+    };
     let options = ServeOptions {
         listen: arguments.listen.iter().map(parse).collect::<Result<_, _>>()?,
         loops: arguments.loops.into(),
@@ -68,6 +79,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         idle: arguments.idle.policy()?,
         grace: arguments.grace,
     };
+    let backend = arguments.backend.as_ref().map(parse).transpose()?;
+    if backend.is_some() && matches!(arguments.service, Service::Http) {
+        return Err("--backend is for the service echo".to_owned());
+    }
     let listeners = options.bind()?;
     match arguments.service {
         Service::Http => until_terminated(
@@ -78,7 +93,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         ),
         Service::Echo => until_terminated(
             &options,
-            || echo::start(&options, listeners),
+            || match &backend {
+                Some(backend) => echo::start_frontend(&options, listeners, backend),
+                None => echo::start(&options, listeners),
+            },
             |server| (server.local_addrs().to_vec(), server.handles().len()),
             |server: Serving, grace| server.shutdown(grace).map_err(|e| e.to_string()),
         ),

@@ -126,6 +126,41 @@ fn http_answers_on_every_path() {
 #[test]
 fn echo_answers_frames_however_they_come() {
     let server = Server::start(&["echo", "--listen", "127.0.0.1:0", "--loops", "1"], 1);
+    answers_frames(&server);
+}
+
+#[test]
+fn a_frontend_has_its_backend_answer() {
+    let backend = Server::start(&["echo", "--listen", "127.0.0.1:0", "--loops", "1"], 1);
+    let arguments =
+        ["echo", "--listen", "127.0.0.1:0", "--loops", "1", "--backend", &backend.addrs[0]];
+    let frontend = Server::start(&arguments, 1);
+    answers_frames(&frontend);
+    // A connection that is open when its backend ends is closed, and so are those that come later.
+    let mut open = frontend.connect();
+    open.write_all(&frame(b"x")).unwrap();
+    open.read_exact(&mut [0; 5]).unwrap();
+    drop(backend);
+    assert_eq!(open.read(&mut [0; 1]).unwrap_or(0), 0);
+    assert_eq!(frontend.connect().read(&mut [0; 1]).unwrap_or(0), 0);
+}
+
+#[test]
+fn a_frontend_drains_with_an_idle_connection() {
+    let backend = Server::start(&["echo", "--listen", "127.0.0.1:0", "--loops", "1"], 1);
+    let arguments =
+        ["echo", "--listen", "127.0.0.1:0", "--loops", "1", "--backend", &backend.addrs[0]];
+    let mut frontend = Server::start(&arguments, 1);
+    let mut stream = frontend.connect();
+    stream.write_all(&frame(b"x")).unwrap();
+    stream.read_exact(&mut [0; 5]).unwrap();
+    frontend.signal("-TERM");
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+    frontend.until_line_with("drained");
+    assert!(frontend.wait().success());
+}
+
+fn answers_frames(server: &Server) {
     let mut stream = server.connect();
     let expect = |stream: &mut TcpStream, bytes: &[u8]| {
         let mut answer = vec![0; bytes.len()];

@@ -34,6 +34,10 @@ pub trait Experiment: Sync {
     fn parts(&self) -> &'static [&'static str] {
         &[]
     }
+    /// Whether CPU against latency is what it is about: then that is drawn as well.
+    fn has_frontier(&self) -> bool {
+        false
+    }
     /// The probes that it runs; the lab builds their programs.
     fn probes(&self) -> Vec<Probe> {
         Vec::new()

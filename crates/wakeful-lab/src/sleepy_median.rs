@@ -114,6 +114,10 @@ impl Experiment for SleepyMedian {
         Some("echo")
     }
 
+    fn has_frontier(&self) -> bool {
+        true
+    }
+
     fn parts(&self) -> &'static [&'static str] {
         &PARTS
     }

@@ -9,6 +9,9 @@ pub const ABSENT: &str = "-";
 pub const ABSENT_NOTE: &str =
     "- stands for a percentile that fewer than 100 samples lie beyond: too few to be told.";
 
+/// What `saturated` means behind a run.
+pub const SATURATED_NOTE: &str = "saturated: it was offered more than it can do, to find that out; its response times grow as long as that lasts.";
+
 /// Rounds to three significant digits, and says how many decimals these are.
 fn significant(value: f64) -> (f64, usize) {
     if value == 0.0 || !value.is_finite() {

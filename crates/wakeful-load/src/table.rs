@@ -59,6 +59,7 @@ fn row(run: &Run, floor: Option<&Floor>) -> Vec<String> {
         run.cpu.map_or_else(absent, |cpu| packed(&format::percent(cpu.share))),
         format::cpu_a_request(run).map_or_else(absent, |seconds| format::number(seconds * 1e6)),
         match &run.validity {
+            _ if run.saturated => "saturated".to_owned(),
             Validity::Valid => "yes".to_owned(),
             Validity::Invalid { up_to: Some(up_to), .. } => format!("to {up_to}"),
             Validity::Invalid { .. } => "INVALID".to_owned(),
@@ -68,7 +69,7 @@ fn row(run: &Run, floor: Option<&Floor>) -> Vec<String> {
 }
 
 /// One line for each server: the medians at each rate, CPU at the rate that is named, and what it does when saturated. An `!` follows
-/// what is INVALID as a whole.
+/// what is INVALID as a whole. What was saturated has its throughput instead, in brackets.
 pub fn by_rate(results: &Results, cpu_at: f64, style: Style) -> String {
     let mut servers: Vec<&str> = Vec::new();
     let mut rates: Vec<f64> = Vec::new();
@@ -93,9 +94,12 @@ pub fn by_rate(results: &Results, cpu_at: f64, style: Style) -> String {
             of(rate).map_or_else(|| format::ABSENT.to_owned(), |run| figure(run) + doubt(run))
         };
         let mut row = vec![server.to_owned()];
-        row.extend(
-            rates.iter().map(|rate| cell(Some(*rate), &|run| format::maybe_time(run.response.p50))),
-        );
+        row.extend(rates.iter().map(|rate| {
+            cell(Some(*rate), &|run| match run.saturated {
+                true => format!("({})", format::rate(run.throughput)),
+                false => format::maybe_time(run.response.p50),
+            })
+        }));
         let cpu = |run: &Run| {
             run.cpu.map_or_else(|| format::ABSENT.to_owned(), |cpu| format::percent(cpu.share))
         };
@@ -108,7 +112,7 @@ pub fn by_rate(results: &Results, cpu_at: f64, style: Style) -> String {
 /// Runs whose lower percentiles stand are in no doubt here.
 fn doubt(run: &Run) -> &'static str {
     match run.validity {
-        Validity::Invalid { up_to: None, .. } => "!",
+        Validity::Invalid { up_to: None, .. } if !run.saturated => "!",
         _ => "",
     }
 }
@@ -160,7 +164,10 @@ fn notes(results: &Results) -> Vec<String> {
             ));
         }
     }
-    for run in &results.runs {
+    if results.runs.iter().any(|run| run.saturated) {
+        notes.push(format::SATURATED_NOTE.to_owned());
+    }
+    for run in results.runs.iter().filter(|run| !run.saturated) {
         if let Validity::Invalid { reasons, up_to } = &run.validity {
             let (server, rate) = (&run.server, format::asked(run.rate));
             let beyond = up_to.as_ref().map_or(String::new(), |up_to| format!(" beyond {up_to}"));

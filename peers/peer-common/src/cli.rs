@@ -1,6 +1,7 @@
 //! The command line of a peer.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::process::{self, ExitCode};
 use std::{env, thread};
 
@@ -21,6 +22,9 @@ pub struct Args {
     pub workers: usize,
     /// What to serve.
     pub service: Service,
+    /// Of a frontend: the echo service that answers for it. Only with
+    /// [`parse_with_backend`].
+    pub backend: Option<SocketAddr>,
 }
 
 /// What a loop does when there is nothing to do.
@@ -52,12 +56,37 @@ pub fn parse<V: Copy>(
     services: &[Service],
     variants: &[(&str, V)],
 ) -> (Args, V) {
+    parse_as(name, version, services, variants, "")
+}
+
+/// The same of a peer that can be a frontend of another echo service.
+#[must_use]
+pub fn parse_with_backend<V: Copy>(
+    name: &str,
+    version: &str,
+    services: &[Service],
+    variants: &[(&str, V)],
+) -> (Args, V) {
+    parse_as(name, version, services, variants, " [--backend IP:PORT]")
+}
+
+fn parse_as<V: Copy>(
+    name: &str,
+    version: &str,
+    services: &[Service],
+    variants: &[(&str, V)],
+    backend: &str,
+) -> (Args, V) {
     match read(env::args_os().skip(1), services, variants) {
+        Ok(Request::Run(Args { backend: Some(_), .. }, _)) if backend.is_empty() => {
+            eprintln!("{name}: unexpected argument: --backend; see --help");
+            process::exit(2);
+        }
         Ok(Request::Run(args, variant)) => return (args, variant),
         Ok(Request::Version) => println!("{name} {version}"),
         Ok(Request::Help) => println!(
             "Usage: {name} [--listen IP:PORT|unix:PATH] [--workers N] [--service {}]\n       \
-             [--variant {}] [--version]",
+             [--variant {}]{backend} [--version]",
             service_names(services),
             variant_names(variants),
         ),
@@ -86,6 +115,7 @@ fn read<V: Copy>(
         listen: Listen::Tcp(([127, 0, 0, 1], 7001).into()),
         workers: 1,
         service: services[0],
+        backend: None,
     };
     let mut variant = variants[0].1;
     let mut words =
@@ -99,7 +129,7 @@ fn read<V: Copy>(
         match flag {
             "--help" | "-h" => return Ok(Request::Help),
             "--version" | "-V" => return Ok(Request::Version),
-            "--listen" | "--workers" | "--service" | "--variant" => {}
+            "--listen" | "--workers" | "--service" | "--variant" | "--backend" => {}
             _ => return Err(format!("unexpected argument: {word}")),
         }
         let value = match value {
@@ -112,6 +142,9 @@ fn read<V: Copy>(
             "--workers" => {
                 let number = value.parse().ok().filter(|n| (1..=MAX_WORKERS).contains(n));
                 args.workers = number.ok_or_else(|| wrong("no number from 1 to 1024"))?;
+            }
+            "--backend" => {
+                args.backend = Some(value.parse().map_err(|_| wrong("no IP:PORT"))?);
             }
             "--service" => {
                 let service = services.iter().find(|service| service.name() == value);
@@ -208,8 +241,12 @@ mod tests {
 
     #[test]
     fn flags_take_their_value_with_or_without_an_equals_sign() {
-        let expected =
-            Args { listen: Listen::Unix("a=b".into()), workers: 2, service: Service::Http };
+        let expected = Args {
+            listen: Listen::Unix("a=b".into()),
+            workers: 2,
+            service: Service::Http,
+            backend: None,
+        };
         assert_eq!(
             of("--listen unix:a=b --workers=2 --service=http --variant spin"),
             Ok(Request::Run(expected, Idle::Spin))
@@ -220,7 +257,15 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        for line in ["--workers 0", "--workers -1", "--listen 7", "--variant x", "x", "--service"] {
+        for line in [
+            "--workers 0",
+            "--workers -1",
+            "--backend unix:x",
+            "--listen 7",
+            "--variant x",
+            "x",
+            "--service",
+        ] {
             let error = of(line).expect_err(line);
             assert!(error.contains(line), "{error}");
         }

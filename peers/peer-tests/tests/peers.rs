@@ -121,6 +121,28 @@ fn the_catalog_makes_sense() {
 }
 
 #[test]
+fn a_frontend_passes_frames_on_and_ends_with_its_backend() {
+    for_each_echo(|entry| {
+        let mut frontend = entry.clone();
+        frontend.args.extend(["--backend", "127.0.0.1:1"].map(str::to_owned));
+        if entry.binary != "tokio-current-thread" {
+            let refused = frontend.output(&["--listen", "127.0.0.1:0"])?;
+            ensure!(refused.status.code() == Some(2), "it takes --backend");
+            return Ok(());
+        }
+        let backend = entry.start_tcp(Service::Echo, 1)?;
+        *frontend.args.last_mut().context("an address")? = backend.addr.clone();
+        let peer = frontend.start_tcp(Service::Echo, 1)?;
+        let mut stream = peer.connect()?;
+        for length in [0, 1, 1 << 10, 20_000, 3] {
+            echo(&mut stream, &frame(&payload(length)))?;
+        }
+        drop(backend);
+        expect_end(&mut stream)
+    });
+}
+
+#[test]
 fn frames_of_every_size_come_back() {
     for_each_echo(|entry| {
         let peer = entry.start_tcp(Service::Echo, 1)?;

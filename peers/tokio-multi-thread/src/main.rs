@@ -22,10 +22,16 @@ enum Variant {
     Burn,
     /// `event_interval` 7, `max_io_events_per_tick` 1024.
     Interval7,
+    /// `event_interval` 1, `max_io_events_per_tick` 1024.
+    Interval1,
 }
 
-const VARIANTS: &[(&str, Variant)] =
-    &[("default", Variant::Default), ("burn", Variant::Burn), ("interval7", Variant::Interval7)];
+const VARIANTS: &[(&str, Variant)] = &[
+    ("default", Variant::Default),
+    ("burn", Variant::Burn),
+    ("interval7", Variant::Interval7),
+    ("interval1", Variant::Interval1),
+];
 
 fn main() -> ExitCode {
     let (args, variant) = cli::parse(NAME, version::TOKIO, Service::ALL, VARIANTS);
@@ -41,6 +47,7 @@ fn run(args: &Args, variant: Variant) -> Result<()> {
         Variant::Default => &mut builder,
         Variant::Burn => builder.max_io_events_per_tick(4).event_interval(61),
         Variant::Interval7 => builder.max_io_events_per_tick(1024).event_interval(7),
+        Variant::Interval1 => builder.max_io_events_per_tick(1024).event_interval(1),
     };
     let runtime = builder.build().context("cannot build the runtime")?;
     let (addr, socket) = args.listen.bind()?;

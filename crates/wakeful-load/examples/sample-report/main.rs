@@ -1,6 +1,6 @@
 //! A report of made-up figures, to look at: `cargo run --example sample-report -- OUT.html`.
 //!
-//! `OUT.svg` beside it is the README's plot of the same figures; `OUT-small.html` and
+//! `OUT-frontier.svg` and `OUT-made-up.svg` beside it are p50 against CPU, `OUT.svg` is the README's plot of the same figures; `OUT-small.html` and
 //! `OUT-small.svg` are of a few of them.
 
 use std::{error::Error, fs, path::PathBuf};
@@ -17,6 +17,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let results = sample::results();
     fs::write(&out, report::html(&results)?)?;
     fs::write(out.with_extension("svg"), report::readme_plot(&results)?)?;
+    let beside =
+        |name: &str| PathBuf::from(format!("{}-{name}.svg", out.with_extension("").display()));
+    if let Some(frontier) = report::frontier_plot(&results)? {
+        fs::write(beside("frontier"), frontier)?;
+    }
+    for tradeoff in &results.tradeoffs {
+        fs::write(beside(&tradeoff.name), report::tradeoff_plot(tradeoff)?)?;
+    }
     print!("{}", table::runs(&results, Style::Terminal));
 
     let small = PathBuf::from(format!("{}-small", out.with_extension("").display()));

@@ -5,7 +5,7 @@
 
 use wakeful_load::results::{
     Cell, Claim, Column, Comparison, Cpu, Floor, Gaps, Interval, Machine, Metric, Percentiles,
-    Results, Run, SCHEMA, Table, Unit, Validity, Verdict,
+    Results, Run, SCHEMA, Table, Tradeoff, TradeoffPoint, Unit, Validity, Verdict,
 };
 
 const SERVERS: [&str; 25] = [
@@ -82,6 +82,21 @@ pub(crate) fn results() -> Results {
             "All figures on this page are made up, to see how the page looks.".to_owned(),
             "python-uvloop was left out at 80,000/s: it answers 31,000/s at most.".to_owned(),
         ],
+    }
+}
+
+fn tradeoff() -> Tradeoff {
+    let point = |label: &str, cpu, p50| TradeoffPoint { label: label.to_owned(), cpu, p50 };
+    Tradeoff {
+        name: "made-up".to_owned(),
+        title: "A made-up setting, <from> little & to much".to_owned(),
+        line: vec![
+            point("cap 0", 0.16, 51_000.0),
+            point("cap 0.3", 0.42, 30_000.0),
+            point("cap 0.5", 0.62, 9_400.0),
+            point("cap 1", 0.97, 8_700.0),
+        ],
+        others: vec![point("park", 0.16, 50_000.0), point("spin", 0.99, 8_500.0)],
     }
 }
 

@@ -5,7 +5,7 @@
 //! reader depends on colour; a table with the same figures is behind every plot. The page is
 //! well-formed XML too, which is how the tests read it.
 
-use crate::results::Results;
+use crate::results::{Results, Tradeoff};
 
 mod html;
 mod look;
@@ -40,4 +40,23 @@ pub fn html(results: &Results) -> Result<String, ReportError> {
 /// If it cannot be drawn.
 pub fn readme_plot(results: &Results) -> Result<String, ReportError> {
     readme::plot(results)
+}
+
+/// A plot for a README of the median against CPU at each rate, a point for each server; nothing if no rate has three servers whose CPU is known.
+/// Equal results make equal files.
+///
+/// # Errors
+///
+/// If it cannot be drawn.
+pub fn frontier_plot(results: &Results) -> Result<Option<String>, ReportError> {
+    readme::frontier(results)
+}
+
+/// A plot for a README of what a setting costs and brings. Equal results make equal files.
+///
+/// # Errors
+///
+/// If it cannot be drawn.
+pub fn tradeoff_plot(tradeoff: &Tradeoff) -> Result<String, ReportError> {
+    readme::setting(tradeoff)
 }

@@ -49,7 +49,7 @@ pub(super) fn page(results: &Results) -> Result<String, ReportError> {
 fn verdict(results: &Results) -> String {
     let count = results.runs.len();
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
-    for run in &results.runs {
+    for run in results.runs.iter().filter(|run| !run.saturated) {
         if let Validity::Invalid { reasons: why, up_to } = &run.validity {
             let beyond = up_to.as_ref().map_or(String::new(), |up_to| format!(" beyond {up_to}"));
             let name = format!("{}, {}{beyond}", run.server, format::asked(run.rate));
@@ -168,6 +168,9 @@ fn runs(results: &Results) -> String {
     let note = "<p class=\"note\">CPU: 100 % is one whole CPU. waited: requests that waited for a \
                 connection. lag: how much later than intended requests were sent. *: under twice \
                 the floor.</p>\n";
+    let is_saturated = results.runs.iter().any(|run| run.saturated);
+    let saturated = if is_saturated { format::SATURATED_NOTE } else { "" };
+    let note = format!("{note}<p class=\"note\">{saturated}</p>\n");
     let runs = if rows.len() > MANY {
         let count = rows.len();
         format!(
@@ -186,6 +189,7 @@ fn row(run: &Run, floor: &Percentiles) -> Vec<String> {
         run.server.clone(),
         format::asked(run.rate),
         match &run.validity {
+            _ if run.saturated => "saturated".to_owned(),
             Validity::Valid => "✓ valid".to_owned(),
             Validity::Invalid { up_to: Some(up_to), .. } => format!("✓ to {up_to}, ✗ beyond"),
             Validity::Invalid { .. } => "✗ INVALID".to_owned(),

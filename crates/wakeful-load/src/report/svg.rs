@@ -88,6 +88,11 @@ pub(super) fn marker(area: &Area<'_>, index: usize, (x, y): (i32, i32)) -> Resul
     }
 }
 
+/// Draws the mark of a server among many.
+pub(super) fn dot(area: &Area<'_>, at: (i32, i32)) -> Result<(), ReportError> {
+    draw_on(area, &Circle::new(at, 3, Role::QuietMark.fill()))
+}
+
 /// A cross through what is invalid.
 pub(super) fn cross(area: &Area<'_>, (x, y): (i32, i32)) -> Result<(), ReportError> {
     let stroke = Role::Cross.stroke(2);

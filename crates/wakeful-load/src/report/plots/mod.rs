@@ -17,6 +17,8 @@ mod rates;
 mod readme;
 pub(super) use readme::readme;
 mod timeline;
+mod tradeoff;
+pub(super) use tradeoff::{frontier, setting as setting_plot};
 
 /// A section of the page: its heading and its figures. Empty if there is nothing to show.
 pub(super) type Section = (&'static str, String);
@@ -32,6 +34,7 @@ pub(super) fn sections(results: &Results, ids: &mut Ids) -> Result<Vec<Section>,
         ),
         ("Response time against rate", rates::figures(results, &servers, ids)?),
         ("CPU", cpu::figures(results, &servers, ids)?),
+        ("Response time against CPU", tradeoff::figures(results, &servers, ids)?),
         ("Comparisons", forest::figures(results, ids)?),
         ("Response over time", timeline::figures(&groups, ids)?),
     ])
@@ -87,6 +90,16 @@ impl<'a> Servers<'a> {
             0 => letter(index).to_string(),
             again => format!("{}{}", letter(again - 1), letter(index)),
         }
+    }
+
+    /// The server with that key.
+    fn by_key(&self, key: &str) -> Option<&'a str> {
+        self.0.iter().copied().find(|server| self.key(server) == key)
+    }
+
+    /// The same; the key itself if there is none.
+    fn named(&self, key: &str) -> String {
+        self.by_key(key).unwrap_or(key).to_owned()
     }
 
     /// The legend of these servers, in the order of their keys.

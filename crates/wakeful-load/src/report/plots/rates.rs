@@ -58,9 +58,10 @@ impl<'a> Sweep<'a> {
     pub(super) fn shown(&self) -> Vec<(&'a str, bool)> {
         let mut shown: Vec<(&str, bool)> = Vec::new();
         for run in &self.runs {
+            let stands = run.saturated || (self.stands)(run);
             match shown.iter_mut().find(|(server, _)| *server == run.server) {
-                Some((_, all)) => *all &= (self.stands)(run),
-                None => shown.push((&run.server, (self.stands)(run))),
+                Some((_, all)) => *all &= stands,
+                None => shown.push((&run.server, stands)),
             }
         }
         shown
@@ -97,7 +98,9 @@ impl<'a> Sweep<'a> {
         server: &str,
         value: &impl Fn(&Run) -> Option<f64>,
     ) -> impl Iterator<Item = (&'a Run, (f64, f64))> {
-        let runs = self.runs.iter().copied().filter(move |run| run.server == server);
+        let runs = self.runs.iter().copied();
+        // What is saturated has no response time that means anything.
+        let runs = runs.filter(move |run| run.server == server && !run.saturated);
         runs.filter_map(move |run| Some((run, (axis::log(run.rate?), value(run)?))))
             .filter(|(_, (x, y))| x.is_finite() && y.is_finite())
     }
@@ -113,7 +116,10 @@ impl<'a> Sweep<'a> {
                     self.runs.iter().find(|run| run.server == server && run.rate == Some(*rate));
                 run.map_or_else(
                     || "not measured".to_owned(),
-                    |run| format!("{}{}", cell(run), mark((self.stands)(run))),
+                    |run| match run.saturated {
+                        true => format!("saturated at {}", format::rate(run.throughput)),
+                        false => format!("{}{}", cell(run), mark((self.stands)(run))),
+                    },
                 )
             });
             std::iter::once(server.to_owned()).chain(cells).collect()

@@ -1,0 +1,137 @@
+//! Frames of one direction of a connection.
+
+use std::io;
+use std::pin::Pin;
+use std::task::Poll;
+
+/// The largest payload, in bytes.
+pub const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
+
+const HEADER: usize = 4;
+/// What a connection's buffer begins with, and returns to after a large frame.
+const BUFFER: usize = 16 * 1024;
+
+/// Bytes that were read and not passed on yet: whole frames, and the beginning of the next.
+pub(super) struct Frames {
+    buffer: Vec<u8>,
+    filled: usize,
+}
+
+impl Frames {
+    pub(super) fn new() -> Self {
+        Self { buffer: vec![0; BUFFER], filled: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.filled]
+    }
+
+    /// Where to read to; never empty.
+    pub(super) fn space(&mut self) -> &mut [u8] {
+        if self.filled == self.buffer.len() {
+            // By what has come, not by what a header claims.
+            self.buffer.resize(self.buffer.len() * 2, 0);
+        }
+        &mut self.buffer[self.filled..]
+    }
+
+    /// So many bytes were read.
+    pub(super) fn add(&mut self, count: usize) {
+        self.filled += count;
+    }
+
+    /// There is no more. A frame of which only a part came is an error.
+    pub(super) fn end(&self) -> io::Result<()> {
+        if self.is_empty() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// How many bytes are whole frames.
+    pub(super) fn complete(&self) -> io::Result<usize> {
+        let mut complete = 0;
+        loop {
+            let rest = &self.bytes()[complete..];
+            let Some(header) = rest.first_chunk::<HEADER>() else {
+                return Ok(complete);
+            };
+            let payload = u32::from_be_bytes(*header) as usize;
+            if payload > MAX_PAYLOAD {
+                let text =
+                    format!("a frame of {payload} bytes was announced, {MAX_PAYLOAD} are allowed");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+            if rest.len() < HEADER + payload {
+                return Ok(complete);
+            }
+            complete += HEADER + payload;
+        }
+    }
+
+    pub(super) fn consume(&mut self, count: usize) {
+        self.buffer.copy_within(count..self.filled, 0);
+        self.filled -= count;
+        if self.filled <= BUFFER && self.buffer.len() > BUFFER {
+            self.buffer.truncate(BUFFER);
+            self.buffer.shrink_to_fit();
+        }
+    }
+}
+
+/// What `read` says; 0 once `told` is ready and nothing has come.
+pub(super) async fn or_told(
+    read: impl Future<Output = io::Result<usize>>,
+    mut told: Option<Pin<&mut impl Future<Output = ()>>>,
+) -> io::Result<usize> {
+    let mut read = std::pin::pin!(read);
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(count) = read.as_mut().poll(cx) {
+            return Poll::Ready(count);
+        }
+        match told.as_mut() {
+            Some(told) => told.as_mut().poll(cx).map(|()| Ok(0)),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(bytes: &[u8]) -> Frames {
+        let mut frames = Frames::new();
+        frames.buffer[..bytes.len()].copy_from_slice(bytes);
+        frames.filled = bytes.len();
+        frames
+    }
+
+    #[test]
+    fn only_whole_frames_are_complete() {
+        assert_eq!(frames(b"").complete().unwrap(), 0);
+        assert_eq!(frames(b"\0\0\0").complete().unwrap(), 0);
+        assert_eq!(frames(b"\0\0\0\0").complete().unwrap(), 4);
+        assert_eq!(frames(b"\0\0\0\x02a").complete().unwrap(), 0);
+        assert_eq!(frames(b"\0\0\0\x02ab\0\0\0\x01c\0\0").complete().unwrap(), 11);
+    }
+
+    #[test]
+    fn a_longer_frame_is_an_error_also_behind_a_whole_one() {
+        let error = frames(b"\0\0\0\x01a\x01\0\0\x01").complete().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains("16777217"), "{error}");
+        assert_eq!(frames(b"\x01\0\0\0").complete().unwrap(), 0, "16 MiB is allowed");
+    }
+
+    #[test]
+    fn the_rest_moves_to_the_front_and_the_buffer_shrinks_again() {
+        let mut frames = frames(b"\0\0\0\x01axy");
+        frames.buffer.resize(4 * BUFFER, 0);
+        frames.consume(5);
+        assert_eq!(frames.bytes(), b"xy");
+        assert_eq!(frames.buffer.len(), BUFFER);
+    }
+}
