@@ -114,6 +114,12 @@ pub struct Findings {
 }
 
 impl Lab<'_> {
+    /// Whether that part of the experiment is to be measured.
+    #[must_use]
+    pub fn is_wanted(&self, part: &str) -> bool {
+        self.parts.is_empty() || self.parts.iter().any(|wanted| wanted.as_str() == part)
+    }
+
     /// The results of an experiment.
     #[must_use]
     pub fn results(&self, experiment: &dyn Experiment, findings: Findings) -> Results {

@@ -107,7 +107,7 @@ impl Experiment for SleepyMedian {
     }
 
     fn claims(&self) -> Vec<String> {
-        verdicts::claims(&Found::default(), 0).into_iter().map(|claim| claim.claim).collect()
+        verdicts::claims(&Found::default(), 0).into_iter().map(|(_, claim)| claim.claim).collect()
     }
 
     fn service(&self) -> Option<&'static str> {
@@ -135,7 +135,10 @@ impl Experiment for SleepyMedian {
             return Err(LabError::Nothing);
         }
         lab.notes.extend(verdicts::notes(&found, lab.seed));
-        let claims = verdicts::claims(&found, lab.seed);
+        // Of a part that was not wanted there is nothing to say.
+        let claims = verdicts::claims(&found, lab.seed).into_iter();
+        let claims = claims.filter(|(part, _)| lab.is_wanted(part)).map(|(_, claim)| claim);
+        let claims = claims.collect();
         let (tables, tradeoffs) = (tables::tables(&found), tables::tradeoffs(&found));
         let Rates { floor, runs, .. } = found.rates;
         Ok(lab.results(self, Findings { floor, runs, tables, tradeoffs, claims }))
@@ -208,10 +211,7 @@ const HOG_IS_GONE: Duration = Duration::from_millis(1500);
 impl Everything {
     fn new(lab: &Lab<'_>) -> Result<Self, LabError> {
         let extent = Extent::of(lab);
-        let is_wanted = |part: &str| {
-            lab.parts.is_empty() || lab.parts.iter().any(|wanted| wanted.as_str() == part)
-        };
-        let some = |part: &str, policies: &[&str], peers: &[&str]| match is_wanted(part) {
+        let some = |part: &str, policies: &[&str], peers: &[&str]| match lab.is_wanted(part) {
             true => contenders::some(lab, policies, peers),
             false => Vec::new(),
         };
@@ -233,7 +233,7 @@ impl Everything {
         Ok(Self {
             rounds: extent.rounds,
             few_rounds: extent.field_rounds(),
-            rates: is_wanted(RATE).then(|| rates::Plan::new(lab, &extent)).transpose()?,
+            rates: lab.is_wanted(RATE).then(|| rates::Plan::new(lab, &extent)).transpose()?,
             frugality: cases(FRUGALITY, &[SPINNING, FRUGAL], &[], &at(5e3, extent.block)?),
             patience: cases(PATIENCE, &[SPINNING, PATIENT], &[], &at(1e3, extent.block)?),
             cap: cases(CAP, &caps, &[], &at(1e4, long)?),
