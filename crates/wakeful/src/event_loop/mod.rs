@@ -390,7 +390,7 @@ impl EventLoop {
         self.inner.callbacks.after_turn(callback)
     }
 
-    fn enter_to_run(&self) -> io::Result<current::Entered<'_>> {
+    fn enter_to_run(&self) -> io::Result<Running<'_>> {
         // A child that was forked within a turn still has its parent's loop as the current one.
         if current().is_some_and(|outer| !outer.handle.home().is_elsewhere()) {
             return Err(io::Error::other(
@@ -399,7 +399,19 @@ impl EventLoop {
             ));
         }
         self.inner.handle.home().check()?;
-        Ok(current::enter(&self.inner))
+        Ok(Running { inner: &self.inner, _entered: current::enter(&self.inner) })
+    }
+}
+
+/// A `run` or a `block_on`. At its end, nobody takes turns any more.
+struct Running<'a> {
+    inner: &'a Inner,
+    _entered: current::Entered<'a>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.inner.leave_cpu();
     }
 }
 

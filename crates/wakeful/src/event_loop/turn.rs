@@ -72,6 +72,7 @@ impl Inner {
             return Ok(false);
         }
         self.prepared.set(true);
+        self.leave_cpu();
         let next = self.until_next_timer();
         self.driver.arm_timer(next).inspect_err(|_| self.end_permission())?;
         Ok(true)

@@ -137,6 +137,13 @@ impl Inner {
         Ok(())
     }
 
+    /// Nobody takes turns for a while: another loop may spin here.
+    pub(super) fn leave_cpu(&self) {
+        if let Idle::Adapt(spinner) = &self.idle {
+            spinner.borrow_mut().sleeps();
+        }
+    }
+
     /// Asks the kernel without waiting. Is there anything, there or in the queue?
     #[inline]
     fn poll(&self) -> io::Result<bool> {

@@ -176,7 +176,7 @@ impl Spinner {
         spun
     }
 
-    /// The loop is about to sleep.
+    /// The loop is about to sleep, here or in somebody else's wait, or nobody runs it.
     #[inline]
     pub(crate) fn sleeps(&mut self) {
         self.place.give_up();

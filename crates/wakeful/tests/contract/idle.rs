@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use wakeful::idle::{Adaptive, BusyPoll};
-use wakeful::{IdlePolicy, LoopHandle};
+use wakeful::{EventLoop, IdlePolicy, LoopHandle};
 
 use crate::backend::Backend;
 
@@ -21,6 +21,8 @@ on_every_backend! {
     an_adaptive_loop_meets_events_and_fires_its_timers,
     a_spin_gives_way_to_a_neighbour_on_its_cpu,
     of_two_loops_on_one_cpu_one_spins,
+    a_loop_that_nobody_runs_keeps_none_from_spinning,
+    a_loop_that_others_wait_for_keeps_none_from_spinning,
     keep_warm_has_a_thread_for_each_cpu_while_there_is_a_loop,
     kernel_busy_poll_is_set_or_refused,
     a_wake_without_work_makes_a_spinning_loop_take_a_turn,
@@ -194,6 +196,42 @@ fn of_two_loops_on_one_cpu_one_spins<B: Backend>() {
     let (of_first, of_second) = pinned.join().unwrap();
     // The first parks only if somebody else wanted the CPU; then the place is free.
     assert!(of_first == 1 || of_second == 1, "both spun: {of_first} and {of_second} parks");
+}
+
+/// On one CPU: a loop spins, and when `first` ends nobody takes its turns. Another one spins then.
+fn another_spins_after<B: Backend>(first: fn(&mut EventLoop)) {
+    let pinned = thread::spawn(move || {
+        pin_to_first();
+        let long = Adaptive::new().max_window(Duration::from_millis(16));
+        let build = || B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
+        let spins = |event_loop: &mut EventLoop| {
+            event_loop.turn(Some(Duration::from_millis(1))).unwrap();
+            let metrics = event_loop.handle().metrics();
+            metrics.parks == 0 && metrics.gave_way == 0
+        };
+        // On a busy machine it has to give way first.
+        let mut kept = build();
+        while !spins(&mut kept) {
+            kept = build();
+        }
+        first(&mut kept);
+        (0..1_000).any(|_| spins(&mut build()))
+    });
+    assert!(pinned.join().unwrap(), "the first loop kept its place");
+}
+
+fn a_loop_that_nobody_runs_keeps_none_from_spinning<B: Backend>() {
+    another_spins_after::<B>(|kept| {
+        kept.block_on(async {}).unwrap();
+    });
+}
+
+fn a_loop_that_others_wait_for_keeps_none_from_spinning<B: Backend>() {
+    another_spins_after::<B>(|kept| {
+        while !kept.prepare_to_park().unwrap() {
+            kept.turn(Some(Duration::ZERO)).unwrap();
+        }
+    });
 }
 
 fn warm_threads() -> usize {
