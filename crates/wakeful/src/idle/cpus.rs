@@ -52,7 +52,9 @@ impl Place {
     #[inline]
     pub(super) fn give_up(&mut self) {
         if let Some(cpu) = self.cpu.take() {
-            PLACES[cpu].store(0, Ordering::Relaxed);
+            // In a fork it may be another loop's by now.
+            let (ours, free) = (self.stamp, 0);
+            let _ = PLACES[cpu].compare_exchange(ours, free, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 }
@@ -60,5 +62,21 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.give_up();
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inherited_place_is_not_the_child_s_to_give_up() {
+        let (cpu, parent, child) = (MOST - 1, 1, 2);
+        let inherited = Place { cpu: Some(cpu), stamp: parent };
+        PLACES[cpu].store(child, Ordering::Relaxed);
+        drop(inherited);
+        assert_eq!(PLACES[cpu].load(Ordering::Relaxed), child);
+        drop(Place { cpu: Some(cpu), stamp: child });
+        assert_eq!(PLACES[cpu].load(Ordering::Relaxed), 0);
     }
 }
