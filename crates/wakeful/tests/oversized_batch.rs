@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
+use wakeful::Priority;
 use wakeful::net::UnixStream;
 use wakeful::time::sleep_until;
 
@@ -18,7 +19,7 @@ mod backend;
 use backend::Backend;
 
 on_every_backend! {
-    a_due_timer_and_a_post_wait_for_one_turn_of_10_000_ready_sockets,
+    a_due_timer_a_post_and_a_high_socket_wait_for_one_turn_of_10_000_ready_sockets,
 }
 
 /// As many sockets as are promised, or as this process may have.
@@ -34,7 +35,7 @@ fn sockets() -> usize {
     SOCKETS.min(may)
 }
 
-fn a_due_timer_and_a_post_wait_for_one_turn_of_10_000_ready_sockets<B: Backend>() {
+fn a_due_timer_a_post_and_a_high_socket_wait_for_one_turn_of_10_000_ready_sockets<B: Backend>() {
     // Fewer polls than events, so that the flood of ready tasks grows.
     const EVENTS: u32 = 64;
     const POLLS: u32 = 16;
@@ -55,7 +56,13 @@ fn a_due_timer_and_a_post_wait_for_one_turn_of_10_000_ready_sockets<B: Backend>(
             })
             .detach();
     }
-    let registered = format!("descriptors: {sockets}");
+    let (mut urgent, high_socket) = StdUnixStream::pair().unwrap();
+    let high = event_loop.spawn_with(Priority::High, async move {
+        let mut socket = UnixStream::from_std(high_socket).unwrap();
+        socket.set_priority(Priority::High).unwrap();
+        socket.read(&mut [0; 1]).await.unwrap();
+    });
+    let registered = format!("descriptors: {}", sockets + 1);
     while !format!("{event_loop:?}").contains(&registered) {
         event_loop.turn(Some(Duration::ZERO)).unwrap();
     }
@@ -69,7 +76,7 @@ fn a_due_timer_and_a_post_wait_for_one_turn_of_10_000_ready_sockets<B: Backend>(
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     peer.write_all(&vec![0; sockets]).unwrap();
     while Instant::now() < due {}
-    // The timer's turn, and the post's: each has at most a budget's share of the flood in front of it.
+    // The timer's turn, the post's and the high socket's: each has at most a budget's share of the flood in front of it.
     let before = handle.metrics();
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(handle.metrics().timers - before.timers, 1);
@@ -78,6 +85,9 @@ fn a_due_timer_and_a_post_wait_for_one_turn_of_10_000_ready_sockets<B: Backend>(
     std::thread::spawn(move || pusher.run(|| ()).unwrap()).join().unwrap();
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(handle.metrics().remote - before.remote, 1, "taken in the next turn");
+    urgent.write_all(b"x").unwrap();
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    assert!(high.is_finished(), "read in the next turn");
     while !timer.is_finished() {
         event_loop.turn(Some(Duration::ZERO)).unwrap();
     }

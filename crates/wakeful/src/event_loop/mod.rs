@@ -146,20 +146,37 @@ impl Inner {
 /// |---|---|---|
 /// | 1 | **wait**: ask the kernel for events; sleep only if nothing of any kind is runnable. [`before_park`](Self::before_park) hooks run just before such a sleep, or the spin in front of it | `max_wait` |
 /// | 2 | **take** what other threads pushed | what there is |
-/// | 3 | **events**: note them in their descriptors, wake who waits | [`io_batch`](EventLoopBuilder::io_batch) |
+/// | 3 | **events**: note them in their descriptors, wake who waits; those of [high](crate::Priority) sockets first | [`io_batch`](EventLoopBuilder::io_batch), and as many of high sockets |
 /// | 4 | **timers** that are due | `timer_budget` |
 /// | 5 | **next-turn callbacks** that the last turn queued | `callback_budget` |
-/// | 6 | **tasks and closures**, in the order in which they became ready | [`task_budget`](EventLoopBuilder::task_budget) |
+/// | 6 | **tasks and closures**: [high](crate::Priority) ones, then normal ones, each in the order in which they became ready | [`task_budget`](EventLoopBuilder::task_budget); while normal ones are ready, high ones have half of it |
 /// | 7 | **this-turn callbacks**, also those that they queue themselves | `callback_budget` |
 /// | 8 | [`after_turn`](Self::after_turn) hooks | each once |
 ///
-/// Of phase 6 this much is promised: closures that one thread sent run in that thread's order, and tasks begin in the order in which one thread spawned
-/// them. In which order tasks run that were woken in the same turn is not promised. In builds with debug assertions the environment variable
+/// Of phase 6 this much is promised: closures of one class that one thread sent run in that thread's order, and tasks of one class begin in the order in which one
+/// thread spawned them. In which order tasks run that were woken in the same turn is not promised. In builds with debug assertions the environment variable
 /// `WAKEFUL_SHUFFLE=seed` (a number) has those run in a random order, repeatable by the seed: run your tests with a few seeds.
 ///
 /// Phases 4 to 7 run at least a few of their kind, and stop early when the turn has used up its
 /// [`turn_budget`](EventLoopBuilder::turn_budget). What a bound leaves over stays first in line for the next turn, and a
 /// loop with anything left over does not sleep in between.
+///
+/// # What waits for what
+/// Whatever floods the loop (sockets, one event that wakes a thousand tasks, tasks that always yield, connections that always have data, other threads' posts,
+/// callbacks that queue themselves), the rest has its step after so many turns:
+///
+/// | what | when |
+/// |---|---|
+/// | a timer that is due | its waker is called in the next turn; of *n* that are due, the last in the ⌈*n* / `timer_budget`⌉th |
+/// | a socket that is ready | its waker is called in the next turn; behind *n* others that were ready before, in the ⌈(*n* + 1) / `io_batch`⌉th |
+/// | a high socket | its waker is called in the next turn; behind *n* other high ones, in the ⌈(*n* + 1) / `io_batch`⌉th |
+/// | what another thread posted or woke | taken in the next turn |
+/// | a task or closure that is ready | behind *n* others that were ready before, in the ⌈(*n* + 1) / `task_budget`⌉th turn |
+/// | a high one | in the next turn; in the present one, if its tasks are not over |
+/// | a next-turn callback | in the next turn; behind *n* others, in the ⌈(*n* + 1) / `callback_budget`⌉th |
+///
+/// A turn that is out of time runs eight of a kind instead of its budget. Under a flood of posts that the loop cannot keep up with, every second turn
+/// asks the kernel for nothing.
 ///
 /// # Threads
 /// A loop stays on the thread that built it: it is neither `Send` nor `Sync`. Its [`handle`](Self::handle) is both.

@@ -13,6 +13,7 @@ mod calloop_source;
 mod support;
 
 mod accept;
+mod bounded_turns;
 mod budget;
 mod callbacks;
 mod churn;
