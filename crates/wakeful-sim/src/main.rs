@@ -57,6 +57,9 @@ struct Calibrate {
     /// How long a block is, at least.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     block: Duration,
+    /// Write it to this file, and not to stdout.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     /// What is to be known of this calibration.
     #[arg(long, default_value = "")]
     note: String,
@@ -123,14 +126,14 @@ struct Replay {
 
 #[derive(Debug, Args)]
 struct GovernorArguments {
-    /// Which share of the events a spin should meet.
-    #[arg(long, default_value_t = 0.99)]
+    /// Which share of the events a spin should meet, 0.05 to 0.9999.
+    #[arg(long, default_value_t = 0.99, value_parser = |text: &str| number(text, 0.05, 0.9999))]
     hit_rate: f64,
     /// The longest spin, as 500us. Unless given: 25 times what a wake takes by the costs, 0.2 to 2 ms.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     max_window: Option<Duration>,
-    /// The share of a CPU that spinning may use.
-    #[arg(long, default_value_t = 1.0)]
+    /// The share of a CPU that spinning may use, 0 to 1.
+    #[arg(long, default_value_t = 1.0, value_parser = |text: &str| number(text, 0.0, 1.0))]
     max_cpu: f64,
 }
 
@@ -142,6 +145,13 @@ struct Output {
     /// Everything, for programs; in the schema of `wakeful load --json`.
     #[arg(long)]
     json: bool,
+}
+
+fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => Err(format!("expected a number from {least} to {most}")),
+    }
 }
 
 fn requests(text: &str) -> Result<usize, String> {
@@ -255,7 +265,13 @@ fn calibrate(arguments: &Calibrate) -> Result<ExitCode, String> {
         costs,
     };
     let text = serde_json::to_string_pretty(&calibration).map_err(|error| error.to_string())?;
-    print(&(text + "\n"))?;
+    let text = text + "\n";
+    match &arguments.out {
+        Some(path) => {
+            std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?
+        }
+        None => print(&text)?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -31,7 +31,7 @@ pub struct Length {
 impl Length {
     /// What the table of the documentation was made with.
     pub const FULL: Self = Self { seconds: 30, requests: 200_000 };
-    /// A tenth of a second's work, for tests.
+    /// A tenth of that, for tests.
     pub const SHORT: Self = Self { seconds: 10, requests: 20_000 };
 }
 
@@ -66,15 +66,17 @@ impl Trace {
         arrivals.named("bursts".to_owned())
     }
 
-    /// A request and, 100 µs later, what follows from its answer; then nothing for 5 ms on average. No window meets more than half of them.
+    /// A request and, 100 µs apart, one or two that follow from its answer; then nothing for 5 ms on average. A short window meets three of five, and a long one hardly more.
     #[must_use]
-    pub fn pairs(length: Length, seed: u64) -> Self {
+    pub fn follow_ups(length: Length, seed: u64) -> Self {
         let mut arrivals = Arrivals::new(length, seed);
         while arrivals.has_room() {
             arrivals.after(5e6);
-            arrivals.at(arrivals.now + 100_000);
+            for _ in 0..arrivals.random.u64(1..=2) {
+                arrivals.at(arrivals.now + 100_000);
+            }
         }
-        arrivals.named("pairs".to_owned())
+        arrivals.named("follow-ups".to_owned())
     }
 
     /// `rate` a second during `on`, then nothing during `off`, both random with these means in nanoseconds.
@@ -162,7 +164,7 @@ pub fn all(length: Length, seed: u64) -> Vec<Trace> {
         Trace::periodic(900.0, length),
         Trace::periodic(1e4, length),
         Trace::bursts(length, seed),
-        Trace::pairs(length, seed),
+        Trace::follow_ups(length, seed),
         Trace::on_off("on/off 20 ms", 2e4, 2e7, 8e7, length, seed),
         Trace::on_off("on/off 1 s", 5e3, 1e9, 1e9, length, seed),
         Trace::diurnal(length, seed),

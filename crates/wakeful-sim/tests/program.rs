@@ -1,0 +1,96 @@
+//! The program as a user runs it.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use wakeful_load::results::{Results, Verdict};
+use wakeful_sim::trace::Trace;
+
+fn run(arguments: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_wakeful-sim");
+    Command::new(program).args(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_replay_gives_a_verdict_for_each_trace_and_each_policy_a_row() {
+    let output = run(&["replay", "--requests", "5000", "--seconds", "5", "--json"]);
+    assert!(output.status.success(), "{}", stdout(&output));
+    let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(results.claims.len() > 10);
+    assert!(results.claims.iter().all(|claim| claim.verdict == Verdict::Holds));
+    assert_eq!(results.tables[0].rows.len(), 6 * results.claims.len());
+}
+
+#[test]
+fn traces_and_costs_of_the_user_are_read_and_what_is_wrong_with_them_is_said() {
+    let directory = std::env::temp_dir().join(format!("wakeful-sim-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let good = file("mine.txt", "# two\n1000000\n2000000\n");
+    let output = run(&["replay", "--trace", &good, "--markdown"]);
+    assert!(stdout(&output).contains("| mine"), "{}", stdout(&output));
+    let bad = file("bad.txt", "1\nx\n");
+    let refused = |arguments: &[&str], why: &str| {
+        let output = run(arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains(why), "{error}");
+    };
+    refused(&["replay", "--trace", &bad], "bad.txt: line 2");
+    refused(&["replay", "--trace", &good, "--costs", &bad], "bad.txt");
+    refused(&["replay", "--hit-rate", "2"], "--hit-rate");
+    refused(&["check", "--program", "/nowhere/wakeful"], "/nowhere/wakeful");
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn what_passes_through_is_recorded() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = server.local_addr().unwrap().to_string();
+    // A port that was free a moment ago.
+    let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let echo = thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        let mut request = [0; 4];
+        while stream.read_exact(&mut request).is_ok() {
+            stream.write_all(&request).unwrap();
+        }
+    });
+    let recorder = Command::new(env!("CARGO_BIN_EXE_wakeful-sim"))
+        .args(["record", "--listen", &listen, "--to", &to, "--duration", "1h", "--note", "mine"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut client = loop {
+        match TcpStream::connect(&listen) {
+            Ok(client) => break client,
+            Err(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    for _ in 0..3 {
+        client.write_all(b"ping").unwrap();
+        let mut answer = [0; 4];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"ping");
+    }
+    drop(client);
+    // The end of the stream has passed through as well.
+    echo.join().unwrap();
+    let pid = Pid::from_raw(recorder.id().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let output = recorder.wait_with_output().unwrap();
+    let text = stdout(&output);
+    assert!(output.status.success() && text.contains("# mine"), "{text}");
+    assert_eq!(Trace::read("x", &text).unwrap().arrivals.len(), 3);
+}
