@@ -56,6 +56,7 @@ impl Epoll {
     }
 
     /// Appends up to `batch` events to the empty `events`.
+    #[inline(always)]
     pub(super) fn wait(
         &self,
         events: &mut Vec<Event>,

@@ -28,6 +28,7 @@ impl High {
     }
 
     /// The loop's epoll gave `events`, of at most `batch`.
+    #[cold]
     pub(super) fn fetch(&self, events: &[Event], batch: usize) -> rustix::io::Result<()> {
         let is_reported = |event: &Event| Token(event.data.u64()) == Token::HIGH;
         if events.len() < batch && !events.iter().any(is_reported) {

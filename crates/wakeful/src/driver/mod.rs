@@ -60,6 +60,11 @@ impl Token {
     fn slot(self) -> usize {
         (self.0 & u64::from(u32::MAX)) as usize
     }
+
+    /// One of those above.
+    fn is_the_loop_s_own(self) -> bool {
+        self.slot() == u32::MAX as usize
+    }
 }
 
 struct Slot {
@@ -199,10 +204,17 @@ impl Driver {
     /// Notes in each source what the last [`wait`](Self::wait) brought, and wakes whoever waits for it.
     /// High sockets come first. Returns how many events were for sources (a rung bell is none).
     pub(crate) fn dispatch(&self) -> usize {
-        let high = self.high.get().map_or(0, |high| self.dispatch_from(&high.events));
+        let high = self.high.get().map_or(0, |high| self.dispatch_high(high));
         high + self.dispatch_from(&self.events)
     }
 
+    #[cold]
+    fn dispatch_high(&self, high: &High) -> usize {
+        self.dispatch_from(&high.events)
+    }
+
+    /// For every event there is: not a call.
+    #[inline(always)]
     fn dispatch_from(&self, buffer: &RefCell<Vec<Event>>) -> usize {
         // A waker may run anybody's code, which may register and deregister: nothing is borrowed
         // while one runs. Nobody but `wait` touches the taken buffer, and `wait` comes later.
@@ -210,7 +222,7 @@ impl Driver {
         let mut dispatched = 0;
         for event in &events {
             let token = Token(event.data.u64());
-            if token == Token::BELL || token == Token::TIMER || token == Token::HIGH {
+            if token.is_the_loop_s_own() {
                 continue;
             }
             let source = match self.slots.borrow().get(token.slot()) {
