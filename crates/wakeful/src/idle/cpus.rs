@@ -28,6 +28,11 @@ impl Place {
         Self { cpu: None, stamp: home.stamp() }
     }
 
+    /// Of the process whose loop it is.
+    pub(super) fn stamp(&self) -> u32 {
+        self.stamp
+    }
+
     /// Takes the place of the CPU on which this thread runs. `false`: another loop spins there.
     #[inline]
     pub(super) fn take(&mut self) -> bool {

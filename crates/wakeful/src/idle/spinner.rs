@@ -194,7 +194,7 @@ impl Spinner {
         if self.periods < FEW {
             return;
         }
-        let Some(found) = survey() else { return };
+        let Some(found) = survey(self.place.stamp()) else { return };
         if !self.surveyed {
             self.surveyed = true;
             if self.settings.max_window.is_none() {
@@ -215,10 +215,11 @@ mod tests {
 
     /// Like one that has spun and found a quota of which `share` was left.
     fn under_a_quota(now: u64, share: f64) -> Spinner {
-        while survey().is_none() {
+        let home = Home::here().unwrap();
+        while survey(home.stamp()).is_none() {
             std::thread::yield_now();
         }
-        let mut spinner = Spinner::new(Adaptive::new(), Home::here().unwrap());
+        let mut spinner = Spinner::new(Adaptive::new(), home);
         (spinner.periods, spinner.surveyed) = (FEW, true);
         spinner.quota_at = now + SECOND;
         spinner.governor.set_max_cpu(now, share);

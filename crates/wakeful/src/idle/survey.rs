@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,20 +34,22 @@ pub(super) struct Survey {
 
 static SURVEY: OnceLock<Survey> = OnceLock::new();
 
-/// What was found out, once it is. The first call begins.
-pub(super) fn survey() -> Option<&'static Survey> {
-    static BEGUN: OnceLock<()> = OnceLock::new();
+/// What was found out, once it is. The first call in the process of `stamp` begins: the thread is not in a fork that comes meanwhile.
+pub(super) fn survey(stamp: u32) -> Option<&'static Survey> {
+    static BEGUN: AtomicU32 = AtomicU32::new(0);
     let found = SURVEY.get();
-    if found.is_none() {
-        BEGUN.get_or_init(|| {
-            let began = thread::Builder::new().name("wakeful-survey".to_owned()).spawn(find_out);
-            if let Err(error) = began {
-                tracing::info!(%error, "cannot find out what a sleep costs here");
-                let _ = SURVEY.set(Survey { max_window: UNKNOWN, quota: Quota::find() });
-            }
-        });
+    if found.is_none() && is_first(&BEGUN, stamp) {
+        let began = thread::Builder::new().name("wakeful-survey".to_owned()).spawn(find_out);
+        if let Err(error) = began {
+            tracing::info!(%error, "cannot find out what a sleep costs here");
+            let _ = SURVEY.set(Survey { max_window: UNKNOWN, quota: Quota::find() });
+        }
     }
     found
+}
+
+fn is_first(begun: &AtomicU32, stamp: u32) -> bool {
+    begun.swap(stamp, Ordering::Relaxed) != stamp
 }
 
 fn find_out() {
@@ -113,6 +115,16 @@ fn wakes(bell: &OwnedFd, rung: &AtomicU64, epoch: Instant) -> io::Result<Duratio
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_of_each_process_begins() {
+        let begun = AtomicU32::new(0);
+        let (parent, child) = (1, 2);
+        assert_eq!(
+            [parent, parent, child, child].map(|stamp| is_first(&begun, stamp)),
+            [true, false, true, false]
+        );
+    }
 
     #[test]
     fn a_wake_takes_some_time_and_not_for_ever() {
