@@ -77,9 +77,9 @@ pub struct LoopMetrics {
     ///
     /// *Misleads*: one event may be many requests (what came since the last read), or none (the rest of one). *Do*: read it beside [`polls`](Self::polls).
     pub events: u64,
-    /// How many events each of [`waits`](Self::waits) brought, those for the loop itself (a rung bell) included.
+    /// How many of them came with one look at the kernel, of those looks that brought any.
     ///
-    /// *Misleads*: of a loop that spins, nearly all bring none. *Do*: if many bring a full [`io_batch`](crate::EventLoopBuilder::io_batch), more were waiting in the kernel than a turn takes: the loop is saturated.
+    /// *Misleads*: ones alone say nothing of how busy the loop is. *Do*: if many bring a full [`io_batch`](crate::EventLoopBuilder::io_batch), more were waiting in the kernel than a turn takes: the loop is saturated.
     pub events_per_wait: Histogram,
     /// Polls of tasks, and runs of closures that handles sent. (The future of `block_on` is no task.)
     ///
@@ -106,9 +106,9 @@ pub struct LoopMetrics {
     ///
     /// *Misleads*: on a machine without CPUs to spare it counts the neighbours' slices. *Do*: as for [`longest_poll`](Self::longest_poll).
     pub slow_turns: u64,
-    /// How many tasks and closures were ready when each turn came to them.
+    /// How many tasks and closures waited behind the first one when each turn came to them; 0 also for a turn that had none.
     ///
-    /// *Misleads*: what is still in the kernel is not in it: see [`events_per_wait`](Self::events_per_wait). *Do*: the last one in the queue waits for all others: depth times the mean of [`poll_time`](Self::poll_time) is
+    /// *Misleads*: those that others wake meanwhile join the end unseen; and what is still in the kernel is not in it: see [`events_per_wait`](Self::events_per_wait). *Do*: the last one in the queue waits for all others: depth times the mean of [`poll_time`](Self::poll_time) is
     /// its delay. If that is too long, spread the work over more loops.
     pub queue_depth: Histogram,
     /// Times that a phase of a turn stopped at a bound (in number or in time) and left work over for the next turn.

@@ -31,6 +31,7 @@ mod late_wake;
 mod late_wake_places;
 mod lifetime;
 mod metrics;
+mod metrics_of_turns;
 mod misuse;
 mod net;
 mod notification_queue;
