@@ -77,14 +77,16 @@ impl Quota {
         if last.as_ref().is_some_and(|last| at - last.at < soon) {
             return;
         }
-        let limited = self.groups.iter().filter_map(|group| Some((group.cpus()?, group)));
-        let Some((cpus, group)) = limited.min_by(|(one, _), (other, _)| one.total_cmp(other))
-        else {
+        let limits =
+            self.groups.iter().filter_map(|group| Some((group.cpus()?, group.throttled())));
+        // The tightest is not always the one that is used up: others share those above.
+        let tightest = limits.reduce(|one, other| (one.0.min(other.0), one.1 + other.1));
+        let Some((cpus, throttled)) = tightest else {
             *last = None;
             self.share.store(UNLIMITED, Ordering::Relaxed);
             return;
         };
-        let (used, throttled) = (process_time(), group.throttled());
+        let used = process_time();
         let spun = Duration::from_nanos(self.spun.swap(0, Ordering::Relaxed));
         let loops = self.loops.swap(0, Ordering::Relaxed).max(1);
         let (allowed, share) = match last {
@@ -115,13 +117,15 @@ fn allowed(cpus: f64, work: f64, before: f64, was_throttled: bool) -> f64 {
 mod tests {
     use super::*;
 
-    /// With a quota of one CPU.
+    /// With a quota of one CPU, in a group that has four.
     fn with_quota(name: &str, test: impl FnOnce(Quota)) {
         let dir = std::env::temp_dir().join(format!("wakeful-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        std::fs::write(dir.join("cpu.max"), "100000 100000\n").unwrap();
+        let own = dir.join("own");
+        std::fs::create_dir_all(&own).unwrap();
+        std::fs::write(own.join("cpu.max"), "100000 100000\n").unwrap();
+        std::fs::write(dir.join("cpu.max"), "400000 100000\n").unwrap();
         test(Quota {
-            groups: vec![Group::of_version_two(dir.clone())],
+            groups: [own, dir.clone()].map(Group::of_version_two).to_vec(),
             last: Mutex::new(None),
             spun: AtomicU64::new(0),
             loops: AtomicU64::new(0),
@@ -143,6 +147,19 @@ mod tests {
                 assert!(together <= USED, "{together} of a CPU");
                 later(&quota, Duration::from_secs(1));
             }
+        });
+    }
+
+    #[test]
+    fn throttling_of_a_group_above_counts() {
+        with_quota("above", |quota| {
+            let allowed = || quota.last.lock().unwrap().as_ref().unwrap().allowed;
+            quota.look(0);
+            let before = allowed();
+            std::fs::write(quota.groups[1].dir().join("cpu.stat"), "nr_throttled 1\n").unwrap();
+            later(&quota, Duration::from_secs(1));
+            quota.look(0);
+            assert!(allowed() <= before / 2.0, "{before} and then {}", allowed());
         });
     }
 

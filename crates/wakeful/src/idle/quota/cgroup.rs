@@ -31,6 +31,11 @@ impl Group {
         Self { dir, version: Version::Two }
     }
 
+    #[cfg(test)]
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn limit_file(&self) -> PathBuf {
         self.dir.join(match self.version {
             Version::One => "cpu.cfs_quota_us",
