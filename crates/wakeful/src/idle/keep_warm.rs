@@ -1,21 +1,54 @@
 //! Threads of the lowest kind (SCHED_IDLE) that keep CPUs from halting: one for each CPU on which a loop with
 //! [`IdlePolicy::KeepWarm`](super::IdlePolicy::KeepWarm) may run, for the whole process.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+
+use rustix::thread::CpuSet;
 
 use crate::driver::home::Home;
 use crate::driver::thread::{allowed_cpus, pin_to, run_only_when_idle};
 
-/// By process (a forked child has none of its parent's threads) and CPU.
-static WARM: Mutex<BTreeMap<(u32, usize), Warm>> = Mutex::new(BTreeMap::new());
+/// A [`Warm`] for each CPU. No lock: a fork would inherit it locked, and the thread that unlocks it not.
+static WARM: [AtomicU64; CpuSet::MAX_CPU] = [const { AtomicU64::new(0) }; CpuSet::MAX_CPU];
 
+/// How many loops use the thread of a CPU, in this many bits.
+const USERS: u32 = 20;
+/// And its number: one that has not yet noticed its end is not mistaken for the next.
+const NUMBER: u32 = 12;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Warm {
-    users: usize,
-    stop: Arc<AtomicBool>,
+    /// Of the process: a forked child has none of its parent's threads.
+    stamp: u32,
+    number: u32,
+    users: u32,
+}
+
+impl Warm {
+    fn unpack(word: u64) -> Self {
+        let low = word as u32;
+        Self { stamp: (word >> 32) as u32, number: low >> USERS, users: low & ((1 << USERS) - 1) }
+    }
+
+    fn pack(self) -> u64 {
+        (u64::from(self.stamp) << 32) | u64::from((self.number << USERS) | self.users)
+    }
+
+    /// With one user more, who starts a thread if it is the first.
+    fn join(self, stamp: u32) -> Option<Self> {
+        if self.stamp == stamp && self.users > 0 {
+            let users = self.users + 1;
+            return (users < 1 << USERS).then_some(Self { users, ..self });
+        }
+        Some(Self { stamp, number: (self.number + 1) % (1 << NUMBER), users: 1 })
+    }
+
+    fn leave(self, stamp: u32) -> Option<Self> {
+        let users = self.users.checked_sub(1)?;
+        (self.stamp == stamp).then_some(Self { users, ..self })
+    }
 }
 
 /// Keeps the CPUs warm on which this thread may run, as long as it lives.
@@ -37,36 +70,36 @@ impl KeepWarm {
     }
 
     fn keep(&mut self, cpu: usize) -> io::Result<()> {
-        let mut warm = WARM.lock().unwrap_or_else(PoisonError::into_inner);
-        match warm.get_mut(&(self.stamp, cpu)) {
-            Some(kept) => kept.users += 1,
-            None => {
-                let stop = Arc::new(AtomicBool::new(false));
-                start(cpu, stop.clone())?;
-                warm.insert((self.stamp, cpu), Warm { users: 1, stop });
-            }
-        }
+        let before = update(cpu, |warm| warm.join(self.stamp))
+            .ok_or_else(|| io::Error::other("too many loops keep a CPU warm"))?;
         self.cpus.push(cpu);
-        Ok(())
+        match before.join(self.stamp) {
+            Some(warm) if warm.users == 1 => start(cpu, warm),
+            _ => Ok(()),
+        }
     }
 }
 
 impl Drop for KeepWarm {
     fn drop(&mut self) {
-        let mut warm = WARM.lock().unwrap_or_else(PoisonError::into_inner);
+        // Threads are not joined: one ends when it next gets its CPU, which somebody else may need for long.
         for &cpu in &self.cpus {
-            let Some(kept) = warm.get_mut(&(self.stamp, cpu)) else { continue };
-            kept.users -= 1;
-            if kept.users == 0 {
-                // Not joined: it ends when it next gets its CPU, which somebody else may need for long.
-                kept.stop.store(true, Ordering::Relaxed);
-                warm.remove(&(self.stamp, cpu));
-            }
+            update(cpu, |warm| warm.leave(self.stamp));
         }
     }
 }
 
-fn start(cpu: usize, stop: Arc<AtomicBool>) -> io::Result<()> {
+/// What there was before. It orders nothing: a thread that ends late spins a little longer.
+fn update(cpu: usize, with: impl Fn(Warm) -> Option<Warm>) -> Option<Warm> {
+    let with = |word| with(Warm::unpack(word)).map(Warm::pack);
+    WARM[cpu].fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).ok().map(Warm::unpack)
+}
+
+fn start(cpu: usize, own: Warm) -> io::Result<()> {
+    let is_used = move || {
+        let now = Warm::unpack(WARM[cpu].load(Ordering::Relaxed));
+        now.users > 0 && Warm { users: own.users, ..now } == own
+    };
     let warm = move || {
         // Elsewhere, or as an ordinary thread, it would do harm.
         let prepared = run_only_when_idle().and_then(|()| pin_to([cpu]));
@@ -74,10 +107,32 @@ fn start(cpu: usize, stop: Arc<AtomicBool>) -> io::Result<()> {
             tracing::warn!(%error, cpu, "cannot keep a CPU warm");
             return;
         }
-        while !stop.load(Ordering::Relaxed) {
+        while is_used() {
             std::hint::spin_loop();
         }
     };
     thread::Builder::new().name(format!("wakeful-warm-{cpu}")).spawn(warm)?;
     Ok(())
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_come_and_go_and_a_fork_begins_anew() {
+        let (parent, child) = (1, 2);
+        let first = Warm::unpack(0).join(parent).unwrap();
+        let second = first.join(parent).unwrap();
+        assert_eq!((first.users, second.users, second.number), (1, 2, first.number));
+        assert_eq!(Warm::unpack(second.pack()), second);
+        let forked = second.join(child).unwrap();
+        assert_eq!((forked.users, forked.stamp), (1, child));
+        assert_eq!(forked.leave(parent), None, "what was inherited is not the child's");
+        let none = second.leave(parent).and_then(|warm| warm.leave(parent)).unwrap();
+        assert_eq!(none.leave(parent), None);
+        assert_ne!(none.join(parent).unwrap().number, first.number);
+        let last = Warm { stamp: parent, number: (1 << NUMBER) - 1, users: (1 << USERS) - 1 };
+        assert_eq!((last.join(parent), last.join(child).unwrap().number), (None, 0));
+    }
 }

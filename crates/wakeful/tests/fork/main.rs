@@ -24,7 +24,7 @@ use std::thread;
 use std::time::Duration;
 
 use wakeful::net::UnixStream;
-use wakeful::{EventLoop, LoopHandle, RunAndWaitError, SendError};
+use wakeful::{EventLoop, IdlePolicy, LoopHandle, RunAndWaitError, SendError};
 
 use self::backend::Backend;
 use self::background::{Background, LONG, until_asleep};
@@ -47,6 +47,7 @@ on_every_backend! {
     fork_and_exec_leaks_no_descriptor,
     the_parent_goes_on_while_children_come_and_go,
     a_group_in_the_child_is_refused_and_its_drop_does_nothing,
+    fork_while_loops_that_keep_warm_come_and_go,
 }
 
 fn is_refused<T>(result: std::io::Result<T>) {
@@ -432,6 +433,27 @@ fn fork_and_exec_leaks_no_descriptor<B: Backend>() {
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     answers(&mut event_loop, &mut peer);
     drop((kept, timer));
+}
+
+fn fork_while_loops_that_keep_warm_come_and_go<B: Backend>() {
+    let _one = one_at_a_time();
+    let build = || B::builder().idle(IdlePolicy::KeepWarm).build().unwrap();
+    let mut inherited = build();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let others = thread::spawn(move || {
+        while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+            drop(build());
+        }
+    });
+    for _ in 0..5 {
+        in_child_with(&mut inherited, |inherited| {
+            let own = build();
+            drop(inherited);
+            drop(own);
+        });
+    }
+    drop(stop);
+    others.join().unwrap();
 }
 
 fn the_parent_goes_on_while_children_come_and_go<B: Backend>() {
