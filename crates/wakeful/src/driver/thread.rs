@@ -56,3 +56,19 @@ pub(crate) fn run_only_when_idle() -> io::Result<()> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// The threads that `start` starts block all signals: the kernel gives a process's signal to any thread that does not, and
+/// nobody knows of these.
+pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: the first call fills in `all`, the second reads it and fills in `before`. Neither fails with these arguments.
+    let before = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    };
+    let started = start();
+    // SAFETY: it reads the mask that this thread had.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    started
+}

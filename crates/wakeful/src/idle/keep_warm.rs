@@ -8,7 +8,7 @@ use std::thread;
 use rustix::thread::CpuSet;
 
 use crate::driver::home::Home;
-use crate::driver::thread::{allowed_cpus, pin_to, run_only_when_idle};
+use crate::driver::thread::{allowed_cpus, pin_to, run_only_when_idle, without_signals};
 
 /// A [`Warm`] for each CPU. No lock: a fork would inherit it locked, and the thread that unlocks it not.
 static WARM: [AtomicU64; CpuSet::MAX_CPU] = [const { AtomicU64::new(0) }; CpuSet::MAX_CPU];
@@ -111,8 +111,8 @@ fn start(cpu: usize, own: Warm) -> io::Result<()> {
             std::hint::spin_loop();
         }
     };
-    thread::Builder::new().name(format!("wakeful-warm-{cpu}")).spawn(warm)?;
-    Ok(())
+    let thread = thread::Builder::new().name(format!("wakeful-warm-{cpu}"));
+    without_signals(|| thread.spawn(warm)).map(|_| ())
 }
 
 #[cfg(all(test, not(wakeful_loom)))]

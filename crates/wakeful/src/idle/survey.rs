@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::CpuSet;
 
 use super::quota::Quota;
-use crate::driver::thread::{allowed_cpus, pin_to};
+use crate::driver::thread::{allowed_cpus, pin_to, without_signals};
 
 /// A window may be so many times as long as what a wake from sleep takes: with one event a window, spinning for all of them then costs what so
 /// many wakes would.
@@ -39,7 +39,8 @@ pub(super) fn survey(stamp: u32) -> Option<&'static Survey> {
     static BEGUN: AtomicU32 = AtomicU32::new(0);
     let found = SURVEY.get();
     if found.is_none() && is_first(&BEGUN, stamp) {
-        let began = thread::Builder::new().name("wakeful-survey".to_owned()).spawn(find_out);
+        let thread = thread::Builder::new().name("wakeful-survey".to_owned());
+        let began = without_signals(|| thread.spawn(find_out));
         if let Err(error) = began {
             tracing::info!(%error, "cannot find out what a sleep costs here");
             let _ = SURVEY.set(Survey { max_window: UNKNOWN, quota: Quota::find() });

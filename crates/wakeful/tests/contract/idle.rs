@@ -234,12 +234,24 @@ fn a_loop_that_others_wait_for_keeps_none_from_spinning<B: Backend>() {
     });
 }
 
-fn warm_threads() -> usize {
+/// What `/proc` says of each.
+fn warm_threads_status() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let named = |task: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    let status = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.ok()?.path().join("status")).ok()
     };
-    tasks.filter_map(named).filter(|name| name.starts_with("wakeful-warm")).count()
+    tasks.filter_map(status).filter(|status| status.starts_with("Name:\twakeful-warm")).collect()
+}
+
+fn warm_threads() -> usize {
+    warm_threads_status().len()
+}
+
+/// The kernel gives a process's signal to any thread that does not block it.
+fn blocks_signals(status: &str) -> bool {
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+    let (signal, blocked) = (libc::SIGTERM, u64::from_str_radix(blocked, 16).unwrap());
+    blocked & (1 << (signal - 1)) != 0
 }
 
 fn keep_warm_has_a_thread_for_each_cpu_while_there_is_a_loop<B: Backend>() {
@@ -250,6 +262,7 @@ fn keep_warm_has_a_thread_for_each_cpu_while_there_is_a_loop<B: Backend>() {
         while warm_threads() != 1 {
             thread::yield_now();
         }
+        assert!(warm_threads_status().iter().all(|status| blocks_signals(status)));
         first.block_on(wakeful::time::sleep(Duration::from_millis(1))).unwrap();
         drop(first);
         assert_eq!(warm_threads(), 1, "the second loop still needs it");
