@@ -112,6 +112,11 @@ fn http_answers_on_every_path() {
     let turns =
         metrics.lines().find(|line| line.starts_with("wakeful_loop_turns_total{loop=\"0\"}"));
     assert!(turns.unwrap().rsplit(' ').next().unwrap().parse::<u64>().unwrap() > 0);
+    assert!(metrics.contains("# TYPE wakeful_loop_poll_duration_seconds histogram\n"), "{metrics}");
+    assert!(
+        metrics.contains("wakeful_loop_longest_poll_seconds{loop=\"0\",spawned_at=\""),
+        "{metrics}"
+    );
     let accepts = metrics.lines().find(|line| line.starts_with("wakeful_accepts_total"));
     assert!(accepts.unwrap().ends_with(" 10"), "{accepts:?}");
     let mut stream = server.connect();

@@ -1,15 +1,18 @@
-//! The loops' counters as Prometheus text.
+//! What loops and a server count, as Prometheus text. What each of it means, when it misleads and what to do about it is said at
+//! [`LoopMetrics`].
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
-use std::sync::Arc;
+use prometheus_client::registry::{Registry, Unit};
 use wakeful::accept::Counts;
+use wakeful::metrics::Histogram;
 use wakeful::{LoopHandle, LoopMetrics};
 
 /// Reads the counters when it is asked, and never otherwise.
@@ -19,30 +22,195 @@ struct Loops {
     counts: Arc<Counts>,
 }
 
-type Field = (&'static str, &'static str, fn(&LoopMetrics) -> u64);
+type Field<T> = (&'static str, &'static str, fn(&LoopMetrics) -> T);
 
-const FIELDS: [Field; 9] = [
-    ("wakeful_loop_turns", "Turns taken", |m| m.turns),
+const COUNTERS: [Field<u64>; 15] = [
+    ("wakeful_loop_turns", "Turns begun", |m| m.turns),
     ("wakeful_loop_waits", "Times that the kernel was asked for events", |m| m.waits),
     ("wakeful_loop_parks", "Waits that were allowed to sleep", |m| m.parks),
+    ("wakeful_loop_spin_hits", "Spins that met an event", |m| m.spin_hits),
+    ("wakeful_loop_spin_misses", "Spins that nothing ended within their window", |m| m.spin_misses),
+    ("wakeful_loop_gave_way", "Spins given up because others want the CPU", |m| m.gave_way),
     ("wakeful_loop_events", "Events of descriptors", |m| m.events),
     ("wakeful_loop_polls", "Polls of tasks and runs of closures", |m| m.polls),
     ("wakeful_loop_remote", "Wakes and closures from other threads", |m| m.remote),
     ("wakeful_loop_timers", "Timers expired", |m| m.timers),
     ("wakeful_loop_callbacks", "Callbacks run", |m| m.callbacks),
     ("wakeful_loop_panics", "Panics contained in closures and callbacks", |m| m.panics),
+    (
+        "wakeful_loop_budget_exhaustions",
+        "Phases of turns that left work over for the next turn",
+        |m| m.budget_exhaustions,
+    ),
+    (
+        "wakeful_loop_forced_yields",
+        "Operations put off because their task's budget was spent",
+        |m| m.forced_yields,
+    ),
+    ("wakeful_loop_slow_turns", "Turns that took longer than slow_turn", |m| m.slow_turns),
 ];
 
-impl Collector for Loops {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let metrics: Vec<_> = self.handles.iter().map(LoopHandle::metrics).collect();
-        for (name, help, read) in FIELDS {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (number, metrics) in metrics.iter().enumerate() {
-                let label = [("loop", number.to_string())];
-                ConstCounter::new(read(metrics)).encode(family.encode_family(&label)?)?;
+const TIMES: [Field<Duration>; 2] = [
+    ("wakeful_loop_park", "Time in waits that were allowed to sleep", |m| m.park_time),
+    ("wakeful_loop_spin", "Time spent spinning", |m| m.spin_time),
+];
+
+const DURATIONS: [Field<Histogram>; 4] = [
+    ("wakeful_loop_turn_duration", "How long turns took", |m| m.turn_time),
+    ("wakeful_loop_poll_duration", "How long polls of tasks and runs of closures took", |m| {
+        m.poll_time
+    }),
+    (
+        "wakeful_loop_remote_latency",
+        "From a wake or a send by another thread to the run, of the oldest of each batch",
+        |m| m.remote_latency,
+    ),
+    ("wakeful_loop_timer_lateness", "From a timer's deadline to its expiry", |m| m.timer_lateness),
+];
+
+const NUMBERS: [Field<Histogram>; 2] = [
+    (
+        "wakeful_loop_events_per_wait",
+        "Events of descriptors that came with one look at the kernel, if any did",
+        |m| m.events_per_wait,
+    ),
+    (
+        "wakeful_loop_queue_depth",
+        "Tasks and closures that waited behind the first one, when a turn came to them",
+        |m| m.queue_depth,
+    ),
+];
+
+/// The exported buckets, by the highest bit of what they hold: 0.256 µs to 8.6 s, and 1 to 131,071. Each is there whether it is empty or not,
+/// because a bucket that comes and goes is another series.
+const DURATION_BITS: std::ops::RangeInclusive<u32> = 7..=32;
+const NUMBER_BITS: std::ops::RangeInclusive<u32> = 0..=16;
+
+/// A histogram that was kept elsewhere.
+struct Kept {
+    sum: f64,
+    /// Upper bounds, and how many values lie between one and the bound before. The last is infinite.
+    buckets: Vec<(f64, u64)>,
+}
+
+impl Kept {
+    fn new(
+        histogram: &Histogram,
+        bits: std::ops::RangeInclusive<u32>,
+        bound: fn(u64) -> f64,
+        sum: f64,
+    ) -> Self {
+        let mut values = histogram.buckets().peekable();
+        let mut up_to = |highest: u64| {
+            let mut count = 0;
+            while let Some((_, here)) = values.next_if(|(most, _)| *most <= highest) {
+                count += here;
             }
+            count
+        };
+        let mut buckets: Vec<_> = bits
+            .map(|bit| (2_u64 << bit) - 1)
+            .map(|highest| (bound(highest), up_to(highest)))
+            .collect();
+        buckets.push((f64::INFINITY, up_to(u64::MAX)));
+        Self { sum, buckets }
+    }
+
+    /// Of whole nanoseconds: less than n + 1 of them is at most n.
+    fn seconds(histogram: &Histogram) -> Self {
+        let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+        Self::new(
+            histogram,
+            DURATION_BITS,
+            |highest| (highest + 1) as f64 / 1e9,
+            seconds(histogram.sum()),
+        )
+    }
+
+    fn numbers(histogram: &Histogram) -> Self {
+        Self::new(histogram, NUMBER_BITS, |highest| highest as f64, histogram.sum() as f64)
+    }
+}
+
+impl EncodeMetric for Kept {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let count = self.buckets.iter().map(|(_, count)| count).sum();
+        encoder.encode_histogram::<NoLabelSet>(self.sum, count, &self.buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+impl Collector for Loops {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let metrics: Vec<_> = self.handles.iter().map(LoopHandle::metrics).collect();
+        let mut encoder = Families { encoder: &mut encoder, metrics: &metrics };
+        for (name, help, read) in COUNTERS {
+            encoder.family(name, help, None, |m| ConstCounter::new(read(m)))?;
         }
+        for (name, help, read) in TIMES {
+            encoder.family(name, help, Some(&Unit::Seconds), |m| {
+                ConstCounter::new(read(m).as_secs_f64())
+            })?;
+        }
+        for (name, help, read) in DURATIONS {
+            encoder.family(name, help, Some(&Unit::Seconds), |m| Kept::seconds(&read(m)))?;
+        }
+        for (name, help, read) in NUMBERS {
+            encoder.family(name, help, None, |m| Kept::numbers(&read(m)))?;
+        }
+        encoder.longest_polls()?;
+        self.encode_counts(encoder.encoder)
+    }
+}
+
+/// Families with a metric for each loop.
+struct Families<'a, 'b> {
+    encoder: &'a mut DescriptorEncoder<'b>,
+    metrics: &'a [LoopMetrics],
+}
+
+impl Families<'_, '_> {
+    fn family<M: EncodeMetric>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        metric: impl Fn(&LoopMetrics) -> M,
+    ) -> fmt::Result {
+        let Some(kind) = self.metrics.first().map(|first| metric(first).metric_type()) else {
+            return Ok(());
+        };
+        let mut family = self.encoder.encode_descriptor(name, help, unit, kind)?;
+        for (number, metrics) in self.metrics.iter().enumerate() {
+            let label = [("loop", number.to_string())];
+            metric(metrics).encode(family.encode_family(&label)?)?;
+        }
+        Ok(())
+    }
+
+    fn longest_polls(&mut self) -> fmt::Result {
+        let mut family = self.encoder.encode_descriptor(
+            "wakeful_loop_longest_poll",
+            "The longest poll so far, and where its task was spawned",
+            Some(&Unit::Seconds),
+            MetricType::Gauge,
+        )?;
+        for (number, metrics) in self.metrics.iter().enumerate() {
+            let Some(longest) = metrics.longest_poll else { continue };
+            let label =
+                [("loop", number.to_string()), ("spawned_at", longest.spawned_at.to_string())];
+            let seconds = ConstGauge::new(longest.duration.as_secs_f64());
+            seconds.encode(family.encode_family(&label)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Loops {
+    fn encode_counts(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let open = ConstGauge::new(i64::try_from(self.counts.open()).unwrap_or(i64::MAX));
         let text = "Connections that are open";
         open.encode(encoder.encode_descriptor(

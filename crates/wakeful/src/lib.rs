@@ -32,6 +32,7 @@
 //! * [`net`]: sockets. [`time`]: timers. [`signal`]: signals. [`task`]: tasks, and work that blocks.
 //! * [`accept`]: one listener for many loops.
 //! * [`IdlePolicy`]: what a loop does when it has nothing to do.
+//! * [`metrics`]: what a loop did and where its time went; where to look when requests are slow.
 //! * [`io`]: the traits of futures, tokio and hyper on our sockets.
 //!
 //! # Futures need not be `Send`
