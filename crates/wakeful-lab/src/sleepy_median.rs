@@ -57,6 +57,9 @@ const BYTES: usize = 1024;
 
 const CONNECTIONS: usize = 32;
 
+/// A loop that adapts has measured what a sleep costs by then, and seen some traffic.
+const WARM_UP: Duration = Duration::from_millis(200);
+
 /// The chain's loads, by the name of their table.
 const CHAINS: [&str; 4] = [
     "10k/s over 32 connections",
@@ -179,8 +182,7 @@ fn load(lab: &Lab<'_>, rate: f64, duration: Duration) -> Result<Load, LabError> 
     plan.schedule = Schedule::Poisson(rate);
     plan.connections = CONNECTIONS;
     plan.seed = lab.seed;
-    // A loop that adapts has measured what a sleep costs by then.
-    (plan.warm_up, plan.duration) = (Duration::from_millis(300), duration);
+    (plan.warm_up, plan.duration) = (WARM_UP, duration);
     plan.patience = Duration::from_secs(1);
     Ok(Load { plan, slow_clients: 0 })
 }
@@ -244,10 +246,7 @@ impl Everything {
                 &at_10k,
             ),
             client: some(CLIENT, &POLICIES, &[TOKIO, BURN]),
-            client_times: client::Times {
-                warm_up: Duration::from_millis(300),
-                measured: extent.block,
-            },
+            client_times: client::Times { warm_up: WARM_UP, measured: extent.block },
             comeback: cases(COMEBACK, &POLICIES, &[], &at(1e4, HOG_STAYS + HOG_IS_GONE)?),
             quota: some(QUOTA, &POLICIES, &[]),
             quota_load: at(1e3, long)?,

@@ -133,6 +133,9 @@ pub struct Run {
     pub blocks: usize,
     /// How many blocks were spoilt by other programs and measured again.
     pub repeated: usize,
+    /// How many of the blocks that count were spoilt as well, because the repeats were used up.
+    #[serde(default)]
+    pub spoilt: usize,
     /// Whether it was asked for more than it can do, to find that out: this is no failure, and its response times mean nothing.
     #[serde(default)]
     pub saturated: bool,

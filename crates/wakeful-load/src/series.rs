@@ -135,6 +135,7 @@ impl Series {
             repeated: self.repeated,
         };
         let mut run = summary::run(&self.server, &self.plan, &self.whole, around);
+        run.spoilt = self.spoilt;
         if self.spoilt > 0 {
             let mut all = match run.validity {
                 Validity::Invalid { reasons, .. } => reasons,

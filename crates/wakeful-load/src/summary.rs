@@ -162,6 +162,7 @@ pub fn run(server: &str, plan: &Plan, measurement: &Measurement, around: Surroun
         validity: judge(plan, measurement),
         blocks: around.blocks,
         repeated: around.repeated,
+        spoilt: 0,
         saturated: false,
     }
 }

@@ -2,8 +2,9 @@
 
 use roxmltree::{Document, ParsingOptions};
 use wakeful_load::{
-    report,
-    results::{Percentiles, Results, Validity},
+    format, report,
+    results::{Percentiles, Results, Run, Validity},
+    table::{self, Style},
 };
 
 #[path = "../examples/sample-report/sample.rs"]
@@ -32,6 +33,7 @@ fn few(runs: usize) -> Results {
     results.runs.truncate(runs);
     results.comparisons.clear();
     results.tables.clear();
+    results.tradeoffs.clear();
     results.claims.clear();
     results.notes.clear();
     results
@@ -56,8 +58,8 @@ fn every_plot_is_well_formed_and_says_what_it_shows() {
         assert!(!text.contains("=\"#"), "{text}");
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }
-    // Percentiles, two rates, CPU and comparisons in two sizes each, and a timeline for each run.
-    assert_eq!(seen, (4 + 2 + 1 + 2) * 2 + 99);
+    // Percentiles, two rates, CPU, a setting, the frontier at each rate and comparisons in two sizes each, and a timeline for each run.
+    assert_eq!(seen, (4 + 2 + 1 + 1 + 4 + 2) * 2 + 99);
 }
 
 #[test]
@@ -238,6 +240,64 @@ fn the_readme_plot_follows_the_scheme_and_names_each_server() {
         let start: String = run.server.chars().take(20).collect();
         assert!(texts.iter().any(|text| text.starts_with(&start)), "{start} in {texts:?}");
     }
+}
+
+/// The texts of an SVG, which has to be well-formed.
+fn texts(svg: &str) -> Vec<String> {
+    let document = parsed(svg);
+    let texts = document.descendants().filter(|node| node.has_tag_name("text"));
+    texts.filter_map(|node| node.text()).map(|text| text.trim().to_owned()).collect()
+}
+
+#[test]
+fn the_frontier_has_each_rate_and_names_each_server() {
+    let results = sample::results();
+    let plot = report::frontier_plot(&results).unwrap().unwrap();
+    let texts = texts(&plot);
+    let stands = |run: &&Run| run.validity == Validity::Valid && run.cpu.is_some();
+    for run in results.runs.iter().filter(stands) {
+        let rate = format!("p50 against CPU at {}", format::rate(run.rate.unwrap()));
+        assert!(texts.contains(&rate), "{rate} in {texts:?}");
+        let name: String = run.server.chars().take(20).collect();
+        assert!(texts.iter().any(|text| text.contains(&name)), "{name} in {texts:?}");
+    }
+}
+
+#[test]
+fn what_is_saturated_is_named_so_and_has_no_place_at_the_frontier() {
+    let mut results = sample::results();
+    let most = results.runs.iter().filter_map(|run| run.rate).fold(0.0, f64::max);
+    for run in results.runs.iter_mut().filter(|run| run.rate == Some(most)) {
+        run.saturated = true;
+        run.validity = Validity::Invalid { reasons: vec!["saturated".to_owned()], up_to: None };
+    }
+    let at_most = format!("p50 against CPU at {}", format::rate(most));
+    let plot = report::frontier_plot(&results).unwrap().unwrap();
+    assert!(!texts(&plot).contains(&at_most));
+    let page = page(&results);
+    assert!(page.contains("VALID") && page.contains("saturated at") && !page.contains(&at_most));
+    let by_rate = table::by_rate(&results, 5_000.0, Style::Terminal);
+    let throughput = format!("({})", format::rate(results.runs.last().unwrap().throughput));
+    assert!(by_rate.contains(&throughput), "{by_rate}");
+}
+
+#[test]
+fn a_setting_is_drawn_with_all_its_values() {
+    let results = sample::results();
+    let tradeoff = &results.tradeoffs[0];
+    let texts = texts(&report::tradeoff_plot(tradeoff).unwrap());
+    for label in ["cap 0", "cap 0.3", "cap 0.5", "cap 1"] {
+        assert!(texts.iter().any(|text| text == label), "{label} in {texts:?}");
+    }
+    assert!(page(&results).contains("A made-up setting, &lt;from&gt;"));
+}
+
+#[test]
+fn two_servers_are_no_frontier() {
+    let mut results = sample::results();
+    let names: Vec<String> = results.runs.iter().take(2).map(|run| run.server.clone()).collect();
+    results.runs.retain(|run| names.contains(&run.server));
+    assert!(report::frontier_plot(&results).unwrap().is_none());
 }
 
 #[test]

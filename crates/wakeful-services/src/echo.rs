@@ -27,7 +27,7 @@ use crate::ServeOptions;
 pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Result<Serving> {
     ConnectionServer::new(listeners).group(options.group()).start(|| {
         async |connection| {
-            let peer = connection.peer.clone();
+            let peer = connection.peer;
             log(&peer, serve(connection).await);
         }
     })
@@ -48,7 +48,7 @@ pub fn start_frontend(
         move |connection: Connection| {
             let backend = backend.clone();
             async move {
-                let peer = connection.peer.clone();
+                let peer = connection.peer;
                 log(&peer, frontend::serve(connection, &backend).await);
             }
         }

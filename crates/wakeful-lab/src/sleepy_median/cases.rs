@@ -1,6 +1,7 @@
 //! A server under one load, beside others under theirs: settings of the governor, its cap, and what companions see.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -95,7 +96,7 @@ pub(super) fn capped(
     let companion = |_: &Lab<'_>, _: &Case| Ok(Seconds::default());
     measure(lab, part, cases, rounds, companion, |block, seconds| Capped {
         figures: Figures::of(block),
-        busiest_second: busiest_second(&seconds.read),
+        busiest_second: busiest_second(&seconds.readings()),
     })
 }
 
@@ -105,23 +106,32 @@ const STEP: Duration = Duration::from_millis(100);
 /// Reads the server's CPU time ten times a second, from a thread of its own.
 #[derive(Default)]
 struct Seconds {
-    pid: Option<u32>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Vec<(Instant, ProcessCpu)>>>,
-    /// Seconds since the first reading, and CPU seconds since then.
-    read: Vec<(f64, f64)>,
+    window: Option<Range<Instant>>,
+}
+
+impl Seconds {
+    /// Seconds since the first reading in the measured time, and CPU seconds since then.
+    fn readings(mut self) -> Vec<(f64, f64)> {
+        let read = self.thread.take().and_then(|thread| thread.join().ok());
+        let mut read = read.unwrap_or_default();
+        read.retain(|(at, _)| self.window.as_ref().is_some_and(|window| window.contains(at)));
+        let Some((begin, first)) = read.first().cloned() else { return Vec::new() };
+        let since_first = |(at, cpu): (Instant, ProcessCpu)| {
+            ((at - begin).as_secs_f64(), cpu.used_since(&first).total().as_secs_f64())
+        };
+        read.into_iter().map(since_first).collect()
+    }
 }
 
 impl Companion for Seconds {
     fn server_started(&mut self, server: &Server) -> io::Result<()> {
+        // That of a block which is measured again.
+        self.stop.store(true, Ordering::Relaxed);
         self.stop = Arc::default();
-        self.pid = server.pid();
-        self.read.clear();
-        Ok(())
-    }
-
-    fn window_begins(&mut self) {
-        let (Some(pid), stop) = (self.pid, self.stop.clone()) else { return };
+        let pid = server.pid().ok_or_else(|| io::Error::other("its process is not known"))?;
+        let stop = self.stop.clone();
         let read = move || {
             let mut all = Vec::new();
             while let (false, Ok(cpu)) = (stop.load(Ordering::Relaxed), ProcessCpu::read(pid)) {
@@ -130,17 +140,27 @@ impl Companion for Seconds {
             }
             all
         };
-        self.thread = thread::Builder::new().name("seconds".to_owned()).spawn(read).ok();
+        // Not on the generator's thread, whose CPU it would inherit.
+        self.thread = Some(thread::Builder::new().name("seconds".to_owned()).spawn(read)?);
+        Ok(())
+    }
+
+    fn window_begins(&mut self) {
+        let now = Instant::now();
+        self.window = Some(now..now);
     }
 
     fn window_ended(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let Some(read) = self.thread.take().and_then(|thread| thread.join().ok()) else { return };
-        let Some((begin, first)) = read.first().cloned() else { return };
-        let since_first = |(at, cpu): (Instant, ProcessCpu)| {
-            ((at - begin).as_secs_f64(), cpu.used_since(&first).total().as_secs_f64())
-        };
-        self.read = read.into_iter().map(since_first).collect();
+        if let Some(window) = &mut self.window {
+            window.end = Instant::now();
+        }
+    }
+}
+
+impl Drop for Seconds {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 

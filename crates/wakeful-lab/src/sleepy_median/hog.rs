@@ -96,7 +96,7 @@ struct Hog {
     /// When it leaves, unless at the end.
     stays: Option<Duration>,
     running: Option<Running>,
-    began: Option<(Instant, f64, u64)>,
+    began: Option<(Instant, Option<f64>, u64)>,
     share: Option<f64>,
     counted: Option<f64>,
     left_after: Option<Duration>,
@@ -158,7 +158,8 @@ impl Companion for Hog {
             return;
         };
         let seconds = at.elapsed().as_secs_f64();
-        self.share = Some((running.cpu_time() - used) / seconds);
+        let now = running.cpu_time();
+        self.share = now.zip(used).map(|(now, used)| (now - used) / seconds);
         let further = running.count.load(Ordering::Relaxed) - counted;
         self.counted = Some(further as f64 / seconds);
     }
@@ -190,12 +191,11 @@ impl Running {
         Ok(Self { stop, count, schedstat, thread, bouncer: None })
     }
 
-    /// Seconds; not a number if the kernel does not say.
-    fn cpu_time(&self) -> f64 {
-        let text = fs::read_to_string(&self.schedstat).unwrap_or_default();
-        let nanoseconds =
-            text.split_whitespace().next().and_then(|first| first.parse::<u64>().ok());
-        nanoseconds.map_or(f64::NAN, |nanoseconds| nanoseconds as f64 / 1e9)
+    /// Seconds, if the kernel says.
+    fn cpu_time(&self) -> Option<f64> {
+        let text = fs::read_to_string(&self.schedstat).ok()?;
+        let nanoseconds: u64 = text.split_whitespace().next()?.parse().ok()?;
+        Some(nanoseconds as f64 / 1e9)
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
         let cpu = affinity::allowed_cpus().unwrap()[0];
         let hog = Running::start(cpu).unwrap();
         let before = hog.count.load(Ordering::Relaxed);
-        while hog.cpu_time() < 0.01 || hog.count.load(Ordering::Relaxed) == before {
+        while hog.cpu_time().unwrap() < 0.01 || hog.count.load(Ordering::Relaxed) == before {
             thread::sleep(Duration::from_millis(1));
         }
         hog.stop.store(true, Ordering::Relaxed);

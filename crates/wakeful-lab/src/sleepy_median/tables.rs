@@ -55,6 +55,7 @@ fn plain(measured: &Measured<Figures>, title: &str, note: &str) -> Table {
             ("p99", Unit::Nanoseconds, |one| one.p99),
             ("p99.9", Unit::Nanoseconds, |one| one.p999),
             ("max", Unit::Nanoseconds, |one| Some(one.max)),
+            ("answers", Unit::PerSecond, |one| Some(one.throughput)),
             ("CPU", Unit::Share, |one| one.cpu_share),
         ],
     )

@@ -175,6 +175,7 @@ fn run(server: &str, index: usize, rate: f64, random: &mut Random) -> Run {
         },
         blocks: 5,
         repeated: usize::from(index == 4),
+        spoilt: 0,
         saturated: false,
     }
 }

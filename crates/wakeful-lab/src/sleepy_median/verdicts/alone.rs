@@ -127,7 +127,7 @@ fn best_p99(found: &Found, load: usize, against: &str) -> Claim {
 
 /// A figure of one against the same of a loop that spins.
 fn against_spinning(
-    text: String,
+    text: &str,
     measured: &Measured<Figures>,
     subject: &str,
     figure: Figure,
@@ -135,7 +135,7 @@ fn against_spinning(
     seed: u64,
 ) -> Claim {
     claims::ratio(
-        &text,
+        text,
         (subject, &measured.figures(subject, figure)),
         (SPINNING, &measured.figures(SPINNING, figure)),
         Bound::AtMost(most),
@@ -146,14 +146,14 @@ fn against_spinning(
 pub(super) fn frugal(found: &Found, seed: u64) -> Vec<Claim> {
     let of = |what: &str, figure: Figure, most: f64| {
         let text = format!("{what} at 5k/s: {FRUGAL} / {SPINNING} is at most {most}");
-        against_spinning(text, &found.frugality, FRUGAL, figure, most, seed)
+        against_spinning(&text, &found.frugality, FRUGAL, figure, most, seed)
     };
     vec![of("p50", P50, FRUGAL_P50), of("CPU", |figures| figures.cpu_share, FRUGAL_CPU)]
 }
 
 pub(super) fn patient(found: &Found, seed: u64) -> Claim {
     let text = format!("p50 at 1k/s: {PATIENT} / {SPINNING} is at most {PATIENT_P50}");
-    against_spinning(text, &found.patience, PATIENT, P50, PATIENT_P50, seed)
+    against_spinning(&text, &found.patience, PATIENT, P50, PATIENT_P50, seed)
 }
 
 pub(super) fn capped(found: &Found) -> Claim {

@@ -12,7 +12,7 @@ use crate::{
         role::Role,
         svg::{self, Area},
     },
-    results::{Results, Tradeoff},
+    results::{Results, Run, Tradeoff, TradeoffPoint},
 };
 
 /// Fewer servers than this are no frontier.
@@ -90,6 +90,7 @@ pub(in crate::report) fn frontier(
             names.push(&point.label);
         }
     }
+    names.sort_by_key(|key| (key.len(), *key));
     let (each, rows) = (width / 2, (panels.len() as i32 + 1) / 2);
     let line = LETTERS * 3 / 2;
     let keys = (names.len() as i32 + 2) / 3 * line + line;
@@ -126,12 +127,18 @@ fn settings(results: &Results) -> impl Iterator<Item = Panel> {
 }
 
 fn of_setting(tradeoff: &Tradeoff) -> Panel {
-    let point = |look, label: &str, cpu, p50| Point { label: label.to_owned(), look, cpu, p50 };
-    let line = tradeoff.line.iter().map(|at| point(Look::Strong(0), &at.label, at.cpu, at.p50));
+    let point = |look, at: &TradeoffPoint| Point {
+        label: at.label.clone(),
+        look,
+        cpu: at.cpu,
+        p50: at.p50,
+    };
+    let line = tradeoff.line.iter().map(|at| point(Look::Strong(0), at));
+    let mut points: Vec<Point> = line.filter(is_finite).collect();
+    let joined = points.len();
     let others = tradeoff.others.iter().zip(1..);
-    let others = others.map(|(at, index)| point(Look::Plain(index), &at.label, at.cpu, at.p50));
-    let points = line.chain(others).filter(is_finite).collect();
-    Panel { title: tradeoff.title.clone(), points, joined: tradeoff.line.len() }
+    points.extend(others.map(|(at, index)| point(Look::Plain(index), at)).filter(is_finite));
+    Panel { title: tradeoff.title.clone(), points, joined }
 }
 
 fn is_finite(point: &Point) -> bool {
@@ -143,7 +150,7 @@ fn at_each_rate(sweep: &rates::Sweep<'_>, servers: &Servers<'_>) -> Vec<Panel> {
     let of = |rate: &f64| {
         let runs = sweep.runs.iter().filter(|run| run.rate == Some(*rate));
         let runs = runs.filter(|run| median_stands(run) && !run.saturated);
-        let point = |run: &&crate::results::Run| {
+        let point = |run: &&Run| {
             Some(Point {
                 label: servers.key(&run.server),
                 look: servers.look(&run.server),
@@ -199,8 +206,11 @@ fn draw(
     (left, top, width, height): Place,
 ) -> Result<(), ReportError> {
     let most = panel.points.iter().map(|point| point.cpu).fold(0.0, f64::max);
-    let x =
-        Axis::linear(most.max(0.1), |share| format!("{:.0} %", share * 100.0), "share of one CPU");
+    let x = Axis::linear(
+        if most > 0.9 { most.max(1.0) } else { most.max(0.1) },
+        |share| format!("{:.0} %", share * 100.0),
+        "share of one CPU",
+    );
     let y = Axis::times(panel.points.iter().map(|point| point.p50), "median response time (log)");
     let (from, to) = (left + LETTERS * 29 / 6, left + width - 20);
     let (upper, lower) = (top + LETTERS * 4, top + height - LETTERS * 7 / 2);
@@ -238,13 +248,16 @@ fn draw(
     for point in &panel.points {
         let (x, y) = at(point);
         let long = i32::try_from(point.label.chars().count()).unwrap_or(40) * svg::LETTER_WIDTH;
-        // Right, left, above, below: the first that covers nothing.
-        let places = [
+        // Right, left, above, below: the first that covers nothing. A line runs to the sides.
+        let mut places = [
             (x + 8, y - LETTERS / 2),
             (x - 8 - long, y - LETTERS / 2),
             (x - long / 2, y - 8 - LETTERS),
             (x - long / 2, y + 8),
         ];
+        if panel.joined > 1 {
+            places.rotate_left(2);
+        }
         let is_free = |&(x, y): &(i32, i32)| {
             x >= from
                 && x + long <= to + 16
