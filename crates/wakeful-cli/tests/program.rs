@@ -285,6 +285,10 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         &["serve", "--max-cpu", "1.1"],
         &["serve", "--hit-rate", "nan"],
         &["serve", "--max-window", "1s"],
+        &["lab", "sleepy-median", "--parts", "rates,nothing"],
+        &["lab", "sleepy-median", "--rounds", "0"],
+        &["lab", "sleepy-median", "--block", "1ms"],
+        &["lab", "echo", "--rounds", "2"],
         &["dance"],
         &[],
     ] {
@@ -295,6 +299,10 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
     let output = Command::new(PROGRAM).args(park).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("--max-cpu is for --idle adaptive"));
+    let http = ["serve", "http", "--backend", "127.0.0.1:1"];
+    let output = Command::new(PROGRAM).args(http).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("for the service echo"));
     let help = Command::new(PROGRAM).args(["serve", "--help"]).output().unwrap();
     assert!(help.status.success());
     let text = String::from_utf8(help.stdout).unwrap();
@@ -306,6 +314,7 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         "--max-cpu",
         "--hit-rate",
         "--max-window",
+        "--backend",
         "--grace",
     ] {
         assert!(text.contains(flag));

@@ -108,3 +108,30 @@ fn find() -> io::Result<(PathBuf, bool)> {
     }
     Err(io::Error::new(io::ErrorKind::NotFound, "no control group here has the cpu controller"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_server_is_in_the_group_from_the_beginning_and_the_group_goes_with_the_quota() {
+        let quota = match Quota::new(0.2) {
+            Ok(quota) => quota,
+            Err(error) => return eprintln!("skipped, it takes root and a cpu controller: {error}"),
+        };
+        let argv = ["cat", "/proc/self/cgroup"].map(str::to_owned).to_vec();
+        let inside = quota.around(&ServerSpec::Command { name: "cat".to_owned(), argv });
+        let ServerSpec::Command { name, argv } = inside else { panic!("it is still a command") };
+        assert_eq!(name, "cat");
+        let output = Command::new(&argv[0]).args(&argv[1..]).output().unwrap();
+        let groups = String::from_utf8(output.stdout).unwrap();
+        let dir = quota.dir.clone();
+        let own = dir.file_name().unwrap().to_str().unwrap();
+        assert!(groups.contains(own), "{own} in {groups}");
+        assert_eq!(quota.throttled().unwrap().0, 0);
+        drop(quota);
+        assert!(!dir.exists());
+    }
+}
