@@ -26,8 +26,7 @@ const LEAST_MET: f32 = 0.4;
 /// How long it sleeps at once behind a failed attempt, in nanoseconds, and behind many.
 const SHORTEST_PAUSE: u64 = 1_000_000;
 const LONGEST_PAUSE: u64 = 200_000_000;
-/// Spinning for so many of the last pauses went well: what ends it is another story, and the next pause is the shortest again. A neighbour must have left it alone for longer.
-const WENT_WELL: u64 = 2;
+/// Spinning for so many of the last pauses beside a neighbour, it was left alone: the next one is the shortest again.
 const LEFT_ALONE: u64 = 16;
 
 /// What a [`Governor`] is allowed to do. Out of range becomes the nearest in it.
@@ -64,7 +63,7 @@ enum State {
 ///   if an event is worth two of the longest windows: of events at random times the maximum, and of those that come in groups one that ends where the group does.
 ///   One spin in 32 looks up to the maximum, for what the window hides.
 /// * *Parked*: it sleeps at once. Short gaps that end a sleep prove nothing (a peer on the same CPU answers in 3 µs only because we sleep),
-///   but without them there is no traffic at all. So three in a row, or more among longer ones, are a hint, on which it tries again; each attempt that fails doubles the time to the next, from 1 ms to 0.2 s.
+///   but without them there is no traffic at all. So three in a row, or more among longer ones, are a hint, on which it tries again; each attempt that fails doubles the time to the next, from 1 ms to 0.2 s, and each 32 idle periods that pay halve it.
 /// * *On trial*: up to eight spins of the maximum; if half of them meet an event, spinning pays.
 ///
 /// *Threads*: a value like any other; each loop has its own.
@@ -97,7 +96,9 @@ pub struct Governor {
     hint: u32,
     /// While parked: not before.
     try_again_at: u64,
+    /// How long it is until then, the next time that spinning does not pay, and that somebody else needs the CPU.
     pause: u64,
+    pause_beside: u64,
     /// When it began to spin, or to park.
     since: u64,
 }
@@ -123,6 +124,7 @@ impl Governor {
             hint: 0,
             try_again_at: 0,
             pause: SHORTEST_PAUSE,
+            pause_beside: SHORTEST_PAUSE,
             since: 0,
         }
     }
@@ -213,7 +215,13 @@ impl Governor {
     /// longer, up to 0.2 s.
     pub fn disturbed(&mut self, now: u64, spun: u64) {
         self.allowance.spend(spun);
-        self.give_way(now, LEFT_ALONE);
+        if self.state == State::Spinning
+            && now.saturating_sub(self.since) > LEFT_ALONE * self.pause_beside
+        {
+            self.pause_beside = SHORTEST_PAUSE;
+        }
+        self.sleep_for(now, self.pause_beside);
+        self.pause_beside = (self.pause_beside * 2).min(LONGEST_PAUSE);
     }
 
     #[inline]
@@ -223,10 +231,13 @@ impl Governor {
                 self.since_review += 1;
                 if self.misses_in_a_row >= SURPRISE {
                     self.gaps.forget_half();
-                    self.forgive(now, WENT_WELL);
                     self.enter(State::Trial { left: TRIAL, hits: 0 }, now);
-                } else if self.since_review >= REVIEW && !self.review() {
-                    self.give_way(now, WENT_WELL);
+                } else if self.since_review >= REVIEW {
+                    if self.review() {
+                        self.pause = (self.pause / 2).max(SHORTEST_PAUSE);
+                    } else {
+                        self.give_up(now);
+                    }
                 }
             }
             State::Trial { left, hits } => {
@@ -241,7 +252,7 @@ impl Governor {
                         self.since_review = REVIEW - TRIAL;
                     }
                 } else if *left + *hits < TRIAL / 2 {
-                    self.give_way(now, WENT_WELL);
+                    self.give_up(now);
                 }
             }
             State::Parked => {}
@@ -257,19 +268,16 @@ impl Governor {
         found.meets.is_some() || (found.best > 0 && found.met >= LEAST_MET)
     }
 
-    fn give_way(&mut self, now: u64, well: u64) {
-        self.forgive(now, well);
-        self.try_again_at = now + self.pause;
+    /// It does not pay.
+    fn give_up(&mut self, now: u64) {
+        self.sleep_for(now, self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        self.hint = 0;
-        self.enter(State::Parked, now);
     }
 
-    /// It went well for so many pauses: what happens now is another story.
-    fn forgive(&mut self, now: u64, well: u64) {
-        if self.state == State::Spinning && now.saturating_sub(self.since) > well * self.pause {
-            self.pause = SHORTEST_PAUSE;
-        }
+    fn sleep_for(&mut self, now: u64, pause: u64) {
+        self.try_again_at = now + pause;
+        self.hint = 0;
+        self.enter(State::Parked, now);
     }
 
     fn enter(&mut self, state: State, now: u64) {
