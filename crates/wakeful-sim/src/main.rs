@@ -268,11 +268,11 @@ fn calibrate(arguments: &Calibrate) -> Result<ExitCode, String> {
     let text = text + "\n";
     match &arguments.out {
         Some(path) => {
-            std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?
+            std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
         }
-        None => print(&text)?,
+        None => print(&text),
     }
-    Ok(ExitCode::SUCCESS)
+    .map(|()| ExitCode::SUCCESS)
 }
 
 fn check(arguments: &Check) -> Result<ExitCode, String> {
