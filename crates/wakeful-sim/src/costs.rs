@@ -81,7 +81,8 @@ impl Calibration {
 impl Costs {
     fn check(&self) -> Result<(), String> {
         let times = [self.poll, self.service, self.service_batched];
-        let idle = self.idle.iter().flat_map(|idle| [idle.gap, idle.spinning, idle.parking]);
+        let idle = self.idle.iter();
+        let idle = idle.flat_map(|it| [it.gap, it.spinning, it.parking, it.parking_cpu]);
         if !times.into_iter().chain(idle).all(|time| time.is_finite() && time > 0.0) {
             return Err("every time has to be a positive number of nanoseconds".to_owned());
         }
