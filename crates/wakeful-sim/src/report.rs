@@ -48,6 +48,7 @@ pub fn results(
     notes: Vec<String>,
 ) -> Results {
     Results {
+        tradeoffs: Vec::new(),
         schema: SCHEMA,
         title: title.to_owned(),
         command: command_line(),
