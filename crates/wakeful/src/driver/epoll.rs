@@ -56,7 +56,7 @@ impl Epoll {
     }
 
     /// Appends up to `batch` events to the empty `events`.
-    #[inline(always)]
+    #[inline(always)] // Every turn is one of its callers.
     pub(super) fn wait(
         &self,
         events: &mut Vec<Event>,

@@ -16,26 +16,42 @@ use super::{Token, limits};
 
 pub(super) struct High {
     pub(super) epoll: Epoll,
-    /// Fetched, and not dispatched yet.
-    pub(super) events: RefCell<Vec<Event>>,
+    /// A batch of each, as the kernel gave it. Their room is what bounds it.
+    high: RefCell<Vec<Event>>,
+    normal: RefCell<Vec<Event>>,
 }
 
 impl High {
     pub(super) fn within(outer: &Epoll, batch: usize) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         outer.add(epoll.as_fd(), EventFlags::IN, Token::HIGH.0).map_err(limits::explain)?;
-        Ok(Self { epoll, events: RefCell::new(Vec::with_capacity(batch)) })
+        let room = || RefCell::new(Vec::with_capacity(batch));
+        Ok(Self { epoll, high: room(), normal: room() })
     }
 
-    /// The loop's epoll gave `events`, of at most `batch`.
-    #[cold]
-    pub(super) fn fetch(&self, events: &[Event], batch: usize) -> rustix::io::Result<()> {
+    /// Asks the loop's epoll, and this one if it may have something. Appends up to `batch` events of high sockets to the empty `events`,
+    /// and up to `batch` others behind them.
+    #[inline(never)]
+    pub(super) fn wait(
+        &self,
+        outer: &Epoll,
+        events: &mut Vec<Event>,
+        batch: usize,
+        timeout: Timeout,
+    ) -> rustix::io::Result<()> {
+        let mut normal = self.normal.borrow_mut();
+        normal.clear();
+        outer.wait(&mut normal, batch, timeout)?;
         let is_reported = |event: &Event| Token(event.data.u64()) == Token::HIGH;
-        if events.len() < batch && !events.iter().any(is_reported) {
+        if normal.len() < batch && !normal.iter().any(is_reported) {
+            events.extend_from_slice(&normal);
             return Ok(());
         }
-        let mut fetched = self.events.borrow_mut();
-        fetched.clear();
-        self.epoll.wait(&mut fetched, batch, Timeout::Zero)
+        let mut high = self.high.borrow_mut();
+        high.clear();
+        let asked = self.epoll.wait(&mut high, batch, Timeout::Zero);
+        events.extend_from_slice(&high);
+        events.extend_from_slice(&normal);
+        asked
     }
 }

@@ -60,11 +60,6 @@ impl Token {
     fn slot(self) -> usize {
         (self.0 & u64::from(u32::MAX)) as usize
     }
-
-    /// One of those above.
-    fn is_the_loop_s_own(self) -> bool {
-        self.slot() == u32::MAX as usize
-    }
 }
 
 struct Slot {
@@ -178,8 +173,8 @@ impl Driver {
         }
     }
 
-    /// Asks the kernel once, waiting for up to `timeout`; and once more if high sockets may have events. Returns how many events
-    /// the first answer gave, for [`dispatch`](Self::dispatch). A signal gives none.
+    /// Asks the kernel once, waiting for up to `timeout`; and once more if high sockets may have events. Returns how many events there
+    /// are for [`dispatch`](Self::dispatch), those of high sockets first. A signal gives none.
     pub(crate) fn wait(&self, timeout: Timeout) -> io::Result<usize> {
         if timeout != Timeout::Zero {
             // The kernel gives an exclusive wake to one loop that sleeps. One that nobody accepts on must
@@ -190,44 +185,25 @@ impl Driver {
         }
         let mut events = self.events.borrow_mut();
         events.clear();
-        match self.epoll.wait(&mut events, self.batch, timeout) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(0),
-            Err(error) => return Err(error.into()),
-        }
         if let Some(high) = self.high.get() {
-            high.fetch(&events, self.batch)?;
+            let waited = high.wait(&self.epoll, &mut events, self.batch, timeout);
+            return counted(waited, &events);
         }
-        Ok(events.len())
+        counted(self.epoll.wait(&mut events, self.batch, timeout), &events)
     }
 
     /// Notes in each source what the last [`wait`](Self::wait) brought, and wakes whoever waits for it.
-    /// High sockets come first. Returns how many events were for sources (a rung bell is none).
+    /// Returns how many events were for sources (a rung bell is none).
     pub(crate) fn dispatch(&self) -> usize {
-        let high = self.high.get().map_or(0, |high| self.dispatch_high(high));
-        high + self.dispatch_from(&self.events)
-    }
-
-    #[cold]
-    fn dispatch_high(&self, high: &High) -> usize {
-        self.dispatch_from(&high.events)
-    }
-
-    /// For every event there is: not a call.
-    #[inline(always)]
-    fn dispatch_from(&self, buffer: &RefCell<Vec<Event>>) -> usize {
         // A waker may run anybody's code, which may register and deregister: nothing is borrowed
         // while one runs. Nobody but `wait` touches the taken buffer, and `wait` comes later.
-        let mut events = buffer.take();
+        let mut events = self.events.take();
         let mut dispatched = 0;
         for event in &events {
             let token = Token(event.data.u64());
-            if token.is_the_loop_s_own() {
-                continue;
-            }
             let source = match self.slots.borrow().get(token.slot()) {
-                // The other case: deregistered by a handler of an earlier event of this batch.
                 Some(slot) if slot.token == token => slot.source.clone(),
+                // No source's (the bell's, say), or deregistered by a handler of an earlier event of this batch.
                 _ => continue,
             };
             dispatched += 1;
@@ -235,7 +211,7 @@ impl Driver {
         }
         // A turn that does not ask the kernel must not meet these again.
         events.clear();
-        buffer.replace(events);
+        self.events.replace(events);
         dispatched
     }
 
@@ -264,6 +240,16 @@ impl Driver {
         self.ended.set(true);
         let sources: Vec<_> = self.slots.borrow().iter().map(|(_, s)| s.source.clone()).collect();
         sources.iter().for_each(|source| source.forget_wakers());
+    }
+}
+
+/// What a wait that a signal may have ended has brought.
+#[inline]
+fn counted(waited: rustix::io::Result<()>, events: &[Event]) -> io::Result<usize> {
+    match waited {
+        Ok(()) => Ok(events.len()),
+        Err(rustix::io::Errno::INTR) => Ok(0),
+        Err(error) => Err(error.into()),
     }
 }
 

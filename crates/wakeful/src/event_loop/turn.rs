@@ -202,18 +202,34 @@ impl Inner {
         if self.local.ready() > 1 {
             self.counters.queue_depth.record(self.local.ready() as u64 - 1);
         }
-        let mut share = Share::new(self.settings.task_budget, STEPS_PER_LOOK);
-        let mut next = || {
+        let next = || {
             coop::reset(self.settings.cooperative_budget);
-            self.local.run_next(&mut share)
+            self.local.run_normal()
         };
-        // Apart from the rest, because it is often the only one.
-        if budget.allows(0, self.settings.task_budget) {
-            let Some(spawned_at) = next() else { return };
+        // The first apart from the rest, because it is often the only one.
+        if budget.allows(0, self.settings.task_budget)
+            && let Some(spawned_at) = next()
+        {
             self.stopwatch.polled_first(spawned_at, polls);
+            while budget.allows(polls.number, self.settings.task_budget) {
+                let Some(spawned_at) = next() else { break };
+                self.stopwatch.polled_next(spawned_at, polls);
+            }
         }
+        if self.local.ready() > 0 {
+            self.run_by_class(budget, polls);
+        }
+    }
+
+    /// Phase 6, from the moment when something high is ready, or the budget is spent.
+    #[inline(never)]
+    fn run_by_class(&self, budget: &mut Budget<'_>, polls: &mut Polls) {
+        let mut share = Share::new(self.settings.task_budget, STEPS_PER_LOOK);
         while budget.allows(polls.number, self.settings.task_budget) {
-            let Some(spawned_at) = next() else { return };
+            coop::reset(self.settings.cooperative_budget);
+            let Some(spawned_at) = self.local.run_by_class(polls.number, &mut share) else {
+                return;
+            };
             self.stopwatch.polled_next(spawned_at, polls);
         }
         if self.local.ready() > 0 {

@@ -99,12 +99,26 @@ impl Local {
         let _ = most;
     }
 
-    /// Runs the node whose turn it is: that of its class that has been ready longest. Returns where it comes from, if there is one. The
-    /// loop must be entered.
+    /// Runs the normal node that has been ready longest, and returns where it comes from. `None`: there is none, or
+    /// a high one comes first. The loop must be entered.
     #[inline]
-    pub(crate) fn run_next(&self, share: &mut Share) -> Option<&'static Location<'static>> {
+    pub(crate) fn run_normal(&self) -> Option<&'static Location<'static>> {
+        self.ready.pop_normal().map(|node| self.run(node))
+    }
+
+    /// Runs the node whose turn it is, of either class, behind `ran` others of this turn, and returns where it comes from. `None`: there is none. The
+    /// loop must be entered.
+    pub(crate) fn run_by_class(
+        &self,
+        ran: u32,
+        share: &mut Share,
+    ) -> Option<&'static Location<'static>> {
+        self.ready.pop(ran, share).map(|node| self.run(node))
+    }
+
+    #[inline]
+    fn run(&self, node: NonNull<Node>) -> &'static Location<'static> {
         debug_assert!(ptr::eq(CURRENT.get(), self), "the loop is entered");
-        let node = self.ready.pop(share)?;
         // SAFETY: the node is out of its queue, so it is ours; we are on the loop's thread.
         let (spawned_at, pushed) = unsafe { (Queued::spawned_at(node), Queued::take_stamp(node)) };
         if pushed != 0 {
@@ -112,7 +126,7 @@ impl Local {
         }
         // SAFETY: as above.
         unsafe { (node.as_ref().kind().run)(node) };
-        Some(spawned_at)
+        spawned_at
     }
 
     #[inline(never)]

@@ -16,10 +16,9 @@ pub(super) struct Ready {
     len: Cell<usize>,
 }
 
-/// How many nodes a turn has run, and may run, and how they are shared between the classes: high ones first, but while normal ones
-/// are ready at most half, and not all of a stretch.
+/// How the nodes that a turn runs are shared between the classes: high ones first, but while normal ones are ready at most half,
+/// and not all of a stretch.
 pub(crate) struct Share {
-    ran: u32,
     high: u32,
     most: u32,
     stretch: u32,
@@ -28,12 +27,12 @@ pub(crate) struct Share {
 impl Share {
     /// Of up to `most` nodes, two or more. Within each `stretch` both classes have at least one.
     pub(crate) fn new(most: u32, stretch: u32) -> Self {
-        Self { ran: 0, high: 0, most, stretch }
+        Self { high: 0, most, stretch }
     }
 
-    /// Comes a normal one next, if there is any?
-    fn is_normal_s_turn(&self) -> bool {
-        self.high >= self.most.div_ceil(2) || self.ran % self.stretch == self.stretch - 1
+    /// Does a normal one come next, behind so many, if there is any?
+    fn is_normal_s_turn(&self, ran: u32) -> bool {
+        self.high >= self.most.div_ceil(2) || ran % self.stretch == self.stretch - 1
     }
 }
 
@@ -46,31 +45,30 @@ impl Ready {
     #[inline]
     pub(super) fn push(&self, node: NonNull<Node>) {
         // SAFETY: the node is the loop's, and alive.
-        match unsafe { node.as_ref() }.kind().priority {
-            Priority::Normal => self.normal.push(node),
-            Priority::High => self.high.push(node),
-        }
+        let list = match unsafe { node.as_ref() }.kind().priority {
+            Priority::Normal => &self.normal,
+            Priority::High => &self.high,
+        };
+        list.push(node);
         self.len.set(self.len.get() + 1);
     }
 
-    /// The node to run next.
+    /// The normal node that has been ready longest, as long as no high one is ready.
     #[inline]
-    pub(super) fn pop(&self, share: &mut Share) -> Option<NonNull<Node>> {
-        let node = if self.high.is_empty() { self.normal.pop() } else { self.pop_by_class(share) }?;
-        share.ran += 1;
-        self.len.set(self.len.get() - 1);
-        Some(node)
+    pub(super) fn pop_normal(&self) -> Option<NonNull<Node>> {
+        if !self.high.is_empty() {
+            return None;
+        }
+        self.normal.pop().inspect(|_| self.len.set(self.len.get() - 1))
     }
 
-    #[cold]
-    fn pop_by_class(&self, share: &mut Share) -> Option<NonNull<Node>> {
-        if share.is_normal_s_turn()
-            && let Some(node) = self.normal.pop()
-        {
-            return Some(node);
-        }
-        share.high += 1;
-        self.high.pop()
+    /// The node whose turn it is behind `ran` others of this turn: that of its class that has been ready longest.
+    pub(super) fn pop(&self, ran: u32, share: &mut Share) -> Option<NonNull<Node>> {
+        let normal = if share.is_normal_s_turn(ran) { self.normal.pop() } else { None };
+        let high = || self.high.pop().inspect(|_| share.high += 1);
+        let node = normal.or_else(high).or_else(|| self.normal.pop())?;
+        self.len.set(self.len.get() - 1);
+        Some(node)
     }
 
     /// Everything, at the loop's end.
