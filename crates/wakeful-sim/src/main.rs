@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Parser, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wakeful::idle::Limits;
+use wakeful_load::machine;
 use wakeful_load::results::{Results, Verdict};
 use wakeful_sim::calibrate::Effort;
 use wakeful_sim::costs::Calibration;
@@ -258,12 +259,8 @@ fn calibrate(arguments: &Calibrate) -> Result<ExitCode, String> {
     let costs = wakeful_sim::calibrate::calibrate(&mut laboratory, effort)
         .map_err(|error| error.to_string())?;
     let note = [disturbed(&laboratory), arguments.note.clone()].join(" ").trim().to_owned();
-    let calibration = Calibration {
-        command: report::command_line(),
-        machine: report::this_machine(),
-        note,
-        costs,
-    };
+    let calibration =
+        Calibration { command: report::command_line(), machine: machine::describe(), note, costs };
     let text = serde_json::to_string_pretty(&calibration).map_err(|error| error.to_string())?;
     let text = text + "\n";
     match &arguments.out {
@@ -289,7 +286,7 @@ fn check(arguments: &Check) -> Result<ExitCode, String> {
     let holds = checked.claims.iter().all(|claim| claim.verdict == Verdict::Holds);
     let title = "wakeful-sim: the model against the server";
     let tables = vec![checked.table];
-    let results = report::results(title, report::this_machine(), tables, checked.claims, notes);
+    let results = report::results(title, machine::describe(), tables, checked.claims, notes);
     arguments.output.print(&results)?;
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

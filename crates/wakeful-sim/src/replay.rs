@@ -40,6 +40,13 @@ impl Outcome {
         self.responses[(quantile * last as f64).round() as usize] as f64
     }
 
+    /// The same, if at least 100 responses are longer.
+    #[must_use]
+    pub fn tail(&self, quantile: f64) -> Option<f64> {
+        let beyond = (1.0 - quantile) * self.responses.len() as f64;
+        (beyond.round() >= 100.0).then(|| self.response(quantile))
+    }
+
     /// The share of a CPU that was used.
     #[must_use]
     pub fn cpu(&self) -> f64 {
@@ -149,6 +156,12 @@ mod tests {
         assert!((outcome.response(0.5) - 68_000.0).abs() < 400.0, "{}", outcome.response(0.5));
         assert!((outcome.cpu() - 24_000.0 / 10e6).abs() < 1e-4, "{}", outcome.cpu());
         assert_eq!((outcome.hits, outcome.parks), (0, 1000));
+    }
+
+    #[test]
+    fn a_tail_of_few_is_none() {
+        let outcome = replay(&every(MS, 1000), Policy::Spin, &costs());
+        assert!(outcome.tail(0.9).is_some() && outcome.tail(0.99).is_none());
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The answers as tables, in the form in which `wakeful load` and `wakeful lab` give theirs.
 
 use wakeful_load::results::{Cell, Claim, Column, Machine, Results, SCHEMA, Table, Unit, Verdict};
-use wakeful_load::{format, machine, table};
+use wakeful_load::{format, table};
 
 pub use wakeful_load::table::Style;
 
 use crate::policy::Policy;
+use crate::replay::Outcome;
 use crate::verdict::{Compared, Standing};
 
 /// Each trace under each policy, and a verdict for each trace.
@@ -25,7 +26,7 @@ pub fn of_comparisons(compared: &[Compared], machine: Machine, notes: Vec<String
     ];
     let table = Table {
         title: "Arrival traces under each policy".to_owned(),
-        note: "CPU is the share of one CPU: work, spins and wakes. What finds the loop busy is met by no spin and needs no wake.".to_owned(),
+        note: "CPU is the share of one CPU: work, spins and wakes. What finds the loop busy is met by no spin and needs no wake. A quantile with fewer than 100 responses beyond it is left out.".to_owned(),
         columns: columns.map(|(head, unit)| Column::new(head, unit)).to_vec(),
         rows: compared.iter().flat_map(rows).collect(),
     };
@@ -79,9 +80,10 @@ pub fn text(results: &Results, style: Style) -> String {
 
 fn rows(compared: &Compared) -> Vec<Vec<Cell>> {
     let figure = |value: f64| Cell::of(&[value]);
-    let row = |(policy, outcome): &(Policy, crate::replay::Outcome)| {
+    let row = |(policy, outcome): &(Policy, Outcome)| {
         let share = |time: f64| figure(time / outcome.elapsed);
-        let times = [0.5, 0.9, 0.99].map(|quantile| figure(outcome.response(quantile)));
+        let tail = |quantile| outcome.tail(quantile).map_or(Cell::Absent, figure);
+        let times = [figure(outcome.response(0.5)), tail(0.9), tail(0.99)];
         let words = [Cell::text(&compared.trace), Cell::text(policy.name())];
         let met = outcome.hits as f64 / outcome.responses.len() as f64;
         let shares = [
@@ -98,28 +100,28 @@ fn rows(compared: &Compared) -> Vec<Vec<Cell>> {
 
 fn claim(compared: &Compared) -> Claim {
     let governor = compared.governor();
-    let against = |(policy, outcome, standing): (Policy, &crate::replay::Outcome, Standing)| {
+    let against = |(policy, outcome, standing): (Policy, &Outcome, Standing)| {
         let how = match standing {
             Standing::Beats => "beats it",
             Standing::Cheaper => "has its p50 for less",
             Standing::Faster => "has a better p50 for as much",
             Standing::Behind => return None,
         };
-        let p99 = format::time(outcome.response(0.99));
-        Some(format!("{} {how} ({}, p99 {p99})", policy.name(), point(outcome)))
+        Some(format!("{} {how} ({})", policy.name(), point(outcome)))
     };
     let others: Vec<String> = compared.standings().filter_map(against).collect();
     let others = if others.is_empty() { "none is near".to_owned() } else { others.join("; ") };
-    let p99 = format::time(governor.response(0.99));
     Claim {
         claim: format!("{}: no fixed window beats the governor", compared.trace),
-        measured: format!("governor {}, p99 {p99}; {others}", point(governor)),
+        measured: format!("governor {}; {others}", point(governor)),
         verdict: if compared.is_beaten() { Verdict::DoesNotHold } else { Verdict::Holds },
     }
 }
 
-fn point(outcome: &crate::replay::Outcome) -> String {
-    format!("{} at {}", format::time(outcome.response(0.5)), format::percent(outcome.cpu()))
+fn point(outcome: &Outcome) -> String {
+    let p99 = outcome.tail(0.99).map(|p99| format!(", p99 {}", format::time(p99)));
+    let (p50, cpu) = (format::time(outcome.response(0.5)), format::percent(outcome.cpu()));
+    format!("{p50} at {cpu}{}", p99.unwrap_or_default())
 }
 
 /// As a shell would take it.
@@ -128,10 +130,4 @@ pub fn command_line() -> String {
     let arguments = std::env::args().skip(1).collect::<Vec<_>>();
     let arguments = shlex::try_join(arguments.iter().map(String::as_str));
     format!("wakeful-sim {}", arguments.unwrap_or_default()).trim_end().to_owned()
-}
-
-/// This machine, as results describe it.
-#[must_use]
-pub fn this_machine() -> Machine {
-    machine::describe()
 }
