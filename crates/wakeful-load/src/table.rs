@@ -68,7 +68,7 @@ fn row(run: &Run, floor: Option<&Floor>) -> Vec<String> {
     row
 }
 
-/// One line for each server: the medians at each rate, CPU at the rate that is named, and what it does when saturated. An `!` follows
+/// One line for each server: the medians at each rate, CPU at the rate that is named, and what it does in a closed loop, if it was in one. An `!` follows
 /// what is INVALID as a whole. What was saturated has its throughput instead, in brackets.
 pub fn by_rate(results: &Results, cpu_at: f64, style: Style) -> String {
     let mut servers: Vec<&str> = Vec::new();
@@ -83,7 +83,11 @@ pub fn by_rate(results: &Results, cpu_at: f64, style: Style) -> String {
     rates.dedup();
     let mut header = vec!["server".to_owned()];
     header.extend(rates.iter().map(|rate| format!("p50 at {}", format::short_rate(*rate))));
-    header.extend([format!("CPU at {}", format::short_rate(cpu_at)), "saturated".to_owned()]);
+    header.push(format!("CPU at {}", format::short_rate(cpu_at)));
+    let is_closed = results.runs.iter().any(|run| run.rate.is_none());
+    if is_closed {
+        header.push("saturated".to_owned());
+    }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = Sheet::new(&header, &[0], style);
     for server in servers {
@@ -103,7 +107,10 @@ pub fn by_rate(results: &Results, cpu_at: f64, style: Style) -> String {
         let cpu = |run: &Run| {
             run.cpu.map_or_else(|| format::ABSENT.to_owned(), |cpu| format::percent(cpu.share))
         };
-        row.extend([cell(Some(cpu_at), &cpu), cell(None, &|run| format::rate(run.throughput))]);
+        row.push(cell(Some(cpu_at), &cpu));
+        if is_closed {
+            row.push(cell(None, &|run| format::rate(run.throughput)));
+        }
         table.row(&row);
     }
     table.finish()

@@ -22,15 +22,18 @@ impl Frames {
         Self { buffer: vec![0; BUFFER], filled: 0 }
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.filled == 0
     }
 
+    #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[..self.filled]
     }
 
     /// Where to read to; never empty.
+    #[inline]
     pub(super) fn space(&mut self) -> &mut [u8] {
         if self.filled == self.buffer.len() {
             // By what has come, not by what a header claims.
@@ -40,6 +43,7 @@ impl Frames {
     }
 
     /// So many bytes were read.
+    #[inline]
     pub(super) fn add(&mut self, count: usize) {
         self.filled += count;
     }
@@ -50,6 +54,7 @@ impl Frames {
     }
 
     /// How many bytes are whole frames.
+    #[inline]
     pub(super) fn complete(&self) -> io::Result<usize> {
         let mut complete = 0;
         loop {
@@ -70,6 +75,7 @@ impl Frames {
         }
     }
 
+    #[inline]
     pub(super) fn consume(&mut self, count: usize) {
         self.buffer.copy_within(count..self.filled, 0);
         self.filled -= count;
