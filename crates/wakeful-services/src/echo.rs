@@ -16,8 +16,8 @@ use std::sync::Arc;
 use wakeful::accept::{Connection, ConnectionServer, Serving, SharedListener};
 use wakeful::net::{ListenAddr, PeerAddr, Stream};
 
+use self::frames::Frames;
 pub use self::frames::MAX_PAYLOAD;
-use self::frames::{Frames, or_told};
 use crate::ServeOptions;
 
 /// Starts the service on `listeners`.
@@ -81,9 +81,8 @@ async fn serve(connection: Connection) -> io::Result<()> {
     let mut frames = Frames::new();
     loop {
         let told = frames.is_empty().then_some(drained.as_mut());
-        match or_told(stream.read(frames.space()), told).await? {
-            0 => return frames.end(),
-            count => frames.add(count),
+        if frames.read_from(&mut stream, told).await? == 0 {
+            return frames.end();
         }
         let complete = frames.complete()?;
         if complete > 0 {

@@ -4,6 +4,8 @@ use std::io;
 use std::pin::Pin;
 use std::task::Poll;
 
+use futures_io::AsyncRead;
+
 /// The largest payload, in bytes.
 pub const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 
@@ -32,20 +34,29 @@ impl Frames {
         &self.buffer[..self.filled]
     }
 
-    /// Where to read to; never empty.
-    #[inline]
-    pub(super) fn space(&mut self) -> &mut [u8] {
+    /// Reads once. 0: the peer has ended, or `told` was ready and nothing else was.
+    pub(super) async fn read_from(
+        &mut self,
+        from: &mut (impl AsyncRead + Unpin),
+        mut told: Option<Pin<&mut impl Future<Output = ()>>>,
+    ) -> io::Result<usize> {
         if self.filled == self.buffer.len() {
             // By what has come, not by what a header claims.
             self.buffer.resize(self.buffer.len() * 2, 0);
         }
-        &mut self.buffer[self.filled..]
-    }
-
-    /// So many bytes were read.
-    #[inline]
-    pub(super) fn add(&mut self, count: usize) {
+        let space = &mut self.buffer[self.filled..];
+        let count = std::future::poll_fn(|cx| {
+            if let Poll::Ready(count) = Pin::new(&mut *from).poll_read(cx, space) {
+                return Poll::Ready(count);
+            }
+            match told.as_mut() {
+                Some(told) => told.as_mut().poll(cx).map(|()| Ok(0)),
+                None => Poll::Pending,
+            }
+        })
+        .await?;
         self.filled += count;
+        Ok(count)
     }
 
     /// There is no more. A frame of which only a part came is an error.
@@ -84,24 +95,6 @@ impl Frames {
             self.buffer.shrink_to_fit();
         }
     }
-}
-
-/// What `read` says; 0 once `told` is ready and nothing has come.
-pub(super) async fn or_told(
-    read: impl Future<Output = io::Result<usize>>,
-    mut told: Option<Pin<&mut impl Future<Output = ()>>>,
-) -> io::Result<usize> {
-    let mut read = std::pin::pin!(read);
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(count) = read.as_mut().poll(cx) {
-            return Poll::Ready(count);
-        }
-        match told.as_mut() {
-            Some(told) => told.as_mut().poll(cx).map(|()| Ok(0)),
-            None => Poll::Pending,
-        }
-    })
-    .await
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::task::Poll;
 use wakeful::accept::Connection;
 use wakeful::net::{ListenAddr, OwnedReadHalf, OwnedWriteHalf, Stream, TcpStream, UnixStream};
 
-use super::frames::{Frames, or_told};
+use super::frames::Frames;
 use super::set_nodelay;
 
 pub(super) async fn serve(connection: Connection, backend: &ListenAddr) -> io::Result<()> {
@@ -56,12 +56,9 @@ async fn pass_on(
     let mut frames = Frames::new();
     loop {
         let told = told.as_mut().filter(|_| frames.is_empty()).map(Pin::as_mut);
-        match or_told(from.read(frames.space()), told).await? {
-            0 => {
-                frames.end()?;
-                return to.shutdown();
-            }
-            count => frames.add(count),
+        if frames.read_from(&mut from, told).await? == 0 {
+            frames.end()?;
+            return to.shutdown();
         }
         let complete = frames.complete()?;
         if complete > 0 {
