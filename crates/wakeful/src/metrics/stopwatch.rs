@@ -69,7 +69,7 @@ impl Stopwatch {
         }
     }
 
-    /// What has passed since the last measurement was not the loop's time, or is too mixed to count.
+    /// What has passed since the last stamp was no poll and no idle period. In the middle of a turn it counts in the turn, otherwise nowhere.
     #[inline]
     pub(crate) fn skip(&self) {
         self.last.set(self.clock.now());
@@ -133,7 +133,10 @@ impl Stopwatch {
     pub(crate) fn polled_root(&self, spawned_at: &'static Location<'static>) {
         let took = between(0, self.lap());
         self.note(took, spawned_at);
-        self.report_if_slow(took, 1);
+        if took > self.slow {
+            let ended = self.last.get();
+            self.report(took, 1, Some(Notable { took, ended, spawned_at }));
+        }
     }
 
     #[cold]
@@ -180,13 +183,13 @@ impl Stopwatch {
         }
         let took = between(self.turn_began.get(), self.last.get());
         self.counters.turn_time.record_ticks(took, &self.clock);
-        self.report_if_slow(took, polls);
+        if took > self.slow {
+            let longest = self.longest.get().filter(|longest| self.is_of_this_turn(longest));
+            self.report(took, polls, longest);
+        }
     }
 
-    fn report_if_slow(&self, took: u64, polls: u32) {
-        if took <= self.slow {
-            return;
-        }
+    fn report(&self, took: u64, polls: u32, longest: Option<Notable>) {
         self.counters.slow_turns.add(1);
         let now = self.last.get();
         let silent_for = now.wrapping_sub(self.reported.get());
@@ -196,7 +199,7 @@ impl Stopwatch {
         }
         self.reported.set(now);
         let (turn, unreported) = (self.clock.duration(took), self.unreported.take());
-        match self.longest.get().filter(|longest| self.is_of_this_turn(longest)) {
+        match longest {
             Some(Notable { took, spawned_at, .. }) => tracing::warn!(
                 ?turn, polls, longest_poll = ?self.clock.duration(took), %spawned_at, unreported,
                 "slow turn: the task with its longest poll was spawned at `spawned_at`"
