@@ -31,6 +31,7 @@
 //!   [`LoopGroup`] is a loop for each CPU.
 //! * [`net`]: sockets. [`time`]: timers. [`signal`]: signals. [`task`]: tasks, and work that blocks.
 //! * [`accept`]: one listener for many loops.
+//! * [`Priority`]: what is looked at first, as health checks.
 //! * [`IdlePolicy`]: what a loop does when it has nothing to do.
 //! * [`metrics`]: what a loop did and where its time went; where to look when requests are slow.
 //! * [`io`]: the traits of futures, tokio and hyper on our sockets.

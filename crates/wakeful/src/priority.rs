@@ -13,6 +13,8 @@
 ///   ready, and never eight polls in a row, so that a turn without time left runs a normal one too.
 /// * Timers and callbacks have no class. A timer that is due is expired in the order of the deadlines, up to
 ///   [`timer_budget`](crate::EventLoopBuilder::timer_budget) of them a turn; the task that waits for it then runs by its own class.
+/// * A loop without high sockets pays for none. One that has some asks the kernel a second time in turns in which one of them is ready, or
+///   a whole [`io_batch`](crate::EventLoopBuilder::io_batch) is; [`LoopMetrics::waits`](crate::LoopMetrics::waits) counts the first question only.
 /// * What no loop can bound is a single poll: while one task computes, nobody else runs.
 ///
 /// A health check that is answered within a turn or two, whatever else the loop does:

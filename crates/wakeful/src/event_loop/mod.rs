@@ -172,11 +172,11 @@ impl Inner {
 /// | a high socket | its waker is called in the next turn; behind *n* other high ones, in the ⌈(*n* + 1) / `io_batch`⌉th |
 /// | what another thread posted or woke | taken in the next turn |
 /// | a task or closure that is ready | behind *n* others that were ready before, in the ⌈(*n* + 1) / `task_budget`⌉th turn |
-/// | a high one | in the next turn; in the present one, if its tasks are not over |
+/// | a high one | in the next turn, or the present one if its tasks are not over; behind *n* other high ones, in the ⌈2(*n* + 1) / `task_budget`⌉th |
 /// | a next-turn callback | in the next turn; behind *n* others, in the ⌈(*n* + 1) / `callback_budget`⌉th |
 ///
-/// A turn that is out of time runs eight of a kind instead of its budget. Under a flood of posts that the loop cannot keep up with, every second turn
-/// asks the kernel for nothing.
+/// A turn that is out of time runs eight of a kind instead of its budget. One that finds a post in the moment when it would sleep takes that instead of asking the
+/// kernel, but never twice in a row: what is ready in the kernel is seen a turn later then.
 ///
 /// # Threads
 /// A loop stays on the thread that built it: it is neither `Send` nor `Sync`. Its [`handle`](Self::handle) is both.

@@ -120,8 +120,9 @@ impl List {
 
     #[cfg(debug_assertions)]
     fn rearrange(&self, most: usize, shuffle: &super::shuffle::Shuffle) {
-        let mut all: Vec<_> = std::iter::from_fn(|| self.pop()).collect();
-        let free: Vec<usize> = (0..all.len().min(most))
+        let mut all: Vec<_> = std::iter::from_fn(|| self.pop()).take(most).collect();
+        let rest = (self.first.replace(ptr::null_mut()), self.last.replace(ptr::null_mut()));
+        let free: Vec<usize> = (0..all.len())
             // SAFETY: the nodes are in no queue, so they are ours, on the loop's thread.
             .filter(|&at| unsafe { (all[at].as_ref().kind().order)(all[at]) } == Order::Any)
             .collect();
@@ -131,6 +132,13 @@ impl List {
             all[at] = node;
         }
         all.into_iter().for_each(|node| self.push(node));
+        if !rest.0.is_null() {
+            match NonNull::new(self.last.replace(rest.1)) {
+                // SAFETY: as in `push`.
+                Some(last) => unsafe { Node::set_next(last, rest.0) },
+                None => self.first.set(rest.0),
+            }
+        }
     }
 
     #[inline]
