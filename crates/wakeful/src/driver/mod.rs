@@ -152,6 +152,7 @@ impl Driver {
         if self.ended.get() {
             return Err(source::ended());
         }
+        self.home.check_quickly()?;
         if priority == Priority::High && self.high.get().is_none() {
             let _ = self.high.set(High::within(&self.epoll, self.batch)?);
         }
