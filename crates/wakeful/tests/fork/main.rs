@@ -186,12 +186,15 @@ fn use_of_every_kind_in_the_child_is_refused<B: Backend>() {
     let mut event_loop = B::event_loop();
     let handle = event_loop.handle();
     let mut peer = echo(&event_loop);
+    let pair = async { wakeful::net::UnixStream::pair().unwrap() };
+    let (socket, _other) = event_loop.block_on(pair).unwrap();
     // The permission to park is inherited too, and is none.
     while !event_loop.prepare_to_park().unwrap() || is_readable(&event_loop) {
         event_loop.turn(Some(Duration::ZERO)).unwrap();
     }
     in_child_with(&mut event_loop, |mut event_loop| {
         handle_is_refused(&handle);
+        is_refused(socket.set_priority(wakeful::Priority::High));
         // Work that is queued where it never runs is dropped with the loop.
         let cargo = Arc::new(());
         let held = cargo.clone();
