@@ -1,7 +1,7 @@
 //! The kernel's side of a loop: which descriptors it watches, and how it waits for them.
 //!
 //! [`Driver`] knows the registered descriptors ([`source`]) and turns the kernel's events into
-//! wakes; [`epoll`] makes the system calls; [`bell`] is how other threads end a wait. One backend
+//! wakes; [`epoll`] makes the system calls; [`high`] looks at some sockets first; [`bell`] is how other threads end a wait. One backend
 //! today. A second one becomes an enum beside [`epoll::Epoll`] (no `dyn` on the hot path); what it
 //! must offer is what `Driver` calls: add, remove, wait.
 //!
