@@ -47,7 +47,7 @@ pub(super) fn page(results: &Results) -> Result<String, ReportError> {
 
 /// Whether the figures may be believed, and if not, why.
 fn verdict(results: &Results) -> String {
-    let count = results.runs.len();
+    let count = results.runs.iter().filter(|run| !run.saturated).count();
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for run in results.runs.iter().filter(|run| !run.saturated) {
         if let Validity::Invalid { reasons: why, up_to } = &run.validity {
@@ -168,9 +168,10 @@ fn runs(results: &Results) -> String {
     let note = "<p class=\"note\">CPU: 100 % is one whole CPU. waited: requests that waited for a \
                 connection. lag: how much later than intended requests were sent. *: under twice \
                 the floor.</p>\n";
-    let is_saturated = results.runs.iter().any(|run| run.saturated);
-    let saturated = if is_saturated { format::SATURATED_NOTE } else { "" };
-    let note = format!("{note}<p class=\"note\">{saturated}</p>\n");
+    let note = match results.runs.iter().any(|run| run.saturated) {
+        true => format!("{note}<p class=\"note\">{}</p>\n", format::SATURATED_NOTE),
+        false => note.to_owned(),
+    };
     let runs = if rows.len() > MANY {
         let count = rows.len();
         format!(

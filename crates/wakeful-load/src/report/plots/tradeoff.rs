@@ -41,14 +41,14 @@ struct Panel {
     joined: usize,
 }
 
-/// The servers at each rate: who is left and below of another is better at both.
+/// Settings, and the servers at each rate: who is left and below of another is better at both.
 pub(super) fn figures(
     results: &Results,
     servers: &Servers<'_>,
     ids: &mut Ids,
 ) -> Result<String, ReportError> {
     let mut out = String::new();
-    for panel in settings(results) {
+    for panel in results.tradeoffs.iter().map(of_setting) {
         let rows: Vec<Vec<String>> = panel.points.iter().map(row).collect();
         out.push_str(&figure(&panel, "", &rows, ids)?);
     }
@@ -122,10 +122,6 @@ pub(in crate::report) fn setting(
     svg::body((width, height), |area| draw(area, &panel, (0, 0, width, height)))
 }
 
-fn settings(results: &Results) -> impl Iterator<Item = Panel> {
-    results.tradeoffs.iter().map(of_setting)
-}
-
 fn of_setting(tradeoff: &Tradeoff) -> Panel {
     let point = |look, at: &TradeoffPoint| Point {
         label: at.label.clone(),
@@ -189,7 +185,7 @@ fn figure(
 ) -> Result<String, ReportError> {
     let figure = Figure {
         title: &panel.title,
-        description: "Each point is a server; further left costs less, further down answers sooner.",
+        description: "Further left costs less, further down answers sooner.",
         legend,
         table: &html::table(&panel.title, &["", "CPU", "p50"], rows),
         small: false,
