@@ -64,7 +64,7 @@ pub(super) fn field(lab: &Lab<'_>) -> Vec<Contender> {
     peers(lab, |name| !NAMED.contains(&name)).collect()
 }
 
-/// wakeful with those policies, and the peers of one thread whose names begin with one of these.
+/// wakeful with those policies, and the peers of these names.
 pub(super) fn some(lab: &Lab<'_>, policies: &[&str], peers_named: &[&str]) -> Vec<Contender> {
     let ours = policies.iter().map(|name| policy(lab, name));
     ours.chain(peers(lab, |name| peers_named.contains(&name))).collect()
