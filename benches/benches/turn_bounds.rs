@@ -29,8 +29,13 @@ struct Round {
 
 impl Round {
     fn per_step(&self) -> f64 {
-        self.time.as_secs_f64() * 1e9 / self.steps as f64
+        self.time.as_secs_f64() * 1e9 / number(self.steps)
     }
+}
+
+/// A count, for a ratio.
+fn number(count: u64) -> f64 {
+    u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
 
 fn take_turn(event_loop: &mut EventLoop) {
@@ -43,7 +48,7 @@ fn unbounded() -> EventLoopBuilder {
 
 /// So many sockets become ready at once; each brings its task a byte.
 fn events(builder: EventLoopBuilder) -> Round {
-    const SOCKETS: u64 = 800;
+    const SOCKETS: usize = 800;
     let mut event_loop = builder.build().expect("a loop");
     let (mut peer, socket) = StdUnixStream::pair().expect("a pair of sockets");
     let read = Rc::new(Cell::new(0));
@@ -62,13 +67,13 @@ fn events(builder: EventLoopBuilder) -> Round {
     for _ in 0..2 * SOCKETS {
         take_turn(&mut event_loop);
     }
-    peer.write_all(&[0; SOCKETS as usize]).expect("room in the buffer");
+    peer.write_all(&[0; SOCKETS]).expect("room in the buffer");
     let (start, before) = (Instant::now(), event_loop.handle().metrics().turns);
     while read.get() < SOCKETS {
         take_turn(&mut event_loop);
     }
     let (time, turns) = (start.elapsed(), event_loop.handle().metrics().turns - before);
-    Round { time, steps: SOCKETS, turns, longest: Duration::ZERO }
+    Round { time, steps: SOCKETS as u64, turns, longest: Duration::ZERO }
 }
 
 /// A thousand tasks that are always ready, each poll of which computes for so long.
@@ -128,7 +133,7 @@ fn main() {
     for (batch, round) in
         batches.iter().zip(best(&batches, |batch| events(unbounded().io_batch(*batch))))
     {
-        let length = round.time.as_secs_f64() * 1e6 / round.turns as f64;
+        let length = round.time.as_secs_f64() * 1e6 / number(round.turns);
         println!("{batch:>8} {:>13.0} {:>7} {length:>14.1} µs", round.per_step(), round.turns);
     }
 
@@ -137,7 +142,7 @@ fn main() {
     let budgets = [4, 16, 64, 256, 1024];
     let flood = |budget: &u32| polls(unbounded().task_budget(*budget), Duration::ZERO, 1 << 16);
     for (budget, round) in budgets.iter().zip(best(&budgets, flood)) {
-        let length = round.time.as_secs_f64() * 1e6 / round.turns as f64;
+        let length = round.time.as_secs_f64() * 1e6 / number(round.turns);
         println!("{budget:>8} {:>13.1} {:>7} {length:>14.2} µs", round.per_step(), round.turns);
     }
 
@@ -150,8 +155,8 @@ fn main() {
         polls(EventLoop::builder().turn_budget(Duration::from_micros(*budget)), work, 192)
     };
     for (budget, round) in budgets.iter().zip(best(&budgets, slow)) {
-        let (a_poll, turns) = (round.per_step() / 1e3, round.turns as f64);
-        let (length, polls) = (round.time.as_secs_f64() * 1e6 / turns, round.steps as f64 / turns);
+        let (a_poll, turns) = (round.per_step() / 1e3, number(round.turns));
+        let (length, polls) = (round.time.as_secs_f64() * 1e6 / turns, number(round.steps) / turns);
         let longest = round.longest.as_secs_f64() * 1e6;
         println!("{budget:>8} {a_poll:>11.2} {polls:>14.1} {length:>14.0} µs {longest:>10.0} µs");
     }
