@@ -19,7 +19,7 @@ pub(crate) struct IdleArguments {
     #[arg(long, value_name = "SHARE", value_parser = share)]
     max_cpu: Option<f64>,
 
-    /// adaptive: which share of the events a spin should meet, 0.05 to 0.9999 [default: 0.99].
+    /// adaptive: which share of the events a spin should meet, 0.05 to 0.9999 [default: 0.999].
     #[arg(long, value_name = "SHARE", value_parser = hit_rate)]
     hit_rate: Option<f64>,
 

@@ -128,7 +128,7 @@ struct Replay {
 #[derive(Debug, Args)]
 struct GovernorArguments {
     /// Which share of the events a spin should meet, 0.05 to 0.9999.
-    #[arg(long, default_value_t = 0.99, value_parser = |text: &str| number(text, 0.05, 0.9999))]
+    #[arg(long, default_value_t = 0.999, value_parser = |text: &str| number(text, 0.05, 0.9999))]
     hit_rate: f64,
     /// The longest spin, as 500us. Unless given: 25 times what a wake takes by the costs, 0.2 to 2 ms.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]

@@ -103,7 +103,7 @@ mod tests {
         let costs = Calibration::committed().costs;
         let windows = [(1, costs.max_window()), (2, 200_000), (3, 750_000), (4, 2_000_000)];
         for (seed, max_window) in windows {
-            let limits = Limits { hit_rate: 0.99, max_window, max_cpu: 1.0 };
+            let limits = Limits { hit_rate: 0.999, max_window, max_cpu: 1.0 };
             for trace in trace::all(Length::SHORT, seed) {
                 let compared = Compared::new(&trace, limits, &costs);
                 let point = |outcome: &Outcome| (outcome.response(0.5), outcome.cpu());

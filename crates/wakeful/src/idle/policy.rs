@@ -62,7 +62,7 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    const DEFAULT: Self = Self { hit_rate: 0.99, max_window: None, max_cpu: 1.0 };
+    const DEFAULT: Self = Self { hit_rate: 0.999, max_window: None, max_cpu: 1.0 };
 
     /// The defaults.
     #[must_use]
@@ -70,7 +70,7 @@ impl Adaptive {
         Self::DEFAULT
     }
 
-    /// Which share of the events a spin should meet, 0.05 to 0.9999 (default 0.99): the window is the shortest that does. With events at random times, a
+    /// Which share of the events a spin should meet, 0.05 to 0.9999 (default 0.999): the window is the shortest that does. With events at random times, a
     /// spin that meets half of them costs half a CPU and wins the median, 0.9 costs 0.9 and wins the 90th percentile, and so on.
     #[must_use]
     pub const fn hit_rate(mut self, share: f64) -> Self {
