@@ -2,8 +2,10 @@
 //!
 //! Requests come at one gap, and not at random, so that each figure follows from what is measured by itself: the response of a spinning and of
 //! a parking server after a gap, and the CPU that a parking one uses for a request. A closed loop gives the service of requests that are
-//! ready together, and the time of a poll is taken in a loop here. What [`check`](crate::check) compares with has random gaps.
+//! ready together, and the time of a poll is taken in a loop here. Groups of requests, as regular as the rest, give the one figure that is fitted:
+//! how fast what was cold gets warm. What [`check`](crate::check) compares with has random gaps.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
@@ -14,12 +16,17 @@ use wakeful_load::statistics::median;
 use crate::costs::{Costs, Idle};
 use crate::measure::{Laboratory, MeasureError, Measured};
 use crate::policy::Policy;
+use crate::replay::replay;
+use crate::trace::{Length, Trace};
 
 /// Requests a second, falling: their gaps are no multiples of a timer's tick.
 const RATES: [f64; 6] = [48_700.0, 19_400.0, 9_700.0, 3_230.0, 970.0, 197.0];
 
 /// At a higher rate the next one comes while a parking server still wakes, which says nothing of a sleep.
 const SLEEPS_BETWEEN: f64 = 10_000.0;
+
+/// Nanoseconds within and between groups.
+const GROUPS: (u64, u64) = (20_500, 5_080_000);
 
 /// As many answers as a median needs, and some.
 const LEAST_ANSWERS: f64 = 260.0;
@@ -44,7 +51,9 @@ pub fn calibrate(laboratory: &mut Laboratory<'_>, effort: Effort) -> Result<Cost
         laboratory.expect((1 + usize::from(parks)) * effort.rounds, length(*rate, effort));
     }
     laboratory.expect(effort.rounds, effort.block);
-    let mut saturated = Vec::new();
+    let groups = groups(effort.block);
+    laboratory.expect(effort.rounds, effort.block);
+    let (mut saturated, mut grouped) = (Vec::new(), Vec::new());
     let mut spinning = RATES.map(|_| Vec::new());
     let mut parking = RATES.map(|_| Vec::new());
     for round in 0..effort.rounds as u64 {
@@ -58,6 +67,8 @@ pub fn calibrate(laboratory: &mut Laboratory<'_>, effort: Effort) -> Result<Cost
                 parking[index].push(measure(Policy::Window(0))?);
             }
         }
+        let schedule = Schedule::Trace(Arc::from(groups.arrivals.as_slice()));
+        grouped.push(laboratory.measure(Policy::Spin, schedule, effort.block, round)?);
         let park = Policy::Window(0);
         saturated.push(laboratory.measure(park, Schedule::Closed, effort.block, round)?);
     }
@@ -74,13 +85,36 @@ pub fn calibrate(laboratory: &mut Laboratory<'_>, effort: Effort) -> Result<Cost
             parking_cpu: of(&parking[slept], |block| block.cpu_per_request),
         }
     };
-    Ok(Costs {
+    let costs = Costs {
+        warming: 0.0,
         poll,
         // A batch of one costs a system call of its own.
         service: service_batched + poll,
         service_batched,
         idle: (0..RATES.len()).map(idle).collect(),
-    })
+    };
+    let warming = warming(&groups, of(&grouped, |block| block.p50), &costs);
+    Ok(Costs { warming, ..costs })
+}
+
+fn groups(block: Duration) -> Trace {
+    let length = Length { seconds: block.as_secs() + 1, requests: usize::MAX };
+    let mut groups = Trace::groups(GROUPS.0, GROUPS.1, length);
+    let end = block.as_nanos();
+    groups.arrivals.retain(|at| u128::from(*at) < end);
+    groups
+}
+
+/// The warming with which the model has this median of the groups, in nanoseconds; the nearest, if there is none.
+fn warming(groups: &Trace, p50: f64, costs: &Costs) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..20 {
+        let warming = (low + high) / 2.0;
+        let costs = Costs { warming, ..costs.clone() };
+        let is_below = replay(&groups.arrivals, Policy::Spin, &costs).response(0.5) < p50;
+        *(if is_below { &mut low } else { &mut high }) = warming;
+    }
+    (low + high) / 2.0
 }
 
 fn of(blocks: &[Measured], figure: impl Fn(&Measured) -> f64) -> f64 {
@@ -122,6 +156,17 @@ fn poll(cpu: usize) -> Result<f64, MeasureError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::costs::tests::costs;
+
+    #[test]
+    fn the_warming_that_was_seen_is_found() {
+        let groups = groups(Duration::from_millis(500));
+        let costs = Costs { warming: 0.6, ..costs() };
+        let seen = replay(&groups.arrivals, Policy::Spin, &costs).response(0.5);
+        let found = warming(&groups, seen, &costs);
+        assert!((found - 0.6).abs() < 0.01, "{found}");
+        assert!(warming(&groups, 0.0, &costs) < 0.01);
+    }
 
     #[test]
     fn a_poll_is_measured() {

@@ -15,6 +15,9 @@ pub struct Costs {
     pub service: f64,
     /// To answer another one that was ready with it.
     pub service_batched: f64,
+    /// What a request takes longer that [comes after a gap](Self::cold): the share of it that the next one's client still sees, and of that the one behind it,
+    /// and so on. 0 to 1.
+    pub warming: f64,
     /// What depends on how long nothing had come, by rising [`gap`](Idle::gap). Between two of them it is interpolated by the gap's logarithm.
     pub idle: Vec<Idle>,
 }
@@ -86,6 +89,9 @@ impl Costs {
         if !times.into_iter().chain(idle).all(|time| time.is_finite() && time > 0.0) {
             return Err("every time has to be a positive number of nanoseconds".to_owned());
         }
+        if !(0.0..=1.0).contains(&self.warming) {
+            return Err("the warming has to be 0 to 1".to_owned());
+        }
         if self.idle.is_empty() || !self.idle.is_sorted_by(|one, next| one.gap < next.gap) {
             return Err("the gaps have to rise, and there has to be one".to_owned());
         }
@@ -154,6 +160,7 @@ pub(crate) mod tests {
             poll: 400.0,
             service: 4_000.0,
             service_batched: 3_000.0,
+            warming: 0.0,
             idle: vec![
                 idle(100_000.0, 8_200.0, 48_000.0, 14_000.0),
                 idle(10_000_000.0, 18_200.0, 68_000.0, 24_000.0),
@@ -189,6 +196,7 @@ pub(crate) mod tests {
         };
         assert!(refused(|costs| costs.poll = 0.0));
         assert!(refused(|costs| costs.service = f64::NAN));
+        assert!(refused(|costs| costs.warming = 1.1));
         assert!(refused(|costs| costs.idle.clear()));
         assert!(refused(|costs| costs.idle.reverse()));
         assert!(!refused(|_| {}));

@@ -3,7 +3,7 @@
 //! The loop is free at some time. What has arrived by then is a batch: the first request of it costs [`Costs::service`], and [`Costs::cold`] if it is the first after a gap, each further one
 //! [`Costs::service_batched`], and what arrives meanwhile makes the next batch. If nothing has arrived, the loop spins or sleeps as
 //! `wakeful`'s own loop does (`event_loop/wait.rs`), and runs when a poll or a wake has found the next request. What a client sees is the
-//! time from the arrival to the end of its service, and [`Costs::outside`].
+//! time from the arrival to the end of its service, [`Costs::outside`], and what [`Costs::warming`] leaves of the last cold request.
 
 use crate::costs::Costs;
 use crate::policy::{Decider, Policy};
@@ -68,19 +68,20 @@ pub fn replay(arrivals: &[u64], policy: Policy, costs: &Costs) -> Outcome {
     let mut outcome = Outcome::default();
     outcome.responses.reserve(arrivals.len());
     let outside = costs.outside();
-    let (mut free, mut next) = (0.0, 0);
+    let (mut free, mut next, mut chill) = (0.0, 0, 0.0_f64);
     while let Some(&arrival) = arrivals.get(next) {
         let found = wait(&mut decider, &mut outcome, costs, free, arrival as f64);
         let ready = arrivals[next..].partition_point(|at| *at as f64 <= found.at).max(1);
         let mut done = found.at;
         for (index, at) in arrivals[next..next + ready].iter().enumerate() {
-            let service = match index {
-                0 => costs.service + costs.cold(found.gap),
-                _ => costs.service_batched,
+            let (service, cold) = match index {
+                0 => (costs.service, costs.cold(found.gap)),
+                _ => (costs.service_batched, 0.0),
             };
-            done += service;
-            outcome.work += service;
-            outcome.responses.push((done - *at as f64 + outside) as u64);
+            done += service + cold;
+            outcome.work += service + cold;
+            chill = cold.max(chill * costs.warming);
+            outcome.responses.push((done - *at as f64 + outside + chill - cold) as u64);
         }
         next += ready;
         free = done;
@@ -140,6 +141,16 @@ mod tests {
 
     fn every(gap: u64, count: u64) -> Vec<u64> {
         (1..=count).map(|number| number * gap).collect()
+    }
+
+    #[test]
+    fn clients_behind_a_cold_request_see_some_of_it() {
+        let arrivals = [10 * MS, 11 * MS / 10 + 10 * MS, 12 * MS / 10 + 10 * MS];
+        let outcome = |warming| replay(&arrivals, Policy::Spin, &Costs { warming, ..costs() });
+        let (none, half) = (outcome(0.0), outcome(0.5));
+        assert!((none.work - half.work).abs() < 1e-6, "it is not the loop's time");
+        let more: u64 = half.responses.iter().sum::<u64>() - none.responses.iter().sum::<u64>();
+        assert!(more > 0, "{more} ns");
     }
 
     #[test]

@@ -52,6 +52,19 @@ impl Trace {
         arrivals.named(format!("periodic {}", wakeful_load::schedule::Rate(rate)))
     }
 
+    /// Groups of nine, at one gap within and another one between them, in nanoseconds.
+    #[must_use]
+    pub fn groups(within: u64, between: u64, length: Length) -> Self {
+        let mut arrivals = Arrivals::new(length, 0);
+        while arrivals.has_room() {
+            arrivals.at(arrivals.now + between);
+            for _ in 1..9 {
+                arrivals.at(arrivals.now + within);
+            }
+        }
+        arrivals.named("groups".to_owned())
+    }
+
     /// Groups of ten on average, 20 µs apart, at random times 5 ms apart on average.
     #[must_use]
     pub fn bursts(length: Length, seed: u64) -> Self {

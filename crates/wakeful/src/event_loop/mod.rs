@@ -228,10 +228,10 @@ impl EventLoop {
         let handle = LoopHandle::new(home, bell);
         let counters = handle.counters().clone();
         let idle = match settings.idle {
-            IdlePolicy::Adaptive(chosen) => {
+            IdlePolicy::Adaptive(chosen) if chosen.may_spin() => {
                 Idle::Adapt(Box::new(Spinner::new(chosen, home).into()))
             }
-            IdlePolicy::Park => Idle::Park(None),
+            IdlePolicy::Adaptive(_) | IdlePolicy::Park => Idle::Park(None),
             IdlePolicy::Spin => Idle::Spin,
             IdlePolicy::KernelBusyPoll(chosen) => {
                 driver.busy_poll(chosen)?;

@@ -26,6 +26,8 @@ const LEAST_MET: f32 = 0.4;
 /// How long it sleeps at once behind a failed attempt, in nanoseconds, and behind many.
 const SHORTEST_PAUSE: u64 = 1_000_000;
 const LONGEST_PAUSE: u64 = 200_000_000;
+/// And at least so many of the longest windows, because a failed attempt costs up to eight of them.
+const PAUSE_WINDOWS: u64 = 100;
 /// Spinning for so many of the last pauses beside a neighbour, it was left alone: the next one is the shortest again.
 const LEFT_ALONE: u64 = 16;
 
@@ -63,7 +65,7 @@ enum State {
 ///   if an event is worth two of the longest windows: of events at random times the maximum, and of those that come in groups one that ends where the group does.
 ///   One spin in 32 looks up to the maximum, for what the window hides.
 /// * *Parked*: it sleeps at once. Short gaps that end a sleep prove nothing (a peer on the same CPU answers in 3 µs only because we sleep),
-///   but without them there is no traffic at all. So three in a row, or more among longer ones, are a hint, on which it tries again; each attempt that fails doubles the time to the next, from 1 ms to 0.2 s, and each 32 idle periods that pay halve it.
+///   but without them there is no traffic at all. So three in a row, or more among longer ones, are a hint, on which it tries again; each attempt that fails doubles the time to the next, from 1 ms to 0.2 s (or 100 of the longest windows, if that is more), and each 32 idle periods that pay halve it.
 /// * *On trial*: up to eight spins of the maximum; if half of them meet an event, spinning pays.
 ///
 /// *Threads*: a value like any other; each loop has its own.
@@ -271,7 +273,8 @@ impl Governor {
     /// It does not pay.
     fn give_up(&mut self, now: u64) {
         self.sleep_for(now, self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        let longest = LONGEST_PAUSE.max(PAUSE_WINDOWS * self.limits.max_window);
+        self.pause = (self.pause * 2).min(longest);
     }
 
     fn sleep_for(&mut self, now: u64, pause: u64) {

@@ -92,6 +92,11 @@ impl Adaptive {
         self.max_cpu = share;
         self
     }
+
+    /// Not with a share of nothing (or no number), nor with no window.
+    pub(crate) fn may_spin(&self) -> bool {
+        self.max_cpu > 0.0 && self.max_window != Some(Duration::ZERO)
+    }
 }
 
 impl Default for Adaptive {

@@ -57,9 +57,7 @@ pub(crate) enum Next {
 }
 
 impl Spinner {
-    pub(crate) fn new(mut settings: Adaptive, home: Home) -> Self {
-        // No number is nothing, and not the other side of each `min` below.
-        settings.max_cpu = settings.max_cpu.max(0.0);
+    pub(crate) fn new(settings: Adaptive, home: Home) -> Self {
         let max_window = settings.max_window.unwrap_or(survey::UNKNOWN);
         let limits = Limits {
             hit_rate: settings.hit_rate,

@@ -80,6 +80,14 @@ fn what_no_window_pays_for_is_slept_through() {
 }
 
 #[test]
+fn where_the_window_is_long_attempts_are_rare() {
+    let mut governor = Governor::new(Limits { max_window: 16 * MS, ..limits() });
+    let seen = poisson(&mut governor, 45e6, 5_000);
+    // Three in ten end within the window.
+    assert!(seen.spun < seen.now / 12, "{} of {} ns", seen.spun, seen.now);
+}
+
+#[test]
 fn without_traffic_nothing_is_spun() {
     let mut governor = Governor::new(limits());
     poisson(&mut governor, 50_000.0, 1_000);
