@@ -29,7 +29,7 @@ const LONGEST_PAUSE: u64 = 200_000_000;
 /// And at least so many of the longest windows, because a failed attempt costs up to eight of them.
 const PAUSE_WINDOWS: u64 = 100;
 /// Spinning for so many of the last pauses beside a neighbour, it was left alone: the next one is the shortest again.
-const LEFT_ALONE: u64 = 16;
+const LEFT_ALONE: u64 = 4;
 
 /// What a [`Governor`] is allowed to do. Out of range becomes the nearest in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
