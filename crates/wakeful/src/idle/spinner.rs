@@ -6,7 +6,7 @@ use super::policy::Adaptive;
 use super::quota::LOOK_EVERY;
 use super::survey::{self, survey};
 use crate::driver::home::Home;
-use crate::driver::thread;
+use crate::driver::thread::RunQueue;
 
 /// Between two polls of a spin lie a system call or two. So long a gap means that the thread did not run, in nanoseconds.
 const GAP: u64 = 50_000;
@@ -17,7 +17,7 @@ const LOST: u64 = 500_000;
 /// And a twentieth of the time for ever: kernel threads and interrupts are no neighbours.
 const LOST_SHARE: u64 = 20;
 
-/// The count of involuntary switches is never older than this, in nanoseconds, so that what the hypervisor takes is not blamed on an earlier one.
+/// What is known of the waits for a CPU is never older than this, in nanoseconds, so that what the hypervisor takes is not blamed on an earlier one.
 const FRESH: u64 = 1_000_000;
 
 /// Idle periods without the survey: a program that hardly uses its loop does not need it.
@@ -36,8 +36,8 @@ pub(crate) struct Spinner {
     began: u64,
     looked: u64,
     window: u64,
-    /// Involuntary switches, and when they were counted.
-    switches: i64,
+    /// How long this thread waits for a CPU, and when that was looked at.
+    run_queue: RunQueue,
     counted: u64,
     /// What others took lately, and when they did.
     lost: u64,
@@ -71,7 +71,7 @@ impl Spinner {
             began: 0,
             looked: 0,
             window: 0,
-            switches: thread::involuntary_switches(),
+            run_queue: RunQueue::of_this_thread(),
             counted: 0,
             lost: 0,
             lost_at: 0,
@@ -125,13 +125,12 @@ impl Spinner {
     #[cold]
     fn count(&mut self, now: u64, gap: u64) -> Next {
         self.counted = now;
-        let switches = thread::involuntary_switches();
-        let switched = std::mem::replace(&mut self.switches, switches) != switches;
-        if gap <= GAP || !switched {
+        let waited = self.run_queue.waited().min(gap);
+        if gap <= GAP || waited == 0 {
             return Next::Spin;
         }
         let forgiven = now.saturating_sub(self.lost_at) / LOST_SHARE;
-        (self.lost, self.lost_at) = (self.lost.saturating_sub(forgiven) + gap, now);
+        (self.lost, self.lost_at) = (self.lost.saturating_sub(forgiven) + waited, now);
         if self.lost <= LOST {
             return Next::Spin;
         }
