@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 port=18099
-taskset -c 0 target/release/wakeful serve http --loops 1 --listen 127.0.0.1:$port 2>/dev/null &
+taskset -c 0 target/release/wakeful serve http --loops 1 --idle park --listen 127.0.0.1:$port 2>/dev/null &
 server=$!
 trap 'kill $server' EXIT
 sleep 0.5

@@ -62,7 +62,7 @@ Examples:
   wakeful load --server 'wakeful serve echo --listen {addr}' --protocol frames --closed
   wakeful load 127.0.0.1:6379 --protocol resp --command 'SET key' --size 100 --find-max 'p99<1ms'
   wakeful load --protocol frames --rate 10k \\
-      --compare 'spin=wakeful serve echo --idle spin --listen {addr}' 'park=wakeful serve echo --listen {addr}'
+      --compare 'spin=wakeful serve echo --idle spin --listen {addr}' 'park=wakeful serve echo --idle park --listen {addr}'
 
 Exit codes: 0 measured; 1 an error; 2 wrong usage; 4 measured, but some of it is INVALID; 130 ended by Ctrl-C.";
 
