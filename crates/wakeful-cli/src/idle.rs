@@ -15,7 +15,7 @@ pub(crate) struct IdleArguments {
     #[arg(long, value_name = "adaptive|park|spin|busy-poll|keep-warm", default_value_t = IdlePolicy::ADAPTIVE)]
     idle: IdlePolicy,
 
-    /// adaptive: the share of a CPU that a loop may spend on spinning, 0 to 1.
+    /// adaptive: the share of a CPU that each loop may spend on spinning, 0 to 1 [default: 1].
     #[arg(long, value_name = "SHARE", value_parser = share)]
     max_cpu: Option<f64>,
 
@@ -23,7 +23,7 @@ pub(crate) struct IdleArguments {
     #[arg(long, value_name = "SHARE", value_parser = hit_rate)]
     hit_rate: Option<f64>,
 
-    /// adaptive: the longest spin, as 500us or 3ms; at most 16ms. Unless given, 25 times what a wake from sleep
+    /// adaptive: the longest spin, as 500us or 3ms; at most 16.7ms. Unless given, 25 times what a wake from sleep
     /// takes on this machine, 200us to 2ms.
     #[arg(long, value_name = "TIME", value_parser = window)]
     max_window: Option<Duration>,
@@ -75,6 +75,6 @@ fn window(text: &str) -> Result<Duration, String> {
     if window.as_nanos() <= u128::from(LONGEST_WINDOW) {
         Ok(window)
     } else {
-        Err("at most 16ms".to_owned())
+        Err("at most 16.7ms".to_owned())
     }
 }

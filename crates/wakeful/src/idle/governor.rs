@@ -42,7 +42,7 @@ pub struct Limits {
     pub max_cpu: f64,
 }
 
-/// The longest window: 16.8 ms, in nanoseconds.
+/// The longest window, in nanoseconds: 2^24, a little over 16.7 ms.
 pub const LONGEST_WINDOW: u64 = gaps::LONGEST;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -86,7 +86,7 @@ impl Adaptive {
         self
     }
 
-    /// The share of a CPU that this loop may spend on spinning, 0 to 1 (default 1). Over any second it is exceeded by a fiftieth at most.
+    /// The share of a CPU that this loop may spend on spinning, 0 to 1 (default 1). Over any second it is exceeded by a fiftieth of itself at most.
     #[must_use]
     pub const fn max_cpu(mut self, share: f64) -> Self {
         self.max_cpu = share;

@@ -8,7 +8,7 @@
 const PER_OCTAVE: u64 = 8;
 /// 2^10: gaps under a microsecond are one bucket.
 const FIRST: u32 = 10;
-/// 2^24 ns, which is 16.8 ms: the end of the last bucket that has one.
+/// 2^24 ns, a little over 16.7 ms: the end of the last bucket that has one.
 const LAST: u32 = 24;
 const BUCKETS: usize = ((LAST - FIRST) as usize) * PER_OCTAVE as usize + 2;
 
