@@ -175,6 +175,8 @@ impl Inner {
 /// | a high one | in the next turn, or the present one if its tasks are not over; behind *n* other high ones, in the ⌈2(*n* + 1) / `task_budget`⌉th |
 /// | a next-turn callback | in the next turn; behind *n* others, in the ⌈(*n* + 1) / `callback_budget`⌉th |
 ///
+/// A rung bell takes a place of the `io_batch`, and so does the news that high sockets have events.
+///
 /// A turn that is out of time runs eight of a kind instead of its budget. One that finds a post in the moment when it would sleep takes that instead of asking the
 /// kernel, but never twice in a row: what is ready in the kernel is seen a turn later then.
 ///

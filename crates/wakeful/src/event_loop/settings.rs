@@ -74,7 +74,7 @@ impl EventLoopBuilder {
         self
     }
 
-    /// After how much time a turn leaves the rest of its tasks and callbacks to the next. The clock is read after every
+    /// After how much time a turn leaves the rest of its timers, tasks and callbacks to the next. The clock is read after every
     /// eighth of them, and starts with the first look: a turn is longer by what up to sixteen take.
     pub fn turn_budget(mut self, time: Duration) -> Self {
         self.settings.turn_budget = time;

@@ -5,8 +5,8 @@ pub(crate) const BUCKETS: usize = 64;
 
 /// A distribution as a loop keeps it: how many values lay between two powers of two, and their sum.
 ///
-/// A quantile is known to a factor of two, the mean exactly. Times are in nanoseconds. What several threads read at once, or what is read while the loop goes on, may miss
-/// the last few values, and the sum may be ahead of the buckets.
+/// A quantile is known to a factor of two, the mean exactly. Times are in nanoseconds. What is read while the loop goes on may miss the last few
+/// values, and the sum may be ahead of the buckets.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {

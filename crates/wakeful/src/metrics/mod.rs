@@ -38,12 +38,12 @@ pub struct LoopMetrics {
     /// *Misleads*: many turns are no load. An idle loop that is woken for each of 100 requests takes as many as a busy one that finds 100 at a time takes of 100 times the work.
     /// *Do*: look at what a turn has to do: [`queue_depth`](Self::queue_depth), [`turn_time`](Self::turn_time).
     pub turns: u64,
-    /// Times that the kernel was asked for events: one system call each.
+    /// Times that the kernel was asked for events: one system call each. (The second question of a loop with [high](crate::Priority) sockets is not counted.)
     ///
     /// *Misleads*: a loop that spins asks all the time; that is no load either. *Do*: if it is much more than [`polls`](Self::polls) on a loop that does not spin, look for timers or posts
     /// that come one by one.
     pub waits: u64,
-    /// Those of [`waits`](Self::waits) that were allowed to sleep: the number of times that nothing was runnable.
+    /// Those of [`waits`](Self::waits) that were allowed to sleep: nothing was runnable, and no spin had met anything.
     ///
     /// *Misleads*: under load most of them return at once, because events are already there: it is not the number of context switches; compare [`park_time`](Self::park_time). *Do*: if it is near the number of
     /// requests and their latency matters, let the loop spin ([`IdlePolicy`](crate::IdlePolicy)), or have fewer loops.
