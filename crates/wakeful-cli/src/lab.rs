@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     parts: Option<Vec<String>>,
 
-    /// sleepy-median: how many rounds. 5 unless given; 2 with --quick. Parts that are but looked at have half as many.
+    /// sleepy-median: how many rounds. 5 unless given; 2 with --quick. quota, silence, chain, and the peers that no claim names have half as many.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 

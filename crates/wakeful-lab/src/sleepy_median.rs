@@ -167,7 +167,7 @@ impl Extent {
         }
     }
 
-    /// Of peers that no claim names, and of what is but looked at.
+    /// Of peers that no claim names, and of the quota, the silence and the chain.
     fn field_rounds(&self) -> usize {
         (self.rounds / 2).max(1)
     }

@@ -31,7 +31,7 @@ pub struct Length {
 impl Length {
     /// What the table of the documentation was made with.
     pub const FULL: Self = Self { seconds: 30, requests: 200_000 };
-    /// A tenth of that, for tests.
+    /// A third of the time and a tenth of the requests, for tests.
     pub const SHORT: Self = Self { seconds: 10, requests: 20_000 };
 }
 
