@@ -79,7 +79,7 @@ impl Adaptive {
     }
 
     /// The longest spin, up to 16.7 ms; zero never spins. By default 25 times what a wake from sleep takes here, which is measured once per process,
-    /// on a thread of its own, as soon as there is traffic: 0.2 to 2 ms, and 1 ms until it is known. If even this window does not meet two events in five, the loop sleeps at once.
+    /// on two threads of its own, as soon as there is traffic: 0.2 to 2 ms, and 1 ms until it is known. If even this window does not meet two events in five, the loop sleeps at once.
     #[must_use]
     pub const fn max_window(mut self, window: Duration) -> Self {
         self.max_window = Some(window);

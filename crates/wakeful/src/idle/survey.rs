@@ -1,4 +1,4 @@
-//! What a sleep costs on this machine, and whether a quota limits this process: found out once, on a thread of its own that lives for
+//! What a sleep costs on this machine, and whether a quota limits this process: found out once, on two threads of its own that live for
 //! some 20 ms, when a loop has seen traffic. Until then, and if it fails, there are defaults.
 
 use std::io;
