@@ -93,7 +93,7 @@ pub fn check(
         }
         claims.push(Claim {
             claim: format!("{}: p50 and CPU are predicted within 15 %", trace.name),
-            measured: format!("at most {} off, {}", format::percent(worst.0), worst.1),
+            measured: format!("at most {} off, {}", format::percent(worst.0.abs()), worst.1),
             verdict: if worst.0.abs() <= MOST { Verdict::Holds } else { Verdict::DoesNotHold },
         });
     }

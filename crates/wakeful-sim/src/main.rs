@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wakeful::idle::Limits;
 use wakeful_load::machine;
+use wakeful_load::results::Machine;
 use wakeful_load::results::{Results, Verdict};
 use wakeful_sim::calibrate::Effort;
 use wakeful_sim::costs::Calibration;
@@ -148,6 +149,11 @@ struct Output {
     json: bool,
 }
 
+/// This one, without what its boot loader was told, which concerns nobody who reads a calibration.
+fn machine() -> Machine {
+    Machine { kernel_command_line: String::new(), ..machine::describe() }
+}
+
 fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
@@ -260,7 +266,7 @@ fn calibrate(arguments: &Calibrate) -> Result<ExitCode, String> {
         .map_err(|error| error.to_string())?;
     let note = [disturbed(&laboratory), arguments.note.clone()].join(" ").trim().to_owned();
     let calibration =
-        Calibration { command: report::command_line(), machine: machine::describe(), note, costs };
+        Calibration { command: report::command_line(), machine: machine(), note, costs };
     let text = serde_json::to_string_pretty(&calibration).map_err(|error| error.to_string())?;
     let text = text + "\n";
     match &arguments.out {
@@ -286,7 +292,7 @@ fn check(arguments: &Check) -> Result<ExitCode, String> {
     let holds = checked.claims.iter().all(|claim| claim.verdict == Verdict::Holds);
     let title = "wakeful-sim: the model against the server";
     let tables = vec![checked.table];
-    let results = report::results(title, machine::describe(), tables, checked.claims, notes);
+    let results = report::results(title, machine(), tables, checked.claims, notes);
     arguments.output.print(&results)?;
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -33,6 +33,9 @@ pub(crate) struct LongestSoFar {
 
 const _: () = assert!(AtomicCell::<Option<&'static Location<'static>>>::is_lock_free());
 
+/// A record takes a few nanoseconds.
+const TRIES: u32 = 1_000;
+
 impl LongestSoFar {
     /// On the loop's thread only.
     pub(super) fn set(&self, ticks: u64, spawned_at: &'static Location<'static>) {
@@ -47,8 +50,9 @@ impl LongestSoFar {
         self.ticks.load(Relaxed)
     }
 
+    /// None yet; or the loop's thread has lost its CPU in the middle of a record, which is not waited for.
     pub(super) fn read(&self) -> Option<LongestPoll> {
-        loop {
+        for _ in 0..TRIES {
             let before = self.number.load(Acquire);
             let ticks = self.ticks.load(Acquire);
             let spawned_at = self.spawned_at.load();
@@ -58,6 +62,7 @@ impl LongestSoFar {
             }
             hint::spin_loop();
         }
+        None
     }
 }
 

@@ -10,6 +10,9 @@
 //! | what other threads send is late | [`remote_latency`](LoopMetrics::remote_latency) |
 //! | timers are late | [`timer_lateness`](LoopMetrics::timer_lateness) |
 //!
+//! A task is named by the line that spawned it. The connections of a server are all spawned at one line, the server's own: of these the name says only that it was
+//! a connection; give what takes long a task of its own, and it has a name. `longest_poll` is of the loop's whole life.
+//!
 //! Times come from the CPU's time stamp counter where it runs at a steady rate (nearly everywhere), else from `CLOCK_MONOTONIC`. They are wall time: what the kernel, a neighbour or
 //! a hypervisor takes from the thread in the middle of a poll counts in that poll.
 

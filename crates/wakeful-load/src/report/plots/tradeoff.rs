@@ -254,13 +254,13 @@ fn draw(
         if panel.joined > 1 {
             places.rotate_left(2);
         }
+        // A font's letters are higher than its size says, and some are wider than most.
+        let room = |(x, y): (i32, i32)| (x - 2, y - 2, long + 4, LETTERS + 4);
         let is_free = |&(x, y): &(i32, i32)| {
-            x >= from
-                && x + long <= to + 16
-                && !taken.iter().any(|one| touch(*one, (x, y, long, LETTERS)))
+            x >= from && x + long <= to + 16 && !taken.iter().any(|one| touch(*one, room((x, y))))
         };
         if let Some((x, y)) = places.into_iter().find(is_free) {
-            taken.push((x, y, long, LETTERS));
+            taken.push(room((x, y)));
             let middle = (x, y + LETTERS / 2);
             svg::sized(area, &point.label, middle, point.look.letters(), HPos::Left, LETTERS)?;
         }
