@@ -146,7 +146,8 @@ fn deferred_work_is_late_only_by_an_internal_event() {
         let sleeps = number(&found, &["sleeps"])?;
         for name in ["local", "second"] {
             check_times(&found, name)?;
-            let late = number(&found, &[name, "p50"])? >= 0.99 * left;
+            // Post #2 is as much later than post #1 as the machine takes in between: a hypervisor may take 10 ms.
+            let late = number(&found, &[name, "p50"])? >= 0.5 * left;
             ensure!(late == (probe.3 == "internal"), "{name}: {found}");
         }
         ensure!((sleeps > 0.0) == (probe.3 == "internal"), "{sleeps} sleeps: {found}");
