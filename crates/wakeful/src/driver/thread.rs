@@ -24,7 +24,7 @@ pub(crate) fn pin_to(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
 /// For how long a thread was ready and had no CPU. What a hypervisor takes is not in it.
 #[derive(Debug)]
 pub(crate) struct RunQueue {
-    /// The thread's scheduler statistics. Without them (no `/proc`, say) the count of involuntary switches has to do.
+    /// The thread's scheduler statistics. Without them (no `/proc`, or a kernel that keeps none) the count of involuntary switches has to do.
     file: Option<File>,
     seen: u64,
 }
@@ -32,27 +32,36 @@ pub(crate) struct RunQueue {
 impl RunQueue {
     /// That of this thread, to be asked on it.
     pub(crate) fn of_this_thread() -> Self {
-        let mut queue = Self { file: File::open("/proc/thread-self/schedstat").ok(), seen: 0 };
+        let file = File::open("/proc/thread-self/schedstat").ok();
+        let file = file.filter(|file| waits(file).is_some());
+        let mut queue = Self { file, seen: 0 };
         queue.waited();
         queue
     }
 
-    /// For how many nanoseconds since it was asked last; `u64::MAX` if only that is known that it was some time. A system call: 0.5 µs.
+    /// For how many nanoseconds since it was asked last; `u64::MAX` if only that is known that it was some time. A system call.
     pub(crate) fn waited(&mut self) -> u64 {
-        let (total, is_time) = match self.file.as_ref().and_then(waits) {
-            Some(waited) => (waited, true),
-            None => (involuntary_switches(), false),
+        let total = match &self.file {
+            Some(file) => waits(file).unwrap_or(self.seen),
+            None => involuntary_switches(),
         };
-        let since = total.wrapping_sub(std::mem::replace(&mut self.seen, total));
-        if is_time || since == 0 { since } else { u64::MAX }
+        let since = total.saturating_sub(std::mem::replace(&mut self.seen, total));
+        if self.file.is_some() || since == 0 { since } else { u64::MAX }
     }
 }
 
-/// The second of three numbers.
 fn waits(file: &File) -> Option<u64> {
     let mut text = [0; 64];
     let length = file.read_at(&mut text, 0).ok()?;
-    std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+    waits_in(std::str::from_utf8(&text[..length]).ok()?)
+}
+
+/// Time on a CPU, time without, and turns on one, which nobody who asks has had none of: then the kernel does not count.
+fn waits_in(statistics: &str) -> Option<u64> {
+    let mut numbers = statistics.split_ascii_whitespace().map(str::parse::<u64>);
+    let waited = numbers.nth(1)?.ok()?;
+    let turns = numbers.next()?.ok()?;
+    (turns > 0).then_some(waited)
 }
 
 /// How often this thread lost its CPU without asking to.
@@ -107,4 +116,27 @@ pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     // SAFETY: it reads the mask that this thread had.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
     started
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_that_the_kernel_does_not_keep_are_none() {
+        assert_eq!(waits_in("694437 1200 2\n"), Some(1200));
+        assert_eq!(waits_in("694437 0 2\n"), Some(0));
+        assert_eq!(waits_in("0 0 0\n"), None);
+        assert_eq!(waits_in(""), None);
+        assert_eq!(waits_in("1 many 2"), None);
+    }
+
+    #[test]
+    fn without_statistics_a_switch_is_some_time() {
+        let mut queue = RunQueue { file: None, seen: u64::MAX };
+        assert_eq!(queue.waited(), 0, "a count that seems to fall is no switch");
+        // One that has been seen, and one that may come meanwhile.
+        queue.seen = involuntary_switches().wrapping_sub(1);
+        assert!(queue.waited() == u64::MAX || queue.seen == 0);
+    }
 }
