@@ -28,8 +28,10 @@ const SHORTEST_PAUSE: u64 = 1_000_000;
 const LONGEST_PAUSE: u64 = 200_000_000;
 /// And at least so many of the longest windows, because a failed attempt costs up to eight of them.
 const PAUSE_WINDOWS: u64 = 100;
-/// Spinning for so many of the last pauses beside a neighbour, it was left alone: the next one is the shortest again.
+/// Spinning for so many of the last pauses beside a neighbour, it was left alone: the next one is the shortest again. It need not be longer than the
+/// other, in nanoseconds: who is busy takes the CPU within a few slices of the scheduler's.
 const LEFT_ALONE: u64 = 4;
+const LEFT_ALONE_AT_MOST: u64 = 30_000_000;
 
 /// What a [`Governor`] is allowed to do. Out of range becomes the nearest in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -217,13 +219,18 @@ impl Governor {
     /// longer, up to 0.2 s.
     pub fn disturbed(&mut self, now: u64, spun: u64) {
         self.allowance.spend(spun);
-        if self.state == State::Spinning
-            && now.saturating_sub(self.since) > LEFT_ALONE * self.pause_beside
-        {
+        if self.is_left_alone(now) {
             self.pause_beside = SHORTEST_PAUSE;
         }
         self.sleep_for(now, self.pause_beside);
         self.pause_beside = (self.pause_beside * 2).min(LONGEST_PAUSE);
+    }
+
+    /// Has it been spinning for so long that whoever disturbed it last is gone?
+    #[must_use]
+    pub fn is_left_alone(&self, now: u64) -> bool {
+        let enough = (LEFT_ALONE * self.pause_beside).min(LEFT_ALONE_AT_MOST);
+        self.state == State::Spinning && now.saturating_sub(self.since) > enough
     }
 
     #[inline]

@@ -91,7 +91,10 @@ impl Quota {
         let loops = self.loops.swap(0, Ordering::Relaxed).max(1);
         let (allowed, share) = match last {
             // How many loops there are shows within a second. Until then nobody spins.
-            None => (cpus * USED / 2.0, 0.0),
+            None => {
+                tracing::info!(cpus, "a CPU quota limits for how long loops may spin");
+                (cpus * USED / 2.0, 0.0)
+            }
             Some(last) => {
                 let work = used.saturating_sub(last.used).saturating_sub(spun);
                 let work = work.as_secs_f64() / (at - last.at).as_secs_f64();

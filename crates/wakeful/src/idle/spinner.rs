@@ -14,6 +14,9 @@ const GAP: u64 = 50_000;
 /// So much may be lost at once, in nanoseconds: a neighbour who is busy takes a slice, which is longer.
 const LOST: u64 = 500_000;
 
+/// And so much by a loop that has been left alone: more than the work of a moment, which is over when it is noticed, and less than two slices.
+const LOST_ALONE: u64 = 5_000_000;
+
 /// And a twentieth of the time for ever: kernel threads and interrupts are no neighbours.
 const LOST_SHARE: u64 = 20;
 
@@ -131,7 +134,8 @@ impl Spinner {
         }
         let forgiven = now.saturating_sub(self.lost_at) / LOST_SHARE;
         (self.lost, self.lost_at) = (self.lost.saturating_sub(forgiven) + waited, now);
-        if self.lost <= LOST {
+        let bearable = if self.governor.is_left_alone(now) { LOST_ALONE } else { LOST };
+        if self.lost <= bearable {
             return Next::Spin;
         }
         self.lost = 0;

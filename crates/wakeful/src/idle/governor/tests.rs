@@ -230,6 +230,38 @@ fn a_neighbour_is_given_way_for_longer_and_longer() {
     assert!((10..=20).contains(&disturbed), "{disturbed} times in 2 s");
 }
 
+/// Behind the longest pause it is disturbed once more after `undisturbed` of spinning: how long does it sleep then?
+fn pause_behind(undisturbed: u64) -> u64 {
+    let mut governor = Governor::new(limits());
+    let mut now = 0;
+    for _ in 0..20 {
+        governor.disturbed(now, 0);
+        now += LONGEST_PAUSE;
+    }
+    let ends = now + undisturbed;
+    while now < ends {
+        if governor.begin(now) == 0 {
+            governor.parked(10_000);
+        } else {
+            governor.hit(now + 10_000, 10_000);
+        }
+        now += 10_000;
+    }
+    governor.disturbed(now, 0);
+    let began = now;
+    while governor.begin(now) == 0 {
+        now += 10_000;
+        governor.parked(10_000);
+    }
+    now - began
+}
+
+#[test]
+fn who_was_left_alone_for_some_slices_trusts_again() {
+    assert!(pause_behind(10 * MS) >= LONGEST_PAUSE);
+    assert!(pause_behind(40 * MS) < 2 * SHORTEST_PAUSE);
+}
+
 #[test]
 fn the_cap_holds_over_every_second() {
     let mut governor = Governor::new(Limits { max_cpu: 0.3, ..limits() });
