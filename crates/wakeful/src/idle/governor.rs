@@ -26,6 +26,8 @@ const LEAST_MET: f32 = 0.4;
 /// How long it sleeps at once behind a failed attempt, in nanoseconds, and behind many.
 const SHORTEST_PAUSE: u64 = 1_000_000;
 const LONGEST_PAUSE: u64 = 200_000_000;
+/// And beside a neighbour: it should be noticed within 0.3 s that one has left, also if something else disturbs the first attempt then.
+const LONGEST_PAUSE_BESIDE: u64 = 130_000_000;
 /// And at least so many of the longest windows, because a failed attempt costs up to eight of them.
 const PAUSE_WINDOWS: u64 = 100;
 /// Spinning for so many of the last pauses beside a neighbour, it was left alone: the next one is the shortest again. It need not be longer than the
@@ -216,14 +218,14 @@ impl Governor {
     }
 
     /// Somebody else needs this CPU, `spun` after the spin began: sleep at once, for a while. Each time that it is so again the while is
-    /// longer, up to 0.2 s.
+    /// longer, up to 0.13 s.
     pub fn disturbed(&mut self, now: u64, spun: u64) {
         self.allowance.spend(spun);
         if self.is_left_alone(now) {
             self.pause_beside = SHORTEST_PAUSE;
         }
         self.sleep_for(now, self.pause_beside);
-        self.pause_beside = (self.pause_beside * 2).min(LONGEST_PAUSE);
+        self.pause_beside = (self.pause_beside * 2).min(LONGEST_PAUSE_BESIDE);
     }
 
     /// Has it been spinning for so long that whoever disturbed it last is gone?

@@ -39,7 +39,7 @@ impl Default for IdlePolicy {
 /// The settings of [`IdlePolicy::Adaptive`]: when nothing is runnable, spin for a window, then sleep. The window is learnt from the gaps between the
 /// end of work and the next event, as spins meet them; without traffic, and where no window pays, the loop sleeps at once.
 ///
-/// A spinning loop yields its CPU on every empty poll. It sleeps, for a while that grows up to 0.2 s, when it notices that somebody else needs the CPU: its clock jumps
+/// A spinning loop yields its CPU on every empty poll. It sleeps, for a while that grows up to 0.13 s, when it notices that somebody else needs the CPU: its clock jumps
 /// between two polls while the kernel has its thread wait for a CPU. Of two loops of a process that meet on one CPU one spins. A cgroup's CPU quota (v1 or v2) lowers
 /// [`max_cpu`](Self::max_cpu) so that spinning does not cause throttling.
 ///

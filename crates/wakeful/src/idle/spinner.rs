@@ -14,8 +14,9 @@ const GAP: u64 = 50_000;
 /// So much may be lost at once, in nanoseconds: a neighbour who is busy takes a slice, which is longer.
 const LOST: u64 = 500_000;
 
-/// And so much by a loop that has been left alone: more than the work of a moment, which is over when it is noticed, and less than two slices.
+/// And so much by a loop that has been left alone, for so long without a loss: more than the work of a moment, which is over when it is noticed.
 const LOST_ALONE: u64 = 5_000_000;
+const ALONE_FOR: u64 = 100_000_000;
 
 /// And a twentieth of the time for ever: kernel threads and interrupts are no neighbours.
 const LOST_SHARE: u64 = 20;
@@ -132,9 +133,10 @@ impl Spinner {
         if gap <= GAP || waited == 0 {
             return Next::Spin;
         }
-        let forgiven = now.saturating_sub(self.lost_at) / LOST_SHARE;
-        (self.lost, self.lost_at) = (self.lost.saturating_sub(forgiven) + waited, now);
-        let bearable = if self.governor.is_left_alone(now) { LOST_ALONE } else { LOST };
+        let since = now.saturating_sub(self.lost_at);
+        let was_alone = since > ALONE_FOR && self.governor.is_left_alone(now);
+        let bearable = if was_alone { LOST_ALONE } else { LOST };
+        (self.lost, self.lost_at) = (self.lost.saturating_sub(since / LOST_SHARE) + waited, now);
         if self.lost <= bearable {
             return Next::Spin;
         }
