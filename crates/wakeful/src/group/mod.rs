@@ -1,5 +1,6 @@
 //! Several loops, one for each CPU.
 
+mod activity;
 mod builder;
 mod worker;
 
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use self::worker::Worker;
 use crate::event_loop::LoopHandle;
 
+pub use self::activity::{Activity, Targets};
 pub use self::builder::LoopGroupBuilder;
 
 /// Loops on threads of their own.

@@ -1,0 +1,75 @@
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+/// The load in loops, as it is seen by a group that can do only so much at a time: reviews every 10 ms for `times`.
+fn settle(activity: &mut Activity, now: &mut u64, load: f64, times: u32) -> usize {
+    for _ in 0..times {
+        *now += 10 * MS;
+        let busy = load.min(activity.active() as f64);
+        activity.review(*now, busy);
+    }
+    activity.active()
+}
+
+#[test]
+fn what_one_loop_can_do_one_loop_does() {
+    let (mut activity, mut now) = (Activity::new(16, Targets::default()), 0);
+    assert_eq!(settle(&mut activity, &mut now, 0.5, 1_000), 1);
+}
+
+#[test]
+fn a_group_grows_within_a_few_reviews() {
+    let (mut activity, mut now) = (Activity::new(128, Targets::default()), 0);
+    // 60 loops' work: from 1 it nearly doubles each time.
+    let active = settle(&mut activity, &mut now, 60.0, 12);
+    assert!((100..=128).contains(&active), "{active} after 120 ms");
+}
+
+#[test]
+fn a_saturated_group_is_active_as_a_whole() {
+    let (mut activity, mut now) = (Activity::new(8, Targets::default()), 0);
+    assert_eq!(settle(&mut activity, &mut now, 100.0, 100), 8);
+}
+
+#[test]
+fn a_group_shrinks_by_one_loop_in_half_a_second() {
+    let (mut activity, mut now) = (Activity::new(8, Targets::default()), 0);
+    settle(&mut activity, &mut now, 100.0, 100);
+    assert_eq!(settle(&mut activity, &mut now, 0.1, 49), 8);
+    assert_eq!(settle(&mut activity, &mut now, 0.1, 60), 6);
+    assert_eq!(settle(&mut activity, &mut now, 0.1, 1_000), 1);
+}
+
+#[test]
+fn a_steady_load_moves_nothing() {
+    for load in [0.3, 0.61, 1.0, 1.3, 2.0, 3.7] {
+        let (mut activity, mut now) = (Activity::new(8, Targets::default()), 0);
+        let settled = settle(&mut activity, &mut now, load, 1_000);
+        for _ in 0..1_000 {
+            assert_eq!(settle(&mut activity, &mut now, load, 1), settled, "at a load of {load}");
+        }
+        // And no more of them than the target needs, but for the room that it is slow to give up.
+        assert!((settled as f64 - 1.0) * 0.6 * ROOM <= load, "{settled} at a load of {load}");
+    }
+}
+
+#[test]
+fn a_moment_without_load_lets_nothing_go() {
+    let (mut activity, mut now) = (Activity::new(8, Targets::default()), 0);
+    settle(&mut activity, &mut now, 4.0, 100);
+    let before = activity.active();
+    for _ in 0..100 {
+        settle(&mut activity, &mut now, 0.0, 20);
+        settle(&mut activity, &mut now, 4.0, 1);
+    }
+    assert_eq!(activity.active(), before);
+}
+
+#[test]
+fn targets_out_of_range_become_the_nearest() {
+    let odd = Activity::new(4, Targets { utilisation: f64::NAN, least: 9 });
+    assert_eq!(odd.targets(), Targets { utilisation: 0.6, least: 4 });
+    let none = Activity::new(0, Targets { utilisation: 7.0, least: 0 });
+    assert_eq!((none.targets(), none.active()), (Targets { utilisation: 0.95, least: 1 }, 1));
+}
