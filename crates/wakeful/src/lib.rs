@@ -54,7 +54,7 @@
 pub mod accept;
 mod driver;
 mod event_loop;
-mod group;
+pub mod group;
 pub mod idle;
 pub mod io;
 pub mod metrics;
