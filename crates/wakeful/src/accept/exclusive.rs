@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Listener;
+use crate::driver::door::Doors;
 use crate::driver::home::Home;
 use crate::net::{ListenAddr, TcpListener, UnixListener};
 
 /// One listening socket for several loops.
 ///
 /// Each loop that accepts has an [`attach`](Self::attach)ed [`Listener`] of its own, watched level-triggered with
-/// EPOLLEXCLUSIVE (Linux 4.5): a connection wakes one sleeping loop, and none sits on a connection that another one could take. The kernel
-/// gives most connections to the loop that began to wait first; nothing here evens that out yet.
+/// EPOLLEXCLUSIVE (Linux 4.5): a connection wakes one sleeping loop, and none sits on a connection that another one could take. A loop that was woken and does not
+/// accept after all (its `accept` was dropped, say) has another one woken. The kernel gives most connections to the loop that began to wait first;
+/// [`ConnectionServer`](super::ConnectionServer) evens that out.
 ///
 /// *Threads*: `Clone`, `Send` and `Sync`; clones share the socket, which closes with the last of them and of their
 /// listeners. The file of a Unix socket is removed with the last clone.
@@ -21,6 +23,8 @@ pub struct SharedListener {
     fd: Arc<OwnedFd>,
     addr: ListenAddr,
     file: Option<Arc<SocketFile>>,
+    /// Of all loops that watch it.
+    doors: Arc<Doors>,
 }
 
 /// Removes the socket file with its last user, unless that is a copy in a forked child: the parent still listens.
@@ -52,7 +56,7 @@ impl SharedListener {
                 // With the port that the kernel chose.
                 let local = socket2::SockRef::from(&fd).local_addr()?;
                 let addr = local.as_socket().unwrap_or(*addr).into();
-                Ok(Self { fd: Arc::new(fd), addr, file: None })
+                Ok(Self { fd: Arc::new(fd), addr, file: None, doors: Arc::default() })
             }
             ListenAddr::Unix(path) => {
                 let fd = match crate::net::listen_unix(path) {
@@ -66,7 +70,7 @@ impl SharedListener {
                 };
                 let file = SocketFile { path: path.clone(), home: Home::here()? };
                 let file = Some(Arc::new(file));
-                Ok(Self { fd: Arc::new(fd), addr: addr.clone(), file })
+                Ok(Self { fd: Arc::new(fd), addr: addr.clone(), file, doors: Arc::default() })
             }
         }
     }
@@ -77,8 +81,10 @@ impl SharedListener {
     /// No loop runs here; `max_user_watches` is reached.
     pub fn attach(&self) -> io::Result<Listener> {
         Ok(match self.addr {
-            ListenAddr::Tcp(_) => Listener::Tcp(TcpListener::attach(self.fd.clone())?),
-            ListenAddr::Unix(_) => Listener::Unix(UnixListener::attach(self.fd.clone())?),
+            ListenAddr::Tcp(_) => Listener::Tcp(TcpListener::attach(self.fd.clone(), &self.doors)?),
+            ListenAddr::Unix(_) => {
+                Listener::Unix(UnixListener::attach(self.fd.clone(), &self.doors)?)
+            }
         })
     }
 

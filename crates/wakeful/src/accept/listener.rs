@@ -1,5 +1,7 @@
 use std::io;
+use std::sync::Arc;
 
+use crate::driver::door::Door;
 use crate::net::{PeerAddr, Stream, TcpListener, UnixListener};
 
 /// A TCP or a Unix listener of this loop, for servers that listen on both.
@@ -27,6 +29,14 @@ impl Listener {
                 Ok((stream.into(), PeerAddr::Tcp(peer)))
             }
             Self::Unix(listener) => Ok((listener.accept().await?.into(), PeerAddr::Unix)),
+        }
+    }
+
+    /// This loop's place among those that wait, if the socket is shared.
+    pub(super) fn door(&self) -> Option<&Arc<Door>> {
+        match self {
+            Self::Tcp(listener) => listener.door(),
+            Self::Unix(listener) => listener.door(),
         }
     }
 }

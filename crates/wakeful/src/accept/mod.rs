@@ -3,6 +3,7 @@
 //! Today there is one strategy, [`SharedListener`]: one listening socket for all loops, each of which watches it with
 //! EPOLLEXCLUSIVE, so that a connection wakes one of them. [`ConnectionServer`] is a server's frame around it.
 
+mod balance;
 mod draining;
 mod exclusive;
 mod listener;

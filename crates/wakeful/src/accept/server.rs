@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use async_lock::{Semaphore, SemaphoreGuardArc};
 
+use super::balance::Balance;
 use super::exclusive::SocketFile;
 use super::{Draining, Listener, SharedListener, is_shortage};
 use crate::event_loop::{LoopHandle, spawn};
@@ -109,23 +110,27 @@ impl ConnectionServer {
             open,
             permits: Arc::new(Semaphore::new(self.max_connections)),
             counts: Arc::default(),
+            balance: Balance::new(group.board().clone()),
         };
         let addrs = self.listeners.iter().map(|l| l.local_addr().clone()).collect();
         let files = self.listeners.iter().filter_map(SharedListener::file).collect();
         let counts = shared.counts.clone();
         let make = Arc::new(make);
-        for handle in group.handles() {
+        for (number, handle) in group.handles().iter().enumerate() {
             let (make, shared, listeners) = (make.clone(), shared.clone(), self.listeners.clone());
             let stopped = stopped.clone();
             let started = handle.run_and_wait(move || {
                 let attached: io::Result<Vec<_>> =
                     listeners.iter().map(SharedListener::attach).collect();
+                let attached = attached?;
+                let doors = attached.iter().filter_map(Listener::door).map(Arc::downgrade);
+                shared.balance.enter(number, doors);
                 let (handler, draining) = (Rc::new(make()), Draining::default());
-                let accepting = attached?
+                let accepting = attached
                     .into_iter()
                     .map(|listener| {
                         let (handler, shared) = (handler.clone(), shared.clone());
-                        spawn(accept(listener, handler, shared, draining.clone()))
+                        spawn(accept(number, listener, handler, shared, draining.clone()))
                     })
                     .collect();
                 spawn(end_when_stopped(stopped, accepting, draining)).detach();
@@ -235,11 +240,15 @@ struct Shared {
     open: mpsc::Sender<Infallible>,
     permits: Arc<Semaphore>,
     counts: Arc<Counts>,
+    balance: Arc<Balance>,
 }
 
 /// What an open connection holds; given back when its handler ends, however it does.
 struct Held {
     counts: Arc<Counts>,
+    /// Of which loop it is one.
+    number: usize,
+    balance: Arc<Balance>,
     _open: mpsc::Sender<Infallible>,
     _permit: SemaphoreGuardArc,
 }
@@ -247,12 +256,18 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.counts.open.fetch_sub(1, Ordering::Relaxed);
+        self.balance.closed(self.number);
     }
 }
 
 /// Takes connections from one listener until it is aborted.
-async fn accept<H, F>(listener: Listener, handler: Rc<H>, shared: Shared, draining: Draining)
-where
+async fn accept<H, F>(
+    number: usize,
+    listener: Listener,
+    handler: Rc<H>,
+    shared: Shared,
+    draining: Draining,
+) where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
@@ -264,8 +279,11 @@ where
             Ok((stream, peer)) => {
                 shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
                 shared.counts.open.fetch_add(1, Ordering::Relaxed);
+                shared.balance.accepted(number);
                 let held = Held {
                     counts: shared.counts.clone(),
+                    number,
+                    balance: shared.balance.clone(),
                     _open: shared.open.clone(),
                     _permit: permit,
                 };

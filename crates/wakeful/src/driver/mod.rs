@@ -5,6 +5,8 @@
 //! today. A second one becomes an enum beside [`epoll::Epoll`] (no `dyn` on the hot path); what it
 //! must offer is what `Driver` calls: add, remove, wait.
 //!
+//! A listener that several loops watch has a [`door`] to each of them.
+//!
 //! Invariant: an event reaches the source that it was meant for, or nobody. Its token carries the
 //! generation of the registration; a descriptor number, or a slot, that was used again in the
 //! meantime has another one.
@@ -13,6 +15,7 @@
 
 pub(crate) mod bell;
 mod busy_poll;
+pub(crate) mod door;
 pub(crate) mod epoll;
 mod high;
 pub(crate) mod home;
@@ -25,14 +28,16 @@ pub(crate) mod uninit;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll::{Event, EventFlags};
 use slab::Slab;
 
 use self::bell::EventFdBell;
+use self::door::{Door, Doors, Entrance};
 use self::epoll::{Epoll, Timeout, Timer};
 use self::high::High;
 use self::home::Home;
@@ -69,7 +74,8 @@ struct Slot {
 
 /// The descriptors of one loop and its way to wait for them. Used on the loop's thread only.
 pub(crate) struct Driver {
-    epoll: Epoll,
+    /// Shared with the doors of its listeners, which other loops open and close.
+    epoll: Arc<Epoll>,
     /// From the first high socket on.
     high: OnceCell<High>,
     home: Home,
@@ -77,7 +83,7 @@ pub(crate) struct Driver {
     timer: RefCell<Option<Timer>>,
     slots: RefCell<Slab<Slot>>,
     /// Those of the sources that other loops watch too: a handful.
-    exclusive: RefCell<Vec<Rc<Source>>>,
+    shared: RefCell<Vec<Rc<Source>>>,
     next_generation: Cell<u32>,
     events: RefCell<Vec<Event>>,
     batch: usize,
@@ -88,7 +94,7 @@ pub(crate) struct Driver {
 impl Driver {
     /// A driver for the loop of `home` that fetches at most `batch` events at a time, and the bell that ends its waits.
     pub(crate) fn new(home: Home, batch: usize) -> io::Result<(Self, EventFdBell)> {
-        let epoll = Epoll::new()?;
+        let epoll = Arc::new(Epoll::new()?);
         let bell = EventFdBell::new(home)?;
         epoll.add(bell.as_fd(), EventFlags::IN | EventFlags::ET, Token::BELL.0)?;
         let driver = Self {
@@ -97,7 +103,7 @@ impl Driver {
             home,
             timer: RefCell::new(None),
             slots: RefCell::default(),
-            exclusive: RefCell::default(),
+            shared: RefCell::default(),
             // Near its end, so that every run that opens a few descriptors crosses it.
             next_generation: Cell::new(u32::MAX - 8),
             events: RefCell::new(Vec::with_capacity(batch)),
@@ -112,8 +118,12 @@ impl Driver {
         busy_poll::set(self.as_fd(), settings)
     }
 
-    /// Gives `source` a place in the table and starts to watch it.
-    fn register(&self, source: &Rc<Source>) -> io::Result<Token> {
+    /// Gives `source` a place in the table and starts to watch it; with others, if it is a `shared` listener.
+    fn register(
+        &self,
+        source: &Rc<Source>,
+        shared: Option<(&Arc<OwnedFd>, &Arc<Doors>)>,
+    ) -> io::Result<Token> {
         if self.ended.get() {
             return Err(source::ended());
         }
@@ -122,11 +132,15 @@ impl Driver {
         let generation = self.next_generation.get();
         self.next_generation.set(generation.wrapping_add(1));
         let token = Token::new(vacant.key(), generation);
-        self.watch(source, token)?;
-        vacant.insert(Slot { token, source: source.clone() });
-        if source.mode() == Mode::Exclusive {
-            self.exclusive.borrow_mut().push(source.clone());
+        if let Some((listener, doors)) = shared {
+            self.home.check_quickly()?;
+            let door = Door::new(self.epoll.clone(), listener.clone(), token.0, self.home)?;
+            source.set_entrance(Entrance::new(door, doors));
+            self.shared.borrow_mut().push(source.clone());
+        } else {
+            self.watch(source, token)?;
         }
+        vacant.insert(Slot { token, source: source.clone() });
         Ok(token)
     }
 
@@ -170,7 +184,7 @@ impl Driver {
         let slot = self.slots.borrow_mut().try_remove(token.slot());
         debug_assert!(slot.as_ref().is_some_and(|slot| slot.token == token));
         if let Some(slot) = slot.filter(|slot| slot.source.mode() == Mode::Exclusive) {
-            self.exclusive.borrow_mut().retain(|source| !Rc::ptr_eq(source, &slot.source));
+            self.shared.borrow_mut().retain(|source| !Rc::ptr_eq(source, &slot.source));
         }
     }
 
@@ -180,8 +194,8 @@ impl Driver {
         if timeout != Timeout::Zero {
             // The kernel gives an exclusive wake to one loop that sleeps. One that nobody accepts on must
             // not be it: the connection would wait while other loops could take it.
-            for source in self.exclusive.borrow().iter() {
-                source.step_back_if_idle(self);
+            for source in self.shared.borrow().iter() {
+                source.step_back_if_idle();
             }
         }
         let mut events = self.events.borrow_mut();
@@ -208,7 +222,7 @@ impl Driver {
                 _ => continue,
             };
             dispatched += 1;
-            source.on_event(event.flags, self);
+            source.on_event(event.flags);
         }
         // A turn that does not ask the kernel must not meet these again.
         events.clear();

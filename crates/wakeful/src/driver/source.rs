@@ -5,16 +5,18 @@
 //! which saves the second system call. An end of stream or an error never ends: the kernel reported it once and
 //! will not again.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::door::{Door, Doors, Entrance};
 use super::{Driver, Token};
 use crate::panics;
 use crate::priority::Priority;
@@ -122,8 +124,8 @@ pub(crate) struct Source {
     /// Urgent data was announced: a read stops in front of it, so a short read no longer proves
     /// that the rest is empty.
     urgent: Cell<bool>,
-    /// False only for an exclusive listener that stepped back from the kernel's list of waiters.
-    armed: Cell<bool>,
+    /// Of a listener that several loops watch.
+    entrance: OnceCell<Entrance>,
     readers: Waiters,
     writers: Waiters,
 }
@@ -140,7 +142,7 @@ impl Source {
             read_closed: Cell::new(false),
             write_closed: Cell::new(false),
             urgent: Cell::new(false),
-            armed: Cell::new(true),
+            entrance: OnceCell::new(),
             readers: Waiters::default(),
             writers: Waiters::default(),
         }
@@ -160,8 +162,8 @@ impl Source {
         }
     }
 
-    pub(super) fn on_event(&self, flags: EventFlags, driver: &Driver) {
-        if self.read_ready.get() && self.step_back_if_idle(driver) {
+    pub(super) fn on_event(&self, flags: EventFlags) {
+        if self.read_ready.get() && self.step_back_if_idle() {
             // Level-triggered: without the step the loop would be told again in every turn.
             return;
         }
@@ -194,11 +196,12 @@ impl Source {
         }
     }
 
-    /// An exclusive listener on which nobody accepts leaves the epoll until somebody does.
-    pub(super) fn step_back_if_idle(&self, driver: &Driver) -> bool {
-        let idle = self.mode == Mode::Exclusive && !self.readers.any();
+    /// A shared listener on which nobody accepts leaves the epoll until somebody does.
+    pub(super) fn step_back_if_idle(&self) -> bool {
+        let Some(entrance) = self.entrance.get() else { return false };
+        let idle = !self.readers.any();
         if idle {
-            self.disarm(driver);
+            entrance.leave(self.read_ready.get());
         }
         idle
     }
@@ -206,9 +209,16 @@ impl Source {
     /// Leaves the epoll. Closing the descriptor is not enough: a duplicate of it, here or in a
     /// child, would keep the registration, and its events would find us for ever.
     fn disarm(&self, driver: &Driver) {
-        if self.armed.replace(false) && !driver.home.is_elsewhere() {
-            driver.epoll_of(self).remove(self.fd());
+        match self.entrance.get() {
+            Some(entrance) => entrance.leave(self.read_ready.get()),
+            None if driver.home.is_elsewhere() => {}
+            None => driver.epoll_of(self).remove(self.fd()),
         }
+    }
+
+    pub(super) fn set_entrance(&self, entrance: Entrance) {
+        let before = self.entrance.set(entrance);
+        debug_assert!(before.is_ok(), "a source is registered once");
     }
 
     pub(super) fn mode(&self) -> Mode {
@@ -255,14 +265,36 @@ impl Drop for Registration {
     }
 }
 
+impl Registered<Arc<OwnedFd>> {
+    /// Watches a listener that other loops watch too; `doors` are everybody's.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(crate) fn shared(
+        driver: &Rc<Driver>,
+        listener: Arc<OwnedFd>,
+        doors: &Arc<Doors>,
+    ) -> io::Result<Self> {
+        let source = Rc::new(Source::new(listener.as_raw_fd(), Mode::Exclusive));
+        let token = driver.register(&source, Some((&listener, doors)))?;
+        let driver = driver.clone();
+        Ok(Self { registration: Registration { driver, source, token }, io: listener })
+    }
+
+    /// This loop's place among those that wait for the listener, if it is shared.
+    pub(crate) fn door(&self) -> Option<&Arc<Door>> {
+        self.registration.source.entrance.get().map(Entrance::door)
+    }
+}
+
 impl<T: AsFd> Registered<T> {
     /// Watches `io` from now on. Its descriptor must stay the same.
     ///
     /// # Errors
     /// The kernel's; one that a limit caused names the limit.
-    pub(crate) fn new(driver: &Rc<Driver>, io: T, mode: Mode) -> io::Result<Self> {
-        let source = Rc::new(Source::new(io.as_fd().as_raw_fd(), mode));
-        let token = driver.register(&source)?;
+    pub(crate) fn new(driver: &Rc<Driver>, io: T) -> io::Result<Self> {
+        let source = Rc::new(Source::new(io.as_fd().as_raw_fd(), Mode::Edge));
+        let token = driver.register(&source, None)?;
         Ok(Self { registration: Registration { driver: driver.clone(), source, token }, io })
     }
 
@@ -376,6 +408,14 @@ impl<T: AsFd> Registered<T> {
         }
     }
 
+    /// Of a shared listener one connection was taken. Whether there is another one the kernel says again: to try would mostly be for nothing.
+    pub(crate) fn one_taken(&self) {
+        let source = &*self.registration.source;
+        if source.mode == Mode::Exclusive {
+            source.read_ready.set(false);
+        }
+    }
+
     /// The operation said EAGAIN.
     pub(crate) fn would_block(&self, direction: Direction) {
         self.registration.source.ready(direction).set(false);
@@ -387,12 +427,10 @@ impl Registration {
         if self.driver.ended.get() {
             return Err(ended());
         }
-        let source = &*self.source;
-        if !source.armed.get() {
-            self.driver.watch(source, self.token)?;
-            source.armed.set(true);
+        match self.source.entrance.get() {
+            Some(entrance) if !entrance.door().is_wanted() => entrance.door().want(true),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

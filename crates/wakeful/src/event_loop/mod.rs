@@ -8,6 +8,7 @@
 mod callbacks;
 mod current;
 mod handle;
+mod pulse;
 mod root;
 mod settings;
 mod turn;
@@ -42,9 +43,11 @@ pub use self::current::{
     spawn_with,
 };
 pub use self::handle::{LoopHandle, PanicPayload, RunAndWaitError, SendError};
+pub(crate) use self::pulse::Spent;
 pub use self::settings::EventLoopBuilder;
 
 use self::callbacks::Callbacks;
+use self::pulse::Pulse;
 use self::root::Root;
 use self::settings::Settings;
 
@@ -58,6 +61,7 @@ pub(crate) struct Inner {
     callbacks: Rc<Callbacks>,
     counters: Arc<Counters>,
     stopwatch: Stopwatch,
+    pulse: Pulse,
     settings: Settings,
     /// The timers' zero.
     epoch: Instant,
@@ -112,6 +116,7 @@ impl Inner {
         let _entered = current::enter(self);
         self.local.end();
         self.callbacks.end();
+        self.pulse.end();
         let wakers = self.timers.borrow_mut().clear();
         for waker in wakers {
             panics::contain(|| drop(waker));
@@ -249,6 +254,7 @@ impl EventLoop {
             callbacks: Rc::new(Callbacks::new(counters.clone())),
             stopwatch: Stopwatch::new(counters.clone(), settings.slow_turn),
             counters,
+            pulse: Pulse::new(),
             idle,
             settings,
             epoch: Instant::now(),
@@ -407,6 +413,11 @@ impl EventLoop {
     /// See [`wakeful::after_turn`](after_turn).
     pub fn after_turn(&self, callback: impl FnMut() + 'static) -> Hook {
         self.inner.callbacks.after_turn(callback)
+    }
+
+    /// See [`Inner::look_every`].
+    pub(crate) fn look_every(&self, time: Duration, look: impl Fn(Spent) + 'static) {
+        self.inner.look_every(time, look);
     }
 
     fn enter_to_run(&self) -> io::Result<Running<'_>> {

@@ -59,6 +59,10 @@ impl Inner {
         self.run_this_turn_callbacks(&mut budget);
         self.run_hooks(&self.callbacks.after_turn);
         self.stopwatch.turn_ends(polls);
+        let now = self.stopwatch.last();
+        if self.pulse.is_due(now) {
+            self.look(now);
+        }
         Ok(())
     }
 

@@ -1,7 +1,10 @@
 use std::io;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::thread;
 
+use super::activity::{Activity, Targets};
+use super::board::{Board, Seat};
 use super::worker::Worker;
 use super::{LoopGroup, LoopHandle};
 use crate::driver::thread::allowed_cpus;
@@ -14,6 +17,7 @@ use crate::event_loop::EventLoopBuilder;
 /// | [`loops`](Self::loops) | one for each CPU that this process may use | 1 and more | how many loops, each on its thread |
 /// | [`pin`](Self::pin) | not | | each thread to a CPU of its own |
 /// | [`name`](Self::name) | `wakeful` | up to 10 bytes are seen | threads are named `NAME-0`, `NAME-1`, ... |
+/// | [`concentrate`](Self::concentrate) | up to a utilisation of 0.6 | [`Targets`] | light load is concentrated on few loops |
 /// | [`event_loop`](Self::event_loop) | [`EventLoopBuilder`]'s | | settings of each loop |
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
@@ -21,6 +25,7 @@ pub struct LoopGroupBuilder {
     loops: Option<NonZeroUsize>,
     pinning: Pinning,
     name: String,
+    concentration: Option<Targets>,
     event_loop: EventLoopBuilder,
 }
 
@@ -36,6 +41,7 @@ impl Default for LoopGroupBuilder {
             loops: None,
             pinning: Pinning::Free,
             name: "wakeful".to_owned(),
+            concentration: Some(Targets::default()),
             event_loop: EventLoopBuilder::default(),
         }
     }
@@ -60,6 +66,19 @@ impl LoopGroupBuilder {
         self
     }
 
+    /// Concentrates what connections bring on as few loops as `targets` allow: see [`Activity`]. Only what is accepted by the group's own
+    /// [`ConnectionServer`](crate::accept::ConnectionServer) is placed so; tasks run where they are spawned.
+    pub fn concentrate(mut self, targets: Targets) -> Self {
+        self.concentration = Some(targets);
+        self
+    }
+
+    /// Always spreads connections over all loops, however light the load is: each loop then sleeps, or spins, between its few requests.
+    pub fn spread(mut self) -> Self {
+        self.concentration = None;
+        self
+    }
+
     /// The settings of each loop.
     pub fn event_loop(mut self, settings: EventLoopBuilder) -> Self {
         self.event_loop = settings;
@@ -79,11 +98,18 @@ impl LoopGroupBuilder {
             Pinning::Free => Vec::new(),
             Pinning::ToCpus => allowed_cpus()?,
         };
-        let mut group = LoopGroup { workers: Vec::with_capacity(loops), handles: Vec::new() };
+        let activity = self.concentration.map(|targets| Activity::new(loops, targets));
+        let board = Arc::new(Board::new(loops, activity));
+        let mut group = LoopGroup {
+            workers: Vec::with_capacity(loops),
+            handles: Vec::new(),
+            board: board.clone(),
+        };
         for number in 0..loops {
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
             let name = format!("{}-{number}", self.name);
-            group.workers.push(Worker::start(name, cpu, self.event_loop.clone())?);
+            let seat = Seat { board: board.clone(), number };
+            group.workers.push(Worker::start(name, cpu, self.event_loop.clone(), seat)?);
         }
         group.handles =
             group.workers.iter().map(Worker::handle).cloned().collect::<Vec<LoopHandle>>();

@@ -1,12 +1,15 @@
-//! Several loops, one for each CPU.
+//! Several loops, one for each CPU, and how many of them are awake to connections.
 
 mod activity;
+mod board;
 mod builder;
 mod worker;
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::board::Board;
 use self::worker::Worker;
 use crate::event_loop::LoopHandle;
 
@@ -46,6 +49,7 @@ pub use self::builder::LoopGroupBuilder;
 pub struct LoopGroup {
     workers: Vec<Worker>,
     handles: Vec<LoopHandle>,
+    board: Arc<Board>,
 }
 
 impl LoopGroup {
@@ -66,6 +70,23 @@ impl LoopGroup {
     #[must_use]
     pub fn handles(&self) -> &[LoopHandle] {
         &self.handles
+    }
+
+    /// How many loops are active: the first so many of [`handles`](Self::handles). See [`Activity`].
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.board.active()
+    }
+
+    /// The share of its time that each loop spends on work, lately: the others' time goes into sleep and spinning. Wall time: what neighbours take from a
+    /// loop counts as its work.
+    #[must_use]
+    pub fn utilisation(&self) -> Vec<f64> {
+        (0..self.board.loops()).map(|number| self.board.utilisation(number)).collect()
+    }
+
+    pub(crate) fn board(&self) -> &Arc<Board> {
+        &self.board
     }
 
     /// Waits, for up to `grace`, until no loop has a task left; then stops the loops, drops what is left, and

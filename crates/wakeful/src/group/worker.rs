@@ -3,6 +3,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::board::{SAY_EVERY, Seat};
 use crate::driver::thread::pin_to;
 use crate::event_loop::{EventLoopBuilder, LoopHandle};
 
@@ -21,6 +22,7 @@ impl Worker {
         name: String,
         cpu: Option<usize>,
         settings: EventLoopBuilder,
+        seat: Seat,
     ) -> io::Result<Self> {
         let (started, is_started) = mpsc::sync_channel(1);
         let (ends, ended) = mpsc::sync_channel::<()>(1);
@@ -35,6 +37,7 @@ impl Worker {
                     return Ok(());
                 }
             };
+            event_loop.look_every(SAY_EVERY, move |spent| seat.say(spent));
             let _ = started.send(Ok(event_loop.handle()));
             event_loop.run()
         })?;

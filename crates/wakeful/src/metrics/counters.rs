@@ -123,6 +123,11 @@ impl std::ops::Deref for Counters {
 }
 
 impl Counters {
+    /// For how long the loop has slept and spun, in ticks.
+    pub(crate) fn idle_ticks(&self) -> u64 {
+        self.park_time.get().wrapping_add(self.spin_time.get())
+    }
+
     pub(crate) fn read(&self) -> LoopMetrics {
         let clock = Clock::get();
         let time = |ticks: &Counter| clock.duration(ticks.get());

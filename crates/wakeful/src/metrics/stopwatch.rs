@@ -75,6 +75,12 @@ impl Stopwatch {
         self.last.set(self.clock.now());
     }
 
+    /// The last stamp, in ticks.
+    #[inline]
+    pub(crate) fn last(&self) -> u64 {
+        self.last.get()
+    }
+
     #[inline]
     fn lap(&self) -> u64 {
         let now = self.clock.now();

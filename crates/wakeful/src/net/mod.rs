@@ -43,15 +43,17 @@ pub(crate) use self::unix::listen as listen_unix;
 
 use std::future::Future;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 
 use crate::driver::Driver;
-use crate::driver::source::{Direction, Mode, Registered};
+use crate::driver::door::Doors;
+use crate::driver::source::{Direction, Registered};
 use crate::event_loop::current;
 use crate::task::coop;
 
@@ -65,8 +67,16 @@ fn driver() -> io::Result<Rc<Driver>> {
 }
 
 /// Puts a descriptor on this thread's loop.
-fn register<T: AsFd>(io: T, mode: Mode) -> io::Result<Registered<T>> {
-    Registered::new(&driver()?, io, mode)
+fn register<T: AsFd>(io: T) -> io::Result<Registered<T>> {
+    Registered::new(&driver()?, io)
+}
+
+/// One that several loops' listeners share.
+fn register_shared(
+    listener: Arc<OwnedFd>,
+    doors: &Arc<Doors>,
+) -> io::Result<Registered<Arc<OwnedFd>>> {
+    Registered::shared(&driver()?, listener, doors)
 }
 
 /// An operation that several tasks may wait for at once on one socket: accept, or a datagram.

@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::tcp::TcpStream;
 use super::unix::UnixStream;
-use crate::driver::source::{Direction, Mode, Registered};
+use crate::driver::source::{Direction, Registered};
 use crate::driver::uninit::{self, ReadBuffer, ReadCall};
 use crate::priority::Priority;
 use crate::task::coop;
@@ -29,7 +29,7 @@ pub(crate) struct StreamIo {
 
 impl StreamIo {
     pub(super) fn new(fd: OwnedFd, read_call: ReadCall) -> io::Result<Self> {
-        Ok(Self { socket: super::register(fd, Mode::Edge)?, read_call })
+        Ok(Self { socket: super::register(fd)?, read_call })
     }
 
     #[inline]

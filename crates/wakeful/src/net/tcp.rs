@@ -12,7 +12,8 @@ use socket2::{SockRef, TcpKeepalive};
 use super::resolve::{Resolve, resolve};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
-use crate::driver::source::{Direction, Mode, Registered};
+use crate::driver::door::{Door, Doors};
+use crate::driver::source::{Direction, Registered};
 use crate::driver::uninit::ReadCall;
 use crate::priority::Priority;
 
@@ -72,12 +73,17 @@ impl TcpListener {
     }
 
     fn from_fd(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { socket: super::register(Arc::new(fd), Mode::Edge)? })
+        Ok(Self { socket: super::register(Arc::new(fd))? })
     }
 
     /// One of several loops' listeners on the same socket.
-    pub(crate) fn attach(fd: Arc<OwnedFd>) -> io::Result<Self> {
-        Ok(Self { socket: super::register(fd, Mode::Exclusive)? })
+    pub(crate) fn attach(fd: Arc<OwnedFd>, doors: &Arc<Doors>) -> io::Result<Self> {
+        Ok(Self { socket: super::register_shared(fd, doors)? })
+    }
+
+    /// This loop's place among those that wait, if the socket is shared.
+    pub(crate) fn door(&self) -> Option<&Arc<Door>> {
+        self.socket.door()
     }
 
     /// Takes the next connection. Several tasks may wait at once. A connection that its peer gave up
@@ -109,6 +115,7 @@ impl TcpListener {
             }
         })
         .await?;
+        self.socket.one_taken();
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
         let stream = TcpStream { io: StreamIo::new(fd, ReadCall::Plain)? };
         stream.set_priority(self.socket.priority())?;

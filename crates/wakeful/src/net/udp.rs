@@ -6,7 +6,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketType};
 use socket2::SockRef;
 
 use super::resolve::{Resolve, no_addresses, resolve};
-use crate::driver::source::{Direction, Mode, Registered};
+use crate::driver::source::{Direction, Registered};
 use crate::priority::Priority;
 
 /// A UDP socket of this loop. Several tasks may wait on it at once, each way.
@@ -50,7 +50,7 @@ impl UdpSocket {
                 .and_then(|fd| rustix::net::bind(&fd, &addr).map(|()| fd).map_err(Into::into));
             match bound {
                 Ok(fd) => {
-                    return Ok(Self { socket: super::register(fd, Mode::Edge)? });
+                    return Ok(Self { socket: super::register(fd)? });
                 }
                 Err(error) => last = Some(error),
             }
@@ -64,7 +64,7 @@ impl UdpSocket {
     /// No loop runs here; no descriptors left.
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self { socket: super::register(socket.into(), Mode::Edge)? })
+        Ok(Self { socket: super::register(socket.into())? })
     }
 
     /// Fixes the peer, the first of the addresses that the kernel accepts: [`send`](Self::send) goes there, and only its datagrams are received.

@@ -12,7 +12,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
-use crate::driver::source::{Direction, Mode, Registered};
+use crate::driver::door::{Door, Doors};
+use crate::driver::source::{Direction, Registered};
 use crate::driver::uninit::ReadCall;
 use crate::priority::Priority;
 
@@ -31,7 +32,7 @@ impl UnixListener {
     /// The file exists (`AddrInUse`), or the directory refuses it; no loop runs here; no descriptors left.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         let fd = listen(path.as_ref())?;
-        Ok(Self { socket: super::register(Arc::new(fd), Mode::Edge)? })
+        Ok(Self { socket: super::register(Arc::new(fd))? })
     }
 
     /// Puts a listener from elsewhere on this loop.
@@ -40,12 +41,17 @@ impl UnixListener {
     /// No loop runs here; no descriptors left.
     pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Self { socket: super::register(Arc::new(listener.into()), Mode::Edge)? })
+        Ok(Self { socket: super::register(Arc::new(listener.into()))? })
     }
 
     /// One of several loops' listeners on the same socket.
-    pub(crate) fn attach(fd: Arc<OwnedFd>) -> io::Result<Self> {
-        Ok(Self { socket: super::register(fd, Mode::Exclusive)? })
+    pub(crate) fn attach(fd: Arc<OwnedFd>, doors: &Arc<Doors>) -> io::Result<Self> {
+        Ok(Self { socket: super::register_shared(fd, doors)? })
+    }
+
+    /// This loop's place among those that wait, if the socket is shared.
+    pub(crate) fn door(&self) -> Option<&Arc<Door>> {
+        self.socket.door()
     }
 
     /// Takes the next connection. Several tasks may wait at once.
@@ -65,6 +71,7 @@ impl UnixListener {
             }
         })
         .await?;
+        self.socket.one_taken();
         let stream = UnixStream { io: StreamIo::new(fd, ReadCall::Message)? };
         stream.set_priority(self.socket.priority())?;
         Ok(stream)

@@ -29,7 +29,6 @@ on_every_backend! {
     a_server_tells_its_connections_that_it_drains_and_aborts_the_rest,
     connections_over_the_limit_wait_until_one_closes,
     a_handler_s_panic_closes_its_connection_and_no_other,
-    #[ignore = "known gap: nothing wakes the other loops when an accept is abandoned between its wake and its poll"]
     the_wake_of_an_abandoned_accept_is_passed_on,
 }
 

@@ -1,0 +1,171 @@
+//! Which loops of a group wait for a shared listener's connections, so that each gets its share.
+//!
+//! The kernel gives a connection to the loop that has been waiting for longest in its list, and puts nobody at the end of that list: one loop would get nearly all.
+//! So a loop that has more than the mean steps back, and lets those in that have less. The list has only active loops in it, and none of them is
+//! above the group's target while another is below.
+//!
+//! Invariant: as long as a loop accepts at all, one of those that accept is in the list. Who steps back looks behind itself whether anybody is
+//! left, and returns if not.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+
+use crate::driver::door::Door;
+use crate::group::Board;
+
+/// What a loop has accepted counts half after so long, in nanoseconds.
+const HALF_LIFE: u64 = 250_000_000;
+
+/// So much above the mean is no reason to step back: the larger of the two, in connections and as a share.
+const SLACK: f64 = 1.0;
+const SLACK_SHARE: f64 = 0.03;
+
+/// A loop looks at so many others for each connection that it takes, in the mean.
+const LOOKS: usize = 8;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Balance {
+    board: Arc<Board>,
+    shares: Box<[CachePadded<Share>]>,
+    epoch: Instant,
+}
+
+/// One loop's.
+#[derive(Debug, Default)]
+struct Share {
+    open: AtomicUsize,
+    accepted: AtomicU64,
+    /// Accepts, of which old ones count less, as the bits of an `f32` above the millisecond of the last one.
+    recent: AtomicU64,
+    inside: AtomicBool,
+    /// Its doors to all listeners. They close with the loop's listeners.
+    doors: OnceLock<Box<[Weak<Door>]>>,
+}
+
+impl Share {
+    /// Does anybody on this loop accept at all?
+    fn accepts(&self) -> bool {
+        self.doors.get().is_some_and(|doors| doors.iter().any(|door| door.strong_count() > 0))
+    }
+
+    fn set_inside(&self, inside: bool) {
+        if self.inside.swap(inside, Ordering::SeqCst) == inside {
+            return;
+        }
+        for door in self.doors.get().into_iter().flatten().filter_map(Weak::upgrade) {
+            door.set_open(inside);
+        }
+    }
+
+    fn recent(&self, now: u64) -> f64 {
+        let packed = self.recent.load(Ordering::Relaxed);
+        let (count, at) = (f32::from_bits((packed >> 32) as u32), packed as u32);
+        // Of two moments in milliseconds, modulo 49 days; another loop's may be later.
+        let passed = ((now / 1_000_000) as u32).wrapping_sub(at).cast_signed().max(0);
+        f64::from(count) * 0.5_f64.powf(f64::from(passed) * 1e6 / HALF_LIFE as f64)
+    }
+
+    fn note(&self, now: u64) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        let recent = (self.recent(now) + 1.0) as f32;
+        let packed = (u64::from(recent.to_bits()) << 32) | u64::from((now / 1_000_000) as u32);
+        self.recent.store(packed, Ordering::Relaxed);
+    }
+
+    /// What it has: the connections that are open, and those that come to it, if they go soon.
+    fn load(&self, now: u64) -> f64 {
+        self.open.load(Ordering::Relaxed) as f64 + self.recent(now)
+    }
+}
+
+impl Balance {
+    pub(super) fn new(board: Arc<Board>) -> Arc<Self> {
+        let shares = (0..board.loops()).map(|_| CachePadded::default()).collect();
+        let balance = Arc::new(Self { board, shares, epoch: Instant::now() });
+        let weak = Arc::downgrade(&balance);
+        balance.board.watch(Box::new(move |_| {
+            let Some(balance) = weak.upgrade() else { return false };
+            balance.even_out(None);
+            true
+        }));
+        balance
+    }
+
+    /// A loop begins to accept: these are its doors.
+    pub(super) fn enter(&self, number: usize, doors: impl Iterator<Item = Weak<Door>>) {
+        let share = &self.shares[number];
+        let fresh = share.doors.set(doors.collect()).is_ok();
+        debug_assert!(fresh, "a loop enters once");
+        // A door is open when it is made.
+        share.inside.store(true, Ordering::SeqCst);
+        share.set_inside(number < self.board.active());
+    }
+
+    /// A loop took a connection.
+    pub(super) fn accepted(&self, number: usize) {
+        let share = &self.shares[number];
+        share.note(self.now());
+        let every = (self.shares.len() / LOOKS).max(1) as u64;
+        if share.accepted.load(Ordering::Relaxed).is_multiple_of(every) {
+            self.even_out(Some(number));
+        }
+    }
+
+    /// One of its connections is closed.
+    pub(super) fn closed(&self, number: usize) {
+        self.shares[number].open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Lets those in that have less than the mean, and `me`, or everybody, out who has more.
+    fn even_out(&self, me: Option<usize>) {
+        let (now, active) = (self.now(), self.board.active());
+        let in_turn = |number: usize| number < active && self.shares[number].accepts();
+        let target = self.board.target();
+        // One that is above the target counts only if all are.
+        let all_full =
+            (0..active).filter(|n| in_turn(*n)).all(|n| self.board.utilisation(n) > target);
+        let is_full = |number: usize| !all_full && self.board.utilisation(number) > target;
+        let (mut sum, mut count) = (0.0, 0.0);
+        for number in (0..active).filter(|number| in_turn(*number) && !is_full(*number)) {
+            sum += self.shares[number].load(now);
+            count += 1.0;
+        }
+        if count == 0.0 {
+            return;
+        }
+        let mean: f64 = sum / count;
+        let most = mean + SLACK.max(mean * SLACK_SHARE);
+        for (number, share) in self.shares.iter().enumerate() {
+            let load = share.load(now);
+            if in_turn(number) && !is_full(number) && load <= mean {
+                share.set_inside(true);
+            }
+        }
+        for (number, share) in self.shares.iter().enumerate() {
+            let out = !in_turn(number) || is_full(number) || share.load(now) > most;
+            if out && (me.is_none() || me == Some(number) || number >= active) {
+                share.set_inside(false);
+                // Two who step back at once must not both rely on the other.
+                if !self
+                    .shares
+                    .iter()
+                    .any(|share| share.accepts() && share.inside.load(Ordering::SeqCst))
+                {
+                    share.set_inside(true);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests;

@@ -1,0 +1,186 @@
+//! A loop's place among those that wait for a listener's connections. Other loops may put it there and take it away again, without waking it.
+//!
+//! The kernel wakes one of the loops whose epoll watches a shared listener (EPOLLEXCLUSIVE), and it is nearly always the same one. So loops step back
+//! when they have more than their share, and somebody else, who is awake, lets them in again later. That is one `epoll_ctl` on the other loop's epoll, which the kernel allows from
+//! any thread; a message would wake the loop for nothing.
+//!
+//! Invariant: what is registered follows from two wishes, the loop's own (somebody accepts there) and the others' (it is its turn). Whoever changes a wish also
+//! sees to the registration, or leaves it to somebody who is just doing that and will look again. Nobody waits for anybody.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::epoll::Epoll;
+use super::home::Home;
+use super::source::Mode;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Door {
+    epoll: Arc<Epoll>,
+    listener: Arc<OwnedFd>,
+    token: u64,
+    home: Home,
+    /// Somebody on its loop accepts.
+    wanted: AtomicBool,
+    /// It is its turn.
+    open: AtomicBool,
+    /// The kernel should look again whether there is a connection, and wake the loop if there is.
+    knock: AtomicBool,
+    registered: AtomicBool,
+    /// Changes that have not been seen to.
+    changes: AtomicUsize,
+}
+
+impl Door {
+    pub(super) fn new(
+        epoll: Arc<Epoll>,
+        listener: Arc<OwnedFd>,
+        token: u64,
+        home: Home,
+    ) -> io::Result<Self> {
+        let door = Self {
+            epoll,
+            listener,
+            token,
+            home,
+            wanted: AtomicBool::new(true),
+            open: AtomicBool::new(true),
+            knock: AtomicBool::new(false),
+            registered: AtomicBool::new(false),
+            changes: AtomicUsize::new(0),
+        };
+        door.see_to_it()?;
+        Ok(door)
+    }
+
+    /// The loop's own wish: does anybody accept there?
+    ///
+    /// # Errors
+    /// The kernel's: `max_user_watches` is reached. It is not wanted then.
+    pub(super) fn want(&self, wanted: bool) -> io::Result<()> {
+        if self.wanted.swap(wanted, Ordering::AcqRel) == wanted {
+            return Ok(());
+        }
+        self.see_to_it().inspect_err(|_| self.wanted.store(false, Ordering::Release))
+    }
+
+    #[inline]
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Acquire)
+    }
+
+    /// The others' wish: is it this loop's turn?
+    pub(crate) fn set_open(&self, open: bool) {
+        if self.open.swap(open, Ordering::AcqRel) != open {
+            // The loop itself meets the error, if it lasts, when it next wants to accept.
+            if let Err(error) = self.see_to_it() {
+                tracing::debug!(%error, "a loop cannot watch a listener");
+            }
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Does the kernel give connections to this loop?
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.is_wanted() && self.is_open()
+    }
+
+    fn knock(&self) {
+        self.knock.store(true, Ordering::Release);
+        // As above.
+        let _ = self.see_to_it();
+    }
+
+    /// Has the registration follow the wishes. What it does is the last change's doing, whoever makes it.
+    fn see_to_it(&self) -> io::Result<()> {
+        if self.changes.fetch_add(1, Ordering::AcqRel) > 0 {
+            // Whoever is at it looks again.
+            return Ok(());
+        }
+        let mut seen = 1;
+        loop {
+            let result = self.follow();
+            match self.changes.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return result,
+                Err(more) => seen = more,
+            }
+        }
+    }
+
+    /// For one thread at a time.
+    fn follow(&self) -> io::Result<()> {
+        // A forked child shares the parent's epoll, which is none of its business.
+        if self.home.is_elsewhere() {
+            return Ok(());
+        }
+        let knock = self.knock.swap(false, Ordering::AcqRel);
+        let (wanted, was) = (self.is_waiting(), self.registered.load(Ordering::Relaxed));
+        if was && (!wanted || knock) {
+            self.epoll.remove(self.listener.as_fd());
+            self.registered.store(false, Ordering::Relaxed);
+        }
+        if wanted && (!was || knock) {
+            self.epoll
+                .add(self.listener.as_fd(), Mode::Exclusive.flags(), self.token)
+                .map_err(super::limits::explain)?;
+            self.registered.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// A loop's door to a listener, and the other loops' doors.
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    door: Arc<Door>,
+    others: Arc<Doors>,
+}
+
+impl Entrance {
+    pub(super) fn new(door: Door, others: &Arc<Doors>) -> Self {
+        let door = Arc::new(door);
+        others.add(&door);
+        Self { door, others: others.clone() }
+    }
+
+    pub(crate) fn door(&self) -> &Arc<Door> {
+        &self.door
+    }
+
+    /// Nobody accepts here for now. `connection`: the kernel has said that there is one, and nobody took it.
+    pub(super) fn leave(&self, connection: bool) {
+        // Leaving the kernel's list cannot fail.
+        let _ = self.door.want(false);
+        if connection {
+            self.others.pass_on(&self.door);
+        }
+    }
+}
+
+/// The doors of all loops to one listener.
+#[derive(Debug, Default)]
+pub(crate) struct Doors(Mutex<Vec<Weak<Door>>>);
+
+impl Doors {
+    fn add(&self, door: &Arc<Door>) {
+        let mut doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        doors.retain(|door| door.strong_count() > 0);
+        doors.push(Arc::downgrade(door));
+    }
+
+    /// A loop was woken for a connection that it will not take: another one should.
+    fn pass_on(&self, from: &Door) {
+        let other = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().find_map(|door| {
+            door.upgrade().filter(|door| !std::ptr::eq(&**door, from) && door.is_waiting())
+        });
+        if let Some(other) = other {
+            other.knock();
+        }
+    }
+}

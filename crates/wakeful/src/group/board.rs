@@ -1,0 +1,216 @@
+//! What the loops of a group know of one another: how busy each is, and how many of them are active.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+
+use super::activity::Activity;
+use crate::event_loop::Spent;
+
+/// How often a loop that takes turns says how busy it was, and how often somebody looks at what they said.
+pub(super) const SAY_EVERY: Duration = Duration::from_millis(10);
+const REVIEW_EVERY: u64 = 50_000_000;
+
+/// The weight of what was seen last.
+const NEWEST: f64 = 0.5;
+
+/// A loop that has said nothing for so long, in nanoseconds, sleeps.
+const SILENT: u64 = 1_000_000_000;
+
+/// Told after each review how many loops are active; `false`: never again.
+pub(crate) type Watcher = Box<dyn Fn(&Board) -> bool + Send>;
+
+/// See the [module](self). Each loop writes its own line; whoever reviews reads all of them, once in 50 ms at most.
+pub(crate) struct Board {
+    members: Box<[CachePadded<Member>]>,
+    active: AtomicUsize,
+    /// The utilisation that a loop should not exceed while another one is below.
+    target: f64,
+    epoch: Instant,
+    next_review: AtomicU64,
+    reviews: Mutex<Reviews>,
+    watchers: Mutex<Vec<Watcher>>,
+}
+
+#[derive(Debug, Default)]
+struct Member {
+    /// Nanoseconds, since the beginning.
+    busy: AtomicU64,
+    /// In the last review, of a million.
+    utilisation: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Reviews {
+    /// If not all loops are always active.
+    activity: Option<Activity>,
+    /// How busy each had been when the last one was.
+    busy: Box<[u64]>,
+    at: u64,
+}
+
+impl Board {
+    pub(super) fn new(loops: usize, activity: Option<Activity>) -> Self {
+        let active = activity.as_ref().map_or(loops, Activity::active);
+        let target = activity.as_ref().map_or(1.0, |activity| activity.targets().utilisation);
+        Self {
+            members: (0..loops).map(|_| CachePadded::default()).collect(),
+            active: AtomicUsize::new(active),
+            target,
+            epoch: Instant::now(),
+            next_review: AtomicU64::new(REVIEW_EVERY),
+            reviews: Mutex::new(Reviews { activity, busy: vec![0; loops].into(), at: 0 }),
+            watchers: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn loops(&self) -> usize {
+        self.members.len()
+    }
+
+    /// How many loops are active: the first so many.
+    #[inline]
+    pub(crate) fn active(&self) -> usize {
+        self.active.load(Ordering::Acquire)
+    }
+
+    /// The utilisation that a loop should not exceed while another active one is below.
+    pub(crate) fn target(&self) -> f64 {
+        self.target
+    }
+
+    /// The share of its time that a loop works, as the last review found it; next to nothing if nobody has reviewed for a second, because all sleep.
+    pub(crate) fn utilisation(&self, number: usize) -> f64 {
+        let reviewed = self.next_review.load(Ordering::Relaxed);
+        if self.now() > reviewed + SILENT {
+            return 0.0;
+        }
+        f64::from(self.members[number].utilisation.load(Ordering::Relaxed)) / 1e6
+    }
+
+    /// Has `watcher` called now, and after each review.
+    pub(crate) fn watch(&self, watcher: Watcher) {
+        if watcher(self) {
+            self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
+        }
+    }
+
+    /// A loop says how it spent its time since it said so last.
+    pub(super) fn say(&self, number: usize, spent: Spent) {
+        let busy = u64::try_from(spent.busy.as_nanos()).unwrap_or(u64::MAX);
+        let member = &self.members[number];
+        // One writer.
+        let sum = member.busy.load(Ordering::Relaxed).wrapping_add(busy);
+        member.busy.store(sum, Ordering::Relaxed);
+        let now = self.now();
+        if now >= self.next_review.load(Ordering::Relaxed) {
+            self.review(now);
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    #[cold]
+    fn review(&self, now: u64) {
+        // Another loop is just at it.
+        let Ok(mut reviews) = self.reviews.try_lock() else { return };
+        if now < self.next_review.load(Ordering::Relaxed) {
+            return;
+        }
+        self.next_review.store(now + REVIEW_EVERY, Ordering::Relaxed);
+        let Reviews { activity, busy: before, at } = &mut *reviews;
+        let passed = now.saturating_sub(std::mem::replace(at, now)).max(1) as f64;
+        let mut together = 0.0;
+        for (member, before) in self.members.iter().zip(before) {
+            let busy = member.busy.load(Ordering::Relaxed);
+            // More than all of the time: a long turn that began earlier.
+            let share =
+                (busy.wrapping_sub(std::mem::replace(before, busy)) as f64 / passed).min(1.2);
+            // Behind a long silence what was before says nothing.
+            let weight = if passed > SILENT as f64 { 1.0 } else { NEWEST };
+            let old = f64::from(member.utilisation.load(Ordering::Relaxed)) / 1e6;
+            let utilisation = old + (share - old) * weight;
+            member.utilisation.store((utilisation * 1e6) as u32, Ordering::Relaxed);
+            together += utilisation;
+        }
+        if let Some(activity) = activity {
+            let (was, active) = (activity.active(), activity.review(now, together));
+            self.active.store(active, Ordering::Release);
+            if active != was {
+                tracing::debug!(was, active, utilisation = together, "active loops");
+            }
+        }
+        drop(reviews);
+        // One who is registered meanwhile has been told.
+        if let Ok(mut watchers) = self.watchers.try_lock() {
+            watchers.retain(|watcher| watcher(self));
+        }
+    }
+}
+
+impl std::fmt::Debug for Board {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Board")
+            .field("loops", &self.loops())
+            .field("active", &self.active())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A loop's line on the board.
+#[derive(Debug, Clone)]
+pub(super) struct Seat {
+    pub(super) board: Arc<Board>,
+    pub(super) number: usize,
+}
+
+impl Seat {
+    pub(super) fn say(&self, spent: Spent) {
+        self.board.say(self.number, spent);
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+    use crate::group::Targets;
+
+    /// A loop that is busy for so much of a time that passes.
+    fn pass(board: &Board, number: usize, busy: f64) {
+        board.say(
+            number,
+            Spent { busy: SAY_EVERY.mul_f64(busy), idle: SAY_EVERY.mul_f64(1.0 - busy) },
+        );
+        std::thread::sleep(SAY_EVERY);
+    }
+
+    #[test]
+    fn a_busy_loop_has_another_one_woken_and_the_watchers_are_told() {
+        let board = Board::new(4, Some(Activity::new(4, Targets::default())));
+        let told = Arc::new(AtomicUsize::new(0));
+        let seen = told.clone();
+        board.watch(Box::new(move |board| {
+            seen.store(board.active(), Ordering::Relaxed);
+            true
+        }));
+        assert_eq!((board.active(), told.load(Ordering::Relaxed)), (1, 1));
+        while board.active() == 1 {
+            pass(&board, 0, 1.0);
+        }
+        assert_eq!(told.load(Ordering::Relaxed), board.active());
+        assert!(board.utilisation(0) > 0.0 && board.utilisation(1) == 0.0);
+    }
+
+    #[test]
+    fn without_an_aim_all_are_active_and_their_utilisation_is_known() {
+        let board = Board::new(2, None);
+        assert_eq!(board.active(), 2);
+        while board.utilisation(1) == 0.0 {
+            pass(&board, 1, 0.5);
+        }
+    }
+}
