@@ -1,6 +1,6 @@
 use std::io;
 
-use crate::net::{PeerAddr, Stream, TcpListener, UnixListener};
+use crate::net::{DetachedListener, PeerAddr, Stream, TcpListener, UnixListener};
 
 /// A TCP or a Unix listener of this loop, for servers that listen on both.
 ///
@@ -28,5 +28,10 @@ impl Listener {
             }
             Self::Unix(listener) => Ok((listener.accept().await?.into(), PeerAddr::Unix)),
         }
+    }
+
+    /// Takes the listener off its loop, to [attach](DetachedListener::attach) it to another one.
+    pub fn detach(self) -> DetachedListener {
+        DetachedListener::take(self)
     }
 }

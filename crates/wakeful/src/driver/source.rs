@@ -261,9 +261,22 @@ impl<T: AsFd> Registered<T> {
     /// # Errors
     /// The kernel's; one that a limit caused names the limit.
     pub(crate) fn new(driver: &Rc<Driver>, io: T, mode: Mode) -> io::Result<Self> {
+        Self::attach(driver, io, mode).map_err(|(_, error)| error)
+    }
+
+    /// As [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As there; `io` comes back.
+    pub(crate) fn attach(driver: &Rc<Driver>, io: T, mode: Mode) -> Result<Self, (T, io::Error)> {
         let source = Rc::new(Source::new(io.as_fd().as_raw_fd(), mode));
-        let token = driver.register(&source)?;
-        Ok(Self { registration: Registration { driver: driver.clone(), source, token }, io })
+        match driver.register(&source) {
+            Ok(token) => {
+                let registration = Registration { driver: driver.clone(), source, token };
+                Ok(Self { registration, io })
+            }
+            Err(error) => Err((io, error)),
+        }
     }
 
     pub(crate) fn io(&self) -> &T {
@@ -273,6 +286,10 @@ impl<T: AsFd> Registered<T> {
     /// Ends the registration and gives the descriptor back.
     pub(crate) fn into_inner(self) -> T {
         self.io
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.registration.source.mode()
     }
 
     pub(crate) fn priority(&self) -> Priority {
