@@ -6,12 +6,11 @@
 mod balance;
 mod draining;
 mod exclusive;
-mod listener;
 mod server;
 
 pub use self::draining::{Draining, DrainingStarted};
 pub use self::exclusive::SharedListener;
-pub use self::listener::Listener;
+pub use crate::net::Listener;
 pub use self::server::{Connection, ConnectionServer, Counts, Serving};
 
 use std::io;

@@ -149,8 +149,12 @@ impl Entrance {
         Self { door, others: others.clone() }
     }
 
-    pub(crate) fn door(&self) -> &Arc<Door> {
+    pub(super) fn door(&self) -> &Arc<Door> {
         &self.door
+    }
+
+    pub(super) fn doors(&self) -> &Arc<Doors> {
+        &self.others
     }
 
     /// Nobody accepts here for now. `connection`: the kernel has said that there is one, and nobody took it.

@@ -285,6 +285,11 @@ impl Registered<Arc<OwnedFd>> {
     pub(crate) fn door(&self) -> Option<&Arc<Door>> {
         self.registration.source.entrance.get().map(Entrance::door)
     }
+
+    /// And all loops'.
+    pub(crate) fn doors(&self) -> Option<&Arc<Doors>> {
+        self.registration.source.entrance.get().map(Entrance::doors)
+    }
 }
 
 impl<T: AsFd> Registered<T> {
@@ -293,9 +298,22 @@ impl<T: AsFd> Registered<T> {
     /// # Errors
     /// The kernel's; one that a limit caused names the limit.
     pub(crate) fn new(driver: &Rc<Driver>, io: T) -> io::Result<Self> {
+        Self::attach(driver, io).map_err(|(_, error)| error)
+    }
+
+    /// As [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As there; `io` comes back.
+    pub(crate) fn attach(driver: &Rc<Driver>, io: T) -> Result<Self, (T, io::Error)> {
         let source = Rc::new(Source::new(io.as_fd().as_raw_fd(), Mode::Edge));
-        let token = driver.register(&source, None)?;
-        Ok(Self { registration: Registration { driver: driver.clone(), source, token }, io })
+        match driver.register(&source, None) {
+            Ok(token) => {
+                let registration = Registration { driver: driver.clone(), source, token };
+                Ok(Self { registration, io })
+            }
+            Err(error) => Err((io, error)),
+        }
     }
 
     pub(crate) fn io(&self) -> &T {

@@ -14,6 +14,20 @@
 //! # }
 //! ```
 //!
+//! A connection moves to another loop as a [`DetachedStream`], which any thread may hold and which can do no I/O:
+//!
+//! ```
+//! use wakeful::net::TcpStream;
+//!
+//! fn hand_over(stream: TcpStream, to: &wakeful::LoopHandle) {
+//!     let detached = stream.detach();
+//!     let _ = to.spawn(move || async move {
+//!         let mut stream = detached.attach()?.stream;
+//!         stream.write_all(b"here I am").await
+//!     });
+//! }
+//! ```
+//!
 //! Reads and writes are tried at once, and wait only if the kernel would block. A read that fills its buffer only in part, or a
 //! write that is taken only in part, is known to have reached the end of what is ready: no second
 //! system call finds that out.
@@ -22,6 +36,8 @@
 //! ecosystem's extension traits, which consist of several.
 
 mod addr;
+mod detached;
+mod listener;
 mod resolve;
 mod split;
 mod stream;
@@ -30,6 +46,8 @@ mod udp;
 mod unix;
 
 pub use self::addr::{InvalidListenAddr, ListenAddr, PeerAddr};
+pub use self::detached::{AttachError, Attached, DetachedListener, DetachedStream};
+pub use self::listener::Listener;
 pub use self::resolve::{Resolve, resolve};
 pub use self::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use self::stream::Stream;
@@ -55,6 +73,7 @@ use crate::driver::Driver;
 use crate::driver::door::Doors;
 use crate::driver::source::{Direction, Registered};
 use crate::event_loop::current;
+use crate::priority::Priority;
 use crate::task::coop;
 
 fn driver() -> io::Result<Rc<Driver>> {
@@ -77,6 +96,21 @@ fn register_shared(
     doors: &Arc<Doors>,
 ) -> io::Result<Registered<Arc<OwnedFd>>> {
     Registered::shared(&driver()?, listener, doors)
+}
+
+/// As [`register`], for one that had a priority elsewhere. An error gives the descriptor back.
+fn attach<T: AsFd>(io: T, priority: Priority) -> Result<Registered<T>, (T, io::Error)> {
+    let driver = match driver() {
+        Ok(driver) => driver,
+        Err(error) => return Err((io, error)),
+    };
+    let socket = Registered::attach(&driver, io)?;
+    if priority != socket.priority()
+        && let Err(error) = socket.set_priority(priority)
+    {
+        return Err((socket.into_inner(), error));
+    }
+    Ok(socket)
 }
 
 /// An operation that several tasks may wait for at once on one socket: accept, or a datagram.

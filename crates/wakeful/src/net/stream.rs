@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::detached::DetachedStream;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::tcp::TcpStream;
 use super::unix::UnixStream;
@@ -30,6 +31,15 @@ pub(crate) struct StreamIo {
 impl StreamIo {
     pub(super) fn new(fd: OwnedFd, read_call: ReadCall) -> io::Result<Self> {
         Ok(Self { socket: super::register(fd)?, read_call })
+    }
+
+    /// As [`new`](Self::new), for one that comes from another loop. An error gives the descriptor back.
+    pub(super) fn attach(
+        fd: OwnedFd,
+        read_call: ReadCall,
+        priority: Priority,
+    ) -> Result<Self, (OwnedFd, io::Error)> {
+        Ok(Self { socket: super::attach(fd, priority)?, read_call })
     }
 
     #[inline]
@@ -140,6 +150,10 @@ impl StreamIo {
 
     pub(crate) fn set_priority(&self, priority: Priority) -> io::Result<()> {
         self.socket.set_priority(priority)
+    }
+
+    pub(super) fn priority(&self) -> Priority {
+        self.socket.priority()
     }
 
     pub(super) fn into_fd(self) -> OwnedFd {
@@ -265,6 +279,11 @@ macro_rules! stream_methods {
             #[must_use]
             pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
                 split::take_apart(self.into())
+            }
+
+            /// Takes the stream off its loop, to [attach](DetachedStream::attach) it to another one. From now on nobody is woken for it here.
+            pub fn detach(self) -> DetachedStream {
+                DetachedStream::take(self.into())
             }
         }
     )* };

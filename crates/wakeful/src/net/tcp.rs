@@ -9,9 +9,11 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType};
 use socket2::{SockRef, TcpKeepalive};
 
+use super::detached::{DetachedListener, DetachedStream};
 use super::resolve::{Resolve, resolve};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
+use super::listener::Listener;
 use crate::driver::door::{Door, Doors};
 use crate::driver::source::{Direction, Registered};
 use crate::driver::uninit::ReadCall;
@@ -84,6 +86,19 @@ impl TcpListener {
     /// This loop's place among those that wait, if the socket is shared.
     pub(crate) fn door(&self) -> Option<&Arc<Door>> {
         self.socket.door()
+    }
+
+    pub(super) fn from_socket(socket: Registered<Arc<OwnedFd>>) -> Self {
+        Self { socket }
+    }
+
+    pub(super) fn into_socket(self) -> Registered<Arc<OwnedFd>> {
+        self.socket
+    }
+
+    /// Takes the listener off its loop, to [attach](DetachedListener::attach) it to another one.
+    pub fn detach(self) -> DetachedListener {
+        DetachedListener::take(Listener::Tcp(self))
     }
 
     /// Takes the next connection. Several tasks may wait at once. A connection that its peer gave up
@@ -161,6 +176,11 @@ fn socket(addr: SocketAddr) -> io::Result<OwnedFd> {
     super::addr::socket(super::addr::family(addr), SocketType::STREAM)
 }
 
+/// The address at the other end of a connection.
+pub(super) fn peer_addr(fd: impl AsFd) -> io::Result<SocketAddr> {
+    socket_addr(SockRef::from(&fd).peer_addr())
+}
+
 fn socket_addr(addr: io::Result<socket2::SockAddr>) -> io::Result<SocketAddr> {
     addr?.as_socket().ok_or_else(|| io::Error::other("not an internet address"))
 }
@@ -211,6 +231,14 @@ impl TcpStream {
         Ok(Self { io })
     }
 
+    pub(super) fn from_io(io: StreamIo) -> Self {
+        Self { io }
+    }
+
+    pub(super) fn into_io(self) -> StreamIo {
+        self.io
+    }
+
     /// Puts a connected stream from elsewhere on this loop.
     ///
     /// # Errors
@@ -239,7 +267,7 @@ impl TcpStream {
     /// # Errors
     /// The kernel's; `NotConnected` once the connection is gone.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        socket_addr(self.io.options().peer_addr())
+        peer_addr(self.io.fd())
     }
 
     /// `TCP_NODELAY`: true sends small writes at once, false lets the kernel gather them (Nagle). Servers that

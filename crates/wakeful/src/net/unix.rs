@@ -10,8 +10,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use super::detached::{DetachedListener, DetachedStream};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
+use super::listener::Listener;
 use crate::driver::door::{Door, Doors};
 use crate::driver::source::{Direction, Registered};
 use crate::driver::uninit::ReadCall;
@@ -52,6 +54,19 @@ impl UnixListener {
     /// This loop's place among those that wait, if the socket is shared.
     pub(crate) fn door(&self) -> Option<&Arc<Door>> {
         self.socket.door()
+    }
+
+    pub(super) fn from_socket(socket: Registered<Arc<OwnedFd>>) -> Self {
+        Self { socket }
+    }
+
+    pub(super) fn into_socket(self) -> Registered<Arc<OwnedFd>> {
+        self.socket
+    }
+
+    /// Takes the listener off its loop, to [attach](DetachedListener::attach) it to another one.
+    pub fn detach(self) -> DetachedListener {
+        DetachedListener::take(Listener::Unix(self))
     }
 
     /// Takes the next connection. Several tasks may wait at once.
@@ -165,6 +180,14 @@ impl UnixStream {
                 .map_err(crate::driver::explain)?;
         let on_loop = |fd| StreamIo::new(fd, ReadCall::Message).map(|io| Self { io });
         Ok((on_loop(one)?, on_loop(other)?))
+    }
+
+    pub(super) fn from_io(io: StreamIo) -> Self {
+        Self { io }
+    }
+
+    pub(super) fn into_io(self) -> StreamIo {
+        self.io
     }
 
     /// Puts a connected stream from elsewhere on this loop.

@@ -3,8 +3,8 @@
 
 use wakeful::accept::{Draining, Listener, SharedListener};
 use wakeful::net::{
-    OwnedReadHalf, OwnedWriteHalf, Stream, TcpListener, TcpStream, UdpSocket, UnixListener,
-    UnixStream,
+    DetachedListener, DetachedStream, OwnedReadHalf, OwnedWriteHalf, Stream, TcpListener,
+    TcpStream, UdpSocket, UnixListener, UnixStream,
 };
 use wakeful::signal::Signals;
 use wakeful::{EventLoop, Hook, JoinHandle, LoopGroup, LoopHandle};
@@ -42,5 +42,7 @@ fn how_others_reach_a_loop_is_send_and_sync<B: Backend>() {
     is_send::<LoopGroup>();
     is::<LoopHandle>();
     is::<SharedListener>();
+    is::<DetachedStream>();
+    is::<DetachedListener>();
     is::<JoinHandle<String>>();
 }

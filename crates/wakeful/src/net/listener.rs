@@ -2,7 +2,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::driver::door::Door;
-use crate::net::{PeerAddr, Stream, TcpListener, UnixListener};
+use super::{DetachedListener, PeerAddr, Stream, TcpListener, UnixListener};
 
 /// A TCP or a Unix listener of this loop, for servers that listen on both.
 ///
@@ -33,10 +33,15 @@ impl Listener {
     }
 
     /// This loop's place among those that wait, if the socket is shared.
-    pub(super) fn door(&self) -> Option<&Arc<Door>> {
+    pub(crate) fn door(&self) -> Option<&Arc<Door>> {
         match self {
             Self::Tcp(listener) => listener.door(),
             Self::Unix(listener) => listener.door(),
         }
+    }
+
+    /// Takes the listener off its loop, to [attach](DetachedListener::attach) it to another one.
+    pub fn detach(self) -> DetachedListener {
+        DetachedListener::take(self)
     }
 }

@@ -1,0 +1,252 @@
+//! Sockets between two loops: off the one, not yet on the other.
+//!
+//! A socket that is on a loop cannot leave its thread, and one that is here can do no I/O. Nothing of the old loop is left in it: no
+//! registration, no waker, no readiness. What travels is what the next loop needs: the descriptor, what kind it is, its priority, and what
+//! was read from it already.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::addr::PeerAddr;
+use super::listener::Listener;
+use super::stream::{Stream, StreamIo};
+use super::tcp::{self, TcpListener, TcpStream};
+use super::unix::{UnixListener, UnixStream};
+use crate::driver::door::Doors;
+use crate::driver::uninit::ReadCall;
+use crate::priority::Priority;
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Tcp,
+    Unix,
+}
+
+/// A connection that is on no loop, on its way to one. It has no I/O; dropping it closes the connection.
+///
+/// `detach` takes a stream off its loop, on that loop's thread. The stream is given up by value, so nothing can be in flight: a read or a write
+/// that has not returned borrows it (drop that future first; it has moved no byte), and halves are [reunited](super::OwnedReadHalf::reunite)
+/// before. From then on nobody is woken for it there. Bytes that a protocol has read already and not used travel along
+/// ([`with_unread`](Self::with_unread)). [`attach`](Self::attach) puts it on the loop of the thread that calls it.
+///
+/// Its socket options and its [`Priority`] stay as they are, and what arrives meanwhile waits in the kernel.
+///
+/// ```
+/// use wakeful::LoopGroup;
+/// use wakeful::net::{DetachedStream, Stream, TcpListener, TcpStream};
+///
+/// // Reads the first byte, and leaves what else has come to the loop that knows what to do with it.
+/// async fn route(mut stream: TcpStream, group: &LoopGroup) -> std::io::Result<()> {
+///     let mut buf = [0; 64];
+///     let read = stream.read(&mut buf).await?;
+///     let Some((number, rest)) = buf[..read].split_first() else { return Ok(()) };
+///     let to = &group.handles()[usize::from(*number) % 2];
+///     let detached = stream.detach().with_unread(rest);
+///     to.spawn(move || serve(detached)).expect("the loop runs").detach();
+///     Ok(())
+/// }
+///
+/// async fn serve(detached: DetachedStream) -> std::io::Result<()> {
+///     let attached = detached.attach()?;
+///     let (mut stream, mut line) = (attached.stream, attached.unread);
+///     let mut buf = [0; 64];
+///     while !line.ends_with(b"\n") {
+///         let read = stream.read(&mut buf).await?;
+///         line.extend_from_slice(&buf[..read]);
+///     }
+///     stream.write_all(&line).await
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let group = LoopGroup::builder().loops(2).build()?;
+/// wakeful::block_on(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let mut client = TcpStream::connect(listener.local_addr()?).await?;
+///     let (server, _) = listener.accept().await?;
+///     client.write_all(b"\x01hello\n").await?;
+///     route(server, &group).await?;
+///     let mut answer = [0; 64];
+///     let read = client.read(&mut answer).await?;
+///     assert_eq!(&answer[..read], b"hello\n");
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// *Threads*: `Send` and `Sync`.
+#[derive(Debug)]
+#[must_use = "dropping it closes the connection"]
+pub struct DetachedStream {
+    fd: OwnedFd,
+    kind: Kind,
+    priority: Priority,
+    unread: Vec<u8>,
+}
+
+/// A stream on its new loop, and what was read from it on its way there.
+#[derive(Debug)]
+pub struct Attached {
+    /// The connection.
+    pub stream: Stream,
+    /// What [`DetachedStream::with_unread`] was given: it comes before anything that the stream reads.
+    pub unread: Vec<u8>,
+}
+
+impl DetachedStream {
+    /// `detach`.
+    pub(super) fn take(stream: Stream) -> Self {
+        let (kind, io) = match stream {
+            Stream::Tcp(stream) => (Kind::Tcp, stream.into_io()),
+            Stream::Unix(stream) => (Kind::Unix, stream.into_io()),
+        };
+        let priority = io.priority();
+        Self { fd: io.into_fd(), kind, priority, unread: Vec::new() }
+    }
+
+    /// Gives it bytes that were read from the connection and not used: whoever attaches it has to see them first. Called again, it adds
+    /// behind those that are there.
+    pub fn with_unread(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        let mut bytes = bytes.into();
+        if self.unread.is_empty() {
+            self.unread = bytes;
+        } else {
+            self.unread.append(&mut bytes);
+        }
+        self
+    }
+
+    /// The bytes that travel along.
+    #[must_use]
+    pub fn unread(&self) -> &[u8] {
+        &self.unread
+    }
+
+    /// The other end's address.
+    ///
+    /// # Errors
+    /// The kernel's; `NotConnected` once the connection is gone.
+    pub fn peer_addr(&self) -> io::Result<PeerAddr> {
+        match self.kind {
+            Kind::Tcp => tcp::peer_addr(&self.fd).map(PeerAddr::Tcp),
+            Kind::Unix => Ok(PeerAddr::Unix),
+        }
+    }
+
+    /// Puts the connection on this thread's loop. The first operation is tried at once, so what has come meanwhile is read without waiting for an event.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left; `max_user_watches` is reached. The error gives the connection back.
+    pub fn attach(self) -> Result<Attached, AttachError<Self>> {
+        let Self { fd, kind, priority, unread } = self;
+        let on_loop = match kind {
+            Kind::Tcp => StreamIo::attach(fd, ReadCall::Plain, priority)
+                .map(|io| TcpStream::from_io(io).into()),
+            Kind::Unix => StreamIo::attach(fd, ReadCall::Message, priority)
+                .map(|io| UnixStream::from_io(io).into()),
+        };
+        match on_loop {
+            Ok(stream) => Ok(Attached { stream, unread }),
+            Err((fd, error)) => {
+                Err(AttachError { error, detached: Self { fd, kind, priority, unread } })
+            }
+        }
+    }
+}
+
+/// A listener that is on no loop, on its way to one, as a [`DetachedStream`]. Dropping it closes the socket (one of a
+/// [`SharedListener`](crate::accept::SharedListener): with the last of those that share it). Connections wait in the backlog meanwhile.
+///
+/// ```
+/// use wakeful::accept::Listener;
+/// use wakeful::net::{TcpListener, TcpStream};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let group = wakeful::LoopGroup::builder().loops(1).build()?;
+/// wakeful::block_on(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let addr = listener.local_addr()?;
+///     let detached = listener.detach();
+///     let accepted = group.handles()[0].spawn(move || async move {
+///         let listener: Listener = detached.attach()?;
+///         listener.accept().await.map(|(_stream, peer)| peer.to_string())
+///     });
+///     let client = TcpStream::connect(addr).await?;
+///     let peer = accepted.expect("the loop runs").await??;
+///     assert_eq!(peer, client.local_addr()?.to_string());
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// *Threads*: `Send` and `Sync`.
+#[derive(Debug)]
+#[must_use = "dropping it closes the listener"]
+pub struct DetachedListener {
+    fd: Arc<OwnedFd>,
+    kind: Kind,
+    /// Of all loops that share it, if they do.
+    doors: Option<Arc<Doors>>,
+    priority: Priority,
+}
+
+impl DetachedListener {
+    /// `detach`.
+    pub(crate) fn take(listener: Listener) -> Self {
+        let (kind, socket) = match listener {
+            Listener::Tcp(listener) => (Kind::Tcp, listener.into_socket()),
+            Listener::Unix(listener) => (Kind::Unix, listener.into_socket()),
+        };
+        let (doors, priority) = (socket.doors().cloned(), socket.priority());
+        Self { fd: socket.into_inner(), kind, doors, priority }
+    }
+
+    /// Puts the listener on this thread's loop.
+    ///
+    /// # Errors
+    /// As for [`DetachedStream::attach`].
+    pub fn attach(self) -> Result<Listener, AttachError<Self>> {
+        let Self { fd, kind, doors, priority } = self;
+        let attached = match &doors {
+            Some(doors) => super::register_shared(fd.clone(), doors).map_err(|error| (fd, error)),
+            None => super::attach(fd, priority),
+        };
+        match attached {
+            Ok(socket) => Ok(match kind {
+                Kind::Tcp => Listener::Tcp(TcpListener::from_socket(socket)),
+                Kind::Unix => Listener::Unix(UnixListener::from_socket(socket)),
+            }),
+            Err((fd, error)) => {
+                Err(AttachError { error, detached: Self { fd, kind, doors, priority } })
+            }
+        }
+    }
+}
+
+/// This thread's loop did not take it. The error has it still: drop it to close it, or try again, here or elsewhere.
+#[derive(Debug, thiserror::Error)]
+#[error("not attached: {error}")]
+pub struct AttachError<T> {
+    #[source]
+    error: io::Error,
+    detached: T,
+}
+
+impl<T> AttachError<T> {
+    /// What was not attached.
+    pub fn into_inner(self) -> T {
+        self.detached
+    }
+
+    /// Why not.
+    pub fn error(&self) -> &io::Error {
+        &self.error
+    }
+}
+
+/// For `?`. What was not attached is closed.
+impl<T> From<AttachError<T>> for io::Error {
+    fn from(error: AttachError<T>) -> Self {
+        error.error
+    }
+}
