@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
+use super::moving::Moves;
 use crate::driver::door::Door;
 use crate::group::Board;
 
@@ -23,6 +24,9 @@ const HALF_LIFE: u64 = 250_000_000;
 const SLACK: f64 = 1.0;
 const SLACK_SHARE: f64 = 0.03;
 
+/// How often it is worked out which loops give connections away: what the last ones changed should show by then, in nanoseconds.
+const PLAN_EVERY: u64 = 200_000_000;
+
 /// A loop looks at so many others for each connection that it takes, in the mean.
 const LOOKS: usize = 8;
 
@@ -31,6 +35,12 @@ const LOOKS: usize = 8;
 pub(super) struct Balance {
     board: Arc<Board>,
     shares: Box<[CachePadded<Share>]>,
+    /// When connections move, if they do.
+    moves: Option<Moves>,
+    next_plan: AtomicU64,
+    /// Where the next one goes, of those that may have it.
+    next_taker: AtomicUsize,
+    moved: AtomicU64,
     epoch: Instant,
 }
 
@@ -42,6 +52,8 @@ struct Share {
     /// Accepts, of which old ones count less, as the bits of an `f32` above the millisecond of the last one.
     recent: AtomicU64,
     inside: AtomicBool,
+    /// So many of its connections should go on to other loops.
+    gives: AtomicUsize,
     /// Its doors to all listeners. They close with the loop's listeners.
     doors: OnceLock<Box<[Weak<Door>]>>,
 }
@@ -84,13 +96,22 @@ impl Share {
 }
 
 impl Balance {
-    pub(super) fn new(board: Arc<Board>) -> Arc<Self> {
+    pub(super) fn new(board: Arc<Board>, moves: Option<Moves>) -> Arc<Self> {
         let shares = (0..board.loops()).map(|_| CachePadded::default()).collect();
-        let balance = Arc::new(Self { board, shares, epoch: Instant::now() });
+        let balance = Arc::new(Self {
+            board,
+            shares,
+            moves,
+            next_plan: AtomicU64::new(0),
+            next_taker: AtomicUsize::new(0),
+            moved: AtomicU64::new(0),
+            epoch: Instant::now(),
+        });
         let weak = Arc::downgrade(&balance);
         balance.board.watch(Box::new(move |_| {
             let Some(balance) = weak.upgrade() else { return false };
             balance.even_out(None);
+            balance.plan_moves();
             true
         }));
         balance
@@ -121,7 +142,66 @@ impl Balance {
         self.shares[number].open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn now(&self) -> u64 {
+    /// One of its connections goes on to another loop.
+    pub(super) fn moved(&self, from: usize, to: usize) {
+        self.shares[from].open.fetch_sub(1, Ordering::Relaxed);
+        self.shares[to].open.fetch_add(1, Ordering::Relaxed);
+        self.moved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many went on to another loop.
+    pub(super) fn moves(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    /// Should one of its connections go on to another loop?
+    #[inline]
+    pub(super) fn gives(&self, number: usize) -> bool {
+        self.shares[number].gives.load(Ordering::Relaxed) > 0
+    }
+
+    /// Which loop should have one of its connections, if any: one of the active ones that is below the mean.
+    pub(super) fn taker(&self, from: usize) -> Option<usize> {
+        let fewer = |gives: usize| gives.checked_sub(1);
+        let gives = &self.shares[from].gives;
+        gives.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).ok()?;
+        let active = self.board.active();
+        let mean = self.mean_utilisation(active);
+        let first = self.next_taker.fetch_add(1, Ordering::Relaxed);
+        (0..active).map(|step| (first.wrapping_add(step)) % active).find(|number| {
+            *number != from
+                && self.shares[*number].accepts()
+                && self.board.utilisation(*number) <= mean
+        })
+    }
+
+    fn mean_utilisation(&self, active: usize) -> f64 {
+        (0..active).map(|number| self.board.utilisation(number)).sum::<f64>() / active as f64
+    }
+
+    /// How many connections each loop should give away until the next plan: all, if it is not active; and of one that has much more to do than the others, half of what it is above the mean.
+    fn plan_moves(&self) {
+        let (Some(moves), now) = (self.moves, self.now()) else { return };
+        if now < self.next_plan.load(Ordering::Relaxed) {
+            return;
+        }
+        self.next_plan.store(now + PLAN_EVERY, Ordering::Relaxed);
+        let active = self.board.active();
+        let mean = self.mean_utilisation(active);
+        for (number, share) in self.shares.iter().enumerate() {
+            let (open, has) = (share.open.load(Ordering::Relaxed), self.board.utilisation(number));
+            let gives = if number >= active {
+                open
+            } else if open > 1 && has > self.board.target() && has > mean * moves.ratio.max(1.05) {
+                (open as f64 * (has - mean) / has / 2.0).ceil() as usize
+            } else {
+                0
+            };
+            share.gives.store(gives, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn now(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 

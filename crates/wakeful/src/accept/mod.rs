@@ -6,12 +6,14 @@
 mod balance;
 mod draining;
 mod exclusive;
+mod moving;
 mod server;
 
 pub use self::draining::{Draining, DrainingStarted};
 pub use self::exclusive::SharedListener;
-pub use crate::net::Listener;
+pub use self::moving::{Moves, Moving};
 pub use self::server::{Connection, ConnectionServer, Counts, Serving};
+pub use crate::net::Listener;
 
 use std::io;
 

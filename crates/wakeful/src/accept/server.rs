@@ -1,6 +1,7 @@
 //! A server's frame: on every loop of a group, take connections from shared listeners, hand each to a task
 //! of that loop, and in the end drain.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -14,6 +15,7 @@ use async_lock::{Semaphore, SemaphoreGuardArc};
 
 use super::balance::Balance;
 use super::exclusive::SocketFile;
+use super::moving::{Arrival, Moves, Moving};
 use super::{Draining, Listener, SharedListener, is_shortage};
 use crate::event_loop::{LoopHandle, spawn};
 use crate::group::{LoopGroup, LoopGroupBuilder, ShutdownError};
@@ -68,12 +70,18 @@ pub struct ConnectionServer {
     listeners: Vec<SharedListener>,
     group: LoopGroupBuilder,
     max_connections: usize,
+    moves: Option<Moves>,
 }
 
 impl ConnectionServer {
     /// Takes connections from `listeners`, without a limit, on a group with the default settings.
     pub fn new(listeners: Vec<SharedListener>) -> Self {
-        Self { listeners, group: LoopGroupBuilder::default(), max_connections: NO_LIMIT }
+        Self {
+            listeners,
+            group: LoopGroupBuilder::default(),
+            max_connections: NO_LIMIT,
+            moves: Some(Moves::default()),
+        }
     }
 
     /// The loops that serve.
@@ -92,6 +100,12 @@ impl ConnectionServer {
         self
     }
 
+    /// When connections go on to other loops, if their handlers let them: see [`Moving`]. `None`: never.
+    pub fn moves(mut self, moves: Option<Moves>) -> Self {
+        self.moves = moves;
+        self
+    }
+
     /// Starts the loops. `make` runs once on each of them and returns the handler of that loop's connections, which
     /// need not be `Send`; a connection is open as long as its handler's future runs.
     ///
@@ -106,17 +120,21 @@ impl ConnectionServer {
         let group = self.group.build()?;
         let (stop, stopped) = async_channel::bounded(1);
         let (open, all_closed) = mpsc::channel();
+        let (inlets, arrivals): (Vec<_>, Vec<_>) =
+            group.handles().iter().map(|_| async_channel::unbounded()).unzip();
         let shared = Shared {
+            inlets: inlets.into(),
+            moves: self.moves,
             open,
             permits: Arc::new(Semaphore::new(self.max_connections)),
             counts: Arc::default(),
-            balance: Balance::new(group.board().clone()),
+            balance: Balance::new(group.board().clone(), self.moves),
         };
         let addrs = self.listeners.iter().map(|l| l.local_addr().clone()).collect();
         let files = self.listeners.iter().filter_map(SharedListener::file).collect();
-        let counts = shared.counts.clone();
+        let (counts, balance) = (shared.counts.clone(), shared.balance.clone());
         let make = Arc::new(make);
-        for (number, handle) in group.handles().iter().enumerate() {
+        for ((number, handle), arrivals) in group.handles().iter().enumerate().zip(arrivals) {
             let (make, shared, listeners) = (make.clone(), shared.clone(), self.listeners.clone());
             let stopped = stopped.clone();
             let started = handle.run_and_wait(move || {
@@ -125,20 +143,25 @@ impl ConnectionServer {
                 let attached = attached?;
                 let doors = attached.iter().filter_map(Listener::door).map(Arc::downgrade);
                 shared.balance.enter(number, doors);
-                let (handler, draining) = (Rc::new(make()), Draining::default());
+                let handler = make();
+                let served = Rc::new(Served {
+                    number,
+                    handler,
+                    shared: Rc::new(shared),
+                    draining: Draining::default(),
+                });
+                let draining = served.draining.clone();
                 let accepting = attached
                     .into_iter()
-                    .map(|listener| {
-                        let (handler, shared) = (handler.clone(), shared.clone());
-                        spawn(accept(number, listener, handler, shared, draining.clone()))
-                    })
+                    .map(|listener| spawn(accept(listener, served.clone())))
                     .collect();
+                spawn(take_in(arrivals, served)).detach();
                 spawn(end_when_stopped(stopped, accepting, draining)).detach();
                 io::Result::Ok(())
             });
             started.map_err(io::Error::other)??;
         }
-        Ok(Serving { group, addrs, files, stop, all_closed, counts })
+        Ok(Serving { group, addrs, files, stop, all_closed, counts, balance })
     }
 }
 
@@ -153,6 +176,10 @@ pub struct Connection {
     pub peer: PeerAddr,
     /// When the server begins to drain.
     pub draining: Draining,
+    /// What the handler before read and did not use, if the connection comes from another loop: see [`Moving`].
+    pub unread: Vec<u8>,
+    /// Whether it should go on to another loop.
+    pub moving: Moving,
 }
 
 /// A server that runs. Dropping it aborts all connections and stops the loops.
@@ -167,6 +194,7 @@ pub struct Serving {
     stop: async_channel::Sender<Infallible>,
     all_closed: mpsc::Receiver<Infallible>,
     counts: Arc<Counts>,
+    balance: Arc<Balance>,
 }
 
 impl Serving {
@@ -174,6 +202,12 @@ impl Serving {
     #[must_use]
     pub fn local_addrs(&self) -> &[ListenAddr] {
         &self.addrs
+    }
+
+    /// How many connections went on from one loop to another.
+    #[must_use]
+    pub fn moves(&self) -> u64 {
+        self.balance.moves()
     }
 
     /// The loops' handles.
@@ -235,22 +269,34 @@ impl Counts {
     }
 }
 
-#[derive(Clone)]
-struct Shared {
+/// What a server's loops share.
+#[derive(Debug, Clone)]
+pub(super) struct Shared {
     open: mpsc::Sender<Infallible>,
     permits: Arc<Semaphore>,
     counts: Arc<Counts>,
-    balance: Arc<Balance>,
+    pub(super) balance: Arc<Balance>,
+    /// Where each loop takes connections in that come from others.
+    pub(super) inlets: Arc<[async_channel::Sender<Arrival>]>,
+    pub(super) moves: Option<Moves>,
 }
 
 /// What an open connection holds; given back when its handler ends, however it does.
-struct Held {
+#[derive(Debug)]
+pub(super) struct Held {
     counts: Arc<Counts>,
     /// Of which loop it is one.
     number: usize,
     balance: Arc<Balance>,
     _open: mpsc::Sender<Infallible>,
     _permit: SemaphoreGuardArc,
+}
+
+impl Held {
+    pub(super) fn move_to(&mut self, number: usize) {
+        self.balance.moved(self.number, number);
+        self.number = number;
+    }
 }
 
 impl Drop for Held {
@@ -260,17 +306,40 @@ impl Drop for Held {
     }
 }
 
-/// Takes connections from one listener until it is aborted.
-async fn accept<H, F>(
+/// A loop's part of a server.
+struct Served<H> {
     number: usize,
-    listener: Listener,
-    handler: Rc<H>,
-    shared: Shared,
+    handler: H,
+    shared: Rc<Shared>,
     draining: Draining,
-) where
+}
+
+impl<H, F> Served<H>
+where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
+    /// Has the handler serve a connection in a task of its own.
+    fn serve(&self, stream: Stream, peer: PeerAddr, unread: Vec<u8>, held: Held) {
+        let held = Rc::new(RefCell::new(Some(held)));
+        let moving = Moving::new(self.number, self.shared.clone(), held.clone());
+        let draining = self.draining.clone();
+        let serving = (self.handler)(Connection { stream, peer, draining, unread, moving });
+        spawn(async move {
+            serving.await;
+            drop(held.take());
+        })
+        .detach();
+    }
+}
+
+/// Takes connections from one listener until it is aborted.
+async fn accept<H, F>(listener: Listener, served: Rc<Served<H>>)
+where
+    H: Fn(Connection) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    let (number, shared) = (served.number, &served.shared);
     let mut logged: Option<Instant> = None;
     loop {
         // First the permit: a connection that may not be served stays in the backlog.
@@ -287,13 +356,7 @@ async fn accept<H, F>(
                     _open: shared.open.clone(),
                     _permit: permit,
                 };
-                let draining = draining.clone();
-                let serving = handler(Connection { stream, peer, draining });
-                spawn(async move {
-                    serving.await;
-                    drop(held);
-                })
-                .detach();
+                served.serve(stream, peer, Vec::new(), held);
             }
             Err(error) => {
                 shared.counts.failed.fetch_add(1, Ordering::Relaxed);
@@ -305,6 +368,20 @@ async fn accept<H, F>(
                 drop(permit);
                 sleep(BACK_OFF).await;
             }
+        }
+    }
+}
+
+/// Goes on with connections that come from other loops, as long as the loop runs.
+async fn take_in<H, F>(arrivals: async_channel::Receiver<Arrival>, served: Rc<Served<H>>)
+where
+    H: Fn(Connection) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    while let Ok(Arrival { stream, peer, held }) = arrivals.recv().await {
+        match stream.attach() {
+            Ok(attached) => served.serve(attached.stream, peer, attached.unread, held),
+            Err(error) => tracing::error!(%peer, %error, "a connection from another loop is lost"),
         }
     }
 }

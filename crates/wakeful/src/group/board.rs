@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-use super::activity::Activity;
+use super::activity::{Activity, Targets};
 use crate::event_loop::Spent;
 
 /// How often a loop that takes turns says how busy it was, and how often somebody looks at what they said.
@@ -54,11 +54,11 @@ struct Reviews {
 impl Board {
     pub(super) fn new(loops: usize, activity: Option<Activity>) -> Self {
         let active = activity.as_ref().map_or(loops, Activity::active);
-        let target = activity.as_ref().map_or(1.0, |activity| activity.targets().utilisation);
+        let targets = activity.as_ref().map_or_else(Targets::default, Activity::targets);
         Self {
             members: (0..loops).map(|_| CachePadded::default()).collect(),
             active: AtomicUsize::new(active),
-            target,
+            target: targets.utilisation,
             epoch: Instant::now(),
             next_review: AtomicU64::new(REVIEW_EVERY),
             reviews: Mutex::new(Reviews { activity, busy: vec![0; loops].into(), at: 0 }),
@@ -177,7 +177,6 @@ impl Seat {
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
     use super::*;
-    use crate::group::Targets;
 
     /// A loop that is busy for so much of a time that passes.
     fn pass(board: &Board, number: usize, busy: f64) {

@@ -1,8 +1,8 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::driver::door::Door;
 use super::{DetachedListener, PeerAddr, Stream, TcpListener, UnixListener};
+use crate::driver::door::Door;
 
 /// A TCP or a Unix listener of this loop, for servers that listen on both.
 ///

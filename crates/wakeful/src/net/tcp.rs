@@ -10,10 +10,10 @@ use rustix::net::{SocketFlags, SocketType};
 use socket2::{SockRef, TcpKeepalive};
 
 use super::detached::{DetachedListener, DetachedStream};
+use super::listener::Listener;
 use super::resolve::{Resolve, resolve};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
-use super::listener::Listener;
 use crate::driver::door::{Door, Doors};
 use crate::driver::source::{Direction, Registered};
 use crate::driver::uninit::ReadCall;

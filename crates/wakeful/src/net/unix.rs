@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::detached::{DetachedListener, DetachedStream};
+use super::listener::Listener;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
-use super::listener::Listener;
 use crate::driver::door::{Door, Doors};
 use crate::driver::source::{Direction, Registered};
 use crate::driver::uninit::ReadCall;

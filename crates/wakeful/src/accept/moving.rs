@@ -1,0 +1,210 @@
+//! Connections that go on to another loop, between two requests.
+//!
+//! A loop that leaves the active ones, or that has much more to do than the others, says so to its connections' handlers. A handler that can stop where it is (all that came is
+//! answered, nothing is in flight) hands its connection over, with the bytes that it has read and not used; a handler of the same server goes on with it on the
+//! other loop. One that never asks keeps its connections where they are.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::server::{Held, Shared};
+use crate::net::{DetachedStream, PeerAddr, Stream};
+
+/// When connections move. Out of range becomes the nearest in it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Moves {
+    /// A loop gives connections away when it is above its group's target and its utilisation is so many times the mean of the active loops; 1.05 and more.
+    pub ratio: f64,
+    /// A connection stays for at least so long where it is.
+    pub interval: Duration,
+}
+
+impl Default for Moves {
+    fn default() -> Self {
+        Self { ratio: 1.25, interval: Duration::from_secs(1) }
+    }
+}
+
+/// A connection on its way to a loop.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) stream: DetachedStream,
+    pub(super) peer: PeerAddr,
+    pub(super) held: Held,
+}
+
+/// Whether a connection should go on to another loop.
+///
+/// ```
+/// # use wakeful::accept::Connection;
+/// // Answers each line; between two of them, the connection may move.
+/// async fn serve(connection: Connection) -> std::io::Result<()> {
+///     let Connection { mut stream, peer, unread: mut line, moving, .. } = connection;
+///     let mut buf = [0; 512];
+///     loop {
+///         while let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+///             let answer: Vec<u8> = line.drain(..=end).collect();
+///             stream.write_all(&answer).await?;
+///         }
+///         if moving.is_wanted() {
+///             match moving.hand_over(stream, peer, line) {
+///                 Ok(()) => return Ok(()),
+///                 Err(kept) => (stream, line) = kept,
+///             }
+///         }
+///         let read = stream.read(&mut buf).await?;
+///         if read == 0 {
+///             return Ok(());
+///         }
+///         line.extend_from_slice(&buf[..read]);
+///     }
+/// }
+/// ```
+///
+/// *Threads*: it belongs to its loop, like the connection.
+#[derive(Debug)]
+pub struct Moving {
+    number: usize,
+    shared: Rc<Shared>,
+    held: Rc<RefCell<Option<Held>>>,
+    /// In nanoseconds on the balance's clock.
+    since: Cell<u64>,
+}
+
+impl Moving {
+    pub(super) fn new(number: usize, shared: Rc<Shared>, held: Rc<RefCell<Option<Held>>>) -> Self {
+        let since = Cell::new(shared.balance.now());
+        Self { number, shared, held, since }
+    }
+
+    /// Ask this where nothing is in flight. It costs a load, as long as nothing should move.
+    #[inline]
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.shared.balance.gives(self.number) && self.is_rested()
+    }
+
+    #[cold]
+    fn is_rested(&self) -> bool {
+        let here = self.shared.balance.now().saturating_sub(self.since.get());
+        u128::from(here) >= self.shared.moves.map_or(u128::MAX, |moves| moves.interval.as_nanos())
+    }
+
+    /// Gives the connection to another loop of the server, whose handler gets it with `unread`: what was read from it and is not answered. The handler
+    /// here should end.
+    ///
+    /// # Errors
+    /// No other loop should have it, or that loop has ended: the connection and the bytes come back, and it stays here.
+    pub fn hand_over(
+        &self,
+        stream: Stream,
+        peer: PeerAddr,
+        unread: Vec<u8>,
+    ) -> Result<(), (Stream, Vec<u8>)> {
+        let to = self.shared.balance.taker(self.number);
+        let Some(to) = to.filter(|to| !self.shared.inlets[*to].is_closed()) else {
+            return Err((stream, unread));
+        };
+        let Some(mut held) = self.held.take() else { return Err((stream, unread)) };
+        held.move_to(to);
+        let stream = stream.detach().with_unread(unread);
+        if self.shared.inlets[to].try_send(Arrival { stream, peer, held }).is_err() {
+            // It has ended just now, and so does the server.
+            tracing::debug!(%peer, "a connection was to go on to a loop that has ended");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::Instant;
+
+    use crate::accept::{Connection, ConnectionServer, SharedListener};
+    use crate::group::{LoopGroup, Targets};
+    use crate::net::TcpStream;
+    use crate::{EventLoopBuilder, IdlePolicy, block_on};
+
+    use super::*;
+
+    const PIPELINED: u8 = 3;
+
+    /// Answers each byte with itself and the number of the loop, works hard for it, and moves between any two of them.
+    async fn serve(connection: Connection, number: u8) -> std::io::Result<()> {
+        let Connection { mut stream, peer, mut unread, moving, .. } = connection;
+        let mut buf = [0; 16];
+        loop {
+            while !unread.is_empty() {
+                let began = Instant::now();
+                while began.elapsed() < Duration::from_micros(200) {
+                    std::hint::spin_loop();
+                }
+                let byte = unread.remove(0);
+                stream.write_all(&[byte, number]).await?;
+                if moving.is_wanted() {
+                    match moving.hand_over(stream, peer, unread) {
+                        Ok(()) => return Ok(()),
+                        Err(kept) => (stream, unread) = kept,
+                    }
+                }
+            }
+            let read = stream.read(&mut buf).await?;
+            if read == 0 {
+                return Ok(());
+            }
+            unread.extend_from_slice(&buf[..read]);
+        }
+    }
+
+    /// Asks until another loop than the first has answered a few. Every answer must be there, in order.
+    async fn ask_until_moved(addr: String, moved: &AtomicUsize) {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        let mut next = 0_u8;
+        while moved.load(Ordering::Relaxed) < 100 {
+            let requests: Vec<u8> = (0..PIPELINED).map(|step| next.wrapping_add(step)).collect();
+            stream.write_all(&requests).await.unwrap();
+            let mut answers = [0; 2 * PIPELINED as usize];
+            let mut got = 0;
+            while got < answers.len() {
+                let read = stream.read(&mut answers[got..]).await.unwrap();
+                assert!(read > 0, "the connection was lost on its way");
+                got += read;
+            }
+            for answer in answers.chunks(2) {
+                assert_eq!(answer[0], next);
+                next = next.wrapping_add(1);
+                moved.fetch_add(usize::from(answer[1] != 0), Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[test]
+    fn connections_of_a_busy_loop_go_on_to_another_one_and_no_byte_is_lost() {
+        let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr = listener.local_addr().to_string();
+        let event_loop = EventLoopBuilder::default().idle(IdlePolicy::Park);
+        let targets = Targets { utilisation: 0.05, least: 1 };
+        let group = LoopGroup::builder().loops(2).event_loop(event_loop).concentrate(targets);
+        let next = AtomicU8::new(0);
+        let moves = Moves { interval: Duration::from_millis(10), ..Moves::default() };
+        let serving = ConnectionServer::new(vec![listener])
+            .group(group)
+            .moves(Some(moves))
+            .start(move || {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                move |connection| async move { serve(connection, number).await.unwrap() }
+            })
+            .unwrap();
+        let moved = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| block_on(ask_until_moved(addr.clone(), &moved)));
+            }
+        });
+        assert!(serving.moves() > 0);
+        assert_eq!(serving.shutdown(Duration::from_secs(10)).unwrap(), 0);
+    }
+}
