@@ -125,7 +125,6 @@ impl ConnectionServer {
         let shared = Shared {
             inlets: inlets.into(),
             moves: self.moves,
-            open,
             permits: Arc::new(Semaphore::new(self.max_connections)),
             counts: Arc::default(),
             balance: Balance::new(group.board().clone(), self.moves),
@@ -136,7 +135,7 @@ impl ConnectionServer {
         let make = Arc::new(make);
         for ((number, handle), arrivals) in group.handles().iter().enumerate().zip(arrivals) {
             let (make, shared, listeners) = (make.clone(), shared.clone(), self.listeners.clone());
-            let stopped = stopped.clone();
+            let (stopped, open) = (stopped.clone(), open.clone());
             let started = handle.run_and_wait(move || {
                 let attached: io::Result<Vec<_>> =
                     listeners.iter().map(SharedListener::attach).collect();
@@ -153,7 +152,7 @@ impl ConnectionServer {
                 let draining = served.draining.clone();
                 let accepting = attached
                     .into_iter()
-                    .map(|listener| spawn(accept(listener, served.clone())))
+                    .map(|listener| spawn(accept(listener, served.clone(), open.clone())))
                     .collect();
                 spawn(take_in(arrivals, served)).detach();
                 spawn(end_when_stopped(stopped, accepting, draining)).detach();
@@ -272,7 +271,6 @@ impl Counts {
 /// What a server's loops share.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
-    open: mpsc::Sender<Infallible>,
     permits: Arc<Semaphore>,
     counts: Arc<Counts>,
     pub(super) balance: Arc<Balance>,
@@ -333,8 +331,8 @@ where
     }
 }
 
-/// Takes connections from one listener until it is aborted.
-async fn accept<H, F>(listener: Listener, served: Rc<Served<H>>)
+/// Takes connections from one listener until it is aborted. `open` closes when nobody accepts and no connection is left.
+async fn accept<H, F>(listener: Listener, served: Rc<Served<H>>, open: mpsc::Sender<Infallible>)
 where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
@@ -353,7 +351,7 @@ where
                     counts: shared.counts.clone(),
                     number,
                     balance: shared.balance.clone(),
-                    _open: shared.open.clone(),
+                    _open: open.clone(),
                     _permit: permit,
                 };
                 served.serve(stream, peer, Vec::new(), held);

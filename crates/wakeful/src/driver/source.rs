@@ -136,8 +136,8 @@ impl Source {
             fd,
             mode,
             priority: Cell::default(),
-            // Optimistic: the first operation is tried before anything is waited for.
-            read_ready: Cell::new(true),
+            // Optimistic: the first operation is tried before anything is waited for. But not where it may be another loop's turn.
+            read_ready: Cell::new(mode == Mode::Edge),
             write_ready: Cell::new(true),
             read_closed: Cell::new(false),
             write_closed: Cell::new(false),
