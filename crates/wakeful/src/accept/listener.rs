@@ -1,5 +1,7 @@
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
+use crate::net::accept::{self, Accepted};
 use crate::net::{DetachedListener, PeerAddr, Stream, TcpListener, UnixListener};
 
 /// A TCP or a Unix listener of this loop, for servers that listen on both.
@@ -27,6 +29,30 @@ impl Listener {
                 Ok((stream.into(), PeerAddr::Tcp(peer)))
             }
             Self::Unix(listener) => Ok((listener.accept().await?.into(), PeerAddr::Unix)),
+        }
+    }
+
+    /// As [`accept`](Self::accept), for whichever loop the connection is to go to.
+    pub(super) async fn accept_detached(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp(listener) => accept::next_tcp(listener.socket()).await,
+            Self::Unix(listener) => accept::next_unix(listener.socket()).await,
+        }
+    }
+
+    /// As [`accept_detached`](Self::accept_detached), if there is a connection now.
+    pub(super) fn try_accept_detached(&self) -> io::Result<Option<Accepted>> {
+        match self {
+            Self::Tcp(listener) => accept::try_next_tcp(listener.socket()),
+            Self::Unix(listener) => accept::try_next_unix(listener.socket()),
+        }
+    }
+
+    /// For the log.
+    pub(super) fn raw_fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(listener) => listener.as_fd().as_raw_fd(),
+            Self::Unix(listener) => listener.as_fd().as_raw_fd(),
         }
     }
 

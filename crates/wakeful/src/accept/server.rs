@@ -4,30 +4,26 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use async_lock::{Semaphore, SemaphoreGuardArc};
-
+use super::dispatch::Dispatch;
 use super::exclusive::SocketFile;
-use super::{Draining, Listener, SharedListener, is_shortage};
+use super::here::{Here, Route, Shared};
+use super::limit::Limit;
+use super::strategy::Door;
+use super::trouble::{Reserve, Trouble};
+use super::{AcceptStrategy, Counts, Draining, Listener, SharedListener};
 use crate::event_loop::{LoopHandle, spawn};
 use crate::group::{LoopGroup, LoopGroupBuilder, ShutdownError};
 use crate::net::{ListenAddr, PeerAddr, Stream};
-use crate::task::JoinHandle;
-use crate::time::sleep;
+use crate::task::{JoinHandle, consume_budget, yield_now};
 
-/// More connections than there can be.
-const NO_LIMIT: usize = usize::MAX / 2;
-
-/// After an accept that failed for want of descriptors or memory, a listener is left alone for so long.
-const BACK_OFF: Duration = Duration::from_millis(50);
-
-/// A listener that goes on failing is logged again after so long.
-const LOG_AGAIN: Duration = Duration::from_secs(60);
+/// The kernel keeps a backlog's length in 16 bits, or bounds it by `net.core.somaxconn`, 4,096 by default. When the server stops no more are taken from
+/// one, however many come.
+const GREATEST_BACKLOG: usize = 65_536;
 
 /// Serves connections on every loop of a group. HTTP is in `wakeful-http`; this is for protocols of
 /// your own.
@@ -67,12 +63,18 @@ pub struct ConnectionServer {
     listeners: Vec<SharedListener>,
     group: LoopGroupBuilder,
     max_connections: usize,
+    strategy: AcceptStrategy,
 }
 
 impl ConnectionServer {
     /// Takes connections from `listeners`, without a limit, on a group with the default settings.
     pub fn new(listeners: Vec<SharedListener>) -> Self {
-        Self { listeners, group: LoopGroupBuilder::default(), max_connections: NO_LIMIT }
+        Self {
+            listeners,
+            group: LoopGroupBuilder::default(),
+            max_connections: 0,
+            strategy: AcceptStrategy::default(),
+        }
     }
 
     /// The loops that serve.
@@ -84,10 +86,13 @@ impl ConnectionServer {
     /// How many connections are open at a time, on all loops together. Further ones wait in the kernel's backlog
     /// until one closes. 0 means no limit.
     pub fn max_connections(mut self, connections: usize) -> Self {
-        self.max_connections = match connections {
-            0 => NO_LIMIT,
-            limit => limit.min(NO_LIMIT),
-        };
+        self.max_connections = connections;
+        self
+    }
+
+    /// How connections reach the loops. By default, [`AcceptStrategy::Exclusive`].
+    pub fn strategy(mut self, strategy: AcceptStrategy) -> Self {
+        self.strategy = strategy;
         self
     }
 
@@ -95,7 +100,8 @@ impl ConnectionServer {
     /// need not be `Send`; a connection is open as long as its handler's future runs.
     ///
     /// # Errors
-    /// As for [`LoopGroupBuilder::build`]; a listener cannot be watched (`max_user_watches`).
+    /// As for [`LoopGroupBuilder::build`]; a listener cannot be watched (`max_user_watches`), or not be had for each loop
+    /// ([`AcceptStrategy::ReusePort`]).
     pub fn start<M, H, F>(self, make: M) -> io::Result<Serving>
     where
         M: Fn() -> H + Send + Sync + 'static,
@@ -103,32 +109,34 @@ impl ConnectionServer {
         F: Future<Output = ()> + 'static,
     {
         let group = self.group.build()?;
+        let loops = group.handles().len();
+        let doors = self.strategy.doors(&self.listeners, loops)?;
         let (stop, stopped) = async_channel::bounded(1);
         let (open, all_closed) = mpsc::channel();
-        let shared = Shared {
-            open,
-            permits: Arc::new(Semaphore::new(self.max_connections)),
-            counts: Arc::default(),
-        };
+        let counts = Arc::new(Counts::new(loops));
+        let limit = Limit::new(self.max_connections);
+        let shared = Shared { open, limit, counts: counts.clone() };
         let addrs = self.listeners.iter().map(|l| l.local_addr().clone()).collect();
         let files = self.listeners.iter().filter_map(SharedListener::file).collect();
-        let counts = shared.counts.clone();
+        let mut dispatch = Dispatch::new(self.strategy, &counts, loops);
         let make = Arc::new(make);
-        for handle in group.handles() {
-            let (make, shared, listeners) = (make.clone(), shared.clone(), self.listeners.clone());
-            let stopped = stopped.clone();
+        for (number, (handle, doors)) in group.handles().iter().zip(doors).enumerate() {
+            let (make, shared, stopped) = (make.clone(), shared.clone(), stopped.clone());
+            let (dispatcher, inbox) = dispatch.of_next_loop();
             let started = handle.run_and_wait(move || {
-                let attached: io::Result<Vec<_>> =
-                    listeners.iter().map(SharedListener::attach).collect();
-                let (handler, draining) = (Rc::new(make()), Draining::default());
-                let accepting = attached?
-                    .into_iter()
-                    .map(|listener| {
-                        let (handler, shared) = (handler.clone(), shared.clone());
-                        spawn(accept(listener, handler, shared, draining.clone()))
-                    })
-                    .collect();
-                spawn(end_when_stopped(stopped, accepting, draining)).detach();
+                let listeners: io::Result<Vec<_>> = doors.into_iter().map(Door::attach).collect();
+                let listeners = listeners?;
+                let (handler, draining, reserve) = (make(), Draining::default(), Reserve::new()?);
+                let here = Rc::new(Here { number, handler, shared, draining, reserve });
+                let route = Rc::new(dispatcher.map_or(Route::Here, Route::Placed));
+                let accepting = |listener: Listener| {
+                    let listener = Rc::new(listener);
+                    let kept = Rc::downgrade(&listener);
+                    (kept, spawn(accept(listener, here.clone(), route.clone())))
+                };
+                let listeners = listeners.into_iter().map(accepting).collect();
+                let inbox = inbox.map(|inbox| spawn(inbox.serve(here.clone())));
+                spawn(Accepting { here, listeners, route, inbox }.end_when(stopped)).detach();
                 io::Result::Ok(())
             });
             started.map_err(io::Error::other)??;
@@ -202,103 +210,85 @@ impl Serving {
     }
 }
 
-/// What a [`ConnectionServer`] counts.
-#[derive(Debug, Default)]
-pub struct Counts {
-    open: AtomicUsize,
-    accepted: AtomicU64,
-    failed: AtomicU64,
-}
-
-impl Counts {
-    /// Connections that are open now.
-    #[must_use]
-    pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-
-    /// Connections accepted since the start.
-    #[must_use]
-    pub fn accepted(&self) -> u64 {
-        self.accepted.load(Ordering::Relaxed)
-    }
-
-    /// Accepts that failed since the start: no descriptors or memory left.
-    #[must_use]
-    pub fn failed(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed)
-    }
-}
-
-#[derive(Clone)]
-struct Shared {
-    open: mpsc::Sender<Infallible>,
-    permits: Arc<Semaphore>,
-    counts: Arc<Counts>,
-}
-
-/// What an open connection holds; given back when its handler ends, however it does.
-struct Held {
-    counts: Arc<Counts>,
-    _open: mpsc::Sender<Infallible>,
-    _permit: SemaphoreGuardArc,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.counts.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Takes connections from one listener until it is aborted.
-async fn accept<H, F>(listener: Listener, handler: Rc<H>, shared: Shared, draining: Draining)
+/// Takes connections from one listener until it is aborted, or the listener is broken.
+async fn accept<H, F>(listener: Rc<Listener>, here: Rc<Here<H>>, route: Rc<Route>)
 where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
-    let mut logged: Option<Instant> = None;
+    let mut trouble = Trouble::default();
     loop {
-        // First the permit: a connection that may not be served stays in the backlog.
-        let permit = shared.permits.acquire_arc().await;
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
-                shared.counts.open.fetch_add(1, Ordering::Relaxed);
-                let held = Held {
-                    counts: shared.counts.clone(),
-                    _open: shared.open.clone(),
-                    _permit: permit,
-                };
-                let draining = draining.clone();
-                let serving = handler(Connection { stream, peer, draining });
-                spawn(async move {
-                    serving.await;
-                    drop(held);
-                })
-                .detach();
-            }
+        let accepted = here.shared.limit.accept(&listener, here.counts()).await;
+        let served = accepted.and_then(|(accepted, permit)| route.bring(accepted, permit, &here));
+        match served {
+            Ok(()) => trouble.is_over(),
             Err(error) => {
-                shared.counts.failed.fetch_add(1, Ordering::Relaxed);
-                if logged.is_none_or(|at| at.elapsed() > LOG_AGAIN) {
-                    let shortage = is_shortage(&error);
-                    tracing::error!(%error, shortage, "accept failed; trying again until it works");
-                    logged = Some(Instant::now());
+                if trouble.after(&error, &listener, &here).await.is_break() {
+                    return;
                 }
-                drop(permit);
-                sleep(BACK_OFF).await;
             }
         }
     }
 }
 
-/// Closes the loop's listeners when the server stops, and tells its connections.
-async fn end_when_stopped(
-    stopped: async_channel::Receiver<Infallible>,
-    accepting: Vec<JoinHandle<()>>,
-    draining: Draining,
-) {
-    // Nothing is ever sent: it ends by being closed.
-    let _ = stopped.recv().await;
-    accepting.iter().for_each(JoinHandle::abort);
-    draining.start();
+/// Takes what the kernel's backlog holds, before the listener closes. What would exceed the limit of connections is left in it.
+async fn accept_out<H, F>(listener: &Listener, here: &Here<H>, route: &Route)
+where
+    H: Fn(Connection) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    let mut trouble = Trouble::default();
+    for _ in 0..GREATEST_BACKLOG {
+        let Some(permit) = here.shared.limit.try_permit() else { return };
+        let served = match listener.try_accept_detached() {
+            Ok(None) => return,
+            Ok(Some(accepted)) => route.bring(accepted, permit, here),
+            Err(error) => Err(error),
+        };
+        match served {
+            Ok(()) => trouble.is_over(),
+            Err(error) => {
+                if trouble.after(&error, listener, here).await.is_break() {
+                    return;
+                }
+            }
+        }
+        consume_budget().await;
+    }
+}
+
+/// What ends when the server stops.
+struct Accepting<H> {
+    here: Rc<Here<H>>,
+    /// A listener that is broken is gone with its task.
+    listeners: Vec<(Weak<Listener>, JoinHandle<()>)>,
+    route: Rc<Route>,
+    /// Serves what other loops have accepted for this one.
+    inbox: Option<JoinHandle<()>>,
+}
+
+impl<H, F> Accepting<H>
+where
+    H: Fn(Connection) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    /// Closes the loop's listeners when the server stops, and tells its connections.
+    async fn end_when(self, stopped: async_channel::Receiver<Infallible>) {
+        // Nothing is ever sent: it ends by being closed.
+        let _ = stopped.recv().await;
+        for (listener, accepting) in self.listeners {
+            let Some(listener) = listener.upgrade() else { continue };
+            accepting.abort();
+            // Then nobody else keeps the listener open.
+            let _ = accepting.await;
+            accept_out(&listener, &self.here, &self.route).await;
+        }
+        drop(self.route);
+        if let Some(inbox) = self.inbox {
+            let _ = inbox.await;
+        }
+        // What has just come begins before it is told to end, so that a request that came with its connection is answered.
+        yield_now().await;
+        self.here.draining.start();
+    }
 }
