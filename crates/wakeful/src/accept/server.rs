@@ -191,7 +191,7 @@ impl Serving {
         self.counts.clone()
     }
 
-    /// Stops accepting, tells the connections, waits up to `grace` until all have closed, aborts the rest, and
+    /// Accepts what the kernel's backlogs hold (as far as the limit of connections allows), closes the listeners, tells the connections, waits up to `grace` until all have closed, aborts the rest, and
     /// stops the loops. Returns how many were aborted. It always ends: a loop that one of its tasks blocks is left behind a second
     /// later. Blocks the calling thread.
     ///

@@ -7,14 +7,16 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, Serving, SharedListener};
-use wakeful::current_handle;
 use wakeful::net::ListenAddr;
+use wakeful::time::sleep;
+use wakeful::{IdlePolicy, LoopGroupBuilder, LoopHandle, current_handle};
 
 use crate::backend::Backend;
-use crate::background::{LONG, until_asleep, wait_until};
+use crate::background::{LONG, wait_until};
 
 on_every_backend! {
     a_listener_that_is_shut_down_under_the_server_ends_and_the_others_go_on,
+    at_the_limit_of_connections_no_loop_spins_and_the_next_one_is_served_when_one_closes,
     a_flood_of_connections_that_are_reset_does_not_starve_a_quiet_listener,
     a_server_whose_connections_are_reset_serves_the_next_one,
     no_connection_waits_for_a_loop_that_is_busy,
@@ -25,6 +27,11 @@ const STRATEGIES: [AcceptStrategy; 3] = [
     AcceptStrategy::ReusePort,
     AcceptStrategy::Dispatch(Placement::RoundRobin),
 ];
+
+/// Loops that park, so that one which spins is seen by its waits.
+fn group<B: Backend>(loops: usize) -> LoopGroupBuilder {
+    B::group().loops(loops).event_loop(B::builder().idle(IdlePolicy::Park))
+}
 
 fn localhost() -> SharedListener {
     SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap()
@@ -52,6 +59,22 @@ async fn answer(mut connection: wakeful::accept::Connection) {
     }
 }
 
+/// A loop with nothing to do but a few timers asks the kernel about once for each.
+fn does_not_spin(handle: &LoopHandle) {
+    let before = handle.metrics().waits;
+    let (done, is_done) = mpsc::channel();
+    let timers = handle.spawn(move || async move {
+        for _ in 0..10 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        done.send(()).unwrap();
+    });
+    is_done.recv().unwrap();
+    timers.unwrap().detach();
+    let waits = handle.metrics().waits - before;
+    assert!(waits <= 60, "{waits} waits for 10 timers");
+}
+
 /// Connects, and resets the connection at once.
 fn connect_and_reset(addr: SocketAddr) {
     let stream = TcpStream::connect(addr).unwrap();
@@ -63,7 +86,7 @@ fn a_listener_that_is_shut_down_under_the_server_ends_and_the_others_go_on<B: Ba
         let (broken, good) = (localhost(), localhost());
         let kept = broken.clone();
         let serving = ConnectionServer::new(vec![broken, good])
-            .group(B::group().loops(2))
+            .group(group::<B>(2))
             .strategy(strategy)
             .start(|| answer)
             .unwrap();
@@ -77,7 +100,37 @@ fn a_listener_that_is_shut_down_under_the_server_ends_and_the_others_go_on<B: Ba
         assert_eq!(counts.accepted(), 11, "{strategy}");
         // Once by each loop that accepted from it, and no loop goes on about it.
         assert!(counts.failed() <= 2, "{strategy}: {}", counts.failed());
-        serving.handles().iter().for_each(until_asleep);
+        serving.handles().iter().for_each(does_not_spin);
+        assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+    }
+}
+
+fn at_the_limit_of_connections_no_loop_spins_and_the_next_one_is_served_when_one_closes<
+    B: Backend,
+>() {
+    for strategy in STRATEGIES {
+        let serving = ConnectionServer::new(vec![localhost(), localhost()])
+            .group(group::<B>(2))
+            .strategy(strategy)
+            .max_connections(1)
+            .start(|| answer)
+            .unwrap();
+        let counts = serving.counts();
+        let addrs = [addr(&serving, 0), addr(&serving, 1)];
+        let connect = |number| TcpStream::connect(addrs[number % 2]).unwrap();
+        let clients: Vec<_> = (0..20).map(connect).collect();
+        wait_until("one is served", || counts.accepted() == 1);
+        serving.handles().iter().for_each(does_not_spin);
+        assert_eq!(counts.accepted(), 1, "{strategy}");
+        // Whichever it is, its place is the next one's as soon as it has its answer.
+        for mut client in &clients {
+            client.write_all(b"?").unwrap();
+        }
+        for mut client in clients {
+            client.set_read_timeout(Some(LONG)).unwrap();
+            client.read_exact(&mut [0; 1]).expect("it is served");
+        }
+        assert_eq!((counts.accepted(), counts.failed()), (20, 0), "{strategy}");
         assert_eq!(serving.shutdown(LONG).unwrap(), 0);
     }
 }
@@ -89,7 +142,7 @@ fn a_flood_of_connections_that_are_reset_does_not_starve_a_quiet_listener<B: Bac
         let flooded = Arc::new(AtomicU64::new(0));
         let before = flooded.clone();
         let serving = ConnectionServer::new(vec![localhost(), localhost()])
-            .group(B::group().loops(1))
+            .group(group::<B>(1))
             .strategy(strategy)
             .start(move || {
                 let (seen, flooded) = (seen.clone(), before.clone());
@@ -140,7 +193,7 @@ fn a_flood_of_connections_that_are_reset_does_not_starve_a_quiet_listener<B: Bac
 fn a_server_whose_connections_are_reset_serves_the_next_one<B: Backend>() {
     for strategy in STRATEGIES {
         let serving = ConnectionServer::new(vec![localhost()])
-            .group(B::group().loops(2))
+            .group(group::<B>(2))
             .strategy(strategy)
             .start(|| answer)
             .unwrap();
@@ -156,10 +209,8 @@ fn a_server_whose_connections_are_reset_serves_the_next_one<B: Backend>() {
 
 /// No loop that is busy holds an accept event that another one could take.
 fn no_connection_waits_for_a_loop_that_is_busy<B: Backend>() {
-    let serving = ConnectionServer::new(vec![localhost()])
-        .group(B::group().loops(2))
-        .start(|| answer)
-        .unwrap();
+    let serving =
+        ConnectionServer::new(vec![localhost()]).group(group::<B>(2)).start(|| answer).unwrap();
     ask(addr(&serving, 0));
     for busy in [0, 1] {
         let (held, is_held) = mpsc::channel();
