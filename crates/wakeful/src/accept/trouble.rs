@@ -34,6 +34,9 @@ const PATIENCE: u32 = 60;
 /// Behind that, so many connections are closed between two pauses.
 const AT_ONCE: u32 = 64;
 
+/// A failure so long after the last one is another trouble.
+const ANOTHER: Duration = Duration::from_secs(10);
+
 /// A listener that goes on failing is logged again after so long.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
@@ -67,6 +70,7 @@ impl Reserve {
 pub(super) struct Trouble {
     /// Since the last connection.
     tries: u32,
+    last: Option<Instant>,
     logged: Option<Instant>,
 }
 
@@ -94,6 +98,10 @@ impl Trouble {
             let shortage = is_shortage(error);
             tracing::error!(%error, shortage, "accept failed; trying again until it works");
             self.logged = Some(Instant::now());
+        }
+        let last = self.last.replace(Instant::now());
+        if last.is_some_and(|last| last.elapsed() > ANOTHER) {
+            self.tries = 0;
         }
         self.tries = self.tries.saturating_add(1);
         if self.tries > PATIENCE && lacks_descriptors(error) {
