@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use wakeful::accept::Serving;
+use wakeful::accept::{self, AcceptStrategy, Serving};
 use wakeful::net::{InvalidListenAddr, ListenAddr};
 use wakeful::signal;
 use wakeful_services::options::Placement;
@@ -43,6 +43,14 @@ pub(crate) struct Arguments {
     )]
     backend: Option<String>,
 
+    /// How connections reach the loops: the loop that is first takes one, each loop has a socket of its own, or the first loop hands them out.
+    #[arg(long, value_enum, default_value_t = Accept::Exclusive)]
+    accept: Accept,
+
+    /// With --accept dispatch, which loop gets the next one: round-robin, random, least-loaded, power-of-two. [default: power-of-two]
+    #[arg(long, value_name = "PLACEMENT")]
+    placement: Option<accept::Placement>,
+
     #[command(flatten)]
     idle: IdleArguments,
 
@@ -57,6 +65,29 @@ enum Service {
     Http,
     /// Length-prefixed frames: 4 bytes, big-endian, then the payload, at most 16 MiB.
     Echo,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Accept {
+    /// One socket for all loops: a connection wakes one of them.
+    Exclusive,
+    /// A socket for each loop on the same port: the kernel chooses by a hash. TCP only.
+    ReusePort,
+    /// The first loop accepts for all.
+    Dispatch,
+}
+
+impl Arguments {
+    fn strategy(&self) -> Result<AcceptStrategy, String> {
+        match (self.accept, self.placement) {
+            (Accept::Dispatch, placement) => {
+                Ok(AcceptStrategy::Dispatch(placement.unwrap_or_default()))
+            }
+            (_, Some(_)) => Err("--placement is for --accept dispatch".to_owned()),
+            (Accept::Exclusive, None) => Ok(AcceptStrategy::Exclusive),
+            (Accept::ReusePort, None) => Ok(AcceptStrategy::ReusePort),
+        }
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -76,6 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         listen: arguments.listen.iter().map(parse).collect::<Result<_, _>>()?,
         loops: arguments.loops.into(),
         placement: if arguments.pin { Placement::Pinned } else { Placement::Free },
+        accept: arguments.strategy()?,
         idle: arguments.idle.policy()?,
         grace: arguments.grace,
     };

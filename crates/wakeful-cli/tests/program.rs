@@ -90,6 +90,15 @@ impl Drop for Server {
     }
 }
 
+/// The sum of a metric over the loops.
+fn of_all_loops(metrics: &str, name: &str) -> u64 {
+    let of_loop = |line: &str| {
+        let value = line.strip_prefix(name)?.strip_prefix("{loop=")?.rsplit(' ').next()?;
+        value.parse::<u64>().ok()
+    };
+    metrics.lines().filter_map(of_loop).sum()
+}
+
 fn frame(payload: &[u8]) -> Vec<u8> {
     [&u32::try_from(payload.len()).unwrap().to_be_bytes(), payload].concat()
 }
@@ -117,8 +126,7 @@ fn http_answers_on_every_path() {
         metrics.contains("wakeful_loop_longest_poll_seconds{loop=\"0\",spawned_at=\""),
         "{metrics}"
     );
-    let accepts = metrics.lines().find(|line| line.starts_with("wakeful_accepts_total"));
-    assert!(accepts.unwrap().ends_with(" 10"), "{accepts:?}");
+    assert_eq!(of_all_loops(&metrics, "wakeful_accepts_total"), 10, "{metrics}");
     let mut stream = server.connect();
     stream
         .write_all(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello")
@@ -230,12 +238,41 @@ fn spinning_serves_too() {
 }
 
 #[test]
+fn every_way_to_accept_serves_on_all_loops() {
+    let placed = |placement| ["--accept", "dispatch", "--placement", placement];
+    for (accept, even) in [
+        (&["--accept", "exclusive"][..], false),
+        (&["--accept", "reuse-port"], false),
+        (&["--accept", "dispatch"], false),
+        (&placed("round-robin"), true),
+        (&placed("random"), false),
+        (&placed("least-loaded"), false),
+        (&placed("power-of-two"), false),
+    ] {
+        let arguments = [&["--listen", "127.0.0.1:0", "--loops", "2"], accept].concat();
+        let mut server = Server::start(&arguments, 1);
+        (0..19).for_each(|_| assert!(server.get("/healthz").ends_with("ok\n"), "{accept:?}"));
+        let metrics = server.get("/metrics");
+        assert_eq!(of_all_loops(&metrics, "wakeful_accepts_total"), 20, "{accept:?}");
+        assert_eq!(of_all_loops(&metrics, "wakeful_accept_turned_away_total"), 0, "{accept:?}");
+        if even {
+            for number in 0..2 {
+                let half = format!("wakeful_accepts_total{{loop=\"{number}\"}} 10\n");
+                assert!(metrics.contains(&half), "{metrics}");
+            }
+        }
+        server.signal("-TERM");
+        assert!(server.wait().success(), "{accept:?}");
+    }
+}
+
+#[test]
 fn term_drains_and_a_second_signal_stops_at_once() {
     let mut server = Server::start(&["--listen", "127.0.0.1:0"], 1);
     let mut busy = server.connect();
     busy.write_all(b"GET /sleep/300 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     // Behind the request on its way: the connection is known once this one is answered.
-    while !server.get("/metrics").contains("wakeful_connections 2") {}
+    while of_all_loops(&server.get("/metrics"), "wakeful_connections") != 2 {}
     server.signal("-TERM");
     server.until_line_with("draining");
     let mut text = String::new();
@@ -246,7 +283,7 @@ fn term_drains_and_a_second_signal_stops_at_once() {
     let mut server = Server::start(&["--listen", "127.0.0.1:0", "--grace", "1000"], 1);
     let mut busy = server.connect();
     busy.write_all(b"GET /sleep/60000 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-    while !server.get("/metrics").contains("wakeful_connections 2") {}
+    while of_all_loops(&server.get("/metrics"), "wakeful_connections") != 2 {}
     server.signal("-TERM");
     server.until_line_with("draining");
     server.signal("-TERM");
@@ -256,7 +293,7 @@ fn term_drains_and_a_second_signal_stops_at_once() {
     let mut server = Server::start(&["--listen", "127.0.0.1:0", "--grace", "0.05"], 1);
     let mut busy = server.connect();
     busy.write_all(b"GET /sleep/60000 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-    while !server.get("/metrics").contains("wakeful_connections 2") {}
+    while of_all_loops(&server.get("/metrics"), "wakeful_connections") != 2 {}
     server.signal("-TERM");
     server.until_line_with("aborted=1");
     assert!(server.wait().success());
@@ -282,6 +319,8 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
     for usage in [
         &["serve", "--loops", "many"][..],
         &["serve", "--idle", "burn"],
+        &["serve", "--accept", "round-robin"],
+        &["serve", "--accept", "dispatch", "--placement", "best"],
         &["serve", "--max-cpu", "1.1"],
         &["serve", "--hit-rate", "nan"],
         &["serve", "--max-window", "1s"],
@@ -299,6 +338,16 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
     let output = Command::new(PROGRAM).args(park).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("--max-cpu is for --idle adaptive"));
+    let placement = ["serve", "--placement", "random"];
+    let output = Command::new(PROGRAM).args(placement).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("is for --accept dispatch"));
+    let path = format!("unix:/tmp/wakeful-own-{}.sock", std::process::id());
+    let own = ["serve", "--accept", "reuse-port", "--listen", &path];
+    let output = Command::new(PROGRAM).args(own).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("SO_REUSEPORT") && text.contains(&path), "{text}");
     let http = ["serve", "http", "--backend", "127.0.0.1:1"];
     let output = Command::new(PROGRAM).args(http).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -310,6 +359,8 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         "--listen",
         "--loops",
         "--pin",
+        "--accept",
+        "--placement",
         "--idle",
         "--max-cpu",
         "--hit-rate",

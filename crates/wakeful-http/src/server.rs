@@ -8,7 +8,7 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::service::TowerToHyperService;
-use wakeful::accept::{ConnectionServer, Counts, Serving, SharedListener};
+use wakeful::accept::{AcceptStrategy, ConnectionServer, Counts, Serving, SharedListener};
 use wakeful::net::ListenAddr;
 use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 
@@ -20,6 +20,7 @@ use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`group`](Self::group) | one loop for each CPU | | |
+/// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
 /// | [`header_read_timeout`](Self::header_read_timeout) | 30 s | over 0 | the connection is closed |
 /// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | 431 (HTTP/2: the request is refused) |
 /// | [`max_connections`](Self::max_connections) | no limit | 1 and more; 0 is no limit | further ones wait in the backlog |
@@ -29,6 +30,7 @@ use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
 pub struct Server {
     listeners: Vec<SharedListener>,
     group: LoopGroupBuilder,
+    strategy: AcceptStrategy,
     limits: Limits,
     max_connections: usize,
     grace: Duration,
@@ -67,6 +69,7 @@ impl Server {
         Self {
             listeners,
             group: LoopGroupBuilder::default(),
+            strategy: AcceptStrategy::default(),
             limits: Limits {
                 header_read_timeout: Duration::from_secs(30),
                 max_header_size: 64 * 1024,
@@ -79,6 +82,12 @@ impl Server {
     /// The loops that serve.
     pub fn group(mut self, group: LoopGroupBuilder) -> Self {
         self.group = group;
+        self
+    }
+
+    /// How connections reach the loops.
+    pub fn strategy(mut self, strategy: AcceptStrategy) -> Self {
+        self.strategy = strategy;
         self
     }
 
@@ -209,6 +218,7 @@ impl Server {
         let limits = self.limits;
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group)
+            .strategy(self.strategy)
             .max_connections(self.max_connections)
             .start(move || {
                 let (service, limits) = (make(), limits.clone());

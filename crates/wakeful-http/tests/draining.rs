@@ -12,6 +12,7 @@ use axum::Router;
 use axum::routing::get;
 use http_body_util::BodyExt;
 use wakeful::LoopGroup;
+use wakeful::accept::{AcceptStrategy, Placement};
 use wakeful_http::{Running, Server};
 
 use common::*;
@@ -63,6 +64,52 @@ fn what_is_in_flight_finishes_while_what_is_idle_closes() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("released"), "{answer}");
     assert_eq!(shutdown.join().unwrap(), 0);
     assert_eq!(counts.open(), 0);
+}
+
+/// Connected and sent, but the loops had no time to accept: the kernel's backlog has them when the server is told to end.
+#[test]
+fn requests_that_wait_in_the_backlog_when_the_server_ends_are_answered() {
+    for strategy in [
+        AcceptStrategy::Exclusive,
+        AcceptStrategy::ReusePort,
+        AcceptStrategy::Dispatch(Placement::RoundRobin),
+    ] {
+        let group = LoopGroup::builder().loops(2);
+        let running = server().group(group).strategy(strategy).start(router()).unwrap();
+        let addr = addr(&running);
+        let mut blocked = Vec::new();
+        for handle in running.handles() {
+            let (held, is_held) = mpsc::channel();
+            let (release, released) = mpsc::channel::<()>();
+            handle
+                .run(move || {
+                    held.send(()).unwrap();
+                    let _ = released.recv();
+                })
+                .unwrap();
+            is_held.recv().unwrap();
+            blocked.push(release);
+        }
+        let clients: Vec<_> = (0..50)
+            .map(|_| {
+                let mut stream = raw(&running);
+                stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+                stream
+            })
+            .collect();
+        let handles = running.handles().to_vec();
+        let shutdown = thread::spawn(move || running.shutdown(GUARD).unwrap());
+        for handle in &handles {
+            until("the loop is told", || format!("{handle:?}").contains("empty: false"));
+        }
+        drop(blocked);
+        for client in clients {
+            let answer = read_all(client);
+            assert!(answer.starts_with("HTTP/1.1 200"), "{strategy}: {answer:?}");
+        }
+        assert_eq!(shutdown.join().unwrap(), 0, "{strategy}");
+        until_refused(addr);
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod frontend;
 use std::io;
 use std::sync::Arc;
 
-use wakeful::accept::{Connection, ConnectionServer, Serving, SharedListener};
+use wakeful::accept::{Connection, Serving, SharedListener};
 use wakeful::net::{ListenAddr, PeerAddr, Stream};
 
 use self::frames::Frames;
@@ -25,7 +25,7 @@ use crate::ServeOptions;
 /// # Errors
 /// The loops cannot be started.
 pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Result<Serving> {
-    ConnectionServer::new(listeners).group(options.group()).start(|| {
+    options.server(listeners).start(|| {
         async |connection| {
             let peer = connection.peer;
             log(&peer, serve(connection).await);
@@ -43,7 +43,7 @@ pub fn start_frontend(
     backend: &ListenAddr,
 ) -> io::Result<Serving> {
     let backend = Arc::new(backend.clone());
-    ConnectionServer::new(listeners).group(options.group()).start(move || {
+    options.server(listeners).start(move || {
         let backend = backend.clone();
         move |connection: Connection| {
             let backend = backend.clone();

@@ -38,8 +38,10 @@ struct Shared {
 /// The loops cannot be started.
 pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Result<Running> {
     let shared = Shared::default();
-    let running =
-        Server::from_listeners(listeners).group(options.group()).start(router(shared.clone()))?;
+    let running = Server::from_listeners(listeners)
+        .group(options.group())
+        .strategy(options.accept)
+        .start(router(shared.clone()))?;
     // Set once, here.
     let _ = shared.registry.set(metrics::registry(running.handles(), running.counts()));
     Ok(running)

@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use wakeful::accept::Counts;
+use wakeful::accept::{Counts, LoopCounts};
 use wakeful::metrics::Histogram;
 use wakeful::{LoopHandle, LoopMetrics};
 
@@ -78,6 +78,31 @@ const NUMBERS: [Field<Histogram>; 2] = [
         "wakeful_loop_queue_depth",
         "Tasks and closures that waited behind the first one, when a turn came to them",
         |m| m.queue_depth,
+    ),
+];
+
+const OPEN: (&str, &str) =
+    ("wakeful_connections", "Connections that are open, with those on their way to the loop");
+
+type Count = (&'static str, &'static str, fn(&LoopCounts) -> u64);
+
+const COUNTS: [Count; 5] = [
+    ("wakeful_accepts", "Connections that the loop has begun to serve", LoopCounts::accepted),
+    ("wakeful_accept_failures", "Accepts that failed", LoopCounts::failed),
+    (
+        "wakeful_accept_wakes_in_vain",
+        "Wakes for a connection that another loop had taken",
+        LoopCounts::wakes_in_vain,
+    ),
+    (
+        "wakeful_accept_passed_on",
+        "Connections handed to the loop that went on to another one",
+        LoopCounts::passed_on,
+    ),
+    (
+        "wakeful_accept_turned_away",
+        "Connections accepted and closed without being served",
+        LoopCounts::turned_away,
     ),
 ];
 
@@ -211,20 +236,28 @@ impl Families<'_, '_> {
 
 impl Loops {
     fn encode_counts(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let open = ConstGauge::new(i64::try_from(self.counts.open()).unwrap_or(i64::MAX));
-        let text = "Connections that are open";
-        open.encode(encoder.encode_descriptor(
-            "wakeful_connections",
-            text,
-            None,
-            open.metric_type(),
-        )?)?;
-        for (name, help, count) in [
-            ("wakeful_accepts", "Connections accepted", self.counts.accepted()),
-            ("wakeful_accept_failures", "Accepts that failed", self.counts.failed()),
-        ] {
-            let count = ConstCounter::new(count);
-            count.encode(encoder.encode_descriptor(name, help, None, count.metric_type())?)?;
+        let open =
+            |counts: &LoopCounts| ConstGauge::new(i64::try_from(counts.open()).unwrap_or(i64::MAX));
+        self.encode_count(encoder, OPEN, open)?;
+        for (name, help, read) in COUNTS {
+            self.encode_count(encoder, (name, help), |counts| ConstCounter::new(read(counts)))?;
+        }
+        Ok(())
+    }
+
+    fn encode_count<M: EncodeMetric>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        (name, help): (&str, &str),
+        metric: impl Fn(&LoopCounts) -> M,
+    ) -> fmt::Result {
+        let Some(kind) = self.counts.loops().next().map(|first| metric(first).metric_type()) else {
+            return Ok(());
+        };
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for (number, counts) in self.counts.loops().enumerate() {
+            let label = [("loop", number.to_string())];
+            metric(counts).encode(family.encode_family(&label)?)?;
         }
         Ok(())
     }

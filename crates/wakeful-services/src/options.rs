@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wakeful::accept::SharedListener;
+use wakeful::accept::{AcceptStrategy, ConnectionServer, SharedListener};
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
 
@@ -15,6 +15,8 @@ pub struct ServeOptions {
     pub loops: usize,
     /// Where the loops' threads run.
     pub placement: Placement,
+    /// How connections reach the loops.
+    pub accept: AcceptStrategy,
     /// What a loop does when it has nothing to do.
     pub idle: IdlePolicy,
     /// How long connections may finish after the service was told to end.
@@ -38,6 +40,10 @@ impl ServeOptions {
     pub fn bind(&self) -> Result<Vec<SharedListener>, String> {
         let bind = |addr| SharedListener::bind(addr).map_err(|e| describe(addr, &e));
         self.listen.iter().map(bind).collect()
+    }
+
+    pub(crate) fn server(&self, listeners: Vec<SharedListener>) -> ConnectionServer {
+        ConnectionServer::new(listeners).group(self.group()).strategy(self.accept)
     }
 
     pub(crate) fn group(&self) -> LoopGroupBuilder {

@@ -30,7 +30,7 @@
 //! * [`EventLoop`] is the loop as a value, and has the phases of a turn; [`LoopHandle`] is how other threads reach it;
 //!   [`LoopGroup`] is a loop for each CPU.
 //! * [`net`]: sockets. [`time`]: timers. [`signal`]: signals. [`task`]: tasks, and work that blocks.
-//! * [`accept`]: one listener for many loops.
+//! * [`accept`]: how a server's connections reach its loops.
 //! * [`Priority`]: what is looked at first, as health checks.
 //! * [`IdlePolicy`]: what a loop does when it has nothing to do.
 //! * [`metrics`]: what a loop did and where its time went; where to look when requests are slow.

@@ -149,6 +149,45 @@ fn a_detached_stream_that_finds_no_descriptor_comes_back<B: Backend>() {
     });
 }
 
+/// Whoever waits longer than a shortage may last is told, and not left waiting.
+fn a_long_shortage_closes_what_waits<B: Backend>() {
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let running = ConnectionServer::new(vec![listener])
+        .group(B::group().loops(1))
+        .start(|| {
+            async |mut connection| {
+                let mut buf = [0; 8];
+                let read = connection.stream.read(&mut buf).await.unwrap();
+                connection.stream.write_all(&buf[..read]).await.unwrap();
+            }
+        })
+        .unwrap();
+    let ListenAddr::Tcp(addr) = running.local_addrs()[0] else { panic!("it is TCP") };
+    let mut taken = take_all();
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        taken.pop();
+        clients.push(std::net::TcpStream::connect(addr).unwrap());
+    }
+    for client in &mut clients {
+        client.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+        assert_eq!(client.read(&mut [0; 1]).unwrap(), 0, "closed, in order");
+    }
+    let counts = running.counts();
+    assert_eq!((counts.accepted(), counts.turned_away()), (0, 3));
+    let failed = counts.failed();
+    assert!(failed >= 60, "it waited for 60 tries: {failed}");
+    // Nobody waits now, and nobody is tried for.
+    drop(clients);
+    drop(taken);
+    let mut client = std::net::TcpStream::connect(addr).unwrap();
+    client.write_all(b"later").unwrap();
+    let mut answer = [0; 5];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"later");
+    running.shutdown(std::time::Duration::from_secs(20)).unwrap();
+}
+
 fn no_descriptors_left<B: Backend>() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = tracing::subscriber::set_global_default(&ERRORS);
@@ -158,4 +197,5 @@ fn no_descriptors_left<B: Backend>() {
     B::block_on(a_shortage_is_an_error_that_passes::<B>());
     a_detached_stream_that_finds_no_descriptor_comes_back::<B>();
     a_server_backs_off_and_recovers::<B>();
+    a_long_shortage_closes_what_waits::<B>();
 }

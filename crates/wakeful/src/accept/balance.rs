@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
+use super::Counts;
 use super::moving::Moves;
 use crate::driver::door::Door;
 use crate::group::Board;
@@ -34,20 +35,19 @@ const LOOKS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Balance {
     board: Arc<Board>,
+    counts: Arc<Counts>,
     shares: Box<[CachePadded<Share>]>,
     /// When connections move, if they do.
     moves: Option<Moves>,
     next_plan: AtomicU64,
     /// Where the next one goes, of those that may have it.
     next_taker: AtomicUsize,
-    moved: AtomicU64,
     epoch: Instant,
 }
 
 /// One loop's.
 #[derive(Debug, Default)]
 struct Share {
-    open: AtomicUsize,
     accepted: AtomicU64,
     /// Accepts, of which old ones count less, as the bits of an `f32` above the millisecond of the last one.
     recent: AtomicU64,
@@ -82,29 +82,23 @@ impl Share {
     }
 
     fn note(&self, now: u64) {
-        self.open.fetch_add(1, Ordering::Relaxed);
         self.accepted.fetch_add(1, Ordering::Relaxed);
         let recent = (self.recent(now) + 1.0) as f32;
         let packed = (u64::from(recent.to_bits()) << 32) | u64::from((now / 1_000_000) as u32);
         self.recent.store(packed, Ordering::Relaxed);
     }
-
-    /// What it has: the connections that are open, and those that come to it, if they go soon.
-    fn load(&self, now: u64) -> f64 {
-        self.open.load(Ordering::Relaxed) as f64 + self.recent(now)
-    }
 }
 
 impl Balance {
-    pub(super) fn new(board: Arc<Board>, moves: Option<Moves>) -> Arc<Self> {
+    pub(super) fn new(board: Arc<Board>, counts: Arc<Counts>, moves: Option<Moves>) -> Arc<Self> {
         let shares = (0..board.loops()).map(|_| CachePadded::default()).collect();
         let balance = Arc::new(Self {
             board,
+            counts,
             shares,
             moves,
             next_plan: AtomicU64::new(0),
             next_taker: AtomicUsize::new(0),
-            moved: AtomicU64::new(0),
             epoch: Instant::now(),
         });
         let weak = Arc::downgrade(&balance);
@@ -137,21 +131,23 @@ impl Balance {
         }
     }
 
-    /// One of its connections is closed.
-    pub(super) fn closed(&self, number: usize) {
-        self.shares[number].open.fetch_sub(1, Ordering::Relaxed);
+    /// How many loops are active: the first so many.
+    pub(super) fn active(&self) -> usize {
+        self.board.active()
     }
 
-    /// One of its connections goes on to another loop.
-    pub(super) fn moved(&self, from: usize, to: usize) {
-        self.shares[from].open.fetch_sub(1, Ordering::Relaxed);
-        self.shares[to].open.fetch_add(1, Ordering::Relaxed);
-        self.moved.fetch_add(1, Ordering::Relaxed);
+    /// When connections move, if they do.
+    pub(super) fn moves(&self) -> Option<Moves> {
+        self.moves
     }
 
-    /// How many went on to another loop.
-    pub(super) fn moves(&self) -> u64 {
-        self.moved.load(Ordering::Relaxed)
+    fn open(&self, number: usize) -> usize {
+        self.counts.of(number).open()
+    }
+
+    /// What a loop has: the connections that are open, and those that come to it, if they go soon.
+    fn load(&self, number: usize, now: u64) -> f64 {
+        self.open(number) as f64 + self.shares[number].recent(now)
     }
 
     /// Should one of its connections go on to another loop?
@@ -168,11 +164,9 @@ impl Balance {
         let active = self.board.active();
         let mean = self.mean_utilisation(active);
         let first = self.next_taker.fetch_add(1, Ordering::Relaxed);
-        (0..active).map(|step| (first.wrapping_add(step)) % active).find(|number| {
-            *number != from
-                && self.shares[*number].accepts()
-                && self.board.utilisation(*number) <= mean
-        })
+        (0..active)
+            .map(|step| (first.wrapping_add(step)) % active)
+            .find(|number| *number != from && self.board.utilisation(*number) <= mean)
     }
 
     fn mean_utilisation(&self, active: usize) -> f64 {
@@ -188,11 +182,17 @@ impl Balance {
         self.next_plan.store(now + PLAN_EVERY, Ordering::Relaxed);
         let active = self.board.active();
         let mean = self.mean_utilisation(active);
+        let ratio = moves.ratio.max(1.05);
+        // A loop that is new among many others is far below the mean, and none of those far above.
+        let one_is_empty = (0..active).any(|number| self.board.utilisation(number) < mean / ratio);
         for (number, share) in self.shares.iter().enumerate() {
-            let (open, has) = (share.open.load(Ordering::Relaxed), self.board.utilisation(number));
+            let (open, has) = (self.open(number), self.board.utilisation(number));
             let gives = if number >= active {
                 open
-            } else if open > 1 && has > self.board.target() && has > mean * moves.ratio.max(1.05) {
+            } else if open > 1
+                && has > self.board.target()
+                && (has > mean * ratio || (one_is_empty && has > mean))
+            {
                 (open as f64 * (has - mean) / has / 2.0).ceil() as usize
             } else {
                 0
@@ -216,7 +216,7 @@ impl Balance {
         let is_full = |number: usize| !all_full && self.board.utilisation(number) > target;
         let (mut sum, mut count) = (0.0, 0.0);
         for number in (0..active).filter(|number| in_turn(*number) && !is_full(*number)) {
-            sum += self.shares[number].load(now);
+            sum += self.load(number, now);
             count += 1.0;
         }
         if count == 0.0 {
@@ -225,13 +225,13 @@ impl Balance {
         let mean: f64 = sum / count;
         let most = mean + SLACK.max(mean * SLACK_SHARE);
         for (number, share) in self.shares.iter().enumerate() {
-            let load = share.load(now);
+            let load = self.load(number, now);
             if in_turn(number) && !is_full(number) && load <= mean {
                 share.set_inside(true);
             }
         }
         for (number, share) in self.shares.iter().enumerate() {
-            let out = !in_turn(number) || is_full(number) || share.load(now) > most;
+            let out = !in_turn(number) || is_full(number) || self.load(number, now) > most;
             if out && (me.is_none() || me == Some(number) || number >= active) {
                 share.set_inside(false);
                 // Two who step back at once must not both rely on the other.

@@ -20,7 +20,7 @@ use crate::net::{ListenAddr, TcpListener, UnixListener};
 /// listeners. The file of a Unix socket is removed with the last clone.
 #[derive(Debug, Clone)]
 pub struct SharedListener {
-    fd: Arc<OwnedFd>,
+    pub(super) fd: Arc<OwnedFd>,
     addr: ListenAddr,
     file: Option<Arc<SocketFile>>,
     /// Of all loops that watch it.

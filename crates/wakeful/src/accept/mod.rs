@@ -1,18 +1,30 @@
 //! How connections reach loops.
 //!
-//! Today there is one strategy, [`SharedListener`]: one listening socket for all loops, each of which watches it with
-//! EPOLLEXCLUSIVE, so that a connection wakes one of them. [`ConnectionServer`] is a server's frame around it.
+//! [`ConnectionServer`] is a server's frame: it takes connections on the loops of a group, by one of three strategies ([`AcceptStrategy`]): one
+//! listening socket for all loops, one for each, or one loop that accepts for all. What it does when it cannot accept is in `trouble.rs`.
+//! [`SharedListener`] is the socket, also for servers without the frame.
 
 mod balance;
+mod counts;
+mod dispatch;
 mod draining;
 mod exclusive;
+mod here;
+mod limit;
 mod moving;
+mod placement;
+mod reuse_port;
 mod server;
+mod strategy;
+mod trouble;
 
+pub use self::counts::{Counts, LoopCounts};
 pub use self::draining::{Draining, DrainingStarted};
 pub use self::exclusive::SharedListener;
 pub use self::moving::{Moves, Moving};
-pub use self::server::{Connection, ConnectionServer, Counts, Serving};
+pub use self::placement::{Picker, Placement, UnknownPlacement};
+pub use self::server::{Connection, ConnectionServer, Serving};
+pub use self::strategy::AcceptStrategy;
 pub use crate::net::Listener;
 
 use std::io;
@@ -24,3 +36,6 @@ use std::io;
 pub fn is_shortage(error: &io::Error) -> bool {
     crate::driver::is_shortage(error)
 }
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests;

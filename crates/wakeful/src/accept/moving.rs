@@ -4,12 +4,16 @@
 //! answered, nothing is in flight) hands its connection over, with the bytes that it has read and not used; a handler of the same server goes on with it on the
 //! other loop. One that never asks keeps its connections where they are.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::server::{Held, Shared};
-use crate::net::{DetachedStream, PeerAddr, Stream};
+use super::Draining;
+use super::balance::Balance;
+use super::dispatch::Routes;
+use super::here::{Arrival, Held};
+use crate::net::{PeerAddr, Stream};
 
 /// When connections move. Out of range becomes the nearest in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,12 +30,13 @@ impl Default for Moves {
     }
 }
 
-/// A connection on its way to a loop.
+/// How a loop's connections go on to other loops.
 #[derive(Debug)]
-pub(super) struct Arrival {
-    pub(super) stream: DetachedStream,
-    pub(super) peer: PeerAddr,
-    pub(super) held: Held,
+pub(super) struct Mover {
+    pub(super) number: usize,
+    pub(super) balance: Arc<Balance>,
+    pub(super) routes: Arc<Routes>,
+    pub(super) draining: Draining,
 }
 
 /// Whether a connection should go on to another loop.
@@ -65,34 +70,35 @@ pub(super) struct Arrival {
 /// *Threads*: it belongs to its loop, like the connection.
 #[derive(Debug)]
 pub struct Moving {
-    number: usize,
-    shared: Rc<Shared>,
+    mover: Rc<Mover>,
     held: Rc<RefCell<Option<Held>>>,
-    /// In nanoseconds on the balance's clock.
-    since: Cell<u64>,
+    /// When it came here, in nanoseconds on the balance's clock.
+    since: u64,
 }
 
 impl Moving {
-    pub(super) fn new(number: usize, shared: Rc<Shared>, held: Rc<RefCell<Option<Held>>>) -> Self {
-        let since = Cell::new(shared.balance.now());
-        Self { number, shared, held, since }
+    pub(super) fn new(mover: Rc<Mover>, held: Rc<RefCell<Option<Held>>>) -> Self {
+        let since = mover.balance.now();
+        Self { mover, held, since }
     }
 
     /// Ask this where nothing is in flight. It costs a load, as long as nothing should move.
     #[inline]
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        self.shared.balance.gives(self.number) && self.is_rested()
+        self.mover.balance.gives(self.mover.number) && self.is_rested()
     }
 
     #[cold]
     fn is_rested(&self) -> bool {
-        let here = self.shared.balance.now().saturating_sub(self.since.get());
-        u128::from(here) >= self.shared.moves.map_or(u128::MAX, |moves| moves.interval.as_nanos())
+        let Mover { balance, draining, .. } = &*self.mover;
+        let here = balance.now().saturating_sub(self.since);
+        let rest = balance.moves().map_or(u128::MAX, |moves| moves.interval.as_nanos());
+        u128::from(here) >= rest && !draining.is_started()
     }
 
     /// Gives the connection to another loop of the server, whose handler gets it with `unread`: what was read from it and is not answered. The handler
-    /// here should end.
+    /// here should end. A loop that cannot take it passes it on to another one.
     ///
     /// # Errors
     /// No other loop should have it, or that loop has ended: the connection and the bytes come back, and it stays here.
@@ -102,17 +108,13 @@ impl Moving {
         peer: PeerAddr,
         unread: Vec<u8>,
     ) -> Result<(), (Stream, Vec<u8>)> {
-        let to = self.shared.balance.taker(self.number);
-        let Some(to) = to.filter(|to| !self.shared.inlets[*to].is_closed()) else {
+        let Mover { number, balance, routes, .. } = &*self.mover;
+        let Some(to) = balance.taker(*number).filter(|to| !routes.is_closed(*to)) else {
             return Err((stream, unread));
         };
-        let Some(mut held) = self.held.take() else { return Err((stream, unread)) };
-        held.move_to(to);
+        let Some(held) = self.held.take() else { return Err((stream, unread)) };
         let stream = stream.detach().with_unread(unread);
-        if self.shared.inlets[to].try_send(Arrival { stream, peer, held }).is_err() {
-            // It has ended just now, and so does the server.
-            tracing::debug!(%peer, "a connection was to go on to a loop that has ended");
-        }
+        routes.send(Arrival::moved(stream, peer, held, to), to);
         Ok(())
     }
 }
@@ -196,7 +198,7 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| block_on(ask_until(addr.clone(), &stop)));
             }
-            while serving.moves() == 0 {
+            while serving.counts().moved() == 0 {
                 thread::sleep(Duration::from_millis(1));
             }
             stop.store(true, Ordering::Relaxed);

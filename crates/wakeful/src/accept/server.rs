@@ -1,36 +1,31 @@
 //! A server's frame: on every loop of a group, take connections from shared listeners, hand each to a task
 //! of that loop, and in the end drain.
 
-use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
-
-use async_lock::{Semaphore, SemaphoreGuardArc};
+use std::time::Duration;
 
 use super::balance::Balance;
+use super::dispatch::Dispatch;
 use super::exclusive::SocketFile;
-use super::moving::{Arrival, Moves, Moving};
-use super::{Draining, Listener, SharedListener, is_shortage};
+use super::here::{Here, Route, Shared};
+use super::limit::Limit;
+use super::moving::{Mover, Moves, Moving};
+use super::strategy::Opening;
+use super::trouble::{Reserve, Trouble};
+use super::{AcceptStrategy, Counts, Draining, Listener, SharedListener};
 use crate::event_loop::{LoopHandle, spawn};
 use crate::group::{LoopGroup, LoopGroupBuilder, ShutdownError};
 use crate::net::{ListenAddr, PeerAddr, Stream};
-use crate::task::JoinHandle;
-use crate::time::sleep;
+use crate::task::{JoinHandle, consume_budget, yield_now};
 
-/// More connections than there can be.
-const NO_LIMIT: usize = usize::MAX / 2;
-
-/// After an accept that failed for want of descriptors or memory, a listener is left alone for so long.
-const BACK_OFF: Duration = Duration::from_millis(50);
-
-/// A listener that goes on failing is logged again after so long.
-const LOG_AGAIN: Duration = Duration::from_secs(60);
+/// The kernel keeps a backlog's length in 16 bits, or bounds it by `net.core.somaxconn`, 4,096 by default. When the server stops no more are taken from
+/// one, however many come.
+const GREATEST_BACKLOG: usize = 65_536;
 
 /// Serves connections on every loop of a group. HTTP is in `wakeful-http`; this is for protocols of
 /// your own.
@@ -70,6 +65,7 @@ pub struct ConnectionServer {
     listeners: Vec<SharedListener>,
     group: LoopGroupBuilder,
     max_connections: usize,
+    strategy: AcceptStrategy,
     moves: Option<Moves>,
 }
 
@@ -79,7 +75,8 @@ impl ConnectionServer {
         Self {
             listeners,
             group: LoopGroupBuilder::default(),
-            max_connections: NO_LIMIT,
+            max_connections: 0,
+            strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
         }
     }
@@ -93,10 +90,13 @@ impl ConnectionServer {
     /// How many connections are open at a time, on all loops together. Further ones wait in the kernel's backlog
     /// until one closes. 0 means no limit.
     pub fn max_connections(mut self, connections: usize) -> Self {
-        self.max_connections = match connections {
-            0 => NO_LIMIT,
-            limit => limit.min(NO_LIMIT),
-        };
+        self.max_connections = connections;
+        self
+    }
+
+    /// How connections reach the loops. By default, [`AcceptStrategy::Exclusive`].
+    pub fn strategy(mut self, strategy: AcceptStrategy) -> Self {
+        self.strategy = strategy;
         self
     }
 
@@ -110,7 +110,8 @@ impl ConnectionServer {
     /// need not be `Send`; a connection is open as long as its handler's future runs.
     ///
     /// # Errors
-    /// As for [`LoopGroupBuilder::build`]; a listener cannot be watched (`max_user_watches`).
+    /// As for [`LoopGroupBuilder::build`]; a listener cannot be watched (`max_user_watches`), or not be had for each loop
+    /// ([`AcceptStrategy::ReusePort`]).
     pub fn start<M, H, F>(self, make: M) -> io::Result<Serving>
     where
         M: Fn() -> H + Send + Sync + 'static,
@@ -118,49 +119,52 @@ impl ConnectionServer {
         F: Future<Output = ()> + 'static,
     {
         let group = self.group.build()?;
+        let loops = group.handles().len();
+        let openings = self.strategy.openings(&self.listeners, loops)?;
         let (stop, stopped) = async_channel::bounded(1);
         let (open, all_closed) = mpsc::channel();
-        let (inlets, arrivals): (Vec<_>, Vec<_>) =
-            group.handles().iter().map(|_| async_channel::unbounded()).unzip();
-        let shared = Shared {
-            inlets: inlets.into(),
-            moves: self.moves,
-            permits: Arc::new(Semaphore::new(self.max_connections)),
-            counts: Arc::default(),
-            balance: Balance::new(group.board().clone(), self.moves),
-        };
+        let counts = Arc::new(Counts::new(loops));
+        let limit = Limit::new(self.max_connections);
+        let balance = Balance::new(group.board().clone(), counts.clone(), self.moves);
+        let shared = Shared { open, limit, counts: counts.clone(), balance };
         let addrs = self.listeners.iter().map(|l| l.local_addr().clone()).collect();
         let files = self.listeners.iter().filter_map(SharedListener::file).collect();
-        let (counts, balance) = (shared.counts.clone(), shared.balance.clone());
+        let is_dispatched = matches!(self.strategy, AcceptStrategy::Dispatch(_));
+        let mut dispatch = Dispatch::new(self.strategy, &counts, loops);
         let make = Arc::new(make);
-        for ((number, handle), arrivals) in group.handles().iter().enumerate().zip(arrivals) {
-            let (make, shared, listeners) = (make.clone(), shared.clone(), self.listeners.clone());
-            let (stopped, open) = (stopped.clone(), open.clone());
+        for (number, (handle, openings)) in group.handles().iter().zip(openings).enumerate() {
+            let (make, shared, stopped) = (make.clone(), shared.clone(), stopped.clone());
+            let (dispatcher, inbox) = dispatch.of_next_loop();
+            let routes = dispatch.routes.clone();
             let started = handle.run_and_wait(move || {
-                let attached: io::Result<Vec<_>> =
-                    listeners.iter().map(SharedListener::attach).collect();
-                let attached = attached?;
-                let doors = attached.iter().filter_map(Listener::door).map(Arc::downgrade);
+                let listeners: io::Result<Vec<_>> =
+                    openings.into_iter().map(Opening::attach).collect();
+                let listeners = listeners?;
+                let doors = listeners.iter().filter_map(Listener::door).map(Arc::downgrade);
                 shared.balance.enter(number, doors);
-                let handler = make();
-                let served = Rc::new(Served {
-                    number,
-                    handler,
-                    shared: Rc::new(shared),
-                    draining: Draining::default(),
+                let (handler, draining, reserve) = (make(), Draining::default(), Reserve::new()?);
+                let balance = shared.balance.clone();
+                let mover = Rc::new(Mover { number, balance, routes, draining: draining.clone() });
+                let here = Rc::new(Here { number, handler, shared, draining, reserve, mover });
+                let route = Rc::new(dispatcher.map_or(Route::Here, Route::Placed));
+                let accepting = |listener: Listener| {
+                    let listener = Rc::new(listener);
+                    let kept = Rc::downgrade(&listener);
+                    (kept, spawn(accept(listener, here.clone(), route.clone())))
+                };
+                let listeners = listeners.into_iter().map(accepting).collect();
+                let inbox = inbox.map(|inbox| {
+                    // A dispatcher closes all of them when it has accepted the last connection.
+                    let close: Option<Box<dyn Fn()>> =
+                        (!is_dispatched).then(|| Box::new(inbox.closer()) as _);
+                    (close, spawn(inbox.serve(here.clone())))
                 });
-                let draining = served.draining.clone();
-                let accepting = attached
-                    .into_iter()
-                    .map(|listener| spawn(accept(listener, served.clone(), open.clone())))
-                    .collect();
-                spawn(take_in(arrivals, served)).detach();
-                spawn(end_when_stopped(stopped, accepting, draining)).detach();
+                spawn(Accepting { here, listeners, route, inbox }.end_when(stopped)).detach();
                 io::Result::Ok(())
             });
             started.map_err(io::Error::other)??;
         }
-        Ok(Serving { group, addrs, files, stop, all_closed, counts, balance })
+        Ok(Serving { group, addrs, files, stop, all_closed, counts })
     }
 }
 
@@ -193,7 +197,6 @@ pub struct Serving {
     stop: async_channel::Sender<Infallible>,
     all_closed: mpsc::Receiver<Infallible>,
     counts: Arc<Counts>,
-    balance: Arc<Balance>,
 }
 
 impl Serving {
@@ -201,12 +204,6 @@ impl Serving {
     #[must_use]
     pub fn local_addrs(&self) -> &[ListenAddr] {
         &self.addrs
-    }
-
-    /// How many connections went on from one loop to another.
-    #[must_use]
-    pub fn moves(&self) -> u64 {
-        self.balance.moves()
     }
 
     /// The loops' handles.
@@ -221,7 +218,7 @@ impl Serving {
         self.counts.clone()
     }
 
-    /// Stops accepting, tells the connections, waits up to `grace` until all have closed, aborts the rest, and
+    /// Accepts what the kernel's backlogs hold (as far as the limit of connections allows), closes the listeners, tells the connections, waits up to `grace` until all have closed, aborts the rest, and
     /// stops the loops. Returns how many were aborted. It always ends: a loop that one of its tasks blocks is left behind a second
     /// later. Blocks the calling thread.
     ///
@@ -240,158 +237,88 @@ impl Serving {
     }
 }
 
-/// What a [`ConnectionServer`] counts.
-#[derive(Debug, Default)]
-pub struct Counts {
-    open: AtomicUsize,
-    accepted: AtomicU64,
-    failed: AtomicU64,
-}
-
-impl Counts {
-    /// Connections that are open now.
-    #[must_use]
-    pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-
-    /// Connections accepted since the start.
-    #[must_use]
-    pub fn accepted(&self) -> u64 {
-        self.accepted.load(Ordering::Relaxed)
-    }
-
-    /// Accepts that failed since the start: no descriptors or memory left.
-    #[must_use]
-    pub fn failed(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed)
-    }
-}
-
-/// What a server's loops share.
-#[derive(Debug, Clone)]
-pub(super) struct Shared {
-    permits: Arc<Semaphore>,
-    counts: Arc<Counts>,
-    pub(super) balance: Arc<Balance>,
-    /// Where each loop takes connections in that come from others.
-    pub(super) inlets: Arc<[async_channel::Sender<Arrival>]>,
-    pub(super) moves: Option<Moves>,
-}
-
-/// What an open connection holds; given back when its handler ends, however it does.
-#[derive(Debug)]
-pub(super) struct Held {
-    counts: Arc<Counts>,
-    /// Of which loop it is one.
-    number: usize,
-    balance: Arc<Balance>,
-    _open: mpsc::Sender<Infallible>,
-    _permit: SemaphoreGuardArc,
-}
-
-impl Held {
-    pub(super) fn move_to(&mut self, number: usize) {
-        self.balance.moved(self.number, number);
-        self.number = number;
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.counts.open.fetch_sub(1, Ordering::Relaxed);
-        self.balance.closed(self.number);
-    }
-}
-
-/// A loop's part of a server.
-struct Served<H> {
-    number: usize,
-    handler: H,
-    shared: Rc<Shared>,
-    draining: Draining,
-}
-
-impl<H, F> Served<H>
+/// Takes connections from one listener until it is aborted, or the listener is broken.
+async fn accept<H, F>(listener: Rc<Listener>, here: Rc<Here<H>>, route: Rc<Route>)
 where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
-    /// Has the handler serve a connection in a task of its own.
-    fn serve(&self, stream: Stream, peer: PeerAddr, unread: Vec<u8>, held: Held) {
-        let held = Rc::new(RefCell::new(Some(held)));
-        let moving = Moving::new(self.number, self.shared.clone(), held.clone());
-        let draining = self.draining.clone();
-        let serving = (self.handler)(Connection { stream, peer, draining, unread, moving });
-        spawn(async move {
-            serving.await;
-            drop(held.take());
-        })
-        .detach();
-    }
-}
-
-/// Takes connections from one listener until it is aborted. `open` closes when nobody accepts and no connection is left.
-async fn accept<H, F>(listener: Listener, served: Rc<Served<H>>, open: mpsc::Sender<Infallible>)
-where
-    H: Fn(Connection) -> F + 'static,
-    F: Future<Output = ()> + 'static,
-{
-    let (number, shared) = (served.number, &served.shared);
-    let mut logged: Option<Instant> = None;
+    let mut trouble = Trouble::default();
     loop {
-        // First the permit: a connection that may not be served stays in the backlog.
-        let permit = shared.permits.acquire_arc().await;
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
-                shared.counts.open.fetch_add(1, Ordering::Relaxed);
-                shared.balance.accepted(number);
-                let held = Held {
-                    counts: shared.counts.clone(),
-                    number,
-                    balance: shared.balance.clone(),
-                    _open: open.clone(),
-                    _permit: permit,
-                };
-                served.serve(stream, peer, Vec::new(), held);
-            }
+        let accepted = here.shared.limit.accept(&listener, here.counts()).await;
+        let served = accepted.and_then(|(accepted, permit)| route.bring(accepted, permit, &here));
+        match served {
+            Ok(()) => trouble.is_over(),
             Err(error) => {
-                shared.counts.failed.fetch_add(1, Ordering::Relaxed);
-                if logged.is_none_or(|at| at.elapsed() > LOG_AGAIN) {
-                    let shortage = is_shortage(&error);
-                    tracing::error!(%error, shortage, "accept failed; trying again until it works");
-                    logged = Some(Instant::now());
+                if trouble.after(&error, &listener, &here).await.is_break() {
+                    return;
                 }
-                drop(permit);
-                sleep(BACK_OFF).await;
             }
         }
     }
 }
 
-/// Goes on with connections that come from other loops, as long as the loop runs.
-async fn take_in<H, F>(arrivals: async_channel::Receiver<Arrival>, served: Rc<Served<H>>)
+/// Takes what the kernel's backlog holds, before the listener closes. What would exceed the limit of connections is left in it.
+async fn accept_out<H, F>(listener: &Listener, here: &Here<H>, route: &Route)
 where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
-    while let Ok(Arrival { stream, peer, held }) = arrivals.recv().await {
-        match stream.attach() {
-            Ok(attached) => served.serve(attached.stream, peer, attached.unread, held),
-            Err(error) => tracing::error!(%peer, %error, "a connection from another loop is lost"),
+    let mut trouble = Trouble::default();
+    for _ in 0..GREATEST_BACKLOG {
+        let Some(permit) = here.shared.limit.try_permit() else { return };
+        let served = match listener.try_accept_detached() {
+            Ok(None) => return,
+            Ok(Some(accepted)) => route.bring(accepted, permit, here),
+            Err(error) => Err(error),
+        };
+        match served {
+            Ok(()) => trouble.is_over(),
+            Err(error) => {
+                if trouble.after(&error, listener, here).await.is_break() {
+                    return;
+                }
+            }
         }
+        consume_budget().await;
     }
 }
 
-/// Closes the loop's listeners when the server stops, and tells its connections.
-async fn end_when_stopped(
-    stopped: async_channel::Receiver<Infallible>,
-    accepting: Vec<JoinHandle<()>>,
-    draining: Draining,
-) {
-    // Nothing is ever sent: it ends by being closed.
-    let _ = stopped.recv().await;
-    accepting.iter().for_each(JoinHandle::abort);
-    draining.start();
+/// What ends when the server stops.
+struct Accepting<H> {
+    here: Rc<Here<H>>,
+    /// A listener that is broken is gone with its task.
+    listeners: Vec<(Weak<Listener>, JoinHandle<()>)>,
+    route: Rc<Route>,
+    /// Serves what comes from other loops. And what ends that, unless somebody else does.
+    inbox: Option<(Option<Box<dyn Fn()>>, JoinHandle<()>)>,
+}
+
+impl<H, F> Accepting<H>
+where
+    H: Fn(Connection) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    /// Closes the loop's listeners when the server stops, and tells its connections.
+    async fn end_when(self, stopped: async_channel::Receiver<Infallible>) {
+        // Nothing is ever sent: it ends by being closed.
+        let _ = stopped.recv().await;
+        for (listener, accepting) in self.listeners {
+            let Some(listener) = listener.upgrade() else { continue };
+            accepting.abort();
+            // Then nobody else keeps the listener open.
+            let _ = accepting.await;
+            accept_out(&listener, &self.here, &self.route).await;
+        }
+        drop(self.route);
+        if let Some((close, inbox)) = self.inbox {
+            if let Some(close) = close {
+                close();
+            }
+            let _ = inbox.await;
+        }
+        // What has just come begins before it is told to end, so that a request that came with its connection is answered.
+        yield_now().await;
+        self.here.draining.start();
+    }
 }

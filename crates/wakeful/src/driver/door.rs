@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::epoll::Epoll;
 use super::home::Home;
 use super::source::Mode;
+use super::{exclusive, faults};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -126,8 +127,9 @@ impl Door {
             self.registered.store(false, Ordering::Relaxed);
         }
         if wanted && (!was || knock) {
-            self.epoll
-                .add(self.listener.as_fd(), Mode::Exclusive.flags(), self.token)
+            let (listener, flags) = (self.listener.as_fd(), Mode::Exclusive.flags());
+            faults::at(faults::Call::Watch)
+                .and_then(|()| exclusive::add(&self.epoll, listener, flags, self.token))
                 .map_err(super::limits::explain)?;
             self.registered.store(true, Ordering::Relaxed);
         }

@@ -44,10 +44,14 @@ pub(crate) fn explain(errno: Errno) -> io::Error {
 /// Is this error, made by [`explain`] or straight from the kernel, a lack of descriptors or memory
 /// that may pass?
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<LimitReached>());
-    let code = inner.map_or(error.raw_os_error(), |limit| limit.cause.raw_os_error());
     let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::NOSPC];
-    code.is_some_and(|code| shortages.iter().any(|errno| errno.raw_os_error() == code))
+    code(error).is_some_and(|code| shortages.contains(&code))
+}
+
+/// What the kernel said, also where [`explain`] has said more.
+pub(crate) fn code(error: &io::Error) -> Option<Errno> {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<LimitReached>());
+    Errno::from_io_error(inner.map_or(error, |limit| &limit.cause))
 }
 
 #[cfg(all(test, not(wakeful_loom)))]

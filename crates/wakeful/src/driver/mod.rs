@@ -17,6 +17,8 @@ pub(crate) mod bell;
 mod busy_poll;
 pub(crate) mod door;
 pub(crate) mod epoll;
+mod exclusive;
+pub(crate) mod faults;
 mod high;
 pub(crate) mod home;
 mod limits;
@@ -45,7 +47,7 @@ use self::source::{Mode, Source};
 use crate::idle::BusyPoll;
 use crate::priority::Priority;
 
-pub(crate) use self::limits::{explain, is_shortage};
+pub(crate) use self::limits::{code, explain, is_shortage};
 
 /// Which registration an event is for: a slot in the table and the generation of its user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,8 +148,10 @@ impl Driver {
 
     fn watch(&self, source: &Source, token: Token) -> io::Result<()> {
         self.home.check_quickly()?;
-        let flags = source.mode().flags();
-        self.epoll_of(source).add(source.fd(), flags, token.0).map_err(limits::explain)
+        let (epoll, flags) = (self.epoll_of(source), source.mode().flags());
+        faults::at(faults::Call::Watch)
+            .and_then(|()| epoll.add(source.fd(), flags, token.0))
+            .map_err(limits::explain)
     }
 
     /// The epoll that watches `source`.

@@ -135,7 +135,7 @@ impl Board {
             let old = f64::from(member.utilisation.load(Ordering::Relaxed)) / 1e6;
             let utilisation = old + (share - old) * weight;
             member.utilisation.store((utilisation * 1e6) as u32, Ordering::Relaxed);
-            together += utilisation;
+            together += share;
         }
         if let Some(activity) = activity {
             let (was, active) = (activity.active(), activity.review(now, together));

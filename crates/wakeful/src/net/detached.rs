@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::addr::PeerAddr;
+use super::addr::{ListenAddr, PeerAddr};
 use super::listener::Listener;
 use super::stream::{Stream, StreamIo};
 use super::tcp::{self, TcpListener, TcpStream};
@@ -94,6 +94,16 @@ pub struct Attached {
 }
 
 impl DetachedStream {
+    /// A connection that was on no loop yet.
+    pub(super) fn of_tcp(fd: OwnedFd, priority: Priority) -> Self {
+        Self { fd, kind: Kind::Tcp, priority, unread: Vec::new() }
+    }
+
+    /// As [`of_tcp`](Self::of_tcp).
+    pub(super) fn of_unix(fd: OwnedFd, priority: Priority) -> Self {
+        Self { fd, kind: Kind::Unix, priority, unread: Vec::new() }
+    }
+
     /// `detach`.
     pub(super) fn take(stream: Stream) -> Self {
         let (kind, io) = match stream {
@@ -191,6 +201,15 @@ pub struct DetachedListener {
 }
 
 impl DetachedListener {
+    /// A socket that listens on `addr`, and that one loop is to have for itself.
+    pub(crate) fn new(fd: Arc<OwnedFd>, addr: &ListenAddr) -> Self {
+        let kind = match addr {
+            ListenAddr::Tcp(_) => Kind::Tcp,
+            ListenAddr::Unix(_) => Kind::Unix,
+        };
+        Self { fd, kind, doors: None, priority: Priority::Normal }
+    }
+
     /// `detach`.
     pub(crate) fn take(listener: Listener) -> Self {
         let (kind, socket) = match listener {
@@ -236,6 +255,10 @@ impl<T> AttachError<T> {
     /// What was not attached.
     pub fn into_inner(self) -> T {
         self.detached
+    }
+
+    pub(crate) fn into_parts(self) -> (T, io::Error) {
+        (self.detached, self.error)
     }
 
     /// Why not.

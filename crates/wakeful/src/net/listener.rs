@@ -1,6 +1,8 @@
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
+use super::accept::{self, Accepted};
 use super::{DetachedListener, PeerAddr, Stream, TcpListener, UnixListener};
 use crate::driver::door::Door;
 
@@ -37,6 +39,30 @@ impl Listener {
         match self {
             Self::Tcp(listener) => listener.door(),
             Self::Unix(listener) => listener.door(),
+        }
+    }
+
+    /// As [`accept`](Self::accept), for whichever loop the connection is to go to.
+    pub(crate) async fn accept_detached(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp(listener) => accept::next_tcp(listener.socket()).await,
+            Self::Unix(listener) => accept::next_unix(listener.socket()).await,
+        }
+    }
+
+    /// As [`accept_detached`](Self::accept_detached), if there is a connection now.
+    pub(crate) fn try_accept_detached(&self) -> io::Result<Option<Accepted>> {
+        match self {
+            Self::Tcp(listener) => accept::try_next_tcp(listener.socket()),
+            Self::Unix(listener) => accept::try_next_unix(listener.socket()),
+        }
+    }
+
+    /// For the log.
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(listener) => listener.as_fd().as_raw_fd(),
+            Self::Unix(listener) => listener.as_fd().as_raw_fd(),
         }
     }
 

@@ -35,6 +35,7 @@
 //! *Cancel-safety*: every operation that has not returned has moved no byte, except `read_exact`, `write_all` and the like of the
 //! ecosystem's extension traits, which consist of several.
 
+pub(crate) mod accept;
 mod addr;
 mod detached;
 mod listener;
@@ -56,7 +57,7 @@ pub use self::udp::UdpSocket;
 pub use self::unix::{UnixListener, UnixStream};
 
 pub(crate) use self::stream::{ByteStream, StreamIo};
-pub(crate) use self::tcp::listen as listen_tcp;
+pub(crate) use self::tcp::{listen as listen_tcp, listen_beside as listen_tcp_beside};
 pub(crate) use self::unix::listen as listen_unix;
 
 use std::future::Future;
@@ -135,13 +136,15 @@ impl<T: AsFd, R, O: FnMut(&T) -> Result<R, Errno>> Future for Shared<'_, T, O> {
     type Output = io::Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
-        ready!(coop::poll_proceed(cx));
         let this = &mut *self;
         loop {
+            ready!(coop::poll_proceed(cx));
             ready!(this.socket.poll_ready_shared(this.direction, &mut this.place, cx))?;
             match (this.operation)(this.socket.io()) {
                 Err(Errno::AGAIN) => this.socket.would_block(this.direction),
                 Err(Errno::INTR) => {}
+                // A connection that is gone is passed over, but is one of what this task may do in a turn.
+                Err(Errno::CONNABORTED) => coop::made_progress(),
                 result => {
                     coop::made_progress();
                     return Poll::Ready(result.map_err(crate::driver::explain));

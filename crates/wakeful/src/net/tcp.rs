@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, SocketType};
+use rustix::net::SocketType;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::detached::{DetachedListener, DetachedStream};
@@ -15,7 +15,7 @@ use super::resolve::{Resolve, resolve};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use crate::driver::door::{Door, Doors};
-use crate::driver::source::{Direction, Registered};
+use crate::driver::source::Registered;
 use crate::driver::uninit::ReadCall;
 use crate::priority::Priority;
 
@@ -110,32 +110,15 @@ impl TcpListener {
     /// No descriptors left: the message names the limit, the connection stays in the backlog, and the
     /// caller should wait before it tries again (see [`accept::is_shortage`](crate::accept::is_shortage)).
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (fd, peer) = super::shared(&self.socket, Direction::Read, |listener| {
-            loop {
-                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-                match rustix::net::acceptfrom_with(&**listener, flags) {
-                    // accept(2): errors of the connection, not of the listener.
-                    Err(
-                        Errno::CONNABORTED
-                        | Errno::PROTO
-                        | Errno::NETDOWN
-                        | Errno::HOSTDOWN
-                        | Errno::HOSTUNREACH
-                        | Errno::NETUNREACH
-                        | Errno::NONET
-                        | Errno::NOPROTOOPT,
-                    ) => {}
-                    result => return result,
-                }
-            }
-        })
-        .await?;
-        self.socket.one_taken();
-        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        let (fd, peer) = super::accept::next(&self.socket).await?;
         let stream = TcpStream { io: StreamIo::new(fd, ReadCall::Plain)? };
         stream.set_priority(self.socket.priority())?;
         let peer = peer.map_or_else(|| stream.peer_addr(), Ok)?;
         Ok((stream, peer))
+    }
+
+    pub(crate) fn socket(&self) -> &Registered<Arc<OwnedFd>> {
+        &self.socket
     }
 
     /// What comes to a high listener is seen in the next turn, before anything else, and the connections that it accepts from now on
@@ -165,6 +148,17 @@ impl AsFd for TcpListener {
 /// A non-blocking socket that listens on `addr`.
 pub(crate) fn listen(addr: SocketAddr) -> io::Result<OwnedFd> {
     let fd = socket(addr)?;
+    start_to_listen(fd, addr)
+}
+
+/// As [`listen`], where others that allow it (`SO_REUSEPORT`) may listen already.
+pub(crate) fn listen_beside(addr: SocketAddr) -> io::Result<OwnedFd> {
+    let fd = socket(addr)?;
+    rustix::net::sockopt::set_socket_reuseport(&fd, true)?;
+    start_to_listen(fd, addr)
+}
+
+fn start_to_listen(fd: OwnedFd, addr: SocketAddr) -> io::Result<OwnedFd> {
     rustix::net::sockopt::set_socket_reuseaddr(&fd, true)?;
     rustix::net::bind(&fd, &addr)?;
     // The kernel lowers it to its own limit.

@@ -15,7 +15,7 @@ use super::listener::Listener;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use crate::driver::door::{Door, Doors};
-use crate::driver::source::{Direction, Registered};
+use crate::driver::source::Registered;
 use crate::driver::uninit::ReadCall;
 use crate::priority::Priority;
 
@@ -76,20 +76,14 @@ impl UnixListener {
     /// # Errors
     /// As for [`TcpListener::accept`](super::TcpListener::accept).
     pub async fn accept(&self) -> io::Result<UnixStream> {
-        let fd = super::shared(&self.socket, Direction::Read, |listener| {
-            loop {
-                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-                match rustix::net::accept_with(&**listener, flags) {
-                    Err(Errno::CONNABORTED) => {}
-                    result => return result,
-                }
-            }
-        })
-        .await?;
-        self.socket.one_taken();
+        let (fd, _) = super::accept::next(&self.socket).await?;
         let stream = UnixStream { io: StreamIo::new(fd, ReadCall::Message)? };
         stream.set_priority(self.socket.priority())?;
         Ok(stream)
+    }
+
+    pub(crate) fn socket(&self) -> &Registered<Arc<OwnedFd>> {
+        &self.socket
     }
 
     /// What comes to a high listener is seen in the next turn, before anything else, and the connections that it accepts from now on

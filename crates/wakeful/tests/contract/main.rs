@@ -13,6 +13,8 @@ mod calloop_source;
 mod support;
 
 mod accept;
+mod accept_strategies;
+mod accept_trouble;
 mod bounded_turns;
 mod budget;
 mod callbacks;

@@ -98,7 +98,7 @@ fn light_load_stays_on_one_loop() {
 fn what_was_accepted_counts_half_after_its_half_life() {
     let share = Share::default();
     (0..8).for_each(|_| share.note(0));
-    assert!((share.load(0) - 16.0).abs() < 0.01);
+    assert!((share.recent(0) - 8.0).abs() < 0.01);
     let later = HALF_LIFE;
     assert!((share.recent(later) - 4.0).abs() < 0.1, "{}", share.recent(later));
     assert!(share.recent(100 * later) < 0.01);

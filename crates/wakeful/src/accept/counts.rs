@@ -1,0 +1,162 @@
+//! What a server counts, for each of its loops: read from any thread, without stopping one.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+/// What a [`ConnectionServer`](super::ConnectionServer) counts.
+///
+/// *Threads*: `Send` and `Sync`. Each number is exact; two of them are not read at the same instant.
+#[derive(Debug, Default)]
+pub struct Counts {
+    loops: Box<[CachePadded<LoopCounts>]>,
+}
+
+impl Counts {
+    /// All zero, for so many loops.
+    #[must_use]
+    pub fn new(loops: usize) -> Self {
+        Self { loops: (0..loops).map(|_| CachePadded::default()).collect() }
+    }
+
+    /// Each loop's, in the order of the loops' numbers.
+    pub fn loops(&self) -> impl ExactSizeIterator<Item = &LoopCounts> {
+        self.loops.iter().map(|counts| &**counts)
+    }
+
+    /// Connections that are open now.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.loops().map(LoopCounts::open).sum()
+    }
+
+    /// Connections accepted since the start.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.loops().map(LoopCounts::accepted).sum()
+    }
+
+    /// Accepts that failed since the start: no descriptors or memory left.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.loops().map(LoopCounts::failed).sum()
+    }
+
+    /// Times that a loop was woken for a connection and found none.
+    #[must_use]
+    pub fn wakes_in_vain(&self) -> u64 {
+        self.loops().map(LoopCounts::wakes_in_vain).sum()
+    }
+
+    /// Times that a loop could not take a connection that was handed to it, which then went to another one.
+    #[must_use]
+    pub fn passed_on(&self) -> u64 {
+        self.loops().map(LoopCounts::passed_on).sum()
+    }
+
+    /// Connections that were closed without being served.
+    #[must_use]
+    pub fn turned_away(&self) -> u64 {
+        self.loops().map(LoopCounts::turned_away).sum()
+    }
+
+    /// Connections that went on from one loop to another.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.loops().map(LoopCounts::moved).sum()
+    }
+
+    pub(super) fn of(&self, number: usize) -> &LoopCounts {
+        &self.loops[number]
+    }
+}
+
+/// What one loop of a server counts.
+#[derive(Debug, Default)]
+pub struct LoopCounts {
+    open: AtomicUsize,
+    accepted: AtomicU64,
+    failed: AtomicU64,
+    wakes_in_vain: AtomicU64,
+    passed_on: AtomicU64,
+    turned_away: AtomicU64,
+    moved: AtomicU64,
+}
+
+impl LoopCounts {
+    /// Connections that are open now, with those on their way to this loop.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Connections that this loop has begun to serve, whichever loop accepted them.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Accepts that failed here: no descriptors or memory left, or the listener is broken.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Times that this loop was woken for a connection and found none: another one was faster.
+    #[must_use]
+    pub fn wakes_in_vain(&self) -> u64 {
+        self.wakes_in_vain.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were handed to this loop and went on to another one, because this one had ended or could not
+    /// watch them.
+    #[must_use]
+    pub fn passed_on(&self) -> u64 {
+        self.passed_on.load(Ordering::Relaxed)
+    }
+
+    /// Connections that this loop accepted and closed without serving them: descriptors were short for too long, no loop could watch
+    /// them, or the server ended while they were on their way.
+    #[must_use]
+    pub fn turned_away(&self) -> u64 {
+        self.turned_away.load(Ordering::Relaxed)
+    }
+
+    /// Connections that went on from this loop to another one: see [`Moving`](super::Moving).
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_moved(&self) {
+        self.moved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn one_more_open(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn one_less_open(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_accepted(&self) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_wake_in_vain(&self) {
+        self.wakes_in_vain.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_passed_on(&self) {
+        self.passed_on.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_turned_away(&self) {
+        self.turned_away.fetch_add(1, Ordering::Relaxed);
+    }
+}

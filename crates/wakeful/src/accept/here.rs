@@ -1,0 +1,203 @@
+//! One loop's side of a server: what it needs to serve a connection, and what an open one holds.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+
+use super::balance::Balance;
+use super::dispatch::Dispatcher;
+use super::limit::{Limit, Permit};
+use super::moving::{Mover, Moving};
+use super::trouble::Reserve;
+use super::{Connection, Counts, Draining, LoopCounts};
+use crate::event_loop::spawn;
+use crate::net::accept::Accepted;
+use crate::net::{Attached, DetachedStream, PeerAddr};
+
+/// What all loops of a server share.
+#[derive(Debug, Clone)]
+pub(super) struct Shared {
+    /// Disconnected when the last connection has closed and nobody accepts any more.
+    pub(super) open: mpsc::Sender<Infallible>,
+    pub(super) limit: Limit,
+    pub(super) counts: Arc<Counts>,
+    pub(super) balance: Arc<Balance>,
+}
+
+/// What an open connection holds; given back when its handler ends, however it does.
+#[derive(Debug)]
+pub(super) struct Held {
+    counts: Arc<Counts>,
+    /// The loop that it is on, or on its way to.
+    number: usize,
+    _open: mpsc::Sender<Infallible>,
+    _permit: Permit,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.counts.of(self.number).one_less_open();
+    }
+}
+
+/// A connection that was accepted, on its way to the loop that serves it. Dropped before, it is closed, and counted as turned away.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    stream: Option<DetachedStream>,
+    peer: PeerAddr,
+    held: Option<Held>,
+    /// The loop that accepted it.
+    accepted_by: usize,
+    /// How many loops did not take it.
+    pub(super) refusals: usize,
+    /// Another loop has served it before.
+    moved: bool,
+}
+
+impl Arrival {
+    /// A connection that loop `from` has served, and gives to loop `to`.
+    pub(super) fn moved(stream: DetachedStream, peer: PeerAddr, held: Held, to: usize) -> Self {
+        let from = held.number;
+        held.counts.of(from).count_moved();
+        let (stream, held) = (Some(stream), Some(held));
+        let mut arrival = Self { stream, peer, held, accepted_by: from, refusals: 0, moved: true };
+        arrival.goes_to(to);
+        arrival
+    }
+
+    /// Goes to loop `number` from now on.
+    pub(super) fn goes_to(&mut self, number: usize) {
+        if let Some(held) = &mut self.held {
+            held.counts.of(held.number).one_less_open();
+            held.counts.of(number).one_more_open();
+            held.number = number;
+        }
+    }
+
+    /// The loop that it goes to, or went to.
+    pub(super) fn destination(&self) -> usize {
+        self.held.as_ref().map_or(self.accepted_by, |held| held.number)
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        if let Some(held) = &self.held {
+            held.counts.of(self.accepted_by).count_turned_away();
+        }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Here<H> {
+    pub(super) number: usize,
+    pub(super) handler: H,
+    pub(super) shared: Shared,
+    pub(super) draining: Draining,
+    pub(super) reserve: Reserve,
+    /// How its connections go on to other loops.
+    pub(super) mover: Rc<Mover>,
+}
+
+impl<H> Here<H> {
+    pub(super) fn counts(&self) -> &LoopCounts {
+        self.shared.counts.of(self.number)
+    }
+}
+
+impl<H, F> Here<H>
+where
+    H: Fn(Connection) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    /// A connection that this loop has accepted, for loop `number`.
+    pub(super) fn arrived(&self, accepted: Accepted, permit: Permit, number: usize) -> Arrival {
+        self.shared.counts.of(number).one_more_open();
+        let held = Held {
+            counts: self.shared.counts.clone(),
+            number,
+            _open: self.shared.open.clone(),
+            _permit: permit,
+        };
+        Arrival {
+            stream: Some(accepted.stream),
+            peer: accepted.peer,
+            held: Some(held),
+            accepted_by: self.number,
+            refusals: 0,
+            moved: false,
+        }
+    }
+
+    /// Serves it on this loop.
+    ///
+    /// # Errors
+    /// The loop cannot watch it (`max_user_watches`): the connection comes back.
+    pub(super) fn serve(&self, mut arrival: Arrival) -> Result<(), (Arrival, io::Error)> {
+        let Some(stream) = arrival.stream.take() else { return Ok(()) };
+        let Attached { stream, unread } = match stream.attach() {
+            Ok(attached) => attached,
+            Err(refused) => {
+                let (stream, error) = refused.into_parts();
+                arrival.stream = Some(stream);
+                return Err((arrival, error));
+            }
+        };
+        if !arrival.moved {
+            self.counts().count_accepted();
+        }
+        let held = Rc::new(RefCell::new(arrival.held.take()));
+        let (peer, draining) = (arrival.peer, self.draining.clone());
+        let moving = Moving::new(self.mover.clone(), held.clone());
+        let serving = (self.handler)(Connection { stream, peer, draining, unread, moving });
+        spawn(async move {
+            serving.await;
+            // It has gone along, if the connection has moved.
+            drop(held.take());
+        })
+        .detach();
+        Ok(())
+    }
+}
+
+/// Where a loop brings what it accepts.
+#[derive(Debug)]
+pub(super) enum Route {
+    /// To itself.
+    Here,
+    /// To whom it chooses.
+    Placed(Dispatcher),
+}
+
+impl Route {
+    /// # Errors
+    /// This loop cannot watch it, and there is nobody else who could: it was closed.
+    pub(super) fn bring<H, F>(
+        &self,
+        accepted: Accepted,
+        permit: Permit,
+        here: &Here<H>,
+    ) -> io::Result<()>
+    where
+        H: Fn(Connection) -> F + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        match self {
+            Self::Here => {
+                let arrival = here.arrived(accepted, permit, here.number);
+                here.shared.balance.accepted(here.number);
+                here.serve(arrival).map_err(|(_, error)| error)
+            }
+            Self::Placed(dispatcher) => {
+                let number = dispatcher.pick(here.shared.balance.active());
+                let arrival = here.arrived(accepted, permit, number);
+                dispatcher.place(arrival, here);
+                Ok(())
+            }
+        }
+    }
+}

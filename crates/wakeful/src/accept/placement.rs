@@ -1,0 +1,219 @@
+//! Which loop gets the next connection.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::str::FromStr;
+
+/// How [`Dispatch`](super::AcceptStrategy::Dispatch) chooses a loop. A loop's load is its open connections, with those on their way to it.
+///
+/// All but [`LeastLoaded`](Self::LeastLoaded) choose in a constant time, and none of them shares anything that is written with another thread: the
+/// dispatcher's state is its own, and loads are only read (`benches/benches/placement.rs` has what that saves).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Placement {
+    /// Each in turn. Even as long as connections are alike; blind to those that stay longer than others.
+    RoundRobin,
+    /// Any, at random. Of n connections on m loops the busiest has about √(2 · n/m · ln m) above the mean. Nobody can guess which loop is next.
+    Random,
+    /// The one with the least load; of equal ones, each in turn. It looks at every loop's load: O(loops), a cache line each.
+    LeastLoaded,
+    /// The one with less load of two different ones that are drawn at random. Nearly as even as [`LeastLoaded`](Self::LeastLoaded), with two looks instead of
+    /// one at each loop.
+    #[default]
+    PowerOfTwoChoices,
+}
+
+const NAMES: [(Placement, &str); 4] = [
+    (Placement::RoundRobin, "round-robin"),
+    (Placement::Random, "random"),
+    (Placement::LeastLoaded, "least-loaded"),
+    (Placement::PowerOfTwoChoices, "power-of-two"),
+];
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = NAMES.iter().find(|(placement, _)| placement == self).map_or("", |(_, n)| n);
+        f.pad(name)
+    }
+}
+
+impl FromStr for Placement {
+    type Err = UnknownPlacement;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPlacement> {
+        let found = NAMES.iter().find(|(_, name)| *name == text);
+        found.map(|(placement, _)| *placement).ok_or_else(|| UnknownPlacement(text.to_owned()))
+    }
+}
+
+/// The text names no [`Placement`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no placement: expected round-robin, random, least-loaded or power-of-two")]
+pub struct UnknownPlacement(String);
+
+/// Chooses one of several by a [`Placement`]. For connections the server does so; this is for whoever hands out work of their own.
+///
+/// ```
+/// use wakeful::accept::{Picker, Placement};
+///
+/// let mut picker = Picker::new(Placement::LeastLoaded, 3);
+/// let loads = [7, 2, 5];
+/// assert_eq!(picker.pick(|number| loads[number]), 1);
+/// ```
+///
+/// *Threads*: `Send`, not to be shared: each thread that picks has its own.
+#[derive(Debug, Clone)]
+pub struct Picker {
+    placement: Placement,
+    among: usize,
+    /// For what goes in turn.
+    next: usize,
+    random: Random,
+}
+
+impl Picker {
+    /// Picks a number below `among`, which is at least 1.
+    #[must_use]
+    pub fn new(placement: Placement, among: usize) -> Self {
+        Self { placement, among: among.max(1), next: 0, random: Random::new() }
+    }
+
+    /// From now on it picks below this number, which is at least 1.
+    pub fn set_among(&mut self, among: usize) {
+        self.among = among.max(1);
+    }
+
+    /// The next one. `load` says how much one has to do already; what goes in turn or at random does not ask.
+    #[inline]
+    pub fn pick(&mut self, load: impl Fn(usize) -> usize) -> usize {
+        if self.among == 1 {
+            return 0;
+        }
+        match self.placement {
+            Placement::RoundRobin => self.in_turn(),
+            Placement::Random => self.random.below(self.among),
+            Placement::LeastLoaded => {
+                // From another one each time: the first of equal ones would get everything.
+                let first = self.in_turn();
+                let numbers = (first..self.among).chain(0..first);
+                numbers.min_by_key(|number| load(*number)).unwrap_or(first)
+            }
+            Placement::PowerOfTwoChoices => {
+                let one = self.random.below(self.among);
+                let other = self.random.below(self.among - 1);
+                let other = if other >= one { other + 1 } else { other };
+                if load(other) < load(one) { other } else { one }
+            }
+        }
+    }
+
+    fn in_turn(&mut self) -> usize {
+        let this = if self.next < self.among { self.next } else { 0 };
+        self.next = this + 1;
+        this
+    }
+}
+
+/// Marsaglia's xorshift64*: three shifts and a multiplication. Good enough to spread, and not for secrets.
+#[derive(Debug, Clone)]
+struct Random(u64);
+
+impl Random {
+    /// Another sequence each time.
+    fn new() -> Self {
+        Self(RandomState::new().build_hasher().finish() | 1)
+    }
+
+    /// Below `bound`, by Lemire's multiplication: no division.
+    #[inline]
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let random = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        ((u128::from(random) * bound as u128) >> 64) as usize
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    const LOOPS: usize = 8;
+    const CONNECTIONS: usize = 80_000;
+
+    /// How many each loop gets if none ever closes.
+    fn spread(placement: Placement) -> [usize; LOOPS] {
+        let mut picker = Picker::new(placement, LOOPS);
+        let mut open = [0; LOOPS];
+        for _ in 0..CONNECTIONS {
+            open[picker.pick(|number| open[number])] += 1;
+        }
+        open
+    }
+
+    /// The busiest, above the mean.
+    fn above(placement: Placement) -> usize {
+        spread(placement).into_iter().max().unwrap() - CONNECTIONS / LOOPS
+    }
+
+    #[test]
+    fn in_turn_and_by_least_load_are_even() {
+        assert_eq!(above(Placement::RoundRobin), 0);
+        assert_eq!(above(Placement::LeastLoaded), 0);
+    }
+
+    #[test]
+    fn two_choices_are_nearly_even_and_chance_is_as_even_as_chance_is() {
+        let (two, one) = (above(Placement::PowerOfTwoChoices), above(Placement::Random));
+        assert!(two <= 10, "{two}");
+        // Expected: 200. More than ten times the deviation of one loop's count (94) is no chance.
+        assert!((1..=940).contains(&one), "{one}");
+    }
+
+    #[test]
+    fn who_looks_at_the_load_avoids_a_busy_one() {
+        let loads = [0, 0, 1_000, 0];
+        for placement in [Placement::LeastLoaded, Placement::PowerOfTwoChoices] {
+            let mut picker = Picker::new(placement, loads.len());
+            let mut picked = [0; 4];
+            for _ in 0..1_000 {
+                picked[picker.pick(|number| loads[number])] += 1;
+            }
+            assert_eq!(picked[2], 0, "{placement}");
+            assert!(picked.iter().filter(|count| **count > 100).count() == 3, "{picked:?}");
+        }
+    }
+
+    #[test]
+    fn least_load_among_equal_ones_goes_in_turn() {
+        let mut picker = Picker::new(Placement::LeastLoaded, 3);
+        let picked: Vec<_> = (0..6).map(|_| picker.pick(|_| 5)).collect();
+        assert_eq!(picked, [0, 1, 2, 0, 1, 2]);
+    }
+
+    #[test]
+    fn one_loop_is_always_the_one() {
+        for (placement, _) in NAMES {
+            assert_eq!(Picker::new(placement, 1).pick(|_| 0), 0);
+        }
+    }
+
+    #[test]
+    fn two_pickers_have_different_sequences() {
+        let sequence = || {
+            let mut picker = Picker::new(Placement::Random, 1_000_000);
+            (0..10).map(|_| picker.pick(|_| 0)).collect::<Vec<_>>()
+        };
+        assert_ne!(sequence(), sequence());
+    }
+
+    #[test]
+    fn placements_read_as_they_print() {
+        for (placement, name) in NAMES {
+            assert_eq!(name.parse(), Ok(placement));
+            assert_eq!(placement.to_string(), name);
+        }
+        assert!("least".parse::<Placement>().unwrap_err().to_string().contains("least-loaded"));
+    }
+}

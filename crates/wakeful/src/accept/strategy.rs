@@ -1,0 +1,99 @@
+//! Which loop accepts from which socket.
+
+use std::fmt;
+use std::io;
+
+use super::{Listener, Placement, SharedListener, reuse_port};
+use crate::net::DetachedListener;
+
+/// How a server's connections reach its loops: a setting of [`ConnectionServer`](super::ConnectionServer).
+///
+/// | | [`Exclusive`](Self::Exclusive) | [`ReusePort`](Self::ReusePort) | [`Dispatch`](Self::Dispatch) |
+/// |---|---|---|---|
+/// | a connection wakes | one loop that sleeps | its listener's loop | the dispatcher, then the loop that it goes to |
+/// | it is served by | the loop that was first | the loop that its addresses hash to, also if that is busy or blocked | the loop that the [`Placement`] chose |
+/// | evenness | the strategy's own | that of a hash: as [`Placement::Random`] | the placement's |
+/// | beside the accept it costs | nothing | nothing | a message, and a wake of a loop that sleeps |
+/// | one loop that is blocked holds up | nothing but what it has | what hashes to it | as the dispatcher: every new connection; else what was handed to it |
+/// | Unix sockets | yes | no | yes |
+///
+/// When a server drains, each loop first accepts what the kernel holds for it, and closes its listener then: a connection that was established
+/// before is served by every strategy, unless that would exceed the limit of connections. One that is established between
+/// the last look and the close is reset by the kernel; with [`ReusePort`](Self::ReusePort) there is such a moment for each loop, else for the last
+/// one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AcceptStrategy {
+    /// One socket, on which every loop waits with EPOLLEXCLUSIVE: see [`SharedListener`].
+    #[default]
+    Exclusive,
+    /// A socket for each loop, all on the same port (`SO_REUSEPORT`): the kernel chooses by a hash of the addresses.
+    ///
+    /// Accepting shares nothing between the loops: the choice for very many short connections. But the kernel does not know which loop is busy, and the
+    /// backlog of one that is blocked waits with it. Few clients may all hash to the same loop. Any other process of the same user can
+    /// listen on the port too, and gets its part. A Unix socket has no such thing: an error.
+    ReusePort,
+    /// The first loop accepts and hands each connection to a loop by [`Placement`]; it serves some itself.
+    ///
+    /// As even as the placement. A loop that has ended, or cannot watch another descriptor, is passed over
+    /// ([`LoopCounts::passed_on`](super::LoopCounts::passed_on)). The price is a wake of the other loop for each connection, and that the first loop is
+    /// a bottleneck: if it is blocked, or ends, nobody accepts.
+    Dispatch(Placement),
+}
+
+impl fmt::Display for AcceptStrategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::ReusePort => f.write_str("reuse-port"),
+            Self::Dispatch(placement) => write!(f, "dispatch by {placement}"),
+        }
+    }
+}
+
+/// What one loop accepts from, on its way there.
+#[derive(Debug)]
+pub(super) enum Opening {
+    /// Other loops accept from it too.
+    Shared(SharedListener),
+    /// This loop's alone.
+    Own(DetachedListener),
+}
+
+impl Opening {
+    pub(super) fn attach(self) -> io::Result<Listener> {
+        match self {
+            Self::Shared(listener) => listener.attach(),
+            Self::Own(listener) => Ok(listener.attach()?),
+        }
+    }
+}
+
+impl AcceptStrategy {
+    /// What each of so many loops accepts from.
+    ///
+    /// # Errors
+    /// The kernel's; a Unix socket where each loop is to have its own.
+    pub(super) fn openings(
+        self,
+        listeners: &[SharedListener],
+        loops: usize,
+    ) -> io::Result<Vec<Vec<Opening>>> {
+        let mut openings: Vec<Vec<Opening>> = (0..loops).map(|_| Vec::new()).collect();
+        for listener in listeners {
+            match self {
+                Self::Exclusive => {
+                    openings.iter_mut().for_each(|of| of.push(Opening::Shared(listener.clone())));
+                }
+                Self::ReusePort => {
+                    let own = reuse_port::one_each(listener, loops)?;
+                    openings.iter_mut().zip(own).for_each(|(of, own)| of.push(Opening::Own(own)));
+                }
+                Self::Dispatch(_) => {
+                    let own = DetachedListener::new(listener.fd.clone(), listener.local_addr());
+                    openings[0].push(Opening::Own(own));
+                }
+            }
+        }
+        Ok(openings)
+    }
+}

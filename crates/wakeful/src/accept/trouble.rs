@@ -1,0 +1,139 @@
+//! Trouble at the door: what a server does when it cannot accept.
+//!
+//! | the kernel says | what it is | what happens |
+//! |---|---|---|
+//! | `EMFILE`, `ENFILE` | no descriptors left | the listener is left alone for 50 ms at a time; connections wait in the backlog. Behind 60 tries without success (3 s) those that wait are accepted and closed, by a descriptor that was kept for this |
+//! | `ENOBUFS`, `ENOMEM` | no memory left | the listener is left alone for 50 ms at a time |
+//! | `ENOSPC` | `max_user_watches`: the connection is accepted and cannot be watched | it goes to another loop ([`Dispatch`](super::AcceptStrategy::Dispatch)), or is closed; then as above |
+//! | `ECONNABORTED` and the like | the connection is gone | the next one is taken |
+//! | `EBADF`, `EINVAL`, `ENOTSOCK` | the listener was closed or shut down under us | it ends, with an error in the log; the others go on |
+//! | anything else | | the listener is left alone for 50 ms at a time |
+//!
+//! Why close what waits? A client whose connection is in the backlog is connected, as far as it knows, and waits for an answer. A short
+//! shortage is over before it notices, and nothing is lost. In a long one it is better told. It also keeps the backlog from filling with
+//! connections whose clients have gone, which would be served first when the shortage is over.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::here::Here;
+use super::{Listener, LoopCounts, is_shortage};
+use crate::time::sleep;
+
+/// After an accept that failed, a listener is left alone for so long.
+const BACK_OFF: Duration = Duration::from_millis(50);
+
+/// So many tries without descriptors are waited for: 3 s. Counted, so that a process that was stopped does not find its patience at an end.
+const PATIENCE: u32 = 60;
+
+/// Behind that, so many connections are closed between two pauses.
+const AT_ONCE: u32 = 64;
+
+/// A failure so long after the last one is another trouble.
+const ANOTHER: Duration = Duration::from_secs(10);
+
+/// A listener that goes on failing is logged again after so long.
+const LOG_AGAIN: Duration = Duration::from_secs(60);
+
+/// A descriptor that is kept for the time when none is left.
+#[derive(Debug)]
+pub(super) struct Reserve(RefCell<Option<File>>);
+
+impl Reserve {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self(RefCell::new(Some(Self::open()?))))
+    }
+
+    fn open() -> io::Result<File> {
+        File::open("/dev/null")
+    }
+
+    /// Gives the descriptor up while `f` runs. `None`: there is none, because somebody else took it the last time.
+    fn lend<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+        let lent = self.0.take().or_else(|| Self::open().ok());
+        let result = lent.is_some().then(|| {
+            drop(lent);
+            f()
+        });
+        self.0.replace(Self::open().ok());
+        result
+    }
+}
+
+/// What one listener of a loop has gone through.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    /// Since the last connection.
+    tries: u32,
+    last: Option<Instant>,
+    logged: Option<Instant>,
+}
+
+impl Trouble {
+    /// A connection was accepted.
+    pub(super) fn is_over(&mut self) {
+        self.tries = 0;
+    }
+
+    /// `listener` could not accept: waits until it is worth another try. `Break`: it never will be.
+    pub(super) async fn after<H>(
+        &mut self,
+        error: &io::Error,
+        listener: &Listener,
+        here: &Here<H>,
+    ) -> ControlFlow<()> {
+        let counts = here.counts();
+        counts.count_failed();
+        if is_broken(error) {
+            let fd = listener.raw_fd();
+            tracing::error!(%error, fd, "a listener was closed under the server, which goes on without it");
+            return ControlFlow::Break(());
+        }
+        if self.logged.is_none_or(|at| at.elapsed() > LOG_AGAIN) {
+            let shortage = is_shortage(error);
+            tracing::error!(%error, shortage, "accept failed; trying again until it works");
+            self.logged = Some(Instant::now());
+        }
+        let last = self.last.replace(Instant::now());
+        if last.is_some_and(|last| last.elapsed() > ANOTHER) {
+            self.tries = 0;
+        }
+        self.tries = self.tries.saturating_add(1);
+        if self.tries > PATIENCE && lacks_descriptors(error) {
+            let closed = here.reserve.lend(|| close_what_waits(listener, counts)).unwrap_or(0);
+            if self.tries == PATIENCE + 1 {
+                tracing::warn!(closed, "no descriptors for too long: closing what waits");
+            }
+        }
+        sleep(BACK_OFF).await;
+        ControlFlow::Continue(())
+    }
+}
+
+/// Returns how many connections were closed.
+fn close_what_waits(listener: &Listener, counts: &LoopCounts) -> u32 {
+    let mut closed = 0;
+    while closed < AT_ONCE && matches!(listener.try_accept_detached(), Ok(Some(_))) {
+        counts.count_turned_away();
+        closed += 1;
+    }
+    closed
+}
+
+/// accept(2): it is not the connection, and trying again will not help.
+fn is_broken(error: &io::Error) -> bool {
+    has_code(error, &[Errno::BADF, Errno::INVAL, Errno::NOTSOCK])
+}
+
+fn lacks_descriptors(error: &io::Error) -> bool {
+    has_code(error, &[Errno::MFILE, Errno::NFILE])
+}
+
+fn has_code(error: &io::Error, codes: &[Errno]) -> bool {
+    crate::driver::code(error).is_some_and(|code| codes.contains(&code))
+}

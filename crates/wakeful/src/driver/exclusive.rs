@@ -1,0 +1,73 @@
+//! EPOLLEXCLUSIVE, and kernels without it.
+//!
+//! Linux has it since 4.5. Older kernels ignore the flag without a word, and other implementations of Linux's interface refuse it. There a
+//! listener that several loops share is watched without: a connection wakes all loops that sleep, one of them gets it, and the others find nothing.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::{Errno, Result};
+
+use super::epoll::Epoll;
+
+const UNKNOWN: u8 = 0;
+const EXISTS: u8 = 1;
+const MISSING: u8 = 2;
+
+/// Found out by the first shared listener, for the whole process.
+static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// Watches `fd` with EPOLLEXCLUSIVE, which `flags` have, or without if there is no such thing.
+pub(super) fn add(epoll: &Epoll, fd: BorrowedFd<'_>, flags: EventFlags, token: u64) -> Result<()> {
+    let without = flags - EventFlags::EXCLUSIVE;
+    if STATE.load(Ordering::Relaxed) == UNKNOWN {
+        // Who knows the flag refuses it beside RDHUP (epoll_ctl(2)).
+        match add_as_told(epoll, fd, flags | EventFlags::RDHUP, token) {
+            Ok(()) => {
+                epoll.remove(fd);
+                give_up("the kernel ignores it");
+            }
+            Err(Errno::INVAL) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if STATE.load(Ordering::Relaxed) == MISSING {
+        return epoll.add(fd, without, token);
+    }
+    match add_as_told(epoll, fd, flags, token) {
+        Err(Errno::INVAL) => {
+            epoll.add(fd, without, token)?;
+            give_up("the kernel refuses it");
+            Ok(())
+        }
+        Ok(()) => {
+            STATE.store(EXISTS, Ordering::Relaxed);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn give_up(why: &'static str) {
+    if STATE.swap(MISSING, Ordering::Relaxed) != MISSING {
+        tracing::warn!(why, "no EPOLLEXCLUSIVE here: a connection wakes every loop that sleeps");
+    }
+}
+
+#[cfg(not(debug_assertions))]
+fn add_as_told(epoll: &Epoll, fd: BorrowedFd<'_>, flags: EventFlags, token: u64) -> Result<()> {
+    epoll.add(fd, flags, token)
+}
+
+/// Debug builds can be told to behave as on such a kernel, by `WAKEFUL_EPOLLEXCLUSIVE=refused` or `ignored`.
+#[cfg(debug_assertions)]
+fn add_as_told(epoll: &Epoll, fd: BorrowedFd<'_>, flags: EventFlags, token: u64) -> Result<()> {
+    use std::sync::OnceLock;
+    static TOLD: OnceLock<Option<String>> = OnceLock::new();
+    match TOLD.get_or_init(|| std::env::var("WAKEFUL_EPOLLEXCLUSIVE").ok()).as_deref() {
+        Some("refused") => Err(Errno::INVAL),
+        Some("ignored") => epoll.add(fd, flags - EventFlags::EXCLUSIVE, token),
+        _ => epoll.add(fd, flags, token),
+    }
+}

@@ -1,0 +1,106 @@
+//! The next connection of a listener, TCP or Unix, before it is on a loop.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use super::{DetachedStream, PeerAddr};
+use crate::driver::faults;
+use crate::driver::source::{Direction, Registered};
+
+/// Of connections that are gone, [`try_next`] passes over so many.
+const MOST_GONE: usize = 64;
+
+/// A new connection, which no loop watches yet.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) stream: DetachedStream,
+    pub(crate) peer: PeerAddr,
+}
+
+/// Waits for the next connection. Several tasks may wait at once. One that its peer gave up before is passed over.
+///
+/// *Cancel-safe*: a call that has not returned has taken no connection.
+pub(super) async fn next(
+    listener: &Registered<Arc<OwnedFd>>,
+) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+    let accepted = super::shared(listener, Direction::Read, |listener| accept(listener)).await?;
+    listener.one_taken();
+    Ok(accepted)
+}
+
+/// The next connection, if there is one.
+fn try_next(
+    listener: &Registered<Arc<OwnedFd>>,
+) -> io::Result<Option<(OwnedFd, Option<SocketAddr>)>> {
+    let mut gone = 0;
+    loop {
+        match accept(listener.io()) {
+            Ok(accepted) => return Ok(Some(accepted)),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNABORTED) if gone < MOST_GONE => gone += 1,
+            Err(error) => return Err(crate::driver::explain(error)),
+        }
+    }
+}
+
+/// [`next`], for whichever loop it is to go to.
+pub(crate) async fn next_tcp(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Accepted> {
+    let (fd, peer) = next(listener).await?;
+    of_tcp(listener, fd, peer)
+}
+
+/// As [`next_tcp`].
+pub(crate) async fn next_unix(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Accepted> {
+    let (fd, _) = next(listener).await?;
+    Ok(of_unix(listener, fd))
+}
+
+/// As [`next_tcp`], if there is one now.
+pub(crate) fn try_next_tcp(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Option<Accepted>> {
+    try_next(listener)?.map(|(fd, peer)| of_tcp(listener, fd, peer)).transpose()
+}
+
+/// As [`try_next_tcp`].
+pub(crate) fn try_next_unix(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Option<Accepted>> {
+    Ok(try_next(listener)?.map(|(fd, _)| of_unix(listener, fd)))
+}
+
+fn of_tcp(
+    listener: &Registered<Arc<OwnedFd>>,
+    fd: OwnedFd,
+    peer: Option<SocketAddr>,
+) -> io::Result<Accepted> {
+    let stream = DetachedStream::of_tcp(fd, listener.priority());
+    let peer = peer.map_or_else(|| stream.peer_addr(), |peer| Ok(PeerAddr::Tcp(peer)))?;
+    Ok(Accepted { stream, peer })
+}
+
+fn of_unix(listener: &Registered<Arc<OwnedFd>>, fd: OwnedFd) -> Accepted {
+    Accepted { stream: DetachedStream::of_unix(fd, listener.priority()), peer: PeerAddr::Unix }
+}
+
+/// One system call. `CONNABORTED`: the connection is gone, whatever the kernel calls it.
+fn accept(listener: &Arc<OwnedFd>) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
+    faults::at(faults::Call::Accept)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    match rustix::net::acceptfrom_with(&**listener, flags) {
+        Ok((fd, peer)) => Ok((fd, peer.and_then(|peer| SocketAddr::try_from(peer).ok()))),
+        // accept(2): errors of the connection, not of the listener.
+        Err(
+            Errno::PROTO
+            | Errno::NETDOWN
+            | Errno::HOSTDOWN
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::NONET
+            | Errno::NOPROTOOPT,
+        ) => Err(Errno::CONNABORTED),
+        Err(error) => Err(error),
+    }
+}

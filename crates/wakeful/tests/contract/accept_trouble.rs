@@ -1,0 +1,229 @@
+//! Trouble at the door that a test can really cause; the rest is in `lib::accept::tests`, and what needs a limit of the process in `limits`.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, Serving, SharedListener};
+use wakeful::net::ListenAddr;
+use wakeful::time::sleep;
+use wakeful::{IdlePolicy, LoopGroupBuilder, LoopHandle, current_handle};
+
+use crate::backend::Backend;
+use crate::background::{LONG, wait_until};
+
+on_every_backend! {
+    a_listener_that_is_shut_down_under_the_server_ends_and_the_others_go_on,
+    at_the_limit_of_connections_no_loop_spins_and_the_next_one_is_served_when_one_closes,
+    a_flood_of_connections_that_are_reset_does_not_starve_a_quiet_listener,
+    a_server_whose_connections_are_reset_serves_the_next_one,
+    no_connection_waits_for_a_loop_that_is_busy,
+}
+
+const STRATEGIES: [AcceptStrategy; 3] = [
+    AcceptStrategy::Exclusive,
+    AcceptStrategy::ReusePort,
+    AcceptStrategy::Dispatch(Placement::RoundRobin),
+];
+
+/// Loops that park, so that one which spins is seen by its waits.
+fn group<B: Backend>(loops: usize) -> LoopGroupBuilder {
+    B::group().loops(loops).spread().event_loop(B::builder().idle(IdlePolicy::Park))
+}
+
+fn localhost() -> SharedListener {
+    SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+fn addr(serving: &Serving, number: usize) -> SocketAddr {
+    let ListenAddr::Tcp(addr) = serving.local_addrs()[number] else { panic!("it is TCP") };
+    addr
+}
+
+/// One byte there and back.
+fn ask(addr: SocketAddr) {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.write_all(b"?").unwrap();
+    let mut answer = [0; 1];
+    stream.read_exact(&mut answer).expect("it is served");
+    assert_eq!(&answer, b"?");
+}
+
+async fn answer(mut connection: wakeful::accept::Connection) {
+    let mut buf = [0; 1];
+    if let Ok(1) = connection.stream.read(&mut buf).await {
+        let _ = connection.stream.write_all(&buf).await;
+    }
+}
+
+/// A loop with nothing to do but a few timers asks the kernel about once for each.
+fn does_not_spin(handle: &LoopHandle) {
+    let before = handle.metrics().waits;
+    let (done, is_done) = mpsc::channel();
+    let timers = handle.spawn(move || async move {
+        for _ in 0..10 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        done.send(()).unwrap();
+    });
+    is_done.recv().unwrap();
+    timers.unwrap().detach();
+    let waits = handle.metrics().waits - before;
+    assert!(waits <= 60, "{waits} waits for 10 timers");
+}
+
+/// Connects, and resets the connection at once.
+fn connect_and_reset(addr: SocketAddr) {
+    let stream = TcpStream::connect(addr).unwrap();
+    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+fn a_listener_that_is_shut_down_under_the_server_ends_and_the_others_go_on<B: Backend>() {
+    for strategy in STRATEGIES {
+        let (broken, good) = (localhost(), localhost());
+        let kept = broken.clone();
+        let serving = ConnectionServer::new(vec![broken, good])
+            .group(group::<B>(2))
+            .strategy(strategy)
+            .start(|| answer)
+            .unwrap();
+        ask(addr(&serving, 0));
+        rustix::net::shutdown(&kept, rustix::net::Shutdown::Both).unwrap();
+        let counts = serving.counts();
+        wait_until("it was noticed", || counts.failed() > 0);
+        for _ in 0..10 {
+            ask(addr(&serving, 1));
+        }
+        assert_eq!(counts.accepted(), 11, "{strategy}");
+        // Once by each loop that accepted from it, and no loop goes on about it.
+        assert!(counts.failed() <= 2, "{strategy}: {}", counts.failed());
+        serving.handles().iter().for_each(does_not_spin);
+        assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+    }
+}
+
+fn at_the_limit_of_connections_no_loop_spins_and_the_next_one_is_served_when_one_closes<
+    B: Backend,
+>() {
+    for strategy in STRATEGIES {
+        let serving = ConnectionServer::new(vec![localhost(), localhost()])
+            .group(group::<B>(2))
+            .strategy(strategy)
+            .max_connections(1)
+            .start(|| answer)
+            .unwrap();
+        let counts = serving.counts();
+        let addrs = [addr(&serving, 0), addr(&serving, 1)];
+        let connect = |number: usize| TcpStream::connect(addrs[number % 2]).unwrap();
+        let clients: Vec<_> = (0..20).map(connect).collect();
+        wait_until("one is served", || counts.accepted() == 1);
+        serving.handles().iter().for_each(does_not_spin);
+        assert_eq!(counts.accepted(), 1, "{strategy}");
+        // Whichever it is, its place is the next one's as soon as it has its answer.
+        for mut client in &clients {
+            client.write_all(b"?").unwrap();
+        }
+        for mut client in clients {
+            client.set_read_timeout(Some(LONG)).unwrap();
+            client.read_exact(&mut [0; 1]).expect("it is served");
+        }
+        assert_eq!((counts.accepted(), counts.failed()), (20, 0), "{strategy}");
+        assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+    }
+}
+
+fn a_flood_of_connections_that_are_reset_does_not_starve_a_quiet_listener<B: Backend>() {
+    const FLOOD: u64 = 1_000;
+    for strategy in STRATEGIES {
+        let (seen, see) = mpsc::channel();
+        let flooded = Arc::new(AtomicU64::new(0));
+        let before = flooded.clone();
+        let serving = ConnectionServer::new(vec![localhost(), localhost()])
+            .group(group::<B>(1))
+            .strategy(strategy)
+            .start(move || {
+                let (seen, flooded) = (seen.clone(), before.clone());
+                move |mut connection: wakeful::accept::Connection| {
+                    let (seen, flooded) = (seen.clone(), flooded.clone());
+                    async move {
+                        let mut buf = [0; 1];
+                        match connection.stream.read(&mut buf).await {
+                            Ok(1) => {
+                                let turns = current_handle().metrics().turns;
+                                let _ = seen.send((turns, flooded.load(Ordering::Relaxed)));
+                            }
+                            _ => {
+                                flooded.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    }
+                }
+            })
+            .unwrap();
+        let handle = serving.handles()[0].clone();
+        let (held, is_held) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        handle
+            .run(move || {
+                held.send(current_handle().metrics().turns).unwrap();
+                let _ = released.recv();
+            })
+            .unwrap();
+        let turns_before = is_held.recv().unwrap();
+        (0..FLOOD).for_each(|_| connect_and_reset(addr(&serving, 0)));
+        let mut quiet = TcpStream::connect(addr(&serving, 1)).unwrap();
+        quiet.write_all(b"?").unwrap();
+        drop(release);
+        let (turns, served_before) = see.recv_timeout(LONG).expect("the quiet one is served");
+        let turns = turns - turns_before;
+        // Both listeners are accepted from in one turn, up to 128 connections of the flood before the first of the
+        // quiet one; those are served before it, eight at least in each turn.
+        assert!(turns <= 40, "{strategy}: {turns} turns");
+        assert!(served_before <= 256, "{strategy}: behind {served_before} of the flood");
+        let counts = serving.counts();
+        wait_until("the flood is over", || counts.accepted() == FLOOD + 1 && counts.open() == 0);
+        assert_eq!((counts.failed(), counts.turned_away()), (0, 0), "{strategy}");
+        assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+    }
+}
+
+fn a_server_whose_connections_are_reset_serves_the_next_one<B: Backend>() {
+    for strategy in STRATEGIES {
+        let serving = ConnectionServer::new(vec![localhost()])
+            .group(group::<B>(2))
+            .strategy(strategy)
+            .start(|| answer)
+            .unwrap();
+        for _ in 0..50 {
+            connect_and_reset(addr(&serving, 0));
+            ask(addr(&serving, 0));
+        }
+        let counts = serving.counts();
+        assert_eq!((counts.failed(), counts.turned_away()), (0, 0), "{strategy}");
+        assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+    }
+}
+
+/// No loop that is busy holds an accept event that another one could take.
+fn no_connection_waits_for_a_loop_that_is_busy<B: Backend>() {
+    let serving =
+        ConnectionServer::new(vec![localhost()]).group(group::<B>(2)).start(|| answer).unwrap();
+    ask(addr(&serving, 0));
+    for busy in [0, 1] {
+        let (held, is_held) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        serving.handles()[busy]
+            .run(move || {
+                held.send(()).unwrap();
+                let _ = released.recv();
+            })
+            .unwrap();
+        is_held.recv().unwrap();
+        (0..20).for_each(|_| ask(addr(&serving, 0)));
+        drop(release);
+    }
+    assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+}
