@@ -299,6 +299,11 @@ impl<B: Bell> ReadyQueue<B> {
         self.head.compare_exchange(ptr::null_mut(), asleep, Release, Relaxed).is_ok()
     }
 
+    /// Does the loop sleep? It may wake at any time.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.head.load(Relaxed).addr() & ASLEEP != 0
+    }
+
     /// Is anything queued, or the loop asked to wake? A load only: for a loop that spins.
     #[inline(always)]
     pub(crate) fn is_pending(&self) -> bool {

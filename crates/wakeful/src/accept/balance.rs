@@ -1,8 +1,11 @@
 //! Which loops of a group wait for a shared listener's connections, so that each gets its share.
 //!
-//! The kernel gives a connection to the loop that has been waiting for longest in its list, and puts nobody at the end of that list: one loop would get nearly all.
-//! So a loop that has more than the mean steps back, and lets those in that have less. The list has only active loops in it, and none of them is
-//! above the group's target while another is below.
+//! The kernel gives a connection to the loop that is first in its list and waits, and leaves it there: one loop would get nearly all. So a loop that took one goes to the end
+//! of the list. That evens out what comes, not what stays: a loop that has far more open than the mean, or is above the group's target while another is below,
+//! steps back altogether, and is let in again by another one, which is awake, when that is over. Loops that are not active are not in the list.
+//!
+//! Who steps back relies on others, and those may be busy for long. So a loop steps back only if another one is in the list that sleeps; and one that takes a
+//! connection as the only one in the list first lets the others in.
 //!
 //! Invariant: as long as a loop accepts at all, one of those that accept is in the list. Who steps back looks behind itself whether anybody is
 //! left, and returns if not.
@@ -15,15 +18,16 @@ use crossbeam_utils::CachePadded;
 
 use super::Counts;
 use super::moving::Moves;
+use crate::LoopHandle;
 use crate::driver::door::Door;
-use crate::group::Board;
+use crate::group::{Board, LoopGroup};
 
 /// What a loop has accepted counts half after so long, in nanoseconds.
 const HALF_LIFE: u64 = 250_000_000;
 
-/// So much above the mean is no reason to step back: the larger of the two, in connections and as a share.
-const SLACK: f64 = 1.0;
-const SLACK_SHARE: f64 = 0.03;
+/// So far above the mean a loop steps back: in connections, and as a share, together.
+const SLACK: f64 = 4.0;
+const SLACK_SHARE: f64 = 0.125;
 
 /// How often it is worked out which loops give connections away: what the last ones changed should show by then, in nanoseconds.
 const PLAN_EVERY: u64 = 200_000_000;
@@ -35,6 +39,7 @@ const LOOKS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Balance {
     board: Arc<Board>,
+    loops: Box<[LoopHandle]>,
     counts: Arc<Counts>,
     shares: Box<[CachePadded<Share>]>,
     /// When connections move, if they do.
@@ -73,6 +78,17 @@ impl Share {
         }
     }
 
+    /// Of the kernel's lists.
+    fn go_to_the_end(&self) {
+        for door in self.doors.get().into_iter().flatten().filter_map(Weak::upgrade) {
+            door.knock();
+        }
+    }
+
+    fn is_inside(&self) -> bool {
+        self.accepts() && self.inside.load(Ordering::SeqCst)
+    }
+
     fn recent(&self, now: u64) -> f64 {
         let packed = self.recent.load(Ordering::Relaxed);
         let (count, at) = (f32::from_bits((packed >> 32) as u32), packed as u32);
@@ -90,10 +106,12 @@ impl Share {
 }
 
 impl Balance {
-    pub(super) fn new(board: Arc<Board>, counts: Arc<Counts>, moves: Option<Moves>) -> Arc<Self> {
+    pub(super) fn new(group: &LoopGroup, counts: Arc<Counts>, moves: Option<Moves>) -> Arc<Self> {
+        let board = group.board().clone();
         let shares = (0..board.loops()).map(|_| CachePadded::default()).collect();
         let balance = Arc::new(Self {
             board,
+            loops: group.handles().into(),
             counts,
             shares,
             moves,
@@ -125,6 +143,9 @@ impl Balance {
     pub(super) fn accepted(&self, number: usize) {
         let share = &self.shares[number];
         share.note(self.now());
+        if self.board.active() > 1 {
+            share.go_to_the_end();
+        }
         let every = (self.shares.len() / LOOKS).max(1) as u64;
         if share.accepted.load(Ordering::Relaxed).is_multiple_of(every) {
             self.even_out(Some(number));
@@ -223,26 +244,43 @@ impl Balance {
             return;
         }
         let mean: f64 = sum / count;
-        let most = mean + SLACK.max(mean * SLACK_SHARE);
-        for (number, share) in self.shares.iter().enumerate() {
-            let load = self.load(number, now);
-            if in_turn(number) && !is_full(number) && load <= mean {
-                share.set_inside(true);
+        for number in (0..active).filter(|number| in_turn(*number) && !is_full(*number)) {
+            if self.load(number, now) <= mean {
+                self.shares[number].set_inside(true);
             }
         }
-        for (number, share) in self.shares.iter().enumerate() {
-            let out = !in_turn(number) || is_full(number) || self.load(number, now) > most;
-            if out && (me.is_none() || me == Some(number) || number >= active) {
-                share.set_inside(false);
-                // Two who step back at once must not both rely on the other.
-                if !self
-                    .shares
-                    .iter()
-                    .any(|share| share.accepts() && share.inside.load(Ordering::SeqCst))
-                {
-                    share.set_inside(true);
-                }
+        if let Some(me) = me
+            && !(0..active).any(|number| number != me && self.shares[number].is_inside())
+        {
+            // It may be busy for long from now on.
+            (0..active).for_each(|number| self.shares[number].set_inside(true));
+        }
+        let most = mean * (1.0 + SLACK_SHARE) + SLACK;
+        for number in (0..active).filter(|number| me.is_none_or(|me| me == *number)) {
+            if (is_full(number) || self.load(number, now) > most) && self.is_dispensable(number) {
+                self.step_back(number);
             }
+        }
+        (active..self.shares.len()).for_each(|number| self.step_back(number));
+    }
+
+    /// Does another loop that is in the list sleep, and wait for a connection?
+    fn is_dispensable(&self, number: usize) -> bool {
+        let others = (0..self.board.active()).filter(|other| *other != number);
+        others
+            .filter(|other| self.shares[*other].is_inside())
+            .any(|other| self.loops[other].queue().is_asleep())
+    }
+
+    fn step_back(&self, number: usize) {
+        let share = &self.shares[number];
+        if !share.inside.load(Ordering::Relaxed) {
+            return;
+        }
+        share.set_inside(false);
+        // Two who step back at once must not both rely on the other.
+        if !self.shares.iter().any(|share| share.is_inside()) {
+            share.set_inside(true);
         }
     }
 }

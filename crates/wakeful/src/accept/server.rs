@@ -125,7 +125,7 @@ impl ConnectionServer {
         let (open, all_closed) = mpsc::channel();
         let counts = Arc::new(Counts::new(loops));
         let limit = Limit::new(self.max_connections);
-        let balance = Balance::new(group.board().clone(), counts.clone(), self.moves);
+        let balance = Balance::new(&group, counts.clone(), self.moves);
         let shared = Shared { open, limit, counts: counts.clone(), balance };
         let addrs = self.listeners.iter().map(|l| l.local_addr().clone()).collect();
         let files = self.listeners.iter().filter_map(SharedListener::file).collect();

@@ -92,7 +92,8 @@ impl Door {
         self.is_wanted() && self.is_open()
     }
 
-    fn knock(&self) {
+    /// Goes to the end of the kernel's list. If there is a connection, the kernel tells the loop of it again.
+    pub(crate) fn knock(&self) {
         self.knock.store(true, Ordering::Release);
         // As above.
         let _ = self.see_to_it();
