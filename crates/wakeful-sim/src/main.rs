@@ -23,7 +23,7 @@ use wakeful_sim::report::{self, Style};
 use wakeful_sim::trace::{self, Length, Trace};
 use wakeful_sim::verdict::Compared;
 
-/// The idle governor against fixed windows, on arrival traces and a model of one loop.
+/// The idle governor against fixed windows, and groups of loops, on a model of one machine.
 #[derive(Debug, Parser)]
 #[command(name = "wakeful-sim", version)]
 struct Cli {

@@ -21,7 +21,7 @@ pub fn table(seen: &[Seen]) -> Table {
     ];
     Table {
         title: "Groups of loops".to_owned(),
-        note: "CPUs: work, spins and wakes of all loops, in CPUs. Active: on average; but for concentrate, all loops are. Moves a second: from the start. The busiest loop: the share of its time that it works. A group that cannot do what it is asked to has no p50.".to_owned(),
+        note: "CPUs: work, spins and wakes of all loops, in CPUs. Active loops: the mean; only concentrate has fewer than all. Moves: from the start. Busiest loop: the share of its time that it works. A group that cannot keep up has no quantiles.".to_owned(),
         columns: columns.map(|(head, unit)| Column::new(head, unit)).to_vec(),
         rows: seen.iter().map(row).collect(),
     }

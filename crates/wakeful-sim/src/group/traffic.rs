@@ -16,7 +16,7 @@ pub(super) struct Traffic {
     next: f64,
     /// How long a connection lasts.
     life: Option<f64>,
-    /// When each connection is the next one that comes in its place.
+    /// When each connection comes, or goes and another one comes in its place.
     ends: Vec<f64>,
 }
 

@@ -45,10 +45,11 @@ fn awake(groups: &[&Seen], one: &Seen) -> Option<Claim> {
     let slower = |it: &Seen| it.total.response(0.5) / spinning;
     let share = |it: &Seen| it.total.cpu() / it.setting.loops as f64;
     let slowest = worst(groups.iter().copied(), slower)?;
-    let mut measured = format!("{} {}", times(slower(slowest), slowest), time(spinning));
+    let mut measured =
+        format!("at most {} times {}{}", number(slower(slowest)), time(spinning), with(slowest));
     let mut holds = slower(slowest) <= MEDIAN;
     if let Some(dearest) = worst(groups.iter().copied().filter(|it| it.setting.loops > 1), share) {
-        measured = format!("{measured}; {} the CPU", times(share(dearest), dearest));
+        measured = format!("{measured}; {} of the CPU{}", number(share(dearest)), with(dearest));
         holds &= share(dearest) <= CPU;
     }
     let claim = format!(
@@ -62,8 +63,9 @@ fn even(groups: &[&Seen]) -> Option<Claim> {
     let heavy = groups.iter().copied().filter(|it| it.active >= 2.0 && !it.is_overloaded());
     let worst = worst(heavy, ratio)?;
     let measured = format!(
-        "{}: {} of {}",
-        times(ratio(worst), worst),
+        "at most {} times{}: {} of {}",
+        number(ratio(worst)),
+        with(worst),
         percent(worst.busiest),
         percent(worst.mean_busy())
     );
@@ -97,8 +99,8 @@ fn worst<'a>(
     groups.max_by(|one, other| figure(one).total_cmp(&figure(other)))
 }
 
-fn times(ratio: f64, of: &Seen) -> String {
-    format!("at most {} times ({} loops)", number(ratio), of.setting.loops)
+fn with(it: &Seen) -> String {
+    format!(" with {} loops", it.setting.loops)
 }
 
 fn judged(groups: &[&Seen], claim: &str, measured: String, holds: bool) -> Claim {
