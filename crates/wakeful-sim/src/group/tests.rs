@@ -107,6 +107,17 @@ fn heavy_load_is_spread_evenly_and_stays_where_it_is() {
     }
 }
 
+/// A review of 10 ms sees one or two of them, and now and then ten.
+#[test]
+fn long_requests_at_random_times_move_nothing() {
+    for (rate, work) in [(100.0, 1e6), (300.0, 1e6), (500.0, 1e6)] {
+        let few = setting(Placing::Concentrate, 16, rate);
+        let seen = seen(Setting { work, seconds: 60, ..few });
+        assert_eq!(seen.late_moves, 0, "{rate} of {work} ns: the last at {:?}", seen.last_move);
+        assert!(seen.active <= 2.0, "{rate} of {work} ns: {} loops", seen.active);
+    }
+}
+
 #[test]
 fn what_a_group_cannot_do_is_not_given_a_median() {
     let seen = seen(heavy(Placing::Concentrate, 2, 40_000.0));
