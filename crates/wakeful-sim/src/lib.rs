@@ -1,12 +1,14 @@
-//! A simulator of the idle governor: arrival traces, replayed through [`Governor`](wakeful::idle::Governor) and through fixed windows for one loop.
+//! A simulator of the idle governor: arrival traces, replayed through [`Governor`](wakeful::idle::Governor) and through fixed windows for one loop; and of groups of loops that have it.
 //!
 //! | module | for |
 //! |---|---|
 //! | [`trace`] | when requests arrive: made up, or recorded |
 //! | [`policy`] | what a loop does when it has nothing to do |
 //! | [`costs`] | what things take on one machine |
-//! | [`mod@replay`] | the model: a trace, a policy and costs give responses and CPU |
+//! | `one_loop` | the model: a loop that waits and answers |
+//! | [`mod@replay`] | a trace, a policy and costs give responses and CPU |
 //! | [`verdict`] | is the governor beaten by a fixed window? |
+//! | [`group`] | the same for several loops: where connections are, and which loops are active |
 //! | [`measure`], [`calibrate`], [`check`] | the real server on this machine: what things take there, and whether the model is right |
 //! | [`record`] | when the requests of a real server arrive |
 //! | [`report`] | the answers as tables and JSON |
@@ -16,7 +18,9 @@
 pub mod calibrate;
 pub mod check;
 pub mod costs;
+pub mod group;
 pub mod measure;
+mod one_loop;
 pub mod policy;
 pub mod record;
 pub mod replay;

@@ -9,18 +9,21 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use wakeful::group::Targets;
 use wakeful::idle::Limits;
 use wakeful_load::machine;
 use wakeful_load::results::Machine;
 use wakeful_load::results::{Results, Verdict};
+use wakeful_load::schedule::Rate;
 use wakeful_sim::calibrate::Effort;
 use wakeful_sim::costs::Calibration;
+use wakeful_sim::group::{self, Moving, Placing, Setting};
 use wakeful_sim::measure::Laboratory;
 use wakeful_sim::report::{self, Style};
 use wakeful_sim::trace::{self, Length, Trace};
 use wakeful_sim::verdict::Compared;
 
-/// The idle governor against fixed windows, on arrival traces and a model of one loop.
+/// The idle governor against fixed windows, and groups of loops, on a model of one machine.
 #[derive(Debug, Parser)]
 #[command(name = "wakeful-sim", version)]
 struct Cli {
@@ -33,6 +36,8 @@ enum Command {
     /// Replay traces through the governor, through fixed windows of 0, 50, 200 and 1000 µs, and through a spin for ever. Exit code 1: a fixed
     /// window beats the governor in both p50 (by over 1 %) and CPU (by over 1 % of a CPU) on a trace.
     Replay(Replay),
+    /// Simulate groups of loops, whose connections are placed and moved by a policy. Exit code 1: a verdict on `concentrate` does not hold.
+    Group(Group),
     /// Measure on this machine what the model's costs are, and print them as JSON. Needs two CPUs, the program `wakeful`, and a quiet machine for a minute or two.
     Calibrate(Calibrate),
     /// Compare the model with the real server under three loads that it was not calibrated with. Exit code 1: a p50 or a CPU share is predicted
@@ -118,8 +123,55 @@ struct Replay {
     #[arg(long, default_value_t = Length::FULL.seconds, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// The most requests that a trace may have.
-    #[arg(long, default_value_t = Length::FULL.requests, value_parser = requests)]
+    #[arg(long, default_value_t = Length::FULL.requests, value_parser = |text: &str| whole(text, 100, 100_000_000))]
     requests: usize,
+    #[command(flatten)]
+    governor: GovernorArguments,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+struct Group {
+    /// How many loops, each with a CPU of its own; several, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,8,16,64,128", value_parser = |text: &str| whole(text, 1, 1_024))]
+    loops: Vec<usize>,
+    /// Requests a second, of all connections together: 250, 10k or 1M; several, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "1k,10k,100k,1M")]
+    rate: Vec<Rate>,
+    /// How many connections, which all have the same rate.
+    #[arg(long, default_value = "1024", value_parser = |text: &str| whole(text, 1, 1_000_000))]
+    connections: usize,
+    /// How long a connection lasts on average, as 2s, until another one takes its place. Unless given: for ever.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    life: Option<Duration>,
+    /// Where connections are; several, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "concentrate,spread,burn,park")]
+    policy: Vec<Placing>,
+    /// The share of its time that an active loop may work before another one becomes active, 0.05 to 0.95.
+    #[arg(long, default_value_t = Targets::default().utilisation, value_parser = |text: &str| number(text, 0.05, 0.95))]
+    target: f64,
+    /// A connection is moved when an active loop has so many times as many as they have on average, or so many times fewer, 1 to 100.
+    #[arg(long, default_value_t = Moving::default().ratio, value_parser = |text: &str| number(text, 1.0, 100.0))]
+    ratio: f64,
+    /// The most moves a second, of all loops together.
+    #[arg(long, default_value_t = Moving::default().most, value_parser = |text: &str| number(text, 0.0, 1e6))]
+    moves: f64,
+    /// From one move of a connection to its next.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    rest: Duration,
+    /// What a request takes its loop beyond what it costs by the costs, as 100us.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
+    work: Duration,
+    /// How long the group is simulated, in seconds on its own clock; the first five are not measured, but for the moves.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(6..=3600))]
+    seconds: u64,
+    /// What makes the load repeatable.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The costs, as `calibrate` writes them. Unless given: those that are built in.
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
     #[command(flatten)]
     governor: GovernorArguments,
     #[command(flatten)]
@@ -161,16 +213,17 @@ fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
     }
 }
 
-fn requests(text: &str) -> Result<usize, String> {
+fn whole(text: &str, least: usize, most: usize) -> Result<usize, String> {
     match text.parse() {
-        Ok(requests @ 100..=100_000_000) => Ok(requests),
-        _ => Err("expected a number from 100 to 100000000".to_owned()),
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => Err(format!("expected a number from {least} to {most}")),
     }
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Replay(arguments) => replay(&arguments),
+        Command::Group(arguments) => group(&arguments),
         Command::Calibrate(arguments) => calibrate(&arguments),
         Command::Check(arguments) => check(&arguments),
         Command::Record(arguments) => record(&arguments),
@@ -308,6 +361,45 @@ fn record(arguments: &Record) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is known of every figure that the model gives.
+fn about(limits: Limits, calibration: &Calibration) -> String {
+    format!(
+        "The governor may spin for {} at most, for {} of the events and {} of a CPU. Costs: {}",
+        wakeful_load::format::time(limits.max_window as f64),
+        wakeful_load::format::percent(limits.hit_rate),
+        wakeful_load::format::percent(limits.max_cpu),
+        calibration.describe(),
+    )
+}
+
+/// A line on a terminal that says what is at work, if it takes long.
+struct Progress {
+    began: Instant,
+    count: usize,
+    done: usize,
+}
+
+impl Progress {
+    fn of(count: usize) -> Self {
+        Self { began: Instant::now(), count, done: 0 }
+    }
+
+    fn next(&mut self, name: &str) {
+        self.done += 1;
+        if self.began.elapsed() > Duration::from_secs(2) && stderr().is_terminal() {
+            eprint!("\r\x1b[2K[{}/{}] {name}", self.done, self.count);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if stderr().is_terminal() {
+            eprint!("\r\x1b[2K");
+        }
+    }
+}
+
 fn replay(arguments: &Replay) -> Result<ExitCode, String> {
     let calibration = calibration(arguments.costs.as_deref())?;
     let limits = arguments.governor.limits(&calibration);
@@ -321,25 +413,66 @@ fn replay(arguments: &Replay) -> Result<ExitCode, String> {
         };
         arguments.trace.iter().map(read).collect::<Result<_, _>>()?
     };
-    let (began, count) = (Instant::now(), traces.len());
+    let mut progress = Progress::of(traces.len());
     let mut compared = Vec::new();
-    for (index, trace) in traces.iter().enumerate() {
-        if began.elapsed() > Duration::from_secs(2) && stderr().is_terminal() {
-            eprint!("\r\x1b[2K[{}/{count}] {}", index + 1, trace.name);
-        }
+    for trace in &traces {
+        progress.next(&trace.name);
         compared.push(Compared::new(trace, limits, &calibration.costs));
     }
-    if stderr().is_terminal() {
-        eprint!("\r\x1b[2K");
-    }
-    let notes = vec![format!(
-        "The governor may spin for {} at most, for {} of the events and {} of a CPU. Costs: {}",
-        wakeful_load::format::time(limits.max_window as f64),
-        wakeful_load::format::percent(limits.hit_rate),
-        wakeful_load::format::percent(limits.max_cpu),
-        calibration.describe(),
-    )];
+    drop(progress);
+    let notes = vec![about(limits, &calibration)];
     let is_beaten = compared.iter().any(Compared::is_beaten);
     arguments.output.print(&report::of_comparisons(&compared, calibration.machine, notes))?;
     Ok(if is_beaten { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+impl Group {
+    /// Every group, those of one load together.
+    fn settings(&self) -> Vec<Setting> {
+        let nanoseconds = |time: Duration| time.as_secs_f64() * 1e9;
+        let mut settings = Vec::new();
+        for Rate(rate) in &self.rate {
+            for loops in &self.loops {
+                settings.extend(self.policy.iter().map(|placing| Setting {
+                    placing: *placing,
+                    loops: *loops,
+                    rate: *rate,
+                    work: nanoseconds(self.work),
+                    connections: self.connections,
+                    life: self.life.map(nanoseconds),
+                    seconds: self.seconds,
+                    seed: self.seed,
+                    targets: Targets { utilisation: self.target, ..Targets::default() },
+                    moving: Moving {
+                        ratio: self.ratio,
+                        most: self.moves,
+                        rest: nanoseconds(self.rest) as u64,
+                    },
+                }));
+            }
+        }
+        settings
+    }
+}
+
+fn group(arguments: &Group) -> Result<ExitCode, String> {
+    let calibration = calibration(arguments.costs.as_deref())?;
+    let limits = arguments.governor.limits(&calibration);
+    let costs = &calibration.costs;
+    let settings = arguments.settings();
+    let mut progress = Progress::of(settings.len());
+    let mut seen = Vec::new();
+    for setting in settings {
+        let Setting { placing, loops, rate, .. } = setting;
+        progress.next(&format!("{}, {loops} loops, {}", placing.name(), Rate(rate)));
+        seen.push(group::simulate(setting, limits, costs));
+    }
+    let claims = group::verdict::claims(&seen, limits, costs);
+    drop(progress);
+    let holds = claims.iter().all(|claim| claim.verdict == Verdict::Holds);
+    let notes = vec![group::report::note(arguments.connections), about(limits, &calibration)];
+    let tables = vec![group::report::table(&seen)];
+    let title = "wakeful-sim: groups of loops";
+    arguments.output.print(&report::results(title, calibration.machine, tables, claims, notes))?;
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,12 +1,8 @@
-//! A loop that answers the requests of a trace under a policy, on the model's clock.
-//!
-//! The loop is free at some time. What has arrived by then is a batch: the first request of it costs [`Costs::service`], and [`Costs::cold`] if it is the first after a gap, each further one
-//! [`Costs::service_batched`], and what arrives meanwhile makes the next batch. If nothing has arrived, the loop spins or sleeps as
-//! `wakeful`'s own loop does (`event_loop/wait.rs`), and runs when a poll or a wake has found the next request. What a client sees is the
-//! time from the arrival to the end of its service, [`Costs::outside`], and what [`Costs::warming`] leaves of the last cold request.
+//! A trace through one loop under a policy.
 
 use crate::costs::Costs;
-use crate::policy::{Decider, Policy};
+use crate::one_loop::Loop;
+use crate::policy::Policy;
 
 /// What came of a trace. Times are nanoseconds.
 #[derive(Debug, Clone, Default)]
@@ -52,83 +48,35 @@ impl Outcome {
     pub fn cpu(&self) -> f64 {
         (self.work + self.spin + self.wakes) / self.elapsed.max(1.0)
     }
-}
 
-/// How the loop came to run again.
-struct Found {
-    at: f64,
-    /// How long nothing had come; 0 if there was something.
-    gap: f64,
+    /// What another loop did in the same time.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.responses.extend(other.responses);
+        self.work += other.work;
+        self.spin += other.spin;
+        self.wakes += other.wakes;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.parks += other.parks;
+    }
 }
 
 /// Replays a trace: `arrivals` are nanoseconds since the start, rising.
 #[must_use]
 pub fn replay(arrivals: &[u64], policy: Policy, costs: &Costs) -> Outcome {
-    let mut decider = Decider::new(policy);
-    let mut outcome = Outcome::default();
-    outcome.responses.reserve(arrivals.len());
-    let outside = costs.outside();
-    let (mut free, mut next, mut chill) = (0.0, 0, 0.0_f64);
+    let mut one = Loop::new(policy, costs);
+    let mut responses = Vec::with_capacity(arrivals.len());
+    let mut next = 0;
     while let Some(&arrival) = arrivals.get(next) {
-        let found = wait(&mut decider, &mut outcome, costs, free, arrival as f64);
+        let found = one.wait(arrival as f64);
         let ready = arrivals[next..].partition_point(|at| *at as f64 <= found.at).max(1);
-        let mut done = found.at;
-        for (index, at) in arrivals[next..next + ready].iter().enumerate() {
-            let (service, cold) = match index {
-                0 => (costs.service, costs.cold(found.gap)),
-                _ => (costs.service_batched, 0.0),
-            };
-            done += service + cold;
-            outcome.work += service + cold;
-            chill = cold.max(chill * costs.warming);
-            outcome.responses.push((done - *at as f64 + outside + chill - cold) as u64);
-        }
+        one.run(found);
+        let batch = &arrivals[next..next + ready];
+        responses.extend(batch.iter().map(|at| one.answer(*at as f64, 0.0) as u64));
         next += ready;
-        free = done;
     }
-    outcome.elapsed = free;
-    outcome.responses.sort_unstable();
-    outcome
-}
-
-/// The loop is free, and the next request comes at `arrival`, or has come. When does the loop run?
-fn wait(
-    decider: &mut Decider,
-    outcome: &mut Outcome,
-    costs: &Costs,
-    free: f64,
-    arrival: f64,
-) -> Found {
-    let gap = (arrival - free).max(0.0);
-    if decider.expects_soon() && gap == 0.0 {
-        return Found { at: free, gap };
-    }
-    let window = decider.begin(free as u64) as f64;
-    let mut asleep = free;
-    if window > 0.0 {
-        let polls = |time: f64| (time / costs.poll).ceil() * costs.poll;
-        let spun = polls(gap.min(window));
-        outcome.spin += spun;
-        asleep = free + spun;
-        if gap <= window {
-            outcome.hits += 1;
-            decider.hit(asleep as u64, spun as u64);
-            return Found { at: asleep, gap };
-        }
-        outcome.misses += 1;
-        decider.miss(asleep as u64, spun as u64);
-    }
-    outcome.parks += 1;
-    let slept = arrival - asleep;
-    // What came meanwhile is found without a sleep.
-    let at = if slept > 0.0 {
-        outcome.wakes += costs.wake_cpu(slept);
-        arrival + costs.wake(slept)
-    } else {
-        asleep
-    };
-    decider.parked((at - free) as u64);
-    Found { at, gap }
+    responses.sort_unstable();
+    Outcome { responses, elapsed: one.free(), ..one.into_outcome() }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use wakeful_load::results::{Results, Verdict};
+use wakeful_load::results::{Claim, Results, Verdict};
 use wakeful_sim::trace::Trace;
 
 fn run(arguments: &[&str]) -> Output {
@@ -27,6 +27,31 @@ fn a_replay_gives_a_verdict_for_each_trace_and_each_policy_a_row() {
     assert!(results.claims.len() > 10);
     assert!(results.claims.iter().all(|claim| claim.verdict == Verdict::Holds));
     assert_eq!(results.tables[0].rows.len(), 6 * results.claims.len());
+}
+
+#[test]
+fn groups_have_a_row_each_and_a_verdict_for_each_rate() {
+    let common = ["group", "--json", "--seconds", "6", "--connections", "64"];
+    let group = |more: &[&str]| {
+        let output = run(&[&common, more].concat());
+        let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.success(), results)
+    };
+    let (holds, results) = group(&["--loops", "1,2,16", "--rate", "1k,5k"]);
+    assert!(holds, "{:?}", results.claims);
+    assert_eq!(results.tables[0].rows.len(), 3 * 2 * 4);
+    // Both settle, and 5k is light.
+    assert_eq!(results.claims.len(), 3, "{:?}", results.claims);
+    // What no loop spins for, none of them can answer at once.
+    let light = ["--loops", "16", "--rate", "5k", "--policy", "concentrate"];
+    let (holds, results) = group(&[&light[..], &["--max-window", "0s"]].concat());
+    assert!(!holds, "{:?}", results.claims);
+    let missed = |claim: &&Claim| claim.verdict == Verdict::DoesNotHold;
+    assert_eq!(results.claims.iter().filter(missed).count(), 1);
+    // Heavy load on a group that may move nothing is all on its first loops.
+    let heavy = ["--loops", "4", "--rate", "15k", "--work", "100us", "--policy", "concentrate"];
+    assert!(group(&heavy).0);
+    assert!(!group(&[&heavy[..], &["--moves", "0"]].concat()).0);
 }
 
 #[test]
@@ -50,6 +75,8 @@ fn traces_and_costs_of_the_user_are_read_and_what_is_wrong_with_them_is_said() {
     refused(&["replay", "--trace", &bad], "bad.txt: line 2");
     refused(&["replay", "--trace", &good, "--costs", &bad], "bad.txt");
     refused(&["replay", "--hit-rate", "2"], "--hit-rate");
+    refused(&["group", "--loops", "0"], "--loops");
+    refused(&["group", "--policy", "none"], "--policy");
     refused(&["check", "--program", "/nowhere/wakeful"], "/nowhere/wakeful");
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -15,6 +15,15 @@ impl Default for Targets {
     }
 }
 
+/// A review alone tells too little: of requests that take a millisecond each, ten milliseconds see a handful. So a group grows by the mean, which forgets two thirds in this long, in nanoseconds.
+const MEMORY: f64 = 100e6;
+
+/// But it does not wait for that mean if its loops have worked for this share of their time,
+const FULL: f64 = 0.95;
+
+/// at each review of this long, in nanoseconds.
+const FULL_FOR: u64 = 40_000_000;
+
 /// A loop more is let go only if the rest then stay this far below the target, so that it is not missed at once.
 const ROOM: f64 = 0.75;
 
@@ -26,8 +35,8 @@ const CALM: u64 = 500_000_000;
 /// Spreading and staying awake fight each other: 10,000 requests a second over 16 loops are 1.6 ms between two requests of a loop, so each of them sleeps in between and every request pays for a wake, or each
 /// spins and burns a CPU. Over one loop they are 0.1 ms. So a group concentrates what there is on as few loops as can do it, and spreads as the load grows.
 ///
-/// *Growth* is at once: as many loops as bring the mean utilisation back to the target, and one at least. *Shrinking* is slow: one loop after half a second in which the rest
-/// would have stayed a quarter below the target. In between nothing changes.
+/// *Growth* is quick: when the mean of about a tenth of a second is above the target, or all active loops have worked without a pause for 40 ms, by as many loops as bring it back to the target, and one at least. *Shrinking* is
+/// slow: one loop after half a second in which, at every review, the rest would have stayed a quarter below the target. In between nothing changes.
 ///
 /// Pure: it is told the time and the utilisations and asks nobody, so that a simulator can use it. Times are nanoseconds on one monotonic clock.
 ///
@@ -38,14 +47,21 @@ const CALM: u64 = 500_000_000;
 ///
 /// let mut activity = Activity::new(8, Targets::default());
 /// assert_eq!(activity.active(), 1);
-/// // One loop, and it is nearly always busy.
-/// assert_eq!(activity.review(0, 0.95), 2);
+/// // One loop, and it is nearly always busy: a tenth of a second is enough to see that.
+/// for review in 0..10 {
+///     activity.review(review * 10_000_000, 0.95);
+/// }
+/// assert_eq!(activity.active(), 2);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Activity {
     loops: usize,
     targets: Targets,
     active: usize,
+    /// When the last review was, and the mean then.
+    mean: Option<(u64, f64)>,
+    /// Since when every review found all active loops busy.
+    full_since: Option<u64>,
     /// Since when one loop fewer would do.
     calm_since: Option<u64>,
 }
@@ -60,7 +76,14 @@ impl Activity {
             utilisation: utilisation.clamp(0.05, 0.95),
             least: targets.least.clamp(1, loops),
         };
-        Self { loops, targets, active: targets.least, calm_since: None }
+        Self {
+            loops,
+            targets,
+            active: targets.least,
+            mean: None,
+            full_since: None,
+            calm_since: None,
+        }
     }
 
     /// How many loops are active: the first so many.
@@ -80,12 +103,17 @@ impl Activity {
         let target = self.targets.utilisation;
         let busy = if busy.is_nan() { 0.0 } else { busy.max(0.0) };
         let active = self.active as f64;
-        if busy > target * active {
+        let mean = self.mean(now, busy);
+        let full = self.is_full(now, busy);
+        if full || mean > target * active {
             // A loop that has more to do than it can is busy all the time, however much it is: so it may be too few, and is looked at again.
-            let enough = (busy / target).ceil() as usize;
+            let needed = if full { busy.max(mean) } else { mean };
+            let enough = (needed / target).ceil() as usize;
             self.active = enough.max(self.active + 1).min(self.loops);
             self.calm_since = None;
-        } else if self.active > self.targets.least && busy < target * ROOM * (active - 1.0) {
+        } else if self.active > self.targets.least
+            && busy.max(mean) < target * ROOM * (active - 1.0)
+        {
             let since = *self.calm_since.get_or_insert(now);
             if now.saturating_sub(since) >= CALM {
                 self.active -= 1;
@@ -95,6 +123,25 @@ impl Activity {
             self.calm_since = None;
         }
         self.active
+    }
+
+    /// How busy they were for about a tenth of a second.
+    fn mean(&mut self, now: u64, busy: f64) -> f64 {
+        // Nobody knows how long the first one was.
+        let (last, mean) = self.mean.unwrap_or((now, 0.0));
+        let kept = (-(now.saturating_sub(last) as f64) / MEMORY).exp();
+        let mean = mean * kept + busy * (1.0 - kept);
+        self.mean = Some((now, mean));
+        mean
+    }
+
+    /// Have they all been busy for so long that it is no chance?
+    fn is_full(&mut self, now: u64, busy: f64) -> bool {
+        if busy < FULL * self.active as f64 {
+            self.full_since = None;
+            return false;
+        }
+        now.saturating_sub(*self.full_since.get_or_insert(now)) >= FULL_FOR
     }
 }
 

@@ -1,0 +1,130 @@
+//! A loop of a group, with what has arrived for it.
+
+use std::collections::VecDeque;
+
+use crate::costs::Costs;
+use crate::one_loop::{Found, Loop};
+use crate::policy::Policy;
+use crate::replay::Outcome;
+
+use super::SETTLED;
+
+/// Something for a loop to do. Times are nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    /// When its client has sent it.
+    arrived: f64,
+    /// When its loop can see it: later, if it came with a connection that was moved.
+    ready: f64,
+    /// Whose it is. A move is nobody's, and takes a loop as long as a request without work.
+    connection: Option<usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct Member<'a> {
+    one: Loop<'a>,
+    /// What each request takes it beyond its costs.
+    work: f64,
+    /// By rising `ready`.
+    queue: VecDeque<Request>,
+    /// So many of them are in the batch that it answers.
+    batch: usize,
+    /// If it answers nothing: when it runs again.
+    found: Option<Found>,
+    busy: f64,
+    responses: Vec<u64>,
+}
+
+impl<'a> Member<'a> {
+    pub(super) fn new(policy: Policy, costs: &'a Costs, work: f64) -> Self {
+        Self {
+            one: Loop::new(policy, costs).counted_from(SETTLED as f64),
+            work,
+            queue: VecDeque::new(),
+            batch: 0,
+            found: None,
+            busy: 0.0,
+            responses: Vec::new(),
+        }
+    }
+
+    /// A request of a connection that is here, behind all that came earlier.
+    pub(super) fn arrives(&mut self, at: f64, connection: usize) {
+        self.queue.push_back(Request { arrived: at, ready: at, connection: Some(connection) });
+    }
+
+    /// A connection is taken away, with what it has sent and was not read.
+    pub(super) fn leaves(&mut self, connection: usize, now: f64) -> Vec<Request> {
+        let is_its = |request: &Request| request.connection == Some(connection);
+        self.batch -= self.queue.iter().take(self.batch).filter(|it| is_its(it)).count();
+        let unread = self.queue.iter().filter(|it| is_its(it)).copied().collect();
+        self.queue.retain(|it| !is_its(it));
+        self.has_moved(now);
+        unread
+    }
+
+    /// A connection is given to it.
+    pub(super) fn joins(&mut self, unread: Vec<Request>, now: f64) {
+        self.has_moved(now);
+        self.queue.extend(unread.into_iter().map(|request| Request { ready: now, ..request }));
+    }
+
+    fn has_moved(&mut self, now: f64) {
+        self.queue.push_back(Request { arrived: now, ready: now, connection: None });
+    }
+
+    /// Runs until `now`, up to which everything that arrives is known. For how long was it busy?
+    pub(super) fn run_until(&mut self, now: f64) -> f64 {
+        while self.one.free() < now {
+            if self.batch == 0 && !self.begin(now) {
+                break;
+            }
+            // There is none if it was woken for a connection that has left since.
+            if self.batch > 0 {
+                self.answer();
+            }
+        }
+        let before = std::mem::replace(&mut self.busy, self.one.busy_until(now));
+        self.busy - before
+    }
+
+    /// Begins the next batch, if it does so before `now`.
+    fn begin(&mut self, now: f64) -> bool {
+        let found = match (self.found.take(), self.queue.front()) {
+            (Some(found), _) => found,
+            (None, Some(first)) => self.one.wait(first.ready),
+            (None, None) => return false,
+        };
+        if found.at >= now {
+            // Who else is ready by then is not known.
+            self.found = Some(found);
+            return false;
+        }
+        self.one.run(found);
+        self.batch = self.queue.partition_point(|request| request.ready <= found.at);
+        true
+    }
+
+    fn answer(&mut self) {
+        self.batch -= 1;
+        let Some(request) = self.queue.pop_front() else { return };
+        let longer = if request.connection.is_some() { self.work } else { 0.0 };
+        let response = self.one.answer(request.arrived, longer);
+        if request.connection.is_some() && request.arrived >= SETTLED as f64 {
+            self.responses.push(response as u64);
+        }
+    }
+
+    /// What came of it until `end`, and how many requests are not answered.
+    pub(super) fn finish(mut self, end: f64) -> (Outcome, usize) {
+        if self.queue.is_empty() && self.found.is_none() {
+            self.one.wait_in_vain(end);
+        }
+        let mine = |it: &&Request| it.connection.is_some() && it.arrived >= SETTLED as f64;
+        let answered = self.responses.len();
+        let mut responses = self.responses;
+        responses.extend(self.queue.iter().filter(mine).map(|it| (end - it.arrived) as u64));
+        let unanswered = responses.len() - answered;
+        (Outcome { responses, ..self.one.into_outcome() }, unanswered)
+    }
+}

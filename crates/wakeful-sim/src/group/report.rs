@@ -1,0 +1,55 @@
+//! What came of groups, as a table.
+
+use wakeful_load::results::{Cell, Column, Table, Unit};
+use wakeful_load::schedule::Rate;
+
+use super::Seen;
+
+/// A row for each group.
+#[must_use]
+pub fn table(seen: &[Seen]) -> Table {
+    let columns = [
+        ("rate", Unit::Text),
+        ("loops", Unit::Text),
+        ("policy", Unit::Text),
+        ("p50", Unit::Nanoseconds),
+        ("p99", Unit::Nanoseconds),
+        ("CPUs", Unit::Number),
+        ("active loops", Unit::Number),
+        ("moves/s", Unit::PerSecond),
+        ("busiest loop", Unit::Share),
+    ];
+    Table {
+        title: "Groups of loops".to_owned(),
+        note: "CPUs: work, spins and wakes of all loops, in CPUs. Active loops: the mean; only concentrate has fewer than all. Moves: from the start. Busiest loop: the share of its time that it works. A group that cannot keep up has no quantiles.".to_owned(),
+        columns: columns.map(|(head, unit)| Column::new(head, unit)).to_vec(),
+        rows: seen.iter().map(row).collect(),
+    }
+}
+
+/// What is to be known of the figures.
+#[must_use]
+pub fn note(connections: usize) -> String {
+    format!(
+        "{connections} connections of the same rate, random gaps, a CPU for each loop; the first five seconds are not measured, but for the moves."
+    )
+}
+
+fn row(seen: &Seen) -> Vec<Cell> {
+    let figure = |value: f64| Cell::of(&[value]);
+    let quantile = |quantile| match seen.total.tail(quantile) {
+        Some(response) if !seen.is_overloaded() => figure(response),
+        _ => Cell::Absent,
+    };
+    vec![
+        Cell::text(Rate(seen.setting.rate).to_string()),
+        Cell::text(seen.setting.loops.to_string()),
+        Cell::text(seen.setting.placing.name()),
+        quantile(0.5),
+        quantile(0.99),
+        figure(seen.total.cpu()),
+        figure(seen.active),
+        figure(seen.moves as f64 / seen.setting.seconds as f64),
+        figure(seen.busiest),
+    ]
+}
