@@ -117,7 +117,7 @@ fn at_the_limit_of_connections_no_loop_spins_and_the_next_one_is_served_when_one
             .unwrap();
         let counts = serving.counts();
         let addrs = [addr(&serving, 0), addr(&serving, 1)];
-        let connect = |number| TcpStream::connect(addrs[number % 2]).unwrap();
+        let connect = |number: usize| TcpStream::connect(addrs[number % 2]).unwrap();
         let clients: Vec<_> = (0..20).map(connect).collect();
         wait_until("one is served", || counts.accepted() == 1);
         serving.handles().iter().for_each(does_not_spin);
