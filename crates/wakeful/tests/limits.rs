@@ -10,6 +10,7 @@ use std::thread;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata};
+use wakeful::Priority;
 use wakeful::accept::{ConnectionServer, SharedListener, is_shortage};
 use wakeful::net::{ListenAddr, TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
 
@@ -167,6 +168,26 @@ fn a_long_shortage_closes_what_waits<B: Backend>() {
     running.shutdown(std::time::Duration::from_secs(20)).unwrap();
 }
 
+/// The first high socket of a loop takes a descriptor, which this loop has not.
+fn a_detached_stream_that_finds_no_descriptor_comes_back<B: Backend>() {
+    let (mut peer, detached) = B::block_on(async {
+        let (peer, stream) = UnixStream::pair().unwrap();
+        stream.set_priority(Priority::High).unwrap();
+        (peer.into_std(), stream.detach().with_unread(*b"kept"))
+    });
+    B::block_on(async {
+        let taken = take_all();
+        let error = detached.attach().unwrap_err();
+        assert!(error.to_string().contains("RLIMIT_NOFILE"), "{error}");
+        assert!(is_shortage(error.error()));
+        drop(taken);
+        let mut attached = error.into_inner().attach().unwrap();
+        assert_eq!(attached.unread, b"kept");
+        peer.write_all(b"more").unwrap();
+        assert_eq!(attached.stream.read(&mut [0; 8]).await.unwrap(), 4);
+    });
+}
+
 fn no_descriptors_left<B: Backend>() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = tracing::subscriber::set_global_default(&ERRORS);
@@ -174,6 +195,7 @@ fn no_descriptors_left<B: Backend>() {
     limit.current = Some(64);
     setrlimit(Resource::Nofile, limit).unwrap();
     B::block_on(a_shortage_is_an_error_that_passes::<B>());
+    a_detached_stream_that_finds_no_descriptor_comes_back::<B>();
     a_server_backs_off_and_recovers::<B>();
     a_long_shortage_closes_what_waits::<B>();
 }

@@ -3,6 +3,9 @@
 
 #![allow(dead_code, reason = "not every binary needs all of it")]
 
+#[path = "descriptors.rs"]
+pub(crate) mod descriptors;
+
 use std::future::Future;
 
 use wakeful::{EventLoop, EventLoopBuilder, IdlePolicy, LoopGroup, LoopGroupBuilder};
@@ -54,7 +57,7 @@ macro_rules! on_every_backend {
                 #[test]
                 $(#[$attribute])*
                 fn $test() {
-                    super::$test::<$crate::backend::Epoll>();
+                    $crate::backend::descriptors::kept_if_alone(super::$test::<$crate::backend::Epoll>);
                 }
             )*
         }

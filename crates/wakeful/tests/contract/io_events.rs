@@ -341,7 +341,7 @@ fn a_waker_s_side_effects_on_its_peers_hold_within_the_batch<B: Backend>() {
     assert_eq!(left.len(), 4 + 4, "one handler had its effect, the others were gone");
     assert_eq!(left[..4].iter().flatten().count(), 1);
     assert_eq!(NEWCOMERS_WOKEN.get(), 0, "a stale event is dropped");
-    drop(left);
+    drop((left, PEERS.take()));
 }
 
 fn out_of_band_data_alone_completes_no_read_and_does_not_make_the_loop_spin<B: Backend>() {

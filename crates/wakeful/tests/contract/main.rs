@@ -21,6 +21,7 @@ mod callbacks;
 mod churn;
 mod close;
 mod destruction;
+mod detached;
 mod embedding;
 mod event_loop;
 mod foreign_loops;

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::Duration;
 
-use wakeful::net::{TcpListener, TcpStream, UnixStream};
+use wakeful::net::{Attached, DetachedStream, TcpListener, TcpStream, UnixStream};
 use wakeful::task::yield_now;
 use wakeful::time::timeout;
 use wakeful::{LoopHandle, spawn};
@@ -134,26 +134,29 @@ fn a_stream_that_left_its_loop_and_is_closed_is_nobody_s_event<B: Backend>() {
 
 const BYTES: usize = 2_000_000;
 
-/// Reads some of the connection here, then moves it to the next of the loops, until it ends.
+/// Reads some of the connection here, uses a part of it, then moves it to the next of the loops, until it ends.
 async fn reads_and_moves_on(
-    stream: std::net::TcpStream,
+    detached: DetachedStream,
     mut at: usize,
     hops: usize,
     loops: Vec<LoopHandle>,
     done: async_channel::Sender<(usize, usize)>,
 ) {
-    let mut stream = TcpStream::from_std(stream).unwrap();
+    let Attached { mut stream, mut unread } = detached.attach().unwrap();
     let mut buf = [0; 5_000];
     for _ in 0..3 {
         let read = stream.read(&mut buf).await.unwrap();
-        assert!(buf[..read].iter().enumerate().all(|(i, b)| *b == byte(at + i)), "at {at}");
-        at += read;
+        unread.extend_from_slice(&buf[..read]);
+        let used = if read == 0 { unread.len() } else { unread.len() - unread.len() % 1_000 };
+        assert!(unread[..used].iter().enumerate().all(|(i, b)| *b == byte(at + i)), "at {at}");
+        unread.drain(..used);
+        at += used;
         if read == 0 {
             done.send((at, hops)).await.unwrap();
             return;
         }
     }
-    let stream = stream.into_std();
+    let stream = stream.detach().with_unread(unread);
     let next = loops[hops % loops.len()].clone();
     let moved = next.spawn(move || -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
         Box::pin(reads_and_moves_on(stream, at, hops + 1, loops, done))
@@ -168,7 +171,7 @@ fn a_connection_moved_between_loops_under_load_loses_and_repeats_no_byte<B: Back
     B::block_on(async {
         for _ in 0..8 {
             let (mut client, server) = tcp_pair().await;
-            let (stream, loops, done) = (server.into_std(), loops.clone(), done.clone());
+            let (stream, loops, done) = (server.detach(), loops.clone(), done.clone());
             let first = loops[0].clone();
             let moved = first.spawn(move || reads_and_moves_on(stream, 0, 1, loops, done));
             moved.unwrap().detach();
@@ -199,19 +202,19 @@ fn a_stream_moves_with_an_active_read_that_is_given_up<B: Backend>() {
     B::block_on(async {
         for _ in 0..20 {
             let (mut client, server) = tcp_pair().await;
-            let server = server.into_std();
+            let server = server.detach();
             let moved = one.spawn(move || async move {
-                let mut stream = TcpStream::from_std(server).unwrap();
+                let mut stream = server.attach().unwrap().stream;
                 let mut buf = [0; 8];
                 let active = timeout(Duration::ZERO, stream.read(&mut buf)).await;
                 assert!(active.is_err(), "it waited");
-                stream.into_std()
+                stream.detach()
             });
             let moved = soon(moved.unwrap()).await.unwrap();
             client.write_all(b"moved").await.unwrap();
             yield_now().await;
             let read = other.spawn(move || async move {
-                let mut stream = TcpStream::from_std(moved).unwrap();
+                let mut stream = moved.attach().unwrap().stream;
                 let mut buf = [0; 8];
                 let read = stream.read(&mut buf).await.unwrap();
                 buf[..read].to_vec()

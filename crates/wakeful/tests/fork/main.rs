@@ -10,6 +10,9 @@ mod backend;
 #[path = "../contract/background.rs"]
 mod background;
 mod child;
+#[allow(dead_code, reason = "not all of it is needed here")]
+#[path = "../contract/support.rs"]
+mod support;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -23,6 +26,7 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use wakeful::accept::SharedListener;
 use wakeful::net::UnixStream;
 use wakeful::{EventLoop, IdlePolicy, LoopHandle, RunAndWaitError, SendError};
 
@@ -31,6 +35,7 @@ use self::background::{Background, LONG, until_asleep};
 use self::child::{
     bare_clone, fork, in_child, in_child_of, in_child_with, one_at_a_time, report, verdict,
 };
+use self::support::would_wake;
 
 on_every_backend! {
     fork_before_run,
@@ -39,6 +44,7 @@ on_every_backend! {
     use_of_every_kind_in_the_child_is_refused,
     use_in_a_child_of_a_bare_clone_is_refused,
     drop_in_the_child_leaves_the_parent_s_sockets_alive,
+    a_copy_in_the_child_that_outlives_ours_does_not_make_the_loop_spin,
     a_new_loop_in_the_child_works,
     a_new_loop_in_a_child_of_a_turn_and_in_a_grandchild_works,
     a_waker_in_the_child_does_not_wake_the_parent,
@@ -253,6 +259,36 @@ fn drop_in_the_child_leaves_the_parent_s_sockets_alive<B: Backend>() {
     drop(event_loop);
     for mut peer in peers {
         assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+    }
+}
+
+/// The child has copies of what the parent closes, and holds them until it is told.
+fn a_copy_in_the_child_that_outlives_ours_does_not_make_the_loop_spin<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    let (mut peer, socket) = StdUnixStream::pair().unwrap();
+    let shared = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = shared.socket_addr().unwrap();
+    let on_loop = async { (UnixStream::from_std(socket).unwrap(), shared.attach().unwrap()) };
+    let (stream, listener) = event_loop.block_on(on_loop).unwrap();
+    let (ours, theirs) = StdUnixStream::pair().unwrap();
+    let (until, mut told) = StdUnixStream::pair().unwrap();
+    match child::fork() {
+        0 => report(&theirs, || {
+            drop(until);
+            assert_eq!(told.read(&mut [0]).unwrap(), 0);
+        }),
+        child => {
+            drop((stream, listener, shared));
+            for _ in 0..5 {
+                peer.write_all(b"to the child's copy").expect("which is there");
+                let client = std::net::TcpStream::connect(addr).expect("that too");
+                assert!(!would_wake(&mut event_loop));
+                drop(client);
+            }
+            drop(until);
+            verdict(child, ours, theirs);
+        }
     }
 }
 

@@ -1,0 +1,10 @@
+//! Another loop does not close the stream, nor does anybody else by its loop's handle.
+
+use wakeful::LoopHandle;
+use wakeful::net::TcpStream;
+
+fn closed(stream: TcpStream, handle: &LoopHandle) {
+    let _ = handle.run(move || drop(stream));
+}
+
+fn main() {}
