@@ -4,6 +4,7 @@ mod idle;
 mod lab;
 mod load;
 mod serve;
+mod size;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

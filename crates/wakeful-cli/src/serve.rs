@@ -6,10 +6,12 @@ use clap::{Args, ValueEnum};
 use wakeful::accept::{self, AcceptStrategy, Serving};
 use wakeful::net::{InvalidListenAddr, ListenAddr};
 use wakeful::signal;
+use wakeful_services::kv::{self, KvOptions};
 use wakeful_services::options::Placement;
 use wakeful_services::{ServeOptions, echo, http};
 
 use crate::idle::IdleArguments;
+use crate::size;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -51,6 +53,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PLACEMENT")]
     placement: Option<accept::Placement>,
 
+    /// kv: what keys, values and what holds them may take, on all loops together; beyond it what needs more is refused [default: 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_memory: Option<usize>,
+
+    /// kv: the longest key or value, up to 512MiB; a command may have 1 MiB more in all [default: 16MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_value: Option<usize>,
+
     #[command(flatten)]
     idle: IdleArguments,
 
@@ -65,6 +75,8 @@ enum Service {
     Http,
     /// Length-prefixed frames: 4 bytes, big-endian, then the payload, at most 16 MiB.
     Echo,
+    /// Keys and values in memory, for Redis clients (RESP2). Sharded over the loops: with several, MSET and other commands of many keys are not atomic.
+    Kv,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -112,9 +124,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         grace: arguments.grace,
     };
     let backend = arguments.backend.as_ref().map(parse).transpose()?;
-    if backend.is_some() && matches!(arguments.service, Service::Http) {
+    if backend.is_some() && !matches!(arguments.service, Service::Echo) {
         return Err("--backend is for the service echo".to_owned());
     }
+    let kv_options = kv_options(arguments)?;
     let listeners = options.bind()?;
     match arguments.service {
         Service::Http => until_terminated(
@@ -132,7 +145,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             |server| (server.local_addrs().to_vec(), server.handles().len()),
             |server: Serving, grace| server.shutdown(grace).map_err(|e| e.to_string()),
         ),
+        Service::Kv => until_terminated(
+            &options,
+            || kv::start(&options, kv_options, listeners),
+            |server| (server.local_addrs().to_vec(), server.handles().len()),
+            |server: Serving, grace| server.shutdown(grace).map_err(|e| e.to_string()),
+        ),
     }
+}
+
+/// # Errors
+/// They are given for another service, or too large.
+fn kv_options(arguments: &Arguments) -> Result<KvOptions, String> {
+    let given = arguments.max_memory.is_some() || arguments.max_value.is_some();
+    if given && !matches!(arguments.service, Service::Kv) {
+        return Err("--max-memory and --max-value are for the service kv".to_owned());
+    }
+    let default = KvOptions::default();
+    let options = KvOptions {
+        max_memory: arguments.max_memory.unwrap_or(default.max_memory),
+        max_value: arguments.max_value.unwrap_or(default.max_value),
+    };
+    if options.max_value > kv::LARGEST_VALUE {
+        return Err("--max-value is at most 512MiB".to_owned());
+    }
+    Ok(options)
 }
 
 fn until_terminated<S: Send + 'static>(

@@ -14,11 +14,12 @@ use std::io;
 use std::sync::Arc;
 
 use wakeful::accept::{Connection, Serving, SharedListener};
-use wakeful::net::{ListenAddr, PeerAddr, Stream};
+use wakeful::net::ListenAddr;
 
 use self::frames::Frames;
 pub use self::frames::MAX_PAYLOAD;
 use crate::ServeOptions;
+use crate::connections::{log, set_nodelay};
 
 /// Starts the service on `listeners`.
 ///
@@ -53,25 +54,6 @@ pub fn start_frontend(
             }
         }
     })
-}
-
-fn log(peer: &PeerAddr, outcome: io::Result<()>) {
-    match outcome {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            tracing::warn!(%peer, %error, "closing the connection");
-        }
-        Err(error) => {
-            tracing::debug!(%peer, %error, "the connection ended with an error");
-        }
-    }
-}
-
-fn set_nodelay(stream: &Stream) -> io::Result<()> {
-    match stream {
-        Stream::Tcp(stream) => stream.set_nodelay(true),
-        _ => Ok(()),
-    }
 }
 
 async fn serve(connection: Connection) -> io::Result<()> {

@@ -2,10 +2,13 @@
 //!
 //! * [`http`]: an axum router with health, metrics, and endpoints to try things with.
 //! * [`echo`]: length-prefixed frames over TCP or a Unix socket.
-//! * [`options`]: what both are started with.
+//! * [`kv`]: keys and values in memory, for clients of Redis.
+//! * [`options`]: what all are started with.
 
+mod connections;
 pub mod echo;
 pub mod http;
+pub mod kv;
 pub mod metrics;
 pub mod options;
 

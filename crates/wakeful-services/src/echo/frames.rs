@@ -2,9 +2,10 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::Poll;
 
 use futures_io::AsyncRead;
+
+use crate::connections::read_unless_told;
 
 /// The largest payload, in bytes.
 pub const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
@@ -38,23 +39,14 @@ impl Frames {
     pub(super) async fn read_from(
         &mut self,
         from: &mut (impl AsyncRead + Unpin),
-        mut told: Option<Pin<&mut impl Future<Output = ()>>>,
+        told: Option<Pin<&mut impl Future<Output = ()>>>,
     ) -> io::Result<usize> {
         if self.filled == self.buffer.len() {
             // By what has come, not by what a header claims.
             self.buffer.resize(self.buffer.len() * 2, 0);
         }
         let space = &mut self.buffer[self.filled..];
-        let count = std::future::poll_fn(|cx| {
-            if let Poll::Ready(count) = Pin::new(&mut *from).poll_read(cx, space) {
-                return Poll::Ready(count);
-            }
-            match told.as_mut() {
-                Some(told) => told.as_mut().poll(cx).map(|()| Ok(0)),
-                None => Poll::Pending,
-            }
-        })
-        .await?;
+        let count = read_unless_told(from, space, told).await?;
         self.filled += count;
         Ok(count)
     }

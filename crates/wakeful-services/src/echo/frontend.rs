@@ -8,7 +8,7 @@ use wakeful::accept::Connection;
 use wakeful::net::{ListenAddr, OwnedReadHalf, OwnedWriteHalf, Stream, TcpStream, UnixStream};
 
 use super::frames::Frames;
-use super::set_nodelay;
+use crate::connections::set_nodelay;
 
 pub(super) async fn serve(connection: Connection, backend: &ListenAddr) -> io::Result<()> {
     let Connection { stream: client, peer, draining, .. } = connection;

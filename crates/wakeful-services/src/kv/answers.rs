@@ -1,0 +1,317 @@
+//! The answers of a connection, in the order of its commands.
+//!
+//! What this loop's shard answers is written down at once. What another loop answers gets a slot, and the question goes into that loop's
+//! [`Batch`]. When the connection has no more complete commands, or enough is owed, every batch is sent, one message for each loop; their answers fill
+//! the slots from the front. With one loop there is neither slot nor message.
+//!
+//! Bounded, whatever is asked: who is slow to read is written to before more is done.
+
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+use wakeful::net::Stream;
+
+use super::batch::Batch;
+use super::resp::Words;
+use super::service::Local;
+use super::shard::{Condition, Key, Operation, Refused};
+use super::{KEPT, reply};
+
+/// So many bytes of answers, or of questions to other loops, are enough.
+const ENOUGH: usize = 32 * 1024;
+/// So many questions are, too.
+const ENOUGH_QUESTIONS: usize = 1024;
+
+const LOST: &str = "ERR the loop that owns the key has ended";
+
+/// What stands where, among the answers.
+#[derive(Debug)]
+enum Slot {
+    /// So many bytes that are there.
+    Here(usize),
+    /// What this loop answers.
+    There(usize),
+    /// What this loop answers is a part of the next `Sum` or `Verdict`.
+    Part(usize),
+    /// The sum of the parts and this.
+    Sum(i64),
+    /// OK, unless this or a part is an error.
+    Verdict(Option<Refused>),
+}
+
+/// The parts of one answer.
+#[derive(Debug, Default)]
+struct Parts {
+    sum: i64,
+    error: Option<Vec<u8>>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Answers {
+    local: Rc<Local>,
+    out: Vec<u8>,
+    /// How many bytes of `out` are in slots.
+    placed: usize,
+    slots: VecDeque<Slot>,
+    /// One for each loop; that of this one stays empty.
+    batches: Box<[Batch]>,
+    questions: usize,
+    question_bytes: usize,
+    /// Of the command that is being answered, what this loop did itself.
+    sum: i64,
+    refused: Option<Refused>,
+    /// Of the answer that is being put together.
+    parts: Parts,
+}
+
+impl Answers {
+    pub(super) fn new(local: Rc<Local>) -> Self {
+        let batches = (0..local.service.loops()).map(|_| Batch::default()).collect();
+        Self {
+            local,
+            out: Vec::new(),
+            placed: 0,
+            slots: VecDeque::new(),
+            batches,
+            questions: 0,
+            question_bytes: 0,
+            sum: 0,
+            refused: None,
+            parts: Parts::default(),
+        }
+    }
+
+    /// Where an answer that needs no key goes.
+    #[inline]
+    pub(super) fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    pub(super) fn error(&mut self, text: &str) {
+        reply::error(&mut self.out, text);
+    }
+
+    /// An answer of its own.
+    #[inline]
+    pub(super) fn one(&mut self, op: Operation, key: &[u8], value: &[u8]) {
+        let key = self.local.service.key(key);
+        match self.elsewhere(key) {
+            None => self.local.shard.borrow_mut().apply(op, key, value, &mut self.out),
+            Some(owner) => self.ask(owner, op, key, value, Slot::There(owner)),
+        }
+    }
+
+    /// A part of the sum that follows: `Remove` or `Count`.
+    pub(super) fn add(&mut self, op: Operation, key: &[u8]) {
+        let key = self.local.service.key(key);
+        match self.elsewhere(key) {
+            None => {
+                let mut shard = self.local.shard.borrow_mut();
+                let found = match op {
+                    Operation::Remove => shard.remove(key),
+                    _ => shard.contains(key),
+                };
+                self.sum += i64::from(found);
+            }
+            Some(owner) => self.ask(owner, op, key, &[], Slot::Part(owner)),
+        }
+    }
+
+    pub(super) fn end_of_sum(&mut self) {
+        let here = std::mem::take(&mut self.sum);
+        if self.are_owed() {
+            self.slot(Slot::Sum(here));
+        } else {
+            std::mem::take(&mut self.parts).sum(here, &mut self.out);
+        }
+    }
+
+    /// Sets all of them or none: one answer. Only where all keys are this loop's.
+    pub(super) fn set_all(&mut self, pairs: Words<'_>) {
+        let service = &self.local.service;
+        let pairs = pairs.pairs().map(|(key, value)| (service.key(key), value));
+        self.refused = self.local.shard.borrow_mut().set_all(pairs).err();
+        self.end_of_verdict();
+    }
+
+    /// A part of the verdict that follows.
+    pub(super) fn set(&mut self, key: &[u8], value: &[u8]) {
+        let key = self.local.service.key(key);
+        match self.elsewhere(key) {
+            None => {
+                let outcome = self.local.shard.borrow_mut().set(key, value, Condition::Always);
+                self.refused = self.refused.or(outcome.err());
+            }
+            Some(owner) => {
+                let op = Operation::Set(Condition::Always);
+                self.ask(owner, op, key, value, Slot::Part(owner));
+            }
+        }
+    }
+
+    pub(super) fn end_of_verdict(&mut self) {
+        let here = self.refused.take();
+        if self.are_owed() {
+            self.slot(Slot::Verdict(here));
+        } else {
+            std::mem::take(&mut self.parts).verdict(here, &mut self.out);
+        }
+    }
+
+    /// Every shard is cleared: one answer.
+    pub(super) fn clear(&mut self) {
+        let key = Key { hash: 0, bytes: &[] };
+        for owner in 0..self.batches.len() {
+            if owner == self.local.number {
+                self.local.shard.borrow_mut().clear();
+            } else {
+                self.ask(owner, Operation::Clear, key, &[], Slot::Part(owner));
+            }
+        }
+        self.end_of_verdict();
+    }
+
+    #[inline]
+    fn elsewhere(&self, key: Key<'_>) -> Option<usize> {
+        let loops = self.batches.len();
+        if loops == 1 {
+            return None;
+        }
+        Some(key.owner(loops)).filter(|owner| *owner != self.local.number)
+    }
+
+    fn ask(&mut self, owner: usize, op: Operation, key: Key<'_>, value: &[u8], slot: Slot) {
+        self.batches[owner].push(op, key, value);
+        self.questions += 1;
+        self.question_bytes += key.bytes.len() + value.len();
+        self.slot(slot);
+    }
+
+    fn slot(&mut self, slot: Slot) {
+        let here = self.out.len() - std::mem::replace(&mut self.placed, self.out.len());
+        if here > 0 {
+            self.slots.push_back(Slot::Here(here));
+        }
+        self.slots.push_back(slot);
+    }
+
+    /// Is it time to [`write`](Self::write)?
+    #[inline]
+    pub(super) fn are_enough(&self) -> bool {
+        self.out.len() >= ENOUGH
+            || self.question_bytes >= ENOUGH
+            || self.questions >= ENOUGH_QUESTIONS
+            || self.slots.len() >= ENOUGH_QUESTIONS
+    }
+
+    /// Is another loop to be asked?
+    pub(super) fn are_owed(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
+    /// Gets what other loops have to answer, and writes all.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) async fn write(&mut self, stream: &mut Stream) -> io::Result<()> {
+        if !self.slots.is_empty() {
+            self.gather(stream).await?;
+        }
+        stream.write_all(&self.out).await?;
+        self.out.clear();
+        self.out.shrink_to(KEPT);
+        Ok(())
+    }
+
+    /// Fills all slots. What becomes ready earlier is written meanwhile, as long as there is more to come.
+    async fn gather(&mut self, stream: &mut Stream) -> io::Result<()> {
+        let rest = self.out.len() - std::mem::take(&mut self.placed);
+        self.slots.push_back(Slot::Here(rest));
+        let (mut ready, mut from) = (Vec::new(), 0);
+        loop {
+            self.exchange().await;
+            while let Some(slot) = self.slots.pop_front() {
+                if !self.fill(&slot, &mut from, &mut ready) {
+                    self.slots.push_front(slot);
+                    break;
+                }
+            }
+            self.batches.iter_mut().for_each(Batch::forget_answers);
+            if self.slots.is_empty() {
+                break;
+            }
+            stream.write_all(&ready).await?;
+            ready.clear();
+        }
+        (self.questions, self.question_bytes) = (0, 0);
+        self.out = ready;
+        Ok(())
+    }
+
+    /// Sends every batch that has questions left and no answers, and waits until all are back.
+    async fn exchange(&mut self) {
+        let mut sent = Vec::new();
+        for (owner, batch) in self.batches.iter_mut().enumerate() {
+            if batch.is_to_be_sent() {
+                let count = batch.unanswered();
+                sent.push((owner, count, self.local.service.send(owner, std::mem::take(batch))));
+            }
+        }
+        for (owner, count, batch) in sent {
+            let back = match batch {
+                Some(batch) => batch.await.ok().flatten(),
+                None => None,
+            };
+            self.batches[owner] = back.unwrap_or_else(|| Batch::lost(count, LOST));
+        }
+    }
+
+    /// False: its answer has not come.
+    fn fill(&mut self, slot: &Slot, from: &mut usize, ready: &mut Vec<u8>) -> bool {
+        match slot {
+            Slot::Here(length) => {
+                ready.extend_from_slice(&self.out[*from..*from + length]);
+                *from += length;
+            }
+            Slot::There(owner) => match self.batches[*owner].take() {
+                Some(answer) => ready.extend_from_slice(answer),
+                None => return false,
+            },
+            Slot::Part(owner) => match self.batches[*owner].take() {
+                Some(answer) => self.parts.add(answer),
+                None => return false,
+            },
+            Slot::Sum(here) => std::mem::take(&mut self.parts).sum(*here, ready),
+            Slot::Verdict(here) => std::mem::take(&mut self.parts).verdict(*here, ready),
+        }
+        true
+    }
+}
+
+impl Parts {
+    /// OK, an error, or one or none.
+    fn add(&mut self, answer: &[u8]) {
+        match answer.first() {
+            Some(b'-') if self.error.is_none() => self.error = Some(answer.to_vec()),
+            Some(b':') => self.sum += i64::from(answer == b":1\r\n"),
+            _ => {}
+        }
+    }
+
+    fn sum(self, here: i64, out: &mut Vec<u8>) {
+        match self.error {
+            Some(error) => out.extend_from_slice(&error),
+            None => reply::integer(out, self.sum + here),
+        }
+    }
+
+    fn verdict(self, here: Option<Refused>, out: &mut Vec<u8>) {
+        match (here, self.error) {
+            (Some(refused), _) => reply::error(out, &refused.to_string()),
+            (None, Some(error)) => out.extend_from_slice(&error),
+            (None, None) => reply::ok(out),
+        }
+    }
+}

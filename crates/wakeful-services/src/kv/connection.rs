@@ -1,0 +1,209 @@
+//! One connection: reads, does all commands that came complete, in order, and writes their answers at once.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::time::Duration;
+
+use wakeful::accept::Connection;
+use wakeful::net::Stream;
+use wakeful::task::yield_now;
+use wakeful::time::timeout;
+
+use super::admin::{self, Client};
+use super::answers::Answers;
+use super::command::Command;
+use super::input::Input;
+use super::reply;
+use super::resp::{ProtocolError, Words};
+use super::service::Local;
+use super::shard::Operation;
+use crate::connections::set_nodelay;
+
+/// So many commands, and the others of the loop are let run.
+const STRETCH: u64 = 1024;
+/// So long a refused client may go on sending, so that it comes to read why.
+const LAST_TIME: Duration = Duration::from_secs(1);
+
+pub(super) async fn serve(connection: Connection, local: Rc<Local>) -> io::Result<()> {
+    let Connection { mut stream, draining, .. } = connection;
+    set_nodelay(&stream)?;
+    local.service.running.wait().await;
+    let mut drained = std::pin::pin!(draining.started());
+    let mut input = Input::new(local.service.limits);
+    let mut session = Session {
+        client: Client::new(local.service.number_connection()),
+        answers: Answers::new(local.clone()),
+        local,
+        done: 0,
+    };
+    loop {
+        let told = input.is_empty().then_some(drained.as_mut());
+        if input.read_from(&mut stream, told).await? == 0 {
+            return if input.is_empty() {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            };
+        }
+        let refused = loop {
+            match input.next() {
+                Ok(Some(words)) => match session.command(words, &mut stream).await? {
+                    ControlFlow::Continue(()) => {}
+                    ControlFlow::Break(()) => return session.answers.write(&mut stream).await,
+                },
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        session.count();
+        if let Some(error) = refused {
+            session.answers.error(&format!("ERR {error}"));
+            session.answers.write(&mut stream).await?;
+            return end(stream, &error).await;
+        }
+        session.answers.write(&mut stream).await?;
+    }
+}
+
+/// Closes a connection that was refused. If there were unread bytes, the kernel would reset it, and its peer might never see the reason.
+async fn end(mut stream: Stream, error: &ProtocolError) -> io::Result<()> {
+    stream.shutdown(std::net::Shutdown::Write)?;
+    let rest = async {
+        let mut scratch = vec![0; 16 * 1024];
+        while let Ok(1..) = stream.read(&mut scratch).await {}
+    };
+    let _ = timeout(LAST_TIME, rest).await;
+    Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+}
+
+/// What lasts from one command to the next.
+struct Session {
+    local: Rc<Local>,
+    client: Client,
+    answers: Answers,
+    /// Commands that were not counted yet.
+    done: u64,
+}
+
+impl Session {
+    /// Break: it was the last.
+    #[inline]
+    async fn command(
+        &mut self,
+        words: Words<'_>,
+        stream: &mut Stream,
+    ) -> io::Result<ControlFlow<()>> {
+        self.done += 1;
+        match Command::parse(words) {
+            Ok(Command::Get(key)) => self.answers.one(Operation::Get, key, &[]),
+            Ok(Command::Set(key, value, how)) => self.answers.one(how, key, value),
+            Ok(Command::Increment(key)) => self.answers.one(Operation::Increment, key, &[]),
+            Ok(Command::Ping(None)) => reply::simple(self.answers.out(), "PONG"),
+            Ok(Command::Ping(Some(text)) | Command::Echo(text)) => {
+                reply::bulk(self.answers.out(), text);
+            }
+            Ok(command) => return self.rare(command, stream).await,
+            Err(refusal) => self.answers.error(&refusal.to_string()),
+        }
+        self.pause(stream).await?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Commands of many keys, and those that are not about keys.
+    async fn rare(
+        &mut self,
+        command: Command<'_>,
+        stream: &mut Stream,
+    ) -> io::Result<ControlFlow<()>> {
+        match command {
+            Command::GetAll(keys) => {
+                reply::array(self.answers.out(), keys.len());
+                for key in keys.iter() {
+                    self.answers.one(Operation::Get, key, &[]);
+                    self.pause(stream).await?;
+                }
+            }
+            Command::Remove(keys) => self.sum(Operation::Remove, keys, stream).await?,
+            Command::Exists(keys) => self.sum(Operation::Count, keys, stream).await?,
+            Command::SetAll(pairs) if self.local.service.loops() == 1 => {
+                self.answers.set_all(pairs);
+            }
+            Command::SetAll(pairs) => {
+                for (key, value) in pairs.pairs() {
+                    self.answers.set(key, value);
+                    self.pause(stream).await?;
+                }
+                self.answers.end_of_verdict();
+            }
+            Command::Clear => self.answers.clear(),
+            Command::Quit => {
+                reply::ok(self.answers.out());
+                return Ok(ControlFlow::Break(()));
+            }
+            Command::Http => {
+                tracing::warn!(
+                    "an HTTP request was sent to the service kv: closing the connection"
+                );
+                return Ok(ControlFlow::Break(()));
+            }
+            Command::Client(words) => self.client.answer(words, self.answers.out()),
+            Command::Select(database) => admin::select(database, self.answers.out()),
+            Command::Hello(words) => self.client.hello(words, self.answers.out()),
+            Command::Commands(words) => admin::commands(words, self.answers.out()),
+            Command::Config(words) => {
+                admin::config(&self.local.service, words, self.answers.out());
+            }
+            Command::Info(sections) => {
+                self.settle(stream).await?;
+                admin::info(&self.local.service, sections, self.answers.out());
+            }
+            Command::KeyCount => {
+                self.settle(stream).await?;
+                let keys = i64::try_from(self.local.service.meters.keys()).unwrap_or(i64::MAX);
+                reply::integer(self.answers.out(), keys);
+            }
+            Command::Get(_)
+            | Command::Set(..)
+            | Command::Increment(_)
+            | Command::Ping(_)
+            | Command::Echo(_) => unreachable!("done above"),
+        }
+        self.pause(stream).await?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    async fn sum(&mut self, op: Operation, keys: Words<'_>, stream: &mut Stream) -> io::Result<()> {
+        for key in keys.iter() {
+            self.answers.add(op, key);
+            self.pause(stream).await?;
+        }
+        self.answers.end_of_sum();
+        Ok(())
+    }
+
+    /// What was asked before is done before what follows, which looks at all shards.
+    async fn settle(&mut self, stream: &mut Stream) -> io::Result<()> {
+        self.count();
+        if self.answers.are_owed() { self.answers.write(stream).await } else { Ok(()) }
+    }
+
+    /// Writes when there is enough to be written; lets others run after a while.
+    #[inline]
+    async fn pause(&mut self, stream: &mut Stream) -> io::Result<()> {
+        if self.answers.are_enough() {
+            self.answers.write(stream).await?;
+        }
+        if self.done >= STRETCH {
+            self.count();
+            yield_now().await;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn count(&mut self) {
+        let done = std::mem::take(&mut self.done);
+        self.local.service.meters.count_commands(self.local.number, done);
+    }
+}

@@ -1,0 +1,120 @@
+//! What the loops of a service share, and what each has of its own.
+
+use std::cell::RefCell;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::rc::{Rc, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use async_lock::OnceCell;
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
+use wakeful::accept::Counts;
+use wakeful::net::ListenAddr;
+use wakeful::{JoinHandle, LoopHandle};
+
+use super::batch::Batch;
+use super::resp::Limits;
+use super::shard::{Key, Meter, Meters, Shard};
+
+thread_local! {
+    /// Where batches for this loop find its shard.
+    static LOCAL: RefCell<Weak<Local>> = const { RefCell::new(Weak::new()) };
+}
+
+/// Shared by all loops.
+#[derive(Debug)]
+pub(super) struct Service {
+    pub(super) limits: Limits,
+    pub(super) meters: Arc<Meters>,
+    pub(super) since: Instant,
+    /// Known once all loops have been set up. No connection is served before.
+    pub(super) running: OnceCell<Running>,
+    /// Nobody outside knows it, so nobody can choose keys that collide.
+    seed: SeedableRandomState,
+    loops: Box<[OnceLock<LoopHandle>]>,
+    joined: AtomicUsize,
+    connections: AtomicU64,
+}
+
+/// See [`Service::running`].
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) counts: Arc<Counts>,
+    pub(super) addrs: Vec<ListenAddr>,
+}
+
+impl Service {
+    pub(super) fn new(loops: usize, max_memory: usize, limits: Limits) -> Self {
+        // Of the kernel's randomness, which foldhash does not ask for.
+        let random = RandomState::new().hash_one(());
+        Self {
+            limits,
+            meters: Arc::new(Meters::new(max_memory, loops)),
+            since: Instant::now(),
+            running: OnceCell::new(),
+            seed: SeedableRandomState::with_seed(random, SharedSeed::global_random()),
+            loops: (0..loops).map(|_| OnceLock::new()).collect(),
+            joined: AtomicUsize::new(0),
+            connections: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn loops(&self) -> usize {
+        self.loops.len()
+    }
+
+    #[inline]
+    pub(super) fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
+        let mut hasher = self.seed.build_hasher();
+        hasher.write(bytes);
+        Key { hash: hasher.finish(), bytes }
+    }
+
+    /// A number that no other connection has.
+    pub(super) fn number_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Has that loop answer it. Nothing: the loop has ended. The handle gives nothing or an error if it ends meanwhile.
+    pub(super) fn send(&self, owner: usize, mut batch: Batch) -> Option<JoinHandle<Option<Batch>>> {
+        let run = move || {
+            let local = LOCAL.with_borrow(Weak::upgrade);
+            std::future::ready(local.map(|local| {
+                batch.run(&mut local.shard.borrow_mut());
+                batch
+            }))
+        };
+        self.loops[owner].get()?.spawn(run).ok()
+    }
+}
+
+/// What one loop has.
+#[derive(Debug)]
+pub(super) struct Local {
+    pub(super) service: Arc<Service>,
+    /// The loop's number.
+    pub(super) number: usize,
+    pub(super) shard: RefCell<Shard>,
+}
+
+impl Local {
+    /// To be called once on each loop of the service. The shard lives as long as the loop, also while the loop has no connections.
+    pub(super) fn join(service: &Arc<Service>) -> Rc<Self> {
+        let number = service.joined.fetch_add(1, Ordering::Relaxed);
+        let meter = Meter::new(service.meters.clone(), number);
+        let shard = RefCell::new(Shard::new(meter));
+        let local = Rc::new(Self { service: service.clone(), number, shard });
+        LOCAL.set(Rc::downgrade(&local));
+        let kept = local.clone();
+        wakeful::spawn(async move {
+            std::future::pending::<()>().await;
+            drop(kept);
+        })
+        .detach();
+        let set = service.loops[number].set(wakeful::current_handle());
+        assert!(set.is_ok(), "each loop has a number of its own");
+        local
+    }
+}

@@ -1,0 +1,252 @@
+//! The keys of one loop, and their memory.
+//!
+//! A shard belongs to its loop: nothing in it is locked, and other loops send what they want of it. It is many small tables, so that none is ever large: a
+//! table that grows moves all it has at once, and one with ten million keys would stand still for a second over it.
+
+mod entry;
+mod meter;
+
+use std::ops::Range;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Place;
+
+use self::entry::Entry;
+pub(super) use self::meter::{Meter, Meters};
+use super::reply;
+
+const TABLES: usize = 1024;
+/// Which bits of a hash choose the table. The lowest choose the place in a table and the highest seven tell its entries apart (hashbrown); those between
+/// choose the loop.
+const TABLE_BITS: Range<u32> = 22..32;
+const LOOP_BITS: Range<u32> = 32..56;
+/// More entries than this are dropped on a thread of their own.
+const MANY: usize = 10_000;
+
+/// A key, with its hash.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Key<'a> {
+    pub(super) hash: u64,
+    pub(super) bytes: &'a [u8],
+}
+
+impl Key<'_> {
+    /// Which of so many loops owns it.
+    #[inline]
+    pub(super) fn owner(&self, loops: usize) -> usize {
+        let bits = self.hash >> LOOP_BITS.start & ((1 << LOOP_BITS.len()) - 1);
+        (bits as usize * loops) >> LOOP_BITS.len()
+    }
+
+    #[inline]
+    fn table(&self) -> usize {
+        (self.hash >> TABLE_BITS.start) as usize % TABLES
+    }
+}
+
+/// What is done with a key. Each has one answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// Its value, or null.
+    Get,
+    /// OK, or null if the condition did not hold.
+    Set(Condition),
+    /// As `Set`, but the answer is what was there before, or null.
+    Swap(Condition),
+    /// One more: the new number.
+    Increment,
+    /// How many keys were removed: one or none.
+    Remove,
+    /// How many there are: one or none.
+    Count,
+    /// Every key is removed, whatever this one is: OK.
+    Clear,
+}
+
+/// When a key is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition {
+    Always,
+    IfAbsent,
+    IfPresent,
+}
+
+/// Why a key is as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("OOM command not allowed when used memory > 'maxmemory'.")]
+    OutOfMemory,
+    #[error("ERR value is not an integer or out of range")]
+    NotAnInteger,
+    #[error("ERR increment or decrement would overflow")]
+    Overflow,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Shard {
+    tables: Box<[HashTable<Entry>]>,
+    meter: Meter,
+}
+
+impl Shard {
+    pub(super) fn new(meter: Meter) -> Self {
+        Self { tables: (0..TABLES).map(|_| HashTable::new()).collect(), meter }
+    }
+
+    /// Appends the answer.
+    #[inline]
+    pub(super) fn apply(&mut self, op: Operation, key: Key<'_>, value: &[u8], out: &mut Vec<u8>) {
+        match op {
+            Operation::Get => self.read(key, out),
+            Operation::Set(condition) => match self.set(key, value, condition) {
+                Ok(true) => reply::ok(out),
+                Ok(false) => reply::null(out),
+                Err(refused) => reply::error(out, &refused.to_string()),
+            },
+            Operation::Swap(condition) => {
+                let start = out.len();
+                self.read(key, out);
+                if let Err(refused) = self.set(key, value, condition) {
+                    out.truncate(start);
+                    reply::error(out, &refused.to_string());
+                }
+            }
+            Operation::Increment => match self.increment(key) {
+                Ok(number) => reply::integer(out, number),
+                Err(refused) => reply::error(out, &refused.to_string()),
+            },
+            Operation::Remove => reply::integer(out, i64::from(self.remove(key))),
+            Operation::Count => reply::integer(out, i64::from(self.contains(key))),
+            Operation::Clear => {
+                self.clear();
+                reply::ok(out);
+            }
+        }
+    }
+
+    #[inline]
+    fn read(&self, key: Key<'_>, out: &mut Vec<u8>) {
+        let found = self.get(key);
+        self.meter.looked_up(found.is_some());
+        match found {
+            Some(value) => reply::bulk(out, value),
+            None => reply::null(out),
+        }
+    }
+
+    #[inline]
+    fn get(&self, key: Key<'_>) -> Option<&[u8]> {
+        let entry = self.tables[key.table()].find(key.hash, |entry| entry.is(key))?;
+        Some(entry.value())
+    }
+
+    #[inline]
+    pub(super) fn contains(&self, key: Key<'_>) -> bool {
+        let found = self.get(key).is_some();
+        self.meter.looked_up(found);
+        found
+    }
+
+    /// Was it set?
+    ///
+    /// # Errors
+    /// It would take more memory than there is.
+    #[inline]
+    pub(super) fn set(
+        &mut self,
+        key: Key<'_>,
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<bool, Refused> {
+        let table = &mut self.tables[key.table()];
+        match table.entry(key.hash, |entry| entry.is(key), Entry::hash) {
+            Place::Occupied(_) if condition == Condition::IfAbsent => Ok(false),
+            Place::Occupied(mut place) => {
+                let entry = place.get_mut();
+                self.meter.resize(entry.size(), Entry::size_of(key.bytes, value.len()))?;
+                entry.replace(value);
+                Ok(true)
+            }
+            Place::Vacant(_) if condition == Condition::IfPresent => Ok(false),
+            Place::Vacant(place) => {
+                self.meter.add(Entry::size_of(key.bytes, value.len()))?;
+                place.insert(Entry::new(key, value));
+                Ok(true)
+            }
+        }
+    }
+
+    /// Sets all of them, or none.
+    ///
+    /// # Errors
+    /// As for [`set`](Self::set).
+    pub(super) fn set_all<'a>(
+        &mut self,
+        pairs: impl Iterator<Item = (Key<'a>, &'a [u8])> + Clone,
+    ) -> Result<(), Refused> {
+        // As if each were new; and if there is no room for that, what is there already is taken off.
+        let most = pairs.clone().map(|(key, value)| Entry::size_of(key.bytes, value.len())).sum();
+        if self.meter.check(0, most).is_err() {
+            let old =
+                |key: Key<'a>| self.get(key).map_or(0, |v| Entry::size_of(key.bytes, v.len()));
+            // A key that comes twice is taken off once.
+            let mut keys: Vec<_> = pairs.clone().map(|(key, _)| key).collect();
+            keys.sort_unstable_by_key(|key| key.bytes);
+            keys.dedup_by_key(|key| key.bytes);
+            self.meter.check(keys.into_iter().map(old).sum(), most)?;
+        }
+        for (key, value) in pairs {
+            self.set(key, value, Condition::Always)?;
+        }
+        Ok(())
+    }
+
+    fn increment(&mut self, key: Key<'_>) -> Result<i64, Refused> {
+        let number = match self.get(key) {
+            Some(value) => integer(value).ok_or(Refused::NotAnInteger)?,
+            None => 0,
+        };
+        let number = number.checked_add(1).ok_or(Refused::Overflow)?;
+        let mut text = itoa::Buffer::new();
+        self.set(key, text.format(number).as_bytes(), Condition::Always)?;
+        Ok(number)
+    }
+
+    /// Was it there?
+    pub(super) fn remove(&mut self, key: Key<'_>) -> bool {
+        let table = &mut self.tables[key.table()];
+        let Ok(place) = table.find_entry(key.hash, |entry| entry.is(key)) else {
+            return false;
+        };
+        let (entry, _) = place.remove();
+        self.meter.remove(entry.size());
+        true
+    }
+
+    pub(super) fn clear(&mut self) {
+        let many = self.meter.keys() > MANY;
+        let tables: Vec<_> = self.tables.iter_mut().map(std::mem::take).collect();
+        self.meter.clear();
+        if many {
+            // It would hold up the loop. If there is no thread to be had it does.
+            let thread = std::thread::Builder::new().name("kv-clear".to_owned());
+            let _ = thread.spawn(move || drop(tables));
+        }
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// As Redis reads it: no sign but a minus, no zeros in front, nothing else.
+fn integer(text: &[u8]) -> Option<i64> {
+    let number = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (itoa::Buffer::new().format(number).as_bytes() == text).then_some(number)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! A key and its value.
+
+use super::Key;
+
+/// What an entry takes besides its bytes: its place in a table, the places that a table keeps free, and what the allocator adds. An estimate: of a million entries in
+/// memory, whatever the sizes, the resident set has grown by a tenth less to a tenth more.
+const OVERHEAD: usize = 80;
+
+/// Key and value, in one allocation.
+#[derive(Debug)]
+pub(super) struct Entry {
+    bytes: Box<[u8]>,
+    /// Kept, so that a table that grows need not look at the keys.
+    hash: u64,
+    key: u32,
+}
+
+impl Entry {
+    pub(super) fn new(key: Key<'_>, value: &[u8]) -> Self {
+        let length = u32::try_from(key.bytes.len()).expect("words are limited to less");
+        Self { bytes: [key.bytes, value].concat().into(), hash: key.hash, key: length }
+    }
+
+    #[inline]
+    pub(super) fn is(&self, key: Key<'_>) -> bool {
+        self.hash == key.hash && self.key() == key.bytes
+    }
+
+    #[inline]
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        &self.bytes[..self.key as usize]
+    }
+
+    #[inline]
+    pub(super) fn value(&self) -> &[u8] {
+        &self.bytes[self.key as usize..]
+    }
+
+    #[inline]
+    pub(super) fn replace(&mut self, value: &[u8]) {
+        let old = &mut self.bytes[self.key as usize..];
+        if old.len() == value.len() {
+            old.copy_from_slice(value);
+        } else {
+            self.bytes = [self.key(), value].concat().into();
+        }
+    }
+
+    /// The memory that it takes, in bytes.
+    #[inline]
+    pub(super) fn size(&self) -> usize {
+        self.bytes.len() + OVERHEAD
+    }
+
+    /// The memory that this key takes with a value of so many bytes.
+    #[inline]
+    pub(super) fn size_of(key: &[u8], value: usize) -> usize {
+        key.len() + value + OVERHEAD
+    }
+}
