@@ -46,7 +46,7 @@ const CASES: [Case; 7] = [
 ];
 
 /// How many clients meet how many workers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     name: &'static str,
     clients: usize,

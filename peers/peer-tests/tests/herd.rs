@@ -89,7 +89,9 @@ fn every_connection_is_answered_and_counted_once() -> Result<()> {
             ensure!(waits.is_none(), "nobody counts these: {counts:?}");
         } else {
             let (returns, in_vain) = waits.context("no waits")?;
-            ensure!(returns == accepts + in_vain, "{variant}: {counts:?}");
+            // Each of the others may be between the two: the last connection may have woken it.
+            let apart = returns.abs_diff(accepts + in_vain);
+            ensure!(apart < WORKERS as u64, "{variant}: {counts:?}");
         }
     }
     Ok(())
