@@ -11,6 +11,7 @@ pub mod claims;
 mod cold;
 pub mod contender;
 mod echo;
+mod herd;
 pub mod interleaved;
 mod lab;
 mod late_wake;
@@ -27,6 +28,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &late_wake::LateWake,
     &sleepy_median::SleepyMedian,
     &blocked_consumer::BlockedConsumer,
+    &herd::Herd,
 ];
 
 /// The experiment of that name.

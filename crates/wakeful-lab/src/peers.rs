@@ -200,6 +200,15 @@ impl Catalog {
                 built.record(program, probes, outcome)?;
             }
         }
+        let installed = probes.iter().filter_map(|probe| match probe.source {
+            Source::Installed { package } => Some((probe.program, package)),
+            Source::Cargo { .. } | Source::C => None,
+        });
+        for (program, package) in installed.collect::<BTreeMap<_, _>>() {
+            let outcome = find_installed(program)
+                .ok_or_else(|| format!("it is not installed; Debian's package is {package}"));
+            built.record(program, probes, outcome)?;
+        }
         Ok(built)
     }
 
@@ -209,7 +218,7 @@ impl Catalog {
             Source::Cargo { package, features } => {
                 Some((probe.program, of_package(package, features)))
             }
-            Source::C => None,
+            Source::C | Source::Installed { .. } => None,
         };
         let (own, others): (Vec<_>, Vec<_>) = probes.iter().partition(|probe| probe.peer.is_none());
         let peers = self.peers.iter().filter(|peer| peer.language == Language::Rust);
@@ -292,6 +301,12 @@ fn of_package(package: &str, features: &str) -> Vec<String> {
         .to_vec()
 }
 
+/// Where a program of the distribution is.
+fn find_installed(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
+}
+
 /// The nearest `peers` with a catalog.
 fn find() -> Option<PathBuf> {
     let here = env::current_dir().ok();
@@ -346,9 +361,12 @@ impl Built {
     /// What a program says of its version, one line.
     #[must_use]
     pub fn version(&self, program: &str) -> Option<String> {
-        let output = Command::new(self.programs.get(program)?).arg("--version").output().ok()?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        text.lines().next().map(str::to_owned)
+        let path = self.programs.get(program)?;
+        // nginx knows only the short flag, and answers on stderr.
+        let asked = if program == "nginx" { "-v" } else { "--version" };
+        let output = Command::new(path).arg(asked).output().ok()?;
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
     }
 }
 
@@ -452,6 +470,23 @@ mod tests {
         interrupted.store(false, Ordering::Relaxed);
         let during = unless(&interrupted, || interrupted.store(true, Ordering::Relaxed));
         assert!(matches!(during, Err(PeersError::Interrupted)));
+    }
+
+    #[test]
+    fn what_the_distribution_has_is_there_or_missing_with_its_package() {
+        let installed = |program, package| Probe {
+            peer: Some(program),
+            program,
+            source: Source::Installed { package },
+            ..Probe::default()
+        };
+        let mut catalog = catalog();
+        catalog.peers.clear();
+        let probes = [installed("sh", "dash"), installed("no-such-program", "no-such-package")];
+        let built = build(&catalog, &probes).unwrap();
+        assert!(built.probe(&probes[0]).unwrap().path.ends_with("sh"));
+        assert!(built.probe(&probes[1]).is_none());
+        assert!(built.missing["no-such-program"].contains("no-such-package"));
     }
 
     #[test]

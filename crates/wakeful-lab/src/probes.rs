@@ -54,6 +54,11 @@ pub enum Source {
     },
     /// By `peers/c/build.sh`; C++ too.
     C,
+    /// Not at all: it is there, or it is missing.
+    Installed {
+        /// Debian's package that has it.
+        package: &'static str,
+    },
 }
 
 impl Default for Probe {

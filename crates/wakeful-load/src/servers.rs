@@ -8,6 +8,7 @@ pub(crate) mod tail;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -171,6 +172,25 @@ impl Server {
         }
     }
 
+    /// Starts a server that listens on the Unix socket `path`, and waits until it accepts a connection, as [`start`](Self::start) does.
+    /// `{addr}` stands for `unix:PATH` in its arguments.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_on_path(
+        name: &str,
+        argv: &[String],
+        path: &Path,
+        cpus: Option<&[usize]>,
+        ready_within: Duration,
+    ) -> Result<Self, ServerError> {
+        let addr = format!("unix:{}", path.display());
+        let argv = argv.iter().map(|word| word.replace("{addr}", &addr)).collect();
+        let server = Self::spawn_filled_in(name, argv, addr, cpus)?;
+        server.wait_until_ready(ready_within)?;
+        Ok(server)
+    }
+
     fn spawn(name: &str, argv: &[String], cpus: Option<&[usize]>) -> Result<Self, ServerError> {
         match free_port() {
             Ok(addr) => Self::spawn_at(name, argv, addr, cpus),
@@ -184,8 +204,18 @@ impl Server {
         addr: SocketAddr,
         cpus: Option<&[usize]>,
     ) -> Result<Self, ServerError> {
+        let argv = argv.iter().map(|word| fill_in(word, addr)).collect();
+        Self::spawn_filled_in(name, argv, addr.to_string(), cpus)
+    }
+
+    fn spawn_filled_in(
+        name: &str,
+        argv: Vec<String>,
+        addr: String,
+        cpus: Option<&[usize]>,
+    ) -> Result<Self, ServerError> {
         let name = name.to_owned();
-        let mut argv = argv.iter().map(|word| fill_in(word, addr));
+        let mut argv = argv.into_iter();
         let program = argv.next().unwrap_or_default();
         let mut command = Command::new(&program);
         command.args(argv);
@@ -193,7 +223,7 @@ impl Server {
             Ok(mut group) => {
                 let stderr = group.stderr().map(Tail::follow);
                 let process = Process::Started { group, stderr };
-                Ok(Self { name, addr: addr.to_string(), process })
+                Ok(Self { name, addr, process })
             }
             Err(StartError::Cpus(error)) => Err(ServerError::Cpus { name, error }),
             Err(StartError::Spawn(error)) => Err(ServerError::Spawn { name, program, error }),

@@ -27,6 +27,12 @@ pub fn process_tree(pid: u32) -> io::Result<Vec<u32>> {
     }
 }
 
+/// The numbers of a process's threads; none if there is no such process.
+#[must_use]
+pub fn threads_of(pid: u32) -> Vec<u32> {
+    numbers_in(format!("/proc/{pid}/task"))
+}
+
 fn tree_by(pid: u32, children: impl Fn(u32) -> io::Result<Vec<u32>>) -> io::Result<Vec<u32>> {
     let mut tree = vec![pid];
     let mut seen = BTreeSet::from([pid]);

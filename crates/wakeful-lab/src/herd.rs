@@ -1,0 +1,178 @@
+//! `lab herd`: how many threads does a connection wake, and who gets it.
+//!
+//! Servers whose workers share one Unix socket ([`contenders`]), clients that connect for every request ([`client`]), and the kernel's
+//! own trace of who is woken and what for ([`trace`], [`woken`]); what is claimed is in [`verdicts`].
+
+mod block;
+mod client;
+mod contenders;
+mod tables;
+mod trace;
+mod verdicts;
+mod woken;
+
+use std::time::Duration;
+
+use wakeful_load::results::Results;
+
+use self::block::Served;
+use self::trace::Trace;
+use crate::interleaved::{self, Measured};
+use crate::lab::{Experiment, Findings, Lab, LabError, Size};
+use crate::probes::Probe;
+
+/// One connection in flight, and everybody asleep before it.
+const ONE: Case = Case {
+    pause: Duration::from_micros(100),
+    ..back_to_back("1 client, 100 µs apart, 8 loops", 1, 8)
+};
+/// The public case, with as many connections in full.
+const PUBLIC: Case = back_to_back("2 clients, 8 loops", 2, 8);
+/// Nobody has time to sleep.
+const SATURATED: Case = Case {
+    work: Duration::from_micros(50),
+    ..back_to_back("16 clients, 50 µs of work, 8 loops", 16, 8)
+};
+
+/// All of them, in the order of the tables.
+const CASES: [Case; 7] = [
+    ONE,
+    PUBLIC,
+    back_to_back("4 clients, 8 loops", 4, 8),
+    back_to_back("16 clients, 8 loops", 16, 8),
+    SATURATED,
+    back_to_back("2 clients, 4 loops", 2, 4),
+    back_to_back("2 clients, 2 loops", 2, 2),
+];
+
+/// How many clients meet how many workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Case {
+    name: &'static str,
+    clients: usize,
+    workers: usize,
+    connections: usize,
+    /// Between the end of a connection and the next one of the same client.
+    pause: Duration,
+    /// The CPU time of a request, beside what answering it takes.
+    work: Duration,
+}
+
+const fn back_to_back(name: &'static str, clients: usize, workers: usize) -> Case {
+    let (pause, work) = (Duration::ZERO, Duration::ZERO);
+    Case { name, clients, workers, connections: 10_000, pause, work }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Herd;
+
+/// Everything that is measured: of each case.
+struct Found(Vec<Measured<Served>>);
+
+impl Found {
+    fn none() -> Self {
+        Self(CASES.iter().map(|_| Measured::default()).collect())
+    }
+
+    fn of(&self, case: &Case) -> &Measured<Served> {
+        let index = CASES.iter().position(|one| one.name == case.name);
+        &self.0[index.unwrap_or_default()]
+    }
+}
+
+impl Experiment for Herd {
+    fn name(&self) -> &'static str {
+        "herd"
+    }
+
+    fn about(&self) -> &'static str {
+        "how many threads a connection wakes, and how evenly connections are spread"
+    }
+
+    fn story(&self) -> &'static str {
+        "A preforking HTTP server with 8 workers sleeps in select(2) on one socket that all share: each connection wakes all of them, and one \
+         gets it. With EPOLLEXCLUSIVE (Linux 4.5) it wakes one: 100,000 connections from 2 clients over a Unix socket, with bodies of 11 \
+         bytes, took 2.5 s instead of 3.4; nothing is gained once nobody sleeps any more. The price is a pile-up: waiters of separate epoll \
+         instances queue at the tail of the socket's wait queue and never rotate, so that whoever began to wait first gets nearly \
+         everything; a public demonstration has worker 0 with 6 of 6 connections. nginx takes its listener out and puts it in again \
+         after every 16 accepts."
+    }
+
+    fn claims(&self) -> Vec<String> {
+        verdicts::claims(&Found::none(), 0).into_iter().map(|claim| claim.claim).collect()
+    }
+
+    fn probes(&self) -> Vec<Probe> {
+        contenders::programs()
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError> {
+        if lab.size == Size::Quick {
+            lab.bench.limits.settle = Duration::from_millis(100);
+            lab.bench.limits.patience = Duration::from_secs(5);
+            lab.bench.most_repeats = 1;
+        }
+        let herds = contenders::all(lab);
+        let trace = Trace::open();
+        if let Err(reason) = &trace {
+            lab.notes.push(format!("The kernel's trace of who is woken is missing: {reason}."));
+        }
+        let parts: Vec<_> = CASES.map(|case| Part::new(lab.size, case, &herds)).into();
+        for part in &parts {
+            let measurements = part.rounds * part.herds.len();
+            lab.bench.progress.expect(measurements, part.case.expected_time());
+        }
+        let found: Result<_, _> =
+            parts.iter().map(|part| part.measure(lab, trace.as_ref().ok())).collect();
+        let found = Found(found?);
+        if found.0.iter().all(Measured::is_empty) {
+            return Err(LabError::Nothing);
+        }
+        let claims = verdicts::claims(&found, lab.seed);
+        let tables = tables::tables(&found);
+        Ok(lab.results(self, Findings { tables, claims, ..Findings::default() }))
+    }
+}
+
+/// A case as it is measured.
+struct Part<'a> {
+    case: Case,
+    rounds: usize,
+    herds: Vec<&'a contenders::Herd>,
+}
+
+impl<'a> Part<'a> {
+    fn new(size: Size, case: Case, herds: &'a [contenders::Herd]) -> Self {
+        let (rounds, connections) = match size {
+            Size::Quick if case == ONE => (2, 2_000),
+            Size::Quick => (2, case.connections),
+            Size::Full if case == PUBLIC => (3, 100_000),
+            Size::Full => (3, case.connections),
+        };
+        let herds = herds.iter().filter(|herd| case.work.is_zero() || herd.works());
+        Self { case: Case { connections, ..case }, rounds, herds: herds.collect() }
+    }
+
+    fn measure(
+        &self,
+        lab: &mut Lab<'_>,
+        trace: Option<&Trace>,
+    ) -> Result<Measured<Served>, LabError> {
+        let names: Vec<String> = self.herds.iter().map(|herd| herd.name.clone()).collect();
+        interleaved::measure(lab, self.case.name, &names, self.rounds, |lab, one, label| {
+            let herd = self.herds[one];
+            lab.bench.undisturbed(label, |bench| block::run(bench, herd, &self.case, trace))
+        })
+    }
+}
+
+impl Case {
+    /// About how long it takes with one contender.
+    fn expected_time(&self) -> Duration {
+        // What a sleep takes longer than it was asked for is half of it.
+        let each = Duration::from_micros(60) + self.pause * 2 + self.work / 2;
+        let connections = u32::try_from(self.connections).unwrap_or(u32::MAX);
+        each * connections + Duration::from_millis(600)
+    }
+}

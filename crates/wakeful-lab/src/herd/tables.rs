@@ -1,0 +1,53 @@
+//! The tables of `herd`: one for each case.
+
+use wakeful_load::results::{Cell, Column, Table, Unit};
+
+use super::block::Served;
+use super::{CASES, Case, Found};
+use crate::interleaved::Measured;
+
+const NOTE: &str = "A connection: by the kernel's trace, how often a thread of the server was woken; of these wakes, those behind which the thread got neither \
+     a connection nor anything on one until its next wake; and those for bytes of a connection that it had. Failed accepts: how often a \
+     worker asked, and none was left. Busiest / mean: the connections of the busiest worker. Connections/s do not compare languages.";
+
+pub(super) fn tables(found: &Found) -> Vec<Table> {
+    let mut tables: Vec<Table> = CASES
+        .iter()
+        .zip(&found.0)
+        .filter(|(_, measured)| !measured.is_empty())
+        .map(|(case, measured)| table(case, measured))
+        .collect();
+    // Once is enough.
+    if let Some(first) = tables.first_mut() {
+        NOTE.clone_into(&mut first.note);
+    }
+    tables
+}
+
+fn table(case: &Case, measured: &Measured<Served>) -> Table {
+    let row = |name: &str| {
+        vec![
+            Cell::text(name),
+            measured.cell(name, Served::wakes),
+            measured.cell(name, Served::in_vain),
+            measured.cell(name, Served::for_read),
+            measured.cell(name, Served::refused),
+            measured.cell(name, Served::spread),
+            measured.cell(name, |one| Some(one.rate())),
+        ]
+    };
+    Table {
+        title: format!("Woken for a connection: {}", case.name),
+        note: String::new(),
+        columns: vec![
+            Column::new("server", Unit::Text),
+            Column::new("woken", Unit::Number),
+            Column::new("in vain", Unit::Number),
+            Column::new("to read", Unit::Number),
+            Column::new("failed accepts", Unit::Number),
+            Column::new("busiest / mean", Unit::Number),
+            Column::new("connections", Unit::PerSecond),
+        ],
+        rows: measured.names().map(row).collect(),
+    }
+}
