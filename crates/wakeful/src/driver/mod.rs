@@ -14,6 +14,8 @@
 pub(crate) mod bell;
 mod busy_poll;
 pub(crate) mod epoll;
+#[cfg(feature = "faults")]
+pub(crate) mod faults;
 mod high;
 pub(crate) mod home;
 mod limits;
