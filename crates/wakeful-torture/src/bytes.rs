@@ -1,24 +1,50 @@
 //! What is said on a connection: for each direction a stream of bytes that follows from the connection's number, so that a receiver
 //! knows at each position which byte has to come.
 
+use std::sync::LazyLock;
+
 use crate::ledger::Side;
 
 /// The client's stream begins with the connection's number, by which the server knows which connection it is.
 pub(crate) const HEADER: usize = 8;
 
-/// The byte at `position` of what `side` sends on connection `id`.
-fn byte(id: u64, side: Side, position: u64) -> u8 {
-    if side == Side::Client && position < HEADER as u64 {
-        return id.to_be_bytes()[usize::try_from(position).unwrap_or(0)];
-    }
-    // Neighbouring positions, connections and directions differ, and no period is a power of two.
-    let block = (id << 1 | side as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (position / 251);
-    (block.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u8 ^ (position % 251) as u8
+/// The random bytes that all streams consist of, each from a place of its own on, and again from the start. It is a prime, so that
+/// no loss of a round number of bytes goes unnoticed.
+const PERIOD: usize = 65_521;
+
+/// Behind them the first ones again, so that a piece up to so long is in one.
+const LONGEST: usize = 16 * 1024;
+
+static RANDOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(PERIOD).collect();
+    bytes.extend_from_within(..LONGEST);
+    bytes
+});
+
+/// What `side` sends from `position` on, up to `length` bytes, which are no more than [`LONGEST`]. Without its header.
+fn piece(id: u64, side: Side, position: u64, length: usize) -> &'static [u8] {
+    let start = fastrand::Rng::with_seed(id << 1 | side as u64).u64(..);
+    let start = (start % PERIOD as u64 + position % PERIOD as u64) % PERIOD as u64;
+    let start = usize::try_from(start).expect("less than the period");
+    &RANDOM[start..start + length]
+}
+
+/// The client's header, and where in it `position` is, if a piece of `length` from there on has any of it.
+fn header(id: u64, side: Side, position: u64, length: usize) -> Option<(usize, [u8; HEADER])> {
+    let position = usize::try_from(position).ok().filter(|&position| position < HEADER)?;
+    (side == Side::Client && length > 0).then(|| (position, id.to_be_bytes()))
 }
 
 /// Fills `buf` with what `side` sends from `position` on.
 pub(crate) fn fill(id: u64, side: Side, position: u64, buf: &mut [u8]) {
-    buf.iter_mut().zip(position..).for_each(|(to, at)| *to = byte(id, side, at));
+    for (number, part) in buf.chunks_mut(LONGEST).enumerate() {
+        let position = position + (number * LONGEST) as u64;
+        part.copy_from_slice(piece(id, side, position, part.len()));
+    }
+    if let Some((from, header)) = header(id, side, position, buf.len()) {
+        buf.iter_mut().zip(&header[from..]).for_each(|(to, byte)| *to = *byte);
+    }
 }
 
 /// The first position at which `received`, which `side` sent from `position` on, is not what it should be.
@@ -28,7 +54,13 @@ pub(crate) fn first_difference(
     position: u64,
     received: &[u8],
 ) -> Option<u64> {
-    received.iter().zip(position..).find(|&(&got, at)| got != byte(id, side, at)).map(|(_, at)| at)
+    let mut sent = vec![0; received.len()];
+    fill(id, side, position, &mut sent);
+    if sent == received {
+        return None;
+    }
+    let equal = sent.iter().zip(received).take_while(|(sent, received)| sent == received).count();
+    Some(position + equal as u64)
 }
 
 #[cfg(test)]

@@ -11,11 +11,10 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender};
 use fastrand::Rng;
 use futures_lite::future::{or, poll_once};
-use wakeful::net::{OwnedReadHalf, OwnedWriteHalf, Stream};
+use wakeful::net::{Attached, DetachedStream, OwnedReadHalf, OwnedWriteHalf, Stream};
 use wakeful::{JoinHandle, Priority};
 
 use crate::bytes::{self, HEADER};
-use crate::carry::{Carried, detach};
 use crate::ledger::{Account, EndAccount, Outcome, Side};
 use crate::world::{World, was_reset};
 
@@ -79,23 +78,23 @@ impl End {
                 break self.die(stream);
             }
             let result = match self.random.u8(..) {
-                0..4 => return self.move_on(stream),
-                4..8 => {
+                0..8 => return self.move_on(stream).await,
+                8..12 => {
                     let (whole, result) = self.in_halves(stream).await;
                     stream = whole;
                     result
                 }
-                8..12 => self.peek(&mut stream).await,
-                12..14 => {
+                12..16 => self.peek(&mut stream).await,
+                16..18 => {
                     self.world.ledger.totals.priorities.fetch_add(1, Relaxed);
                     let high = self.random.bool();
                     stream.set_priority(if high { Priority::High } else { Priority::Normal })
                 }
-                14..20 => {
+                18..24 => {
                     wakeful::task::yield_now().await;
                     Ok(())
                 }
-                20..24 => {
+                24..28 => {
                     let pause = Duration::from_micros(self.random.u64(..300));
                     wakeful::time::sleep(pause).await;
                     Ok(())
@@ -261,26 +260,39 @@ impl End {
     }
 
     /// Goes to another loop, perhaps by way of a thread that has none.
-    fn move_on(mut self, stream: Stream) {
+    async fn move_on(mut self, mut stream: Stream) {
         let world = self.world.clone();
         world.ledger.totals.moves.fetch_add(1, Relaxed);
-        let carried = detach(stream);
+        let mut unread = 0;
+        if self.random.bool() {
+            match poll_once(stream.read(&mut self.incoming)).await {
+                // What is read is taken where it arrives. Not the stream's end, which cannot travel.
+                Some(Ok(count @ 1..)) => unread = count,
+                Some(Ok(_)) => self.mine().ended.store(true, SeqCst),
+                Some(Err(error)) => {
+                    self.note_reset(&stream);
+                    return self.failed("read", &error);
+                }
+                None => {}
+            }
+        }
+        let detached = stream.detach().with_unread(&self.incoming[..unread]);
         if self.random.u8(..) < 64 {
             // Refused when the round is over: then it ends here.
-            let _ = world.couriers.send((self, carried));
+            let _ = world.couriers.send((self, detached));
             return;
         }
         let target = self.random.usize(..world.loops.len());
-        self.arrive(carried, target);
+        self.arrive(detached, target);
     }
 
     /// Goes on with its stream on that loop.
-    pub(crate) fn arrive(self, carried: Carried, target: usize) {
+    pub(crate) fn arrive(self, detached: DetachedStream, target: usize) {
         let world = self.world.clone();
         let arriving = world.loops[target].spawn(move || async move {
-            match carried.attach() {
-                Ok(stream) => self.run(stream).await,
-                Err(error) => self.failed("attach", &error),
+            match detached.attach() {
+                Ok(attached) => self.go_on(attached).await,
+                Err(refused) => self.failed("attach", refused.error()),
             }
         });
         match arriving {
@@ -288,6 +300,16 @@ impl End {
             // The loop has ended; so has the end that comes back.
             Err(refused) => drop(refused),
         }
+    }
+
+    async fn go_on(self, attached: Attached) {
+        let unread = &attached.unread;
+        if !unread.is_empty()
+            && let Err(error) = take(&self.account, self.side, &self.world, unread)
+        {
+            return self.failed("what travelled along", &error);
+        }
+        self.run(attached.stream).await;
     }
 
     /// Leaves the connection on purpose, in one of the ways that there are.

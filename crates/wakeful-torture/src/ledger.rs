@@ -92,6 +92,9 @@ impl Account {
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "connection {} ({})", self.id, self.kind)?;
+        if self.broken.load(SeqCst) {
+            f.write_str(", broken on purpose")?;
+        }
         for side in [Side::Client, Side::Server] {
             let end = self.end(side);
             write!(

@@ -7,7 +7,6 @@
 //! `round` what happens around them and what must be left when it is over: nothing.
 
 mod bytes;
-mod carry;
 mod end;
 mod ledger;
 mod report;

@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use wakeful::accept::SharedListener;
-use wakeful::net::ListenAddr;
+use wakeful::net::{DetachedStream, ListenAddr};
 use wakeful::{EventLoop, IdlePolicy, JoinHandle, LoopGroup, LoopHandle};
 
 use crate::Options;
-use crate::carry::Carried;
 use crate::end::End;
 use crate::ledger::{Account, Ledger, lock};
 use crate::world::{Kind, World, accept, blocking, connect};
@@ -25,7 +24,7 @@ use crate::world::{Kind, World, accept, blocking, connect};
 const STUCK: Duration = Duration::from_secs(60);
 
 /// Ends that the streams of threads travel by.
-type Couriers = Mutex<mpsc::Receiver<(End, Carried)>>;
+type Couriers = Mutex<mpsc::Receiver<(End, DetachedStream)>>;
 
 /// Runs one round of about `length`. What is wrong is a fault of the ledger.
 ///
@@ -152,22 +151,24 @@ fn listen(world: &Arc<World>, listeners: &[SharedListener]) -> io::Result<Vec<Jo
 /// Waits until all that was opened is closed.
 fn drain(ledger: &Ledger, couriers: &Couriers, world: &Arc<World>, random: &mut Rng) {
     let mut last = (ledger.progress(), Instant::now());
+    let mut shown = false;
     while ledger.in_use() > 0 {
         courier(couriers, world, random);
         thread::sleep(Duration::from_millis(1));
         let progress = ledger.progress();
         if progress != last.0 {
             last = (progress, Instant::now());
-        } else if last.1.elapsed() > STUCK {
-            let open = ledger.open_accounts();
-            ledger.fault(format!(
-                "{} ends wait for ever, of {} connections",
-                ledger.in_use(),
-                open.len()
-            ));
-            open.iter().take(10).for_each(|account| eprintln!("  {account}"));
+            continue;
+        }
+        let quiet = last.1.elapsed();
+        if quiet > STUCK {
+            ledger.fault(format!("{} ends wait for ever", ledger.in_use()));
             ledger.break_all();
             return;
+        }
+        if quiet > STUCK / 6 && !std::mem::replace(&mut shown, true) {
+            eprintln!("nothing has moved for {} s; open are:", quiet.as_secs());
+            ledger.open_accounts().iter().take(10).for_each(|account| eprintln!("  {account}"));
         }
     }
 }
@@ -224,12 +225,12 @@ fn meddle(
 
 /// Brings a stream that is on its way to a loop.
 fn courier(couriers: &Couriers, world: &World, random: &mut Rng) {
-    let Ok((end, carried)) = lock(couriers).try_recv() else { return };
+    let Ok((end, detached)) = lock(couriers).try_recv() else { return };
     world.ledger.totals.detached_on_a_thread.fetch_add(1, Relaxed);
     if random.u8(..4) == 0 {
         thread::sleep(Duration::from_micros(random.u64(..500)));
     }
-    end.arrive(carried, random.usize(..world.loops.len()));
+    end.arrive(detached, random.usize(..world.loops.len()));
 }
 
 #[cfg(feature = "faults")]
@@ -242,7 +243,7 @@ fn inject(handle: &LoopHandle, options: &Options, random: &mut Rng) {
         short: random.u32(2..30),
         would_block: random.u32(4..60),
         interrupted: random.u32(4..60),
-        reset: random.u32(500..20_000),
+        reset: random.u32(200..10_000),
     };
     // It ends with the loop's thread.
     let _ = handle.run_and_wait(move || wakeful::faults::inject(seed, faults));

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use wakeful::LoopHandle;
 use wakeful::accept::{Listener, is_shortage};
-use wakeful::net::{Stream, TcpStream, UnixStream};
+use wakeful::net::{DetachedStream, Stream, TcpStream, UnixStream};
 
 use crate::bytes::HEADER;
-use crate::carry::{Carried, detach};
 use crate::end::{End, take};
 use crate::ledger::{Account, Ledger, Side};
 
@@ -24,7 +23,7 @@ pub(crate) struct World {
     pub(crate) port: u16,
     pub(crate) socket: PathBuf,
     /// Streams on their way by way of a thread.
-    pub(crate) couriers: mpsc::Sender<(End, Carried)>,
+    pub(crate) couriers: mpsc::Sender<(End, DetachedStream)>,
     /// Of 256 ends, how many do not live to see their stream's end.
     pub(crate) share_of_early_deaths: u8,
     seeds: AtomicU64,
@@ -44,7 +43,7 @@ impl World {
         ledger: Arc<Ledger>,
         loops: Vec<LoopHandle>,
         (port, socket): (u16, PathBuf),
-        couriers: mpsc::Sender<(End, Carried)>,
+        couriers: mpsc::Sender<(End, DetachedStream)>,
         seed: u64,
     ) -> Self {
         // Of every eighth end down to none.
@@ -96,7 +95,7 @@ pub(crate) async fn connect(world: Arc<World>, account: Arc<Account>, kind: Kind
         Kind::Pair => UnixStream::pair().map(|(stream, other)| {
             let theirs = End::new(account, Side::Server, world.clone(), world.seed());
             let target = usize::try_from(world.seed() >> 33).unwrap_or(0) % world.loops.len();
-            theirs.arrive(detach(other.into()), target);
+            theirs.arrive(other.detach(), target);
             stream.into()
         }),
     };
