@@ -91,5 +91,12 @@ pub mod internals {
     };
 }
 
+/// What `wakeful-torture` injects. No promise of stability.
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub mod faults {
+    pub use crate::driver::faults::{FaultCounts, Faults, counts, inject, stop, was_reset};
+}
+
 #[cfg(feature = "macros")]
 pub use wakeful_macros::{main, test};

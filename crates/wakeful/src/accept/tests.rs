@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::*;
-use crate::driver::faults::{self, Call};
+use crate::driver::failures::{self, Call};
 use crate::net::ListenAddr;
 use crate::{EventLoop, IdlePolicy, LoopGroup};
 
@@ -52,7 +52,7 @@ fn is_served(addr: SocketAddr) -> bool {
 }
 
 fn fail(serving: &Serving, number: usize, call: Call, error: Errno, times: u32) {
-    serving.handles()[number].run_and_wait(move || faults::fail(call, error, times)).unwrap();
+    serving.handles()[number].run_and_wait(move || failures::fail(call, error, times)).unwrap();
 }
 
 #[test]

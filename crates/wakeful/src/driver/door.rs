@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::epoll::Epoll;
 use super::home::Home;
 use super::source::Mode;
-use super::{exclusive, faults};
+use super::{exclusive, failures};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl Door {
         }
         if wanted && (!was || knock) {
             let (listener, flags) = (self.listener.as_fd(), Mode::Exclusive.flags());
-            faults::at(faults::Call::Watch)
+            failures::at(failures::Call::Watch)
                 .and_then(|()| exclusive::add(&self.epoll, listener, flags, self.token))
                 .map_err(super::limits::explain)?;
             self.registered.store(true, Ordering::Relaxed);

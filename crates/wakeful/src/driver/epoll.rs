@@ -50,6 +50,17 @@ impl Epoll {
         epoll::add(&self.0, fd, EventData::new_u64(token), flags)
     }
 
+    /// Has the kernel look at a registered descriptor anew: what is ready is an edge again.
+    #[cfg(feature = "faults")]
+    pub(super) fn edge_again(
+        &self,
+        fd: BorrowedFd<'_>,
+        flags: EventFlags,
+        token: u64,
+    ) -> rustix::io::Result<()> {
+        epoll::modify(&self.0, fd, EventData::new_u64(token), flags)
+    }
+
     /// Fails only for a descriptor that is not registered (any more): nothing to do then.
     pub(super) fn remove(&self, fd: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.0, fd);
@@ -64,6 +75,11 @@ impl Epoll {
         timeout: Timeout,
     ) -> rustix::io::Result<()> {
         debug_assert!(events.is_empty() && events.capacity() >= batch);
+        #[cfg(feature = "faults")]
+        // One that does not sleep is not interrupted.
+        if timeout != Timeout::Zero && super::faults::interrupts_wait() {
+            return Err(Errno::INTR);
+        }
         let limit = match timeout {
             Timeout::Zero => Some(Timespec::default()),
             Timeout::Never => None,

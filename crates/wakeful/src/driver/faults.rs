@@ -1,47 +1,225 @@
-//! Errors of the kernel that no test can cause here. Nothing in production; in unit tests, what a test asked for on its loop's thread.
+//! Faults that are injected for the torture test (`wakeful-torture`): what a kernel may answer at any time, and seldom does.
+//! Compiled with the feature `faults` only; without it there is not even a branch.
+//!
+//! A thread asks for them by [`inject`]; from then on its sockets' reads and writes are made shorter, answered by
+//! EAGAIN or EINTR, or reset, and its loop's waits are interrupted, each with a probability of its own and by random numbers from a seed.
+//!
+//! **An edge for each lie.** A loop that was told EAGAIN, or saw a transfer fall short, waits for the kernel's next edge. The kernel knows
+//! nothing of the lie and has no reason to give one: the loop would wait for ever, and rightly so. So whoever lies makes the
+//! registration again (`EPOLL_CTL_MOD`), by which the kernel looks at the descriptor anew and reports it if it is ready. To the loop it is as if the bytes
+//! had come in the moment behind the lie, which is a race that the kernel does have.
+//!
+//! **A reset is real.** The connection is dissolved (`connect` to nowhere, connect(2)): the peer gets a RST, and our own next call gets the
+//! kernel's ECONNRESET or EPIPE. A Unix socket knows no RST, and is shut down both ways. Either is written down by the socket's cookie, so that a test
+//! can tell it from a reset that nobody ordered ([`was_reset`]).
 
-/// A system call that may be made to fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Call {
-    /// `accept4`.
-    Accept,
-    /// `epoll_ctl`, to watch a descriptor.
-    Watch,
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use rustix::io::Errno;
+
+/// How often each fault happens: 1 in so many calls, 0 for never.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    /// A read or a write is of a part of its buffer.
+    pub short: u32,
+    /// An operation is answered by EAGAIN without having been tried.
+    pub would_block: u32,
+    /// An operation, or a loop's wait, is answered by EINTR.
+    pub interrupted: u32,
+    /// A connection is reset in front of a read or a write.
+    pub reset: u32,
 }
 
-#[cfg(not(all(test, not(wakeful_loom))))]
-#[inline(always)]
-pub(crate) fn at(_: Call) -> rustix::io::Result<()> {
-    Ok(())
+/// How many faults there were, on all threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// See [`Faults::short`].
+    pub short: u64,
+    /// See [`Faults::would_block`].
+    pub would_block: u64,
+    /// See [`Faults::interrupted`]: operations.
+    pub interrupted: u64,
+    /// See [`Faults::interrupted`]: waits.
+    pub interrupted_waits: u64,
+    /// See [`Faults::reset`].
+    pub reset: u64,
 }
 
-#[cfg(all(test, not(wakeful_loom)))]
-pub(crate) use self::hook::{at, fail};
+struct Layer {
+    faults: Faults,
+    random: u64,
+    /// The operation that runs was given less than it was asked for.
+    owes_an_edge: bool,
+}
 
-#[cfg(all(test, not(wakeful_loom)))]
-mod hook {
-    use std::cell::Cell;
+thread_local! {
+    static LAYER: RefCell<Option<Layer>> = const { RefCell::new(None) };
+}
 
-    use rustix::io::Errno;
+#[derive(Default)]
+struct Counted {
+    short: AtomicU64,
+    would_block: AtomicU64,
+    interrupted: AtomicU64,
+    interrupted_waits: AtomicU64,
+    reset: AtomicU64,
+}
 
-    use super::Call;
+static COUNTED: LazyLock<Counted> = LazyLock::new(Counted::default);
+/// The cookies of the sockets that were reset and that nobody asked for yet.
+static RESET: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
 
-    thread_local! {
-        static FAULT: Cell<Option<(Call, Errno, u32)>> = const { Cell::new(None) };
+/// Injects faults on this thread from now on, as the random numbers from `seed` have it.
+pub fn inject(seed: u64, faults: Faults) {
+    LAYER.set(Some(Layer { faults, random: seed, owes_an_edge: false }));
+}
+
+/// No more faults on this thread.
+pub fn stop() {
+    LAYER.set(None);
+}
+
+/// What was injected since the process began.
+#[must_use]
+pub fn counts() -> FaultCounts {
+    FaultCounts {
+        short: COUNTED.short.load(Relaxed),
+        would_block: COUNTED.would_block.load(Relaxed),
+        interrupted: COUNTED.interrupted.load(Relaxed),
+        interrupted_waits: COUNTED.interrupted_waits.load(Relaxed),
+        reset: COUNTED.reset.load(Relaxed),
+    }
+}
+
+/// Was this socket reset by an injected fault? Each is told once.
+#[must_use]
+pub fn was_reset(socket: impl AsFd) -> bool {
+    rustix::net::sockopt::socket_cookie(socket)
+        .is_ok_and(|cookie| RESET.lock().unwrap_or_else(PoisonError::into_inner).remove(&cookie))
+}
+
+impl Layer {
+    /// Steele, Lea, Flood: splitmix64.
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
     }
 
-    /// The next so many of these calls on this thread fail. 0 ends it.
-    pub(crate) fn fail(call: Call, error: Errno, times: u32) {
-        FAULT.set(Some((call, error, times)));
+    fn happens(&mut self, one_in: u32) -> bool {
+        one_in > 0 && self.next().is_multiple_of(u64::from(one_in))
+    }
+}
+
+/// `false` on a thread that injects nothing.
+fn happens(
+    which: impl FnOnce(&Faults) -> u32,
+    counter: impl FnOnce(&Counted) -> &AtomicU64,
+) -> bool {
+    let happens = LAYER.with_borrow_mut(|layer| {
+        layer.as_mut().is_some_and(|layer| {
+            let one_in = which(&layer.faults);
+            layer.happens(one_in)
+        })
+    });
+    if happens {
+        counter(&COUNTED).fetch_add(1, Relaxed);
+    }
+    happens
+}
+
+/// Runs an operation on a descriptor, or answers for it. `edge_again` has the kernel look at the descriptor anew.
+pub(super) fn disturb<R>(
+    operation: impl FnOnce() -> Result<R, Errno>,
+    edge_again: impl FnOnce(),
+) -> Result<R, Errno> {
+    if happens(|faults| faults.interrupted, |counted| &counted.interrupted) {
+        return Err(Errno::INTR);
+    }
+    if happens(|faults| faults.would_block, |counted| &counted.would_block) {
+        edge_again();
+        return Err(Errno::AGAIN);
+    }
+    let done = operation();
+    let owes = |layer: &mut Option<Layer>| {
+        layer.as_mut().is_some_and(|layer| std::mem::take(&mut layer.owes_an_edge))
+    };
+    if LAYER.with_borrow_mut(owes) {
+        edge_again();
+    }
+    done
+}
+
+/// Is the wait that is about to begin interrupted?
+pub(super) fn interrupts_wait() -> bool {
+    happens(|faults| faults.interrupted, |counted| &counted.interrupted_waits)
+}
+
+/// How many of the `length` bytes of a read or write, or of its slices, may be tried: one at least.
+pub(crate) fn shorten(length: usize) -> usize {
+    if length < 2 || !happens(|faults| faults.short, |counted| &counted.short) {
+        return length;
+    }
+    LAYER.with_borrow_mut(|layer| {
+        let Some(layer) = layer else { return length };
+        layer.owes_an_edge = true;
+        let random = layer.next();
+        // Of every size, and often tiny.
+        let most = if random & 3 == 0 { length.min(9) } else { length };
+        1 + usize::try_from((random >> 2) % (most as u64 - 1)).unwrap_or(0)
+    })
+}
+
+/// Resets the connection, if that is to happen now.
+pub(crate) fn perhaps_reset(socket: BorrowedFd<'_>) {
+    if !happens(|faults| faults.reset, |counted| &counted.reset) {
+        return;
+    }
+    if let Ok(cookie) = rustix::net::sockopt::socket_cookie(socket) {
+        RESET.lock().unwrap_or_else(PoisonError::into_inner).insert(cookie);
+    }
+    if rustix::net::connect_unspec(socket).is_err() {
+        // A peer that has reset it already leaves nothing to shut down.
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_asked_for_none_has_no_faults() {
+        std::thread::spawn(|| {
+            assert_eq!(shorten(100), 100);
+            assert!(!interrupts_wait());
+            assert_eq!(disturb(|| Ok(1), || unreachable!("nobody lied")), Ok(1));
+        })
+        .join()
+        .unwrap();
     }
 
-    pub(crate) fn at(call: Call) -> rustix::io::Result<()> {
-        match FAULT.get() {
-            Some((failing, error, times @ 1..)) if failing == call => {
-                FAULT.set(Some((failing, error, times - 1)));
-                Err(error)
-            }
-            _ => Ok(()),
-        }
+    #[test]
+    fn whoever_lies_has_the_kernel_look_again() {
+        std::thread::spawn(|| {
+            let mut looks = 0;
+            inject(1, Faults { would_block: 1, ..Faults::default() });
+            assert_eq!(disturb(|| Ok(1), || looks += 1), Err(Errno::AGAIN));
+            assert_eq!(looks, 1);
+            inject(1, Faults { short: 1, ..Faults::default() });
+            assert_eq!(disturb(|| Ok(shorten(100) < 100), || looks += 1), Ok(true));
+            assert_eq!(looks, 2);
+            // There is no shorter one than of a byte.
+            assert_eq!(disturb(|| Ok(shorten(1)), || looks += 1), Ok(1));
+            assert_eq!(looks, 2);
+        })
+        .join()
+        .unwrap();
     }
 }

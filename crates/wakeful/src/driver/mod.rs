@@ -18,6 +18,8 @@ mod busy_poll;
 pub(crate) mod door;
 pub(crate) mod epoll;
 mod exclusive;
+pub(crate) mod failures;
+#[cfg(feature = "faults")]
 pub(crate) mod faults;
 mod high;
 pub(crate) mod home;
@@ -149,7 +151,7 @@ impl Driver {
     fn watch(&self, source: &Source, token: Token) -> io::Result<()> {
         self.home.check_quickly()?;
         let (epoll, flags) = (self.epoll_of(source), source.mode().flags());
-        faults::at(faults::Call::Watch)
+        failures::at(failures::Call::Watch)
             .and_then(|()| epoll.add(source.fd(), flags, token.0))
             .map_err(limits::explain)
     }

@@ -345,6 +345,15 @@ impl<T: AsFd> Registered<T> {
         driver.set_priority(source, *token, priority)
     }
 
+    /// An operation on which the faults may fall that a test asked for.
+    #[cfg(feature = "faults")]
+    pub(crate) fn disturb<R>(
+        &self,
+        operation: &mut impl FnMut(&T) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        super::faults::disturb(|| operation(&self.io), || self.registration.edge_again())
+    }
+
     /// Tries `operation` if the descriptor may be ready, and arranges a wake if it is not.
     ///
     /// One task per direction at a time: a second one's wake replaces the first's. What several
@@ -364,7 +373,11 @@ impl<T: AsFd> Registered<T> {
                 source.waiters(direction).set_first(cx.waker());
                 return Poll::Pending;
             }
-            match operation(&self.io) {
+            #[cfg(not(feature = "faults"))]
+            let done = operation(&self.io);
+            #[cfg(feature = "faults")]
+            let done = self.disturb(&mut operation);
+            match done {
                 Ok(value) => return Poll::Ready(Ok(value)),
                 Err(Errno::AGAIN) => ready.set(false),
                 Err(Errno::INTR) => {}
@@ -448,6 +461,19 @@ impl Registration {
         match self.source.entrance.get() {
             Some(entrance) if !entrance.door().is_wanted() => entrance.door().want(true),
             _ => Ok(()),
+        }
+    }
+
+    /// See [`super::faults`].
+    #[cfg(feature = "faults")]
+    fn edge_again(&self) {
+        let source = &*self.source;
+        // A listener that several loops share is level-triggered, and may not be changed (epoll_ctl(2)).
+        if source.mode == Mode::Edge {
+            let epoll = self.driver.epoll_of(source);
+            epoll
+                .edge_again(source.fd(), source.mode.flags(), self.token.0)
+                .expect("a registered descriptor can be registered anew");
         }
     }
 }

@@ -56,6 +56,12 @@ pub(crate) fn read<B: ReadBuffer + ?Sized>(
 ) -> Result<Read, Errno> {
     // SAFETY: the memory goes to the kernel, which writes bytes.
     let memory = unsafe { buf.memory() };
+    #[cfg(feature = "faults")]
+    let memory = {
+        super::faults::perhaps_reset(fd);
+        let length = super::faults::shorten(memory.len());
+        &mut memory[..length]
+    };
     let room = memory.len();
     let read = match call {
         ReadCall::Plain => {

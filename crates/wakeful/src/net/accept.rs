@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::{DetachedStream, PeerAddr};
-use crate::driver::faults;
+use crate::driver::failures;
 use crate::driver::source::{Direction, Registered};
 
 /// Of connections that are gone, [`try_next`] passes over so many.
@@ -87,7 +87,7 @@ fn of_unix(listener: &Registered<Arc<OwnedFd>>, fd: OwnedFd) -> Accepted {
 
 /// One system call. `CONNABORTED`: the connection is gone, whatever the kernel calls it.
 fn accept(listener: &Arc<OwnedFd>) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
-    faults::at(faults::Call::Accept)?;
+    failures::at(failures::Call::Accept)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match rustix::net::acceptfrom_with(&**listener, flags) {
         Ok((fd, peer)) => Ok((fd, peer.and_then(|peer| SocketAddr::try_from(peer).ok()))),

@@ -140,7 +140,11 @@ impl<T: AsFd, R, O: FnMut(&T) -> Result<R, Errno>> Future for Shared<'_, T, O> {
         loop {
             ready!(coop::poll_proceed(cx));
             ready!(this.socket.poll_ready_shared(this.direction, &mut this.place, cx))?;
-            match (this.operation)(this.socket.io()) {
+            #[cfg(not(feature = "faults"))]
+            let done = (this.operation)(this.socket.io());
+            #[cfg(feature = "faults")]
+            let done = this.socket.disturb(&mut this.operation);
+            match done {
                 Err(Errno::AGAIN) => this.socket.would_block(this.direction),
                 Err(Errno::INTR) => {}
                 // A connection that is gone is passed over, but is one of what this task may do in a turn.

@@ -13,6 +13,8 @@ use super::detached::DetachedStream;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::tcp::TcpStream;
 use super::unix::UnixStream;
+#[cfg(feature = "faults")]
+use crate::driver::faults;
 use crate::driver::source::{Direction, Registered};
 use crate::driver::uninit::{self, ReadBuffer, ReadCall};
 use crate::priority::Priority;
@@ -80,7 +82,14 @@ impl StreamIo {
     /// Never raises SIGPIPE: a closed peer is an error.
     #[inline]
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_send(cx, buf.len(), |fd| rustix::net::send(fd, buf, SendFlags::NOSIGNAL))
+        self.poll_send(cx, buf.len(), |fd| {
+            #[cfg(feature = "faults")]
+            let buf = {
+                faults::perhaps_reset(fd.as_fd());
+                &buf[..faults::shorten(buf.len())]
+            };
+            rustix::net::send(fd, buf, SendFlags::NOSIGNAL)
+        })
     }
 
     #[inline]
@@ -95,6 +104,11 @@ impl StreamIo {
         let slices = &slices[..slices.len().min(MAX_SLICES)];
         let length = slices.iter().map(|slice| slice.len()).sum();
         self.poll_send(cx, length, |fd| {
+            #[cfg(feature = "faults")]
+            let slices = {
+                faults::perhaps_reset(fd.as_fd());
+                &slices[..faults::shorten(slices.len())]
+            };
             rustix::net::sendmsg(fd, slices, &mut Default::default(), SendFlags::NOSIGNAL)
         })
     }

@@ -1,0 +1,270 @@
+//! A round: a group of loops is started, tortured, and shut down, drained or in the midst of it. Then nothing may be left of it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use wakeful::accept::SharedListener;
+use wakeful::net::{DetachedStream, ListenAddr};
+use wakeful::{EventLoop, IdlePolicy, JoinHandle, LoopGroup, LoopHandle};
+
+use crate::Options;
+use crate::end::End;
+use crate::ledger::{Account, Ledger, lock};
+use crate::world::{Kind, World, accept, blocking, connect};
+
+/// Nothing has moved for so long: whatever waits will wait for ever. A connection that is not stuck moves every few milliseconds.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// Ends that the streams of threads travel by.
+type Couriers = Mutex<mpsc::Receiver<(End, DetachedStream)>>;
+
+/// Runs one round of about `length`. What is wrong is a fault of the ledger.
+///
+/// # Errors
+/// The round could not begin.
+pub(crate) fn run(
+    ledger: &Arc<Ledger>,
+    options: &Options,
+    seed: u64,
+    length: Duration,
+) -> io::Result<()> {
+    let mut random = Rng::with_seed(seed);
+    let before = descriptors()?;
+    let drains = random.u8(..4) > 0;
+    torture(ledger, options, &mut random, length, drains)?;
+    ledger.close_all();
+    let after = descriptors()?;
+    if before != after {
+        let new: Vec<_> = after.iter().filter(|(fd, _)| !before.contains_key(*fd)).collect();
+        ledger.fault(format!(
+            "there were {} descriptors before the round and {} behind it; new are {new:?}",
+            before.len(),
+            after.len()
+        ));
+    }
+    Ok(())
+}
+
+fn torture(
+    ledger: &Arc<Ledger>,
+    options: &Options,
+    random: &mut Rng,
+    length: Duration,
+    drains: bool,
+) -> io::Result<()> {
+    let settings = EventLoop::builder()
+        .idle(if random.bool() { IdlePolicy::Park } else { IdlePolicy::ADAPTIVE })
+        .io_batch(1 + random.usize(..64))
+        .task_budget(random.u32(2..64))
+        .cooperative_budget(random.u32(1..128))
+        .turn_budget(Duration::from_micros(random.u64(..1_000)));
+    let group = LoopGroup::builder()
+        .loops(options.loops.get().into())
+        .name("tortured")
+        .event_loop(settings)
+        .build()?;
+    for handle in group.handles() {
+        inject(handle, options, random);
+    }
+    let socket = std::env::temp_dir().join(format!(
+        "wakeful-torture-{}-{:x}",
+        std::process::id(),
+        random.u32(..)
+    ));
+    let listeners = [
+        SharedListener::bind(&ListenAddr::Tcp((Ipv4Addr::UNSPECIFIED, 0).into()))?,
+        SharedListener::bind(&ListenAddr::Unix(socket.clone()))?,
+    ];
+    let port = listeners[0].socket_addr().map_or(0, |addr| addr.port());
+    let (couriers, received) = mpsc::channel();
+    let world = Arc::new(World::new(
+        ledger.clone(),
+        group.handles().to_vec(),
+        (port, socket),
+        couriers,
+        random.u64(..),
+    ));
+    let accepting = listen(&world, &listeners)?;
+    drop(listeners);
+
+    let over = AtomicBool::new(false);
+    let received: Couriers = Mutex::new(received);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..options.threads.get())
+            .map(|_| {
+                let random = Rng::with_seed(random.u64(..));
+                let (world, received, over) = (&world, &received, &over);
+                scope.spawn(move || meddle(world, received, over, options, random))
+            })
+            .collect();
+        thread::sleep(length);
+        over.store(true, Relaxed);
+        if drains {
+            drain(ledger, &received, &world, random);
+        }
+        for thread in threads {
+            if thread.join().is_err() {
+                ledger.fault("a thread panicked".to_owned());
+            }
+        }
+    });
+    if !drains {
+        // What the threads opened at last is among it.
+        ledger.break_all();
+    }
+    accepting.iter().for_each(JoinHandle::abort);
+    drop(accepting);
+    let panics: u64 = group.handles().iter().map(|handle| handle.metrics().panics).sum();
+    if panics > 0 {
+        ledger.fault(format!("{panics} tasks or closures panicked"));
+    }
+    let grace = if drains { Duration::from_secs(10) } else { Duration::ZERO };
+    if let Err(error) = group.shutdown(grace) {
+        ledger.fault(error.to_string());
+    }
+    Ok(())
+}
+
+/// Has each loop accept from each listener.
+fn listen(world: &Arc<World>, listeners: &[SharedListener]) -> io::Result<Vec<JoinHandle<()>>> {
+    let mut accepting = Vec::new();
+    for (handle, listener) in
+        world.loops.iter().flat_map(|handle| listeners.iter().map(move |l| (handle, l)))
+    {
+        let (world, listener) = (world.clone(), listener.clone());
+        let task = handle.spawn(move || async move {
+            match listener.attach() {
+                Ok(attached) => accept(world, attached).await,
+                Err(error) => world.ledger.fault(format!("attach the listener: {error}")),
+            }
+        });
+        accepting.push(task.map_err(|_| io::Error::other("a loop ended at once"))?);
+    }
+    Ok(accepting)
+}
+
+/// Waits until all that was opened is closed.
+fn drain(ledger: &Ledger, couriers: &Couriers, world: &Arc<World>, random: &mut Rng) {
+    let mut last = (ledger.progress(), Instant::now());
+    let mut shown = false;
+    while ledger.in_use() > 0 {
+        courier(couriers, world, random);
+        thread::sleep(Duration::from_millis(1));
+        let progress = ledger.progress();
+        if progress != last.0 {
+            last = (progress, Instant::now());
+            continue;
+        }
+        let quiet = last.1.elapsed();
+        if quiet > STUCK {
+            ledger.fault(format!("{} ends wait for ever", ledger.in_use()));
+            ledger.break_all();
+            return;
+        }
+        if quiet > STUCK / 6 && !std::mem::replace(&mut shown, true) {
+            eprintln!("nothing has moved for {} s; open are:", quiet.as_secs());
+            ledger.open_accounts().iter().take(10).for_each(|account| eprintln!("  {account}"));
+        }
+    }
+}
+
+/// What a thread does that has no loop.
+fn meddle(
+    world: &Arc<World>,
+    couriers: &Couriers,
+    over: &AtomicBool,
+    options: &Options,
+    mut random: Rng,
+) {
+    let mut opened: Vec<(Arc<Account>, JoinHandle<()>)> = Vec::new();
+    while !over.load(Relaxed) {
+        let full = world.ledger.in_use() >= 2 * options.connections;
+        match random.u8(..16) {
+            0..8 if full => thread::sleep(Duration::from_micros(200)),
+            0..8 => {
+                let kind = match random.u8(..8) {
+                    0..4 => Kind::Tcp,
+                    4..6 => Kind::Unix,
+                    _ => Kind::Pair,
+                };
+                let account = world.open(kind);
+                let (shared, opens) = (world.clone(), account.clone());
+                let target = &world.loops[random.usize(..world.loops.len())];
+                match target.spawn(move || connect(shared, opens, kind)) {
+                    Ok(task) if random.u8(..8) == 0 => opened.push((account, task)),
+                    Ok(task) => task.detach(),
+                    Err(_) => world.ledger.fault("a loop ended by itself".to_owned()),
+                }
+            }
+            8 if !full => blocking(world, &mut random),
+            9..12 => courier(couriers, world, &mut random),
+            12 => world.loops[random.usize(..world.loops.len())].wake(),
+            13 => {
+                let target = &world.loops[random.usize(..world.loops.len())];
+                if !target.run_and_wait(|| 40 + 2).is_ok_and(|sum| sum == 42) {
+                    world.ledger.fault("run_and_wait has no answer".to_owned());
+                }
+            }
+            14 if !opened.is_empty() => {
+                let (account, task) = opened.swap_remove(random.usize(..opened.len()));
+                if random.bool() {
+                    account.is_broken_on_purpose();
+                    world.ledger.totals.aborts.fetch_add(1, Relaxed);
+                    task.abort();
+                }
+            }
+            _ => thread::sleep(Duration::from_micros(random.u64(..500))),
+        }
+    }
+}
+
+/// Brings a stream that is on its way to a loop.
+fn courier(couriers: &Couriers, world: &World, random: &mut Rng) {
+    let Ok((end, detached)) = lock(couriers).try_recv() else { return };
+    world.ledger.totals.detached_on_a_thread.fetch_add(1, Relaxed);
+    if random.u8(..4) == 0 {
+        thread::sleep(Duration::from_micros(random.u64(..500)));
+    }
+    end.arrive(detached, random.usize(..world.loops.len()));
+}
+
+#[cfg(feature = "faults")]
+fn inject(handle: &LoopHandle, options: &Options, random: &mut Rng) {
+    if options.without_faults {
+        return;
+    }
+    let seed = random.u64(..);
+    let faults = wakeful::faults::Faults {
+        short: random.u32(2..30),
+        would_block: random.u32(4..60),
+        interrupted: random.u32(4..60),
+        reset: random.u32(200..10_000),
+    };
+    // It ends with the loop's thread.
+    let _ = handle.run_and_wait(move || wakeful::faults::inject(seed, faults));
+}
+
+#[cfg(not(feature = "faults"))]
+fn inject(_: &LoopHandle, _: &Options, _: &mut Rng) {}
+
+/// What is open in this process, and what it is.
+fn descriptors() -> io::Result<BTreeMap<String, PathBuf>> {
+    let mut open = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        // The one of this listing is gone behind it.
+        if let Ok(target) = std::fs::read_link(entry.path()) {
+            open.insert(entry.file_name().to_string_lossy().into_owned(), target);
+        }
+    }
+    open.retain(|_, target| !target.starts_with("/proc"));
+    Ok(open)
+}

@@ -1,0 +1,47 @@
+//! Errors of the kernel that no test can cause here. Nothing in production; in unit tests, what a test asked for on its loop's thread.
+
+/// A system call that may be made to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// `accept4`.
+    Accept,
+    /// `epoll_ctl`, to watch a descriptor.
+    Watch,
+}
+
+#[cfg(not(all(test, not(wakeful_loom))))]
+#[inline(always)]
+pub(crate) fn at(_: Call) -> rustix::io::Result<()> {
+    Ok(())
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+pub(crate) use self::hook::{at, fail};
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod hook {
+    use std::cell::Cell;
+
+    use rustix::io::Errno;
+
+    use super::Call;
+
+    thread_local! {
+        static FAULT: Cell<Option<(Call, Errno, u32)>> = const { Cell::new(None) };
+    }
+
+    /// The next so many of these calls on this thread fail. 0 ends it.
+    pub(crate) fn fail(call: Call, error: Errno, times: u32) {
+        FAULT.set(Some((call, error, times)));
+    }
+
+    pub(crate) fn at(call: Call) -> rustix::io::Result<()> {
+        match FAULT.get() {
+            Some((failing, error, times @ 1..)) if failing == call => {
+                FAULT.set(Some((failing, error, times - 1)));
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+}
