@@ -17,6 +17,7 @@ mod late_wake;
 pub mod peers;
 pub mod probes;
 pub mod rounds;
+mod shared_socket;
 mod sleepy_median;
 
 pub use lab::{Experiment, Findings, Lab, LabError, ProbeRuns, Size};
@@ -27,6 +28,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &late_wake::LateWake,
     &sleepy_median::SleepyMedian,
     &blocked_consumer::BlockedConsumer,
+    &shared_socket::SharedSocket,
 ];
 
 /// The experiment of that name.

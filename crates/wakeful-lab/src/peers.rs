@@ -200,6 +200,13 @@ impl Catalog {
                 built.record(program, probes, outcome)?;
             }
         }
+        for probe in probes {
+            if let Source::Installed { package } = probe.source {
+                let outcome = installed(probe.program)
+                    .ok_or_else(|| format!("it is not installed (Debian: {package})"));
+                built.record(probe.program, probes, outcome)?;
+            }
+        }
         Ok(built)
     }
 
@@ -209,7 +216,7 @@ impl Catalog {
             Source::Cargo { package, features } => {
                 Some((probe.program, of_package(package, features)))
             }
-            Source::C => None,
+            Source::C | Source::Installed { .. } => None,
         };
         let (own, others): (Vec<_>, Vec<_>) = probes.iter().partition(|probe| probe.peer.is_none());
         let peers = self.peers.iter().filter(|peer| peer.language == Language::Rust);
@@ -290,6 +297,12 @@ fn of_package(package: &str, features: &str) -> Vec<String> {
     ["--package", package, "--no-default-features", "--features", features]
         .map(str::to_owned)
         .to_vec()
+}
+
+/// Where in `PATH` a program is.
+fn installed(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
 
 /// The nearest `peers` with a catalog.
@@ -409,6 +422,18 @@ mod tests {
         let built = build(&catalog, std::slice::from_ref(&probe)).unwrap();
         assert!(built.missing["no-such-probe"].contains("cargo build"));
         assert!(built.probe(&probe).is_none());
+    }
+
+    #[test]
+    fn what_is_installed_is_found_and_what_is_not_names_its_package() {
+        let mut catalog = catalog();
+        catalog.peers.clear();
+        let source = Source::Installed { package: "a-package" };
+        let probe = |program| Probe { program, peer: Some("peer"), source, ..Probe::default() };
+        let probes = [probe("sh"), probe("no-such-program")];
+        let built = build(&catalog, &probes).unwrap();
+        assert!(built.probe(&probes[0]).is_some_and(|ready| ready.path.is_absolute()));
+        assert!(built.missing["no-such-program"].contains("a-package"));
     }
 
     fn build(catalog: &Catalog, probes: &[Probe]) -> Result<Built, PeersError> {

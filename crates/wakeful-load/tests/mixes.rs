@@ -19,9 +19,9 @@ struct Asked {
 }
 
 /// Answers GET and SET on a thread for each connection, and counts them.
-fn serve(listener: TcpListener, asked: Arc<Asked>) {
+fn serve(listener: &TcpListener, asked: &Arc<Asked>) {
     while let Ok((stream, _)) = listener.accept() {
-        let asked = Arc::clone(&asked);
+        let asked = Arc::clone(asked);
         thread::spawn(move || answer(stream, &asked));
     }
 }
@@ -69,7 +69,7 @@ fn reads_and_writes_are_as_frequent_as_asked_for_and_reported_apart() {
     let target = listener.local_addr().unwrap().to_string().parse().unwrap();
     let asked = Arc::new(Asked::default());
     let counts = Arc::clone(&asked);
-    thread::spawn(move || serve(listener, counts));
+    thread::spawn(move || serve(&listener, &counts));
     let template =
         |command: &str, size| Template { path: command.to_owned(), ..Template::of_size(size) };
     let templates = [template("GET k{key}", 0), template("SET k{key}", 1000)];
