@@ -41,44 +41,46 @@ impl Connection {
         self.stream.as_fd()
     }
 
-    /// Writes, reads and answers until the socket has no more or takes no more.
+    /// Writes, answers and reads until the socket has no more or takes no more.
     pub fn go_on(&mut self, store: &Store) -> Next {
+        let mut is_empty = false;
         loop {
             match self.flush() {
                 Ok(true) => {}
                 Ok(false) => return Next::Writable,
                 Err(_) => return Next::Closed,
             }
-            if self.received == self.input.len() {
-                self.input.resize(self.input.len() * 2, 0);
-            }
-            let space = &mut self.input[self.received..];
-            let room = space.len();
-            let count = match recv(&self.stream, space, RecvFlags::empty()) {
-                Ok((_, 0)) => return Next::Closed,
-                Ok((_, count)) => count,
-                Err(Errno::AGAIN) => return Next::Readable,
-                Err(Errno::INTR) => continue,
-                Err(_) => return Next::Closed,
-            };
-            self.received += count;
             if self.answer(store).is_err() {
                 // It is told what was wrong, as far as it listens.
                 self.flush().ok();
                 return Next::Closed;
             }
-            // A stream socket that gave less than there was room for is empty.
-            if count < room {
-                return match self.flush() {
-                    Ok(true) => Next::Readable,
-                    Ok(false) => Next::Writable,
-                    Err(_) => Next::Closed,
-                };
+            if !self.output.is_empty() {
+                continue;
+            }
+            if is_empty {
+                return Next::Readable;
+            }
+            if self.received == self.input.len() {
+                self.input.resize(self.input.len() * 2, 0);
+            }
+            let space = &mut self.input[self.received..];
+            let room = space.len();
+            match recv(&self.stream, space, RecvFlags::empty()) {
+                Ok((_, 0)) => return Next::Closed,
+                Ok((_, count)) => {
+                    self.received += count;
+                    // A stream socket that gave less than there was room for has no more; if it has by now, the next event says so.
+                    is_empty = count < room;
+                }
+                Err(Errno::AGAIN) => return Next::Readable,
+                Err(Errno::INTR) => {}
+                Err(_) => return Next::Closed,
             }
         }
     }
 
-    /// Answers what has arrived in full.
+    /// Answers what has arrived in full, until much waits to be written: then the rest is for later.
     fn answer(&mut self, store: &Store) -> Result<(), &'static str> {
         let mut taken = 0;
         let outcome = loop {
