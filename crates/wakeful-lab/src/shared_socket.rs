@@ -68,7 +68,7 @@ struct Extent {
 impl Extent {
     fn of(lab: &Lab<'_>) -> Self {
         let (rounds, block, race, torture) = match lab.size {
-            Size::Quick => (2, 400, 2, 5),
+            Size::Quick => (2, 400, 3, 5),
             Size::Full => (5, 1000, 5, 20),
         };
         Self {
@@ -100,7 +100,7 @@ impl Experiment for SharedSocket {
     }
 
     fn claims(&self) -> Vec<String> {
-        verdicts::claims(&Found::default(), 0).into_iter().map(|claim| claim.claim).collect()
+        verdicts::claims(&Found::default(), 0).into_iter().map(|(_, claim)| claim.claim).collect()
     }
 
     fn parts(&self) -> &'static [&'static str] {
@@ -126,6 +126,12 @@ impl Experiment for SharedSocket {
         if lab.is_wanted(CRASH) {
             crash::expect(lab, &raced, &extent);
         }
+        if lab.is_wanted(PICKERS) {
+            pickers::expect(lab, extent.rounds);
+        }
+        if lab.is_wanted(TORTURE) {
+            torture::expect(lab, extent.torture);
+        }
         let mut found = Found::default();
         if lab.is_wanted(TABLE) {
             found.table = read_write::measure(lab, &serving, &extent)?;
@@ -143,7 +149,9 @@ impl Experiment for SharedSocket {
             return Err(LabError::Nothing);
         }
         lab.notes.extend(verdicts::notes(&found, lab.seed));
-        let claims = verdicts::claims(&found, lab.seed);
+        let claims = verdicts::claims(&found, lab.seed).into_iter();
+        let claims = claims.filter(|(part, _)| lab.is_wanted(part)).map(|(_, claim)| claim);
+        let claims = claims.collect();
         let tables = tables::tables(&found, contenders::threads(&lab.bench));
         Ok(lab.results(self, Findings { tables, claims, ..Findings::default() }))
     }

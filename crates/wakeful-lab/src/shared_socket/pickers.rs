@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wakeful_load::affinity;
 use wakeful_load::bench::BenchError;
@@ -79,6 +79,11 @@ fn random(loops: &Loops) -> u64 {
 /// The upper half of the bits, scaled.
 fn below(bits: u64, end: usize) -> usize {
     (((bits >> 32) * end as u64) >> 32) as usize
+}
+
+/// Tells the user how long it will take.
+pub(super) fn expect(lab: &mut Lab<'_>, rounds: usize) {
+    lab.bench.progress.expect(rounds * WAYS.len(), Duration::from_millis(20));
 }
 
 /// Nanoseconds a pick.

@@ -52,9 +52,10 @@ fn place(lines: &[&str], source: &str) -> String {
         let (_, file) = place.rsplit_once('/')?;
         let line_number = file.strip_prefix(source)?.strip_prefix(':')?;
         let line_number = line_number.split(':').next()?;
-        // Closures have no name of their own.
+        // A closure has no name of its own, and a destructor is everybody's.
         let function = function.split('(').next().unwrap_or(function);
-        (!function.starts_with("operator") && !function.contains('<'))
+        let says_nothing = function.starts_with(['~']) || function.contains("operator") || function.contains('<');
+        (!says_nothing)
             .then(|| format!(" in {function} ({source}:{line_number})"))
     });
     frame.into_iter().next().unwrap_or_default()
@@ -76,7 +77,8 @@ READ of size 8 at 0x6290003a12a0 thread T2
 0x6290003a12a0 is located 16544 bytes inside of 16632-byte region [0x62900039d200,0x6290003a12f8)
 freed by thread T1 here:
     #0 0x7f5ab6cba3c8 in operator delete(void*, unsigned long) ../../../../src/libsanitizer/asan/asan_new_delete.cpp:164
-    #11 0x55c7a63c7ea4 in operator() /somewhere/server.cpp:140
+    #9 0x55c7a63c7ea4 in ~Session /somewhere/server.cpp:112
+    #10 0x55c7a63c7ea4 in operator() /somewhere/server.cpp:140
     #11 0x55c7a63c7ea4 in Sessions::close(unsigned long) /somewhere/server.cpp:150:7
     #12 0x55c7a63c7ea4 in on_read /somewhere/server.cpp:200
 

@@ -130,7 +130,7 @@ fn pickers(found: &Found) -> Table {
         title: "What it takes to pick a loop".to_owned(),
         note: "One thread, eight loops, a million picks; what is shared between threads is atomic, and nobody else touches it here."
             .to_owned(),
-        columns: vec![text("way"), Column::new("a pick", Unit::Nanoseconds)],
+        columns: vec![text("way"), Column::new("ns a pick", Unit::Number)],
         rows: found.pickers.names().map(row).collect(),
     }
 }

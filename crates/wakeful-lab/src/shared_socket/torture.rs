@@ -2,6 +2,7 @@
 //!
 //! It is a program of its own, `wakeful-torture`, which is run if it lies beside `wakeful`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -21,9 +22,20 @@ pub(super) struct Tortured {
     pub(super) faults: Vec<String>,
 }
 
+/// Tells the user how long it will take.
+pub(super) fn expect(lab: &mut Lab<'_>, duration: Duration) {
+    if program(lab).is_file() {
+        lab.bench.progress.expect(1, duration);
+    }
+}
+
+fn program(lab: &Lab<'_>) -> PathBuf {
+    lab.program.with_file_name(PROGRAM)
+}
+
 /// Runs it; none if it is not there.
 pub(super) fn run(lab: &mut Lab<'_>, duration: Duration) -> Result<Option<Tortured>, LabError> {
-    let path = lab.program.with_file_name(PROGRAM);
+    let path = program(lab);
     if !path.is_file() {
         lab.notes.push(format!(
             "Torture was left out: there is no {}; `cargo build --release -p {PROGRAM}` makes it.",

@@ -5,7 +5,7 @@ use wakeful_load::results::{Claim, Verdict};
 use super::contenders::{AGAIN, LOOPS, ONE_LOOP, POLLER, REDIS, SHARED, STRAND};
 use super::crash::Raced;
 use super::read_write::{self, WORKLOADS};
-use super::{Found, TORTURE};
+use super::{CRASH, Found, TABLE, TORTURE};
 use crate::claims::{self, Bound};
 use crate::interleaved::Measured;
 
@@ -18,7 +18,14 @@ const PUBLISHED: [usize; 3] = [0, 1, 6];
 
 const USE_AFTER_FREE: &str = "heap-use-after-free";
 
-pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
+/// Each with the part that it is about.
+pub(super) fn claims(found: &Found, seed: u64) -> Vec<(&'static str, Claim)> {
+    let table = of_table(found, seed).into_iter().map(|claim| (TABLE, claim));
+    let crash = of_crash(found).into_iter().map(|claim| (CRASH, claim));
+    table.chain(crash).chain([(TORTURE, torture(found))]).collect()
+}
+
+fn of_table(found: &Found, seed: u64) -> Vec<Claim> {
     let mut claims = Vec::new();
     for workload in 0..WORKLOADS.len() {
         claims.push(throughput(found, workload, (LOOPS, POLLER), AGAINST_POLLER, seed));
@@ -26,29 +33,23 @@ pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
     for workload in PUBLISHED {
         claims.push(throughput(found, workload, (ONE_LOOP, REDIS), AGAINST_REDIS, seed));
     }
+    claims
+}
+
+fn of_crash(found: &Found) -> Vec<Claim> {
     let used_after_free = |raced: &Raced| {
         let is_it = raced.report.as_ref().is_some_and(|report| report.error == USE_AFTER_FREE);
         f64::from(u8::from(is_it))
     };
-    claims.push(in_every_run(
-        found,
-        SHARED,
-        "ends with the report of a use after free",
-        used_after_free,
-        Bound::AtLeast(1.0),
-    ));
     let died = |raced: &Raced| f64::from(u8::from(raced.died.is_some()));
-    claims.push(in_every_run(found, STRAND, "does not end", died, Bound::AtMost(0.0)));
     let lost = |raced: &Raced| died(raced) + (raced.traffic.wrong + raced.traffic.broken) as f64;
-    claims.push(in_every_run(
-        found,
-        LOOPS,
-        "serves on: no answer is wrong or missing",
-        lost,
-        Bound::AtMost(0.0),
-    ));
-    claims.push(torture(found));
-    claims
+    let reported = "ends with the report of a use after free";
+    let serves = "serves on: no answer is wrong or missing";
+    vec![
+        in_every_run(found, SHARED, reported, used_after_free, Bound::AtLeast(1.0)),
+        in_every_run(found, STRAND, "does not end", died, Bound::AtMost(0.0)),
+        in_every_run(found, LOOPS, serves, lost, Bound::AtMost(0.0)),
+    ]
 }
 
 fn rates(found: &Found, workload: usize, name: &str) -> Vec<Option<f64>> {
@@ -165,7 +166,7 @@ mod tests {
     }
 
     fn fails(found: &Found) -> Vec<usize> {
-        let verdicts = claims(found, 1).into_iter().map(|claim| claim.verdict).enumerate();
+        let verdicts = claims(found, 1).into_iter().map(|(_, claim)| claim.verdict).enumerate();
         verdicts
             .filter(|(_, verdict)| *verdict == Verdict::DoesNotHold)
             .map(|(index, _)| index)
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_is_as_it_should_be_holds() {
-        for claim in claims(&found(), 1) {
+        for (_, claim) in claims(&found(), 1) {
             assert_eq!(claim.verdict, Verdict::Holds, "{claim:?}");
         }
     }
@@ -214,6 +215,6 @@ mod tests {
     fn what_was_not_measured_leaves_its_claims_open() {
         let open = claims(&Found::default(), 0);
         assert_eq!(open.len(), 14);
-        assert!(open.iter().all(|claim| claim.verdict == Verdict::CannotTell));
+        assert!(open.iter().all(|(_, claim)| claim.verdict == Verdict::CannotTell));
     }
 }
