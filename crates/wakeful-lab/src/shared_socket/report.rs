@@ -54,9 +54,9 @@ fn place(lines: &[&str], source: &str) -> String {
         let line_number = line_number.split(':').next()?;
         // A closure has no name of its own, and a destructor is everybody's.
         let function = function.split('(').next().unwrap_or(function);
-        let says_nothing = function.starts_with(['~']) || function.contains("operator") || function.contains('<');
-        (!says_nothing)
-            .then(|| format!(" in {function} ({source}:{line_number})"))
+        let says_nothing =
+            function.starts_with(['~']) || function.contains("operator") || function.contains('<');
+        (!says_nothing).then(|| format!(" in {function} ({source}:{line_number})"))
     });
     frame.into_iter().next().unwrap_or_default()
 }
