@@ -68,12 +68,13 @@ c_program() {
     finish "$1"
 }
 
-# asio_program NAME SHARED: NAME.cpp with SHARED.o.
+# asio_program NAME SHARED [FLAG...]: NAME.cpp with SHARED.o.
 asio_program() {
-    status=1 flags=
+    name=$1 shared=$2 status=1 flags=
+    shift 2
     if [ -z "$have_cc" ] || [ -z "$have_cxx" ]; then
         reason="no C++ compiler ($cxx)"
-        finish "$1"
+        finish "$name"
         return
     fi
     if header c++ boost/asio.hpp -std=c++17; then
@@ -85,12 +86,12 @@ asio_program() {
         reason="no header boost/asio.hpp or asio.hpp (Debian: libboost-dev or libasio-dev)"
     else
         # shellcheck disable=SC2086
-        "$cxx" -std=c++17 -O2 $warnings $flags "$here/$1.cpp" "$out/$2.o" -o "$out/$1" \
-            -lpthread 2>>"$log"
+        "$cxx" -std=c++17 -O2 $warnings $flags "$@" "$here/$name.cpp" "$out/$shared.o" \
+            -o "$out/$name" -lpthread 2>>"$log"
         status=$?
         reason="it does not compile, see $log"
     fi
-    finish "$1"
+    finish "$name"
 }
 
 c_program libevent peer event_core event2/event.h libevent-dev
@@ -99,5 +100,7 @@ asio_program asio peer
 c_program late-wake-libevent late-wake event_core event2/event.h libevent-dev
 c_program late-wake-libuv late-wake uv uv.h libuv1-dev
 asio_program late-wake-asio late-wake
+# What it is for is the sanitizer's report, with names in it.
+asio_program shared-socket-asio peer -O1 -g -fno-omit-frame-pointer -fsanitize=address
 rm -f "$out/peer.o" "$out/late-wake.o"
 exit 0

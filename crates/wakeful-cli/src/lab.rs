@@ -51,15 +51,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = timer)]
     timer: Option<Duration>,
 
-    /// sleepy-median: only these of its parts.
+    /// sleepy-median, shared-socket: only these of its parts.
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     parts: Option<Vec<String>>,
 
-    /// sleepy-median: how many rounds. 5 unless given; 2 with --quick. quota, silence, chain, and the peers that no claim names have half as many.
+    /// sleepy-median, shared-socket: how many rounds. 5 unless given; 2 with --quick. In sleepy-median, quota, silence, chain, and the peers that no claim names have half as many.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
-    /// sleepy-median: the measured time of a block, 100ms to 1m. 1.2s unless given; 500ms with --quick.
+    /// sleepy-median, shared-socket: the measured time of a block, 100ms to 1m. 1.2s and 1s unless given; 500ms and 400ms with --quick.
     #[arg(long, value_name = "TIME", value_parser = block)]
     block: Option<Duration>,
 
@@ -248,7 +248,10 @@ fn check_parts(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result
         ("--block", arguments.block.is_some()),
     ];
     if let (true, Some((flag, _))) = (known.is_empty(), given.iter().find(|(_, given)| *given)) {
-        let line = format!("{flag}: {} has no parts; it is for sleepy-median", arguments.what);
+        let with = EXPERIMENTS.iter().filter(|experiment| !experiment.parts().is_empty());
+        let with: Vec<_> = with.map(|experiment| experiment.name()).collect();
+        let line =
+            format!("{flag}: {} has no parts; it is for {}", arguments.what, with.join(", "));
         return Err(Refusal::WrongUsage(line));
     }
     let wanted = arguments.parts.iter().flatten();

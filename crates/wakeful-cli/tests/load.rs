@@ -374,3 +374,20 @@ fn a_reader_of_the_list_that_has_seen_enough_is_no_error() {
     let list = wakeful().args(["lab", "list"]).stdout(writer).output().unwrap();
     assert!(list.status.success() && list.stderr.is_empty(), "{list:?}");
 }
+
+#[test]
+fn a_mix_that_does_not_fit_its_commands_is_refused() {
+    let two = ["--command", "GET {key}", "--command", "SET {key}"];
+    for (flags, part) in [
+        (&["--mix", "3:1"][..], "several --command"),
+        (&[&two[..], &["--mix", "3"]].concat(), "each of the 2 commands"),
+        (&[&two[..], &["--mix", "0:0"]].concat(), "above 0"),
+        (&[&two[..], &["--size", "1,2,3"]].concat(), "3 sizes for 2"),
+        (&["--size", "1,2"], "2 sizes for 1"),
+    ] {
+        let output = load(&[&["127.0.0.1:1", "--protocol", "resp"], flags].concat());
+        assert!(!output.status.success(), "{flags:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains(part), "{flags:?}: {error}");
+    }
+}

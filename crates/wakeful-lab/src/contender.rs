@@ -24,6 +24,8 @@ pub enum Cpus {
     /// All, the generator's included if there are no more than two: what a server of two threads needs, and what it
     /// does to its neighbours is part of the result.
     All,
+    /// All but the generator's.
+    Others,
 }
 
 impl Cpus {
@@ -33,6 +35,7 @@ impl Cpus {
         match self {
             Self::One => bench.server_cpus.as_ref().map(|cpus| vec![cpus[0]]),
             Self::All => Some(bench.machine_cpus.clone()),
+            Self::Others => bench.server_cpus.clone(),
         }
     }
 }

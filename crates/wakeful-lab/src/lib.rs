@@ -18,6 +18,7 @@ mod late_wake;
 pub mod peers;
 pub mod probes;
 pub mod rounds;
+mod shared_socket;
 mod sleepy_median;
 
 pub use lab::{Experiment, Findings, Lab, LabError, ProbeRuns, Size};
@@ -29,6 +30,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &sleepy_median::SleepyMedian,
     &blocked_consumer::BlockedConsumer,
     &herd::Herd,
+    &shared_socket::SharedSocket,
 ];
 
 /// The experiment of that name.

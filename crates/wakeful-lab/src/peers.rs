@@ -429,6 +429,18 @@ mod tests {
         assert!(built.probe(&probe).is_none());
     }
 
+    #[test]
+    fn what_is_installed_is_found_and_what_is_not_names_its_package() {
+        let mut catalog = catalog();
+        catalog.peers.clear();
+        let source = Source::Installed { package: "a-package" };
+        let probe = |program| Probe { program, peer: Some("peer"), source, ..Probe::default() };
+        let probes = [probe("sh"), probe("no-such-program")];
+        let built = build(&catalog, &probes).unwrap();
+        assert!(built.probe(&probes[0]).is_some_and(|ready| ready.path.is_absolute()));
+        assert!(built.missing["no-such-program"].contains("a-package"));
+    }
+
     fn build(catalog: &Catalog, probes: &[Probe]) -> Result<Built, PeersError> {
         catalog.build(probes, &AtomicBool::new(false), &mut |_| {})
     }

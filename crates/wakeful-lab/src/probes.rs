@@ -140,6 +140,7 @@ impl ReadyProbe {
             cpus: match self.probe.cpus {
                 Cpus::One => cpus.first().map(|cpu| vec![*cpu]),
                 Cpus::All => Some(cpus.clone()),
+                Cpus::Others => bench.server_cpus.clone(),
             },
             // One that is slow is of interest; one that hangs is not.
             within: part.each * 5 + self.probe.patience,

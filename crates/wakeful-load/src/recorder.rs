@@ -27,6 +27,8 @@ pub(crate) struct Request {
     pub(crate) possible: u64,
     /// When it was handed to the kernel.
     pub(crate) sent: u64,
+    /// Which of several requests it is.
+    pub(crate) kind: usize,
 }
 
 /// The distributions and counts of one measured time.
@@ -39,6 +41,8 @@ pub struct Recording {
     pub service: Histogram<u64>,
     /// Sent − intended, without the time for which every connection was at its limit.
     pub send_lag: Histogram<u64>,
+    /// Response times by kind of request; none if there is but one kind.
+    pub by_kind: Vec<Histogram<u64>>,
     /// Response times by slices of the measured time, by when they were intended.
     pub intervals: Vec<Histogram<u64>>,
     /// The length of a slice.
@@ -54,8 +58,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Room for what is intended in `window`, nanoseconds since the run began.
-    pub(crate) fn new(window: Range<u64>) -> Self {
+    /// Room for what is intended in `window`, nanoseconds since the run began, of so many kinds, if they are to be told apart.
+    pub(crate) fn new(window: Range<u64>, kinds: usize) -> Self {
         let length = window.end - window.start;
         let interval = (length.div_ceil(MOST_INTERVALS)).max(nanoseconds(SHORTEST_INTERVAL));
         let intervals = usize::try_from(length.div_ceil(interval)).unwrap_or(1).max(1);
@@ -64,6 +68,7 @@ impl Recording {
             response: histogram(),
             service: histogram(),
             send_lag: histogram(),
+            by_kind: (0..kinds).map(|_| histogram()).collect(),
             intervals: vec![histogram(); intervals],
             interval: Duration::from_nanos(interval),
             offered: 0,
@@ -91,18 +96,21 @@ impl Recording {
     pub(crate) fn answered(&mut self, request: Request, done: u64) {
         self.answered += 1;
         self.service.saturating_record(done - request.sent);
-        self.took(request.intended, done);
+        self.took(request.intended, Some(request.kind), done);
     }
 
     /// It was not answered before the run gave up: it took at least this long.
-    pub(crate) fn gave_up(&mut self, intended: u64, now: u64) {
+    pub(crate) fn gave_up(&mut self, intended: u64, kind: Option<usize>, now: u64) {
         self.failed += 1;
-        self.took(intended, now);
+        self.took(intended, kind, now);
     }
 
-    fn took(&mut self, intended: u64, done: u64) {
+    fn took(&mut self, intended: u64, kind: Option<usize>, done: u64) {
         let response = done - intended;
         self.response.saturating_record(response);
+        if let Some(of_kind) = kind.and_then(|kind| self.by_kind.get_mut(kind)) {
+            of_kind.saturating_record(response);
+        }
         let index = (intended - self.window.start) / nanoseconds(self.interval);
         if let Some(interval) = usize::try_from(index).ok().and_then(|i| self.intervals.get_mut(i))
         {
@@ -123,6 +131,10 @@ impl Recording {
             (&mut self.send_lag, &other.send_lag),
         ] {
             // All have the same bounds, so nothing can be out of range.
+            let added = mine.add(its);
+            debug_assert!(added.is_ok());
+        }
+        for (mine, its) in self.by_kind.iter_mut().zip(&other.by_kind) {
             let added = mine.add(its);
             debug_assert!(added.is_ok());
         }

@@ -121,6 +121,9 @@ pub struct Run {
     pub service: Percentiles,
     /// Sent − intended, without what the server is to blame for (waiting for a connection).
     pub send_lag: Percentiles,
+    /// One entry for each of the requests that are told apart; none if there is but one.
+    #[serde(default)]
+    pub kinds: Vec<KindOfRequest>,
     /// The server's CPU over exactly the measured time, if its process is known.
     pub cpu: Option<Cpu>,
     /// Share of one CPU stolen by the hypervisor meanwhile, 0 to 1 for each CPU summed.
@@ -196,6 +199,17 @@ pub struct Interval {
     pub p99: u64,
     /// Largest.
     pub max: u64,
+}
+
+/// What the requests of one kind took.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct KindOfRequest {
+    /// The request.
+    pub name: String,
+    /// Its answers a second, those that never came included.
+    pub throughput: f64,
+    /// Done − intended. In a closed loop, done − sent.
+    pub response: Percentiles,
 }
 
 /// Whether figures may be believed.

@@ -3,7 +3,8 @@
 use hdrhistogram::Histogram;
 
 use crate::generator::{Measurement, Plan};
-use crate::results::{Cpu, Interval, Percentiles, Run, Validity};
+use crate::protocol::Kind;
+use crate::results::{Cpu, Interval, KindOfRequest, Percentiles, Run, Validity};
 use crate::schedule::Schedule;
 
 /// A quantile with fewer samples beyond it is not reported: it would be a matter of luck.
@@ -156,6 +157,7 @@ pub fn run(server: &str, plan: &Plan, measurement: &Measurement, around: Surroun
         response: percentiles(&recording.response),
         service: percentiles(&recording.service),
         send_lag: percentiles(&recording.send_lag),
+        kinds: kinds(plan, measurement),
         cpu: around.cpu,
         steal: around.steal,
         timeline: timeline(measurement),
@@ -165,6 +167,18 @@ pub fn run(server: &str, plan: &Plan, measurement: &Measurement, around: Surroun
         spoilt: 0,
         saturated: false,
     }
+}
+
+/// What each of several requests took.
+#[must_use]
+pub fn kinds(plan: &Plan, measurement: &Measurement) -> Vec<KindOfRequest> {
+    let of_kinds = plan.kinds.iter().zip(&measurement.recording.by_kind);
+    let kind = |(kind, histogram): (&Kind, &Histogram<u64>)| KindOfRequest {
+        name: kind.name.clone(),
+        throughput: histogram.len() as f64 / measurement.seconds.max(1e-9),
+        response: percentiles(histogram),
+    };
+    of_kinds.map(kind).collect()
 }
 
 fn timeline(measurement: &Measurement) -> Vec<Interval> {

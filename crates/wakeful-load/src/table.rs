@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::{
     format,
-    results::{Floor, Percentiles, Results, Run, Unit, Validity},
+    results::{Floor, KindOfRequest, Percentiles, Results, Run, Unit, Validity},
 };
 
 /// How a table is drawn.
@@ -26,6 +26,9 @@ pub fn runs(results: &Results, style: Style) -> String {
     let mut table = Sheet::new(&header, &[0, 10], style);
     for run in &results.runs {
         table.row(&row(run, results.floor.as_ref()));
+        for kind in &run.kinds {
+            table.row(&row_of_kind(kind));
+        }
     }
     let mut text = table.finish();
     for note in notes(results) {
@@ -65,6 +68,19 @@ fn row(run: &Run, floor: Option<&Floor>) -> Vec<String> {
             Validity::Invalid { .. } => "INVALID".to_owned(),
         },
     ]);
+    row
+}
+
+/// What the requests of one kind took, below all of them.
+fn row_of_kind(kind: &KindOfRequest) -> Vec<String> {
+    let times = &kind.response;
+    let mut row = vec![format!("- {}", kind.name), String::new()];
+    let quantiles = [times.p50, times.p90, times.p99, times.p999];
+    row.extend(quantiles.map(|time| packed(&format::maybe_time(time))));
+    let max = (times.count > 0).then_some(times.max);
+    row.push(packed(&format::maybe_time(max)));
+    row.push(bare(&format::rate(kind.throughput)));
+    row.extend([const { String::new() }; 3]);
     row
 }
 

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use wakeful_load::bench::Load;
 use wakeful_load::find_max::Promise;
 use wakeful_load::generator::{ConnectionUse, Plan};
-use wakeful_load::protocol::{Protocol, Template};
+use wakeful_load::protocol::{Kind, Prepared, Protocol, Template};
 use wakeful_load::schedule::{Rate, Schedule, read_trace};
 use wakeful_load::servers::ServerSpec;
 use wakeful_load::target::Target;
@@ -61,6 +61,8 @@ Examples:
   wakeful load http://127.0.0.1:8080/echo --method POST --body hello --rate 1k,10k,50k --report out.html
   wakeful load --server 'wakeful serve echo --listen {addr}' --protocol frames --closed
   wakeful load 127.0.0.1:6379 --protocol resp --command 'SET key' --size 100 --find-max 'p99<1ms'
+  wakeful load 127.0.0.1:6379 --protocol resp --keys 10000 --closed \\
+      --command 'GET {key}' --command 'SET {key}' --mix 3:1 --size 0,1000
   wakeful load --protocol frames --rate 10k \\
       --compare 'spin=wakeful serve echo --idle spin --listen {addr}' 'park=wakeful serve echo --idle park --listen {addr}'
 
@@ -124,13 +126,22 @@ struct Request {
     #[arg(long, value_name = "FILE")]
     body_file: Option<PathBuf>,
 
-    /// RESP: the command and its first arguments; the last one is a payload of --size bytes.
+    /// RESP: the command and its first arguments; the last one is a payload of --size bytes. {key} stands for a key below --keys, in 12
+    /// digits. May be repeated: then each request is one of these, drawn by --mix, and each is reported by itself as well.
     #[arg(long = "command", value_name = "COMMAND", default_value = "ECHO")]
-    resp_command: String,
+    resp_commands: Vec<String>,
 
-    /// Bytes of payload: frames and RESP.
-    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(..=16 << 20))]
-    size: u32,
+    /// RESP: how frequent each --command is, as 3:1. All the same unless given.
+    #[arg(long, value_name = "N:N…", value_delimiter = ':', value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    mix: Vec<u32>,
+
+    /// RESP: how many keys {key} stands for.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    keys: u64,
+
+    /// Bytes of payload: frames and RESP. One for each --command, or the same for all; 0 is for those without, as `GET {key}`.
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "1024", value_parser = clap::value_parser!(u32).range(..=16 << 20))]
+    size: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -270,6 +281,7 @@ impl Arguments {
         let nowhere = Target::Unix(PathBuf::from("/"));
         let mut plan =
             Plan::new(nowhere, protocol, &template).map_err(|error| error.to_string())?;
+        self.request.mix_into(&mut plan)?;
         plan.connections = self.connections.connections as usize;
         plan.seed = self.when.seed;
         plan.duration = self.when.duration;
@@ -334,10 +346,11 @@ impl Arguments {
     fn template(&self, url_path: Option<String>, authority: String) -> Result<Template, String> {
         let request = &self.request;
         Ok(match request.protocol {
-            ProtocolName::Frames => Template::of_size(request.size as usize),
+            ProtocolName::Frames => Template::of_size(request.sizes(1)?[0]),
             ProtocolName::Resp => {
-                let payload = Template::of_size(request.size as usize);
-                Template { path: request.resp_command.clone(), ..payload }
+                // The first of them; `mix_into` has the others.
+                let size = request.sizes(request.resp_commands.len())?[0];
+                Template { path: request.resp_commands[0].clone(), ..Template::of_size(size) }
             }
             ProtocolName::Http1 | ProtocolName::H2 => {
                 let body = match (&request.body, &request.body_file) {
@@ -370,6 +383,52 @@ impl Arguments {
         }
         let schedule = if when.constant { Schedule::Constant } else { Schedule::Poisson };
         Ok(when.rate.iter().map(|rate| schedule(rate.0)).collect())
+    }
+}
+
+impl Request {
+    /// The payload of each of so many commands.
+    fn sizes(&self, commands: usize) -> Result<Vec<usize>, String> {
+        match self.size[..] {
+            [size] => Ok(vec![size as usize; commands]),
+            _ if self.size.len() == commands => {
+                Ok(self.size.iter().map(|size| *size as usize).collect())
+            }
+            _ => Err(format!(
+                "--size has {} sizes for {commands} requests: one for each, or one for all",
+                self.size.len()
+            )),
+        }
+    }
+
+    /// Several commands, if there are several, and the keys.
+    fn mix_into(&self, plan: &mut Plan) -> Result<(), String> {
+        let commands = &self.resp_commands;
+        plan.keys = self.keys;
+        if self.protocol != ProtocolName::Resp || commands.len() == 1 {
+            return match self.mix[..] {
+                [] => Ok(()),
+                _ => Err("--mix is for several --command of RESP".to_owned()),
+            };
+        }
+        let weights = if self.mix.is_empty() { vec![1; commands.len()] } else { self.mix.clone() };
+        if weights.len() != commands.len() || weights.iter().all(|weight| *weight == 0) {
+            return Err(format!(
+                "--mix needs a number for each of the {} commands, and one above 0",
+                commands.len()
+            ));
+        }
+        let sizes = self.sizes(commands.len())?;
+        let template = |(command, size): (&String, usize)| Template {
+            path: command.clone(),
+            ..Template::of_size(size)
+        };
+        let templates: Vec<_> = commands.iter().zip(sizes).map(template).collect();
+        plan.request = Prepared::commands(&templates).map_err(|error| error.to_string())?;
+        let kinds = commands.iter().zip(weights);
+        plan.kinds =
+            kinds.map(|(command, weight)| Kind { name: command.clone(), weight }).collect();
+        Ok(())
     }
 }
 

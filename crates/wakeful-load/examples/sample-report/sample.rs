@@ -158,6 +158,7 @@ fn run(server: &str, index: usize, rate: f64, random: &mut Random) -> Run {
         response: percentiles(median, spread, answered),
         service: percentiles(median * 0.9, spread, answered),
         send_lag: percentiles(1_400.0, 0.6, answered),
+        kinds: Vec::new(),
         cpu: known.then_some(Cpu {
             user: cpu * seconds * 0.3,
             system: cpu * seconds * 0.7,

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::protocol::{Answer, AnyConversation, Conversation};
+use crate::protocol::{Answer, AnyConversation, Conversation, Draw};
 use crate::recorder::Request;
 
 /// The size of a read buffer to begin with.
@@ -97,8 +97,8 @@ impl Connection {
     }
 
     /// Puts the next request into the output; [`flush`](Self::flush) sends it.
-    pub(crate) fn request(&mut self, request: Request) {
-        let key = self.conversation.request(&mut self.output);
+    pub(crate) fn request(&mut self, request: Request, draw: Draw) {
+        let key = self.conversation.request_drawn(draw, &mut self.output);
         self.in_flight.push_back((key, request));
     }
 

@@ -122,7 +122,8 @@ impl Generator<'_> {
     }
 
     fn start(&mut self, index: usize, intended: u64, possible: u64) {
-        let request = Request { intended, possible, sent: self.now() };
+        let draw = self.drawing.next();
+        let request = Request { intended, possible, sent: self.now(), kind: draw.kind };
         if self.recording.covers(intended) {
             self.recording.sent(request);
         }
@@ -134,7 +135,7 @@ impl Generator<'_> {
             self.failed(request, || format!("cannot connect: {error}"));
             return;
         }
-        self.connections[index].request(request);
+        self.connections[index].request(request, draw);
         match self.connections[index].flush() {
             Ok(()) => self.offer(index),
             Err(error) => self.broken(index, &error),

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, CreateFlags, Event};
 use rustix::fd::OwnedFd;
 
-use crate::protocol::Answer;
+use crate::protocol::{Answer, Drawing};
 use crate::recorder::{Recording, nanoseconds};
 use crate::schedule::{Arrivals, Schedule};
 use connection::Connection;
@@ -63,6 +63,7 @@ struct Generator<'p> {
     /// When those requests were due for which there was no connection.
     backlog: VecDeque<u64>,
     arrivals: Peekable<Arrivals>,
+    drawing: Drawing,
     begin: Instant,
     recording: Recording,
     answers: Vec<Answer>,
@@ -96,8 +97,9 @@ impl<'p> Generator<'p> {
             backlog: VecDeque::with_capacity(1 << 16),
             // A trace begins with the measured time.
             arrivals: plan.schedule.arrivals(plan.seed).trace_begins_at(NEVER).peekable(),
+            drawing: Drawing::new(&plan.kinds, plan.keys, plan.seed),
             begin: Instant::now(),
-            recording: Recording::new(0..1),
+            recording: Recording::new(0..1, 0),
             answers: Vec::with_capacity(1024),
             due: 0,
             ended: 0,
@@ -146,7 +148,7 @@ impl<'p> Generator<'p> {
         let warm_up = nanoseconds(self.plan.warm_up);
         let duration = nanoseconds(self.plan.duration);
         // Allocated now, used once the window begins.
-        self.recording = Recording::new(u64::MAX - duration..u64::MAX);
+        self.recording = Recording::new(u64::MAX - duration..u64::MAX, self.plan.kinds.len());
         self.begin = Instant::now();
         let outcome = self.load_until(warm_up, &mut events, watch, 0, "warm-up")?;
         if outcome == Ended::Interrupted {
@@ -156,7 +158,7 @@ impl<'p> Generator<'p> {
         let robbed_before = waited_for_cpu();
         self.stood_still = 0;
         let start = self.now() + nanoseconds(SETTLE);
-        self.recording = Recording::new(start..start + duration);
+        self.recording = Recording::new(start..start + duration, self.plan.kinds.len());
         if matches!(self.plan.schedule, Schedule::Trace(_)) {
             self.arrivals =
                 self.plan.schedule.arrivals(self.plan.seed).trace_begins_at(start).peekable();
@@ -291,13 +293,16 @@ impl<'p> Generator<'p> {
             self.count_due(intended);
             self.backlog.push_back(intended);
         }
-        let mut left: Vec<u64> = self.backlog.drain(..).collect();
+        // What was never sent has no kind yet.
+        let mut left: Vec<_> = self.backlog.drain(..).map(|intended| (intended, None)).collect();
         for connection in &self.connections {
-            left.extend(connection.in_flight().map(|request| request.intended));
+            left.extend(
+                connection.in_flight().map(|request| (request.intended, Some(request.kind))),
+            );
         }
-        for intended in left {
+        for (intended, kind) in left {
             if self.recording.covers(intended) {
-                self.recording.gave_up(intended, now);
+                self.recording.gave_up(intended, kind, now);
                 self.first_failure.get_or_insert_with(|| "no answer in time".to_owned());
             }
         }

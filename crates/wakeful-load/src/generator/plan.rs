@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::{InvalidTemplate, Prepared, Protocol, Template};
+use crate::protocol::{InvalidTemplate, Kind, Prepared, Protocol, Template};
 use crate::schedule::Schedule;
 use crate::target::Target;
 
@@ -13,6 +13,10 @@ pub struct Plan {
     pub target: Target,
     /// What is spoken, and the request.
     pub request: Prepared,
+    /// Which requests it was prepared with, if there are several: each is drawn by its weight, and reported by itself as well.
+    pub kinds: Vec<Kind>,
+    /// Keys are drawn below this, for requests that have a place for one.
+    pub keys: u64,
     /// How many connections.
     pub connections: usize,
     /// How many requests may be in flight on one connection at a time.
@@ -53,6 +57,8 @@ impl Plan {
         Ok(Self {
             target,
             request: protocol.prepare(template)?,
+            kinds: Vec::new(),
+            keys: 1,
             connections: 32,
             in_flight: default_in_flight(protocol),
             use_of_connections: ConnectionUse::Kept,

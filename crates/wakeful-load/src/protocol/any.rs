@@ -4,7 +4,8 @@
 //! and encoded once, in [`Protocol::prepare`]; every connection's conversation then shares those bytes.
 
 use super::{
-    Answer, Conversation, Frames, Http1, Http2, InvalidTemplate, ProtocolError, Resp, Template,
+    Answer, Conversation, Draw, Frames, Http1, Http2, InvalidTemplate, ProtocolError, Resp,
+    Template,
 };
 
 /// What a connection speaks.
@@ -50,6 +51,14 @@ impl Protocol {
 pub struct Prepared(AnyConversation);
 
 impl Prepared {
+    /// Several commands in [`Protocol::Resp`], of which each request is one that was drawn.
+    ///
+    /// # Errors
+    /// There are none, or one of them is no command.
+    pub fn commands(templates: &[Template]) -> Result<Self, InvalidTemplate> {
+        Ok(Self(AnyConversation::Resp(Resp::of_commands(templates)?)))
+    }
+
     /// A conversation for one new connection.
     pub fn conversation(&self) -> AnyConversation {
         self.0.clone()
@@ -91,6 +100,10 @@ impl Conversation for AnyConversation {
 
     fn request(&mut self, out: &mut Vec<u8>) -> u64 {
         each!(self, it => it.request(out))
+    }
+
+    fn request_drawn(&mut self, draw: Draw, out: &mut Vec<u8>) -> u64 {
+        each!(self, it => it.request_drawn(draw, out))
     }
 
     fn receive(

@@ -7,6 +7,7 @@ mod any;
 mod frames;
 mod http1;
 mod http2;
+mod mix;
 mod resp;
 mod template;
 #[cfg(test)]
@@ -18,6 +19,8 @@ pub use any::{AnyConversation, Prepared, Protocol};
 pub use frames::Frames;
 pub use http1::Http1;
 pub use http2::Http2;
+pub(crate) use mix::Drawing;
+pub use mix::{Draw, Kind};
 pub use resp::Resp;
 pub use template::{InvalidTemplate, Template};
 
@@ -33,6 +36,11 @@ pub trait Conversation {
     ///
     /// Must not be called unless [`may_request`](Self::may_request) says yes.
     fn request(&mut self, out: &mut Vec<u8>) -> u64;
+
+    /// The same with the one of several requests that was drawn. A protocol that is prepared with a single one sends that.
+    fn request_drawn(&mut self, _draw: Draw, out: &mut Vec<u8>) -> u64 {
+        self.request(out)
+    }
 
     /// Takes what it can from the front of `input` (whole messages, and parts of bodies) and returns how many bytes that
     /// were; what is left is given again in front of what arrives next. Appends finished answers to `answers`, and to `out` whatever the protocol itself has to reply.

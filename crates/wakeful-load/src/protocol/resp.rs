@@ -9,7 +9,8 @@
 use std::sync::Arc;
 
 use super::{
-    Answer, Conversation, InOrder, InvalidTemplate, Outcome, Protocol, ProtocolError, Template,
+    Answer, Conversation, Draw, InOrder, InvalidTemplate, Outcome, Protocol, ProtocolError,
+    Template,
 };
 
 /// Values nested deeper than this are refused.
@@ -17,20 +18,53 @@ const MAX_DEPTH: usize = 64;
 /// Lines longer than this are refused; bulk strings are not lines.
 const MAX_LINE: usize = 64 << 10;
 
+/// What stands for a key in a command.
+const KEY: &str = "{key}";
+/// A key has so many digits, so that all requests of a kind are of the same length.
+const KEY_DIGITS: usize = 12;
+
 /// A conversation in [`Protocol::Resp`].
 #[derive(Debug, Clone)]
 pub struct Resp {
-    prepared: Arc<[u8]>,
+    prepared: Arc<[Command]>,
     keys: InOrder,
     reader: Reader,
 }
 
+/// A command, encoded.
+#[derive(Debug)]
+struct Command {
+    bytes: Vec<u8>,
+    /// Where the digits of the key begin, in each of its places.
+    keys: Vec<usize>,
+}
+
 impl Resp {
-    /// A conversation that sends the template's command, or `ECHO` with its body if the command is empty.
+    /// A conversation that sends the template's command, or `ECHO` with its body if the command is empty. `{key}` in it stands for the
+    /// key that was drawn, in 12 digits.
     ///
     /// # Errors
     /// The command holds blanks only.
     pub fn new(template: &Template) -> Result<Self, InvalidTemplate> {
+        Self::of_commands(std::slice::from_ref(template))
+    }
+
+    /// The same with several commands, of which each request is one that was drawn.
+    ///
+    /// # Errors
+    /// There are none, or one of them holds blanks only.
+    pub fn of_commands(templates: &[Template]) -> Result<Self, InvalidTemplate> {
+        if templates.is_empty() {
+            return Err(InvalidTemplate::NoCommand(String::new()));
+        }
+        let prepared = templates.iter().map(Command::new).collect::<Result<Vec<_>, _>>()?;
+        let (keys, reader) = (InOrder::default(), Reader::default());
+        Ok(Self { prepared: prepared.into(), keys, reader })
+    }
+}
+
+impl Command {
+    fn new(template: &Template) -> Result<Self, InvalidTemplate> {
         let mut words: Vec<&[u8]> =
             template.path.split_ascii_whitespace().map(str::as_bytes).collect();
         if template.path.is_empty() {
@@ -40,14 +74,40 @@ impl Resp {
         } else if !template.body.is_empty() {
             words.push(&template.body);
         }
-        let mut prepared = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            prepared.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            prepared.extend_from_slice(word);
-            prepared.extend_from_slice(b"\r\n");
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        let mut keys = Vec::new();
+        for (index, word) in words.iter().enumerate() {
+            // A payload is sent as it is.
+            let is_payload = index + 1 == words.len() && std::ptr::eq(*word, &*template.body);
+            let places: Vec<usize> = match std::str::from_utf8(word) {
+                Ok(text) if !is_payload => text.match_indices(KEY).map(|(at, _)| at).collect(),
+                _ => Vec::new(),
+            };
+            let length = word.len() - places.len() * KEY.len() + places.len() * KEY_DIGITS;
+            bytes.extend_from_slice(format!("${length}\r\n").as_bytes());
+            let mut copied = 0;
+            for place in places {
+                bytes.extend_from_slice(&word[copied..place]);
+                keys.push(bytes.len());
+                bytes.extend_from_slice(&[b'0'; KEY_DIGITS]);
+                copied = place + KEY.len();
+            }
+            bytes.extend_from_slice(&word[copied..]);
+            bytes.extend_from_slice(b"\r\n");
         }
-        let (keys, reader) = (InOrder::default(), Reader::default());
-        Ok(Self { prepared: prepared.into(), keys, reader })
+        Ok(Self { bytes, keys })
+    }
+
+    fn append(&self, key: u64, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.bytes);
+        for place in &self.keys {
+            let mut rest = key;
+            for digit in out[start + place..][..KEY_DIGITS].iter_mut().rev() {
+                *digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+        }
     }
 }
 
@@ -59,7 +119,11 @@ impl Conversation for Resp {
     }
 
     fn request(&mut self, out: &mut Vec<u8>) -> u64 {
-        out.extend_from_slice(&self.prepared);
+        self.request_drawn(Draw::default(), out)
+    }
+
+    fn request_drawn(&mut self, draw: Draw, out: &mut Vec<u8>) -> u64 {
+        self.prepared[draw.kind].append(draw.key, out);
         self.keys.ask()
     }
 
@@ -266,6 +330,23 @@ mod tests {
         assert_eq!(sent("SET  k", b"v v"), "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nv v\r\n");
         let blank = Template { path: " ".into(), ..Template::default() };
         assert!(matches!(Resp::new(&blank), Err(InvalidTemplate::NoCommand(_))));
+    }
+
+    #[test]
+    fn the_command_that_was_drawn_is_sent_with_its_key() {
+        let get = Template { path: "GET a{key}b{key}".into(), ..Template::default() };
+        let set = Template { path: "SET {key}".into(), body: b"{key}".into(), ..get.clone() };
+        let mut resp = Resp::of_commands(&[get, set]).unwrap();
+        let mut said = |kind, key| {
+            let mut out = b"before".to_vec();
+            resp.request_drawn(Draw { kind, key }, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let get = "before*2\r\n$3\r\nGET\r\n$26\r\na000000000042b000000000042\r\n";
+        assert_eq!(said(0, 42), get);
+        let set = "before*3\r\n$3\r\nSET\r\n$12\r\n123456789012\r\n$5\r\n{key}\r\n";
+        assert_eq!(said(1, 123_456_789_012), set);
+        assert!(matches!(Resp::of_commands(&[]), Err(InvalidTemplate::NoCommand(_))));
     }
 
     #[test]

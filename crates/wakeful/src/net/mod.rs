@@ -8,6 +8,17 @@
 //! let thread = std::thread::spawn(move || drop(stream));
 //! # }
 //! ```
+//!
+//! Nor does a table of sessions that threads share, one of which closes what another one found in it (`wakeful lab shared-socket` has the crash that comes of that):
+//!
+//! ```compile_fail,E0277
+//! # use std::sync::{Arc, Mutex};
+//! # async fn shared(stream: wakeful::net::TcpStream) {
+//! let sessions = Arc::new(Mutex::new(vec![stream]));
+//! let closing = std::thread::spawn(move || sessions.lock().unwrap().clear());
+//! # }
+//! ```
+//!
 //! ```
 //! # async fn alone(stream: wakeful::net::TcpStream) {
 //! let task = wakeful::spawn(async move { drop(stream) });

@@ -1,0 +1,158 @@
+//! `lab shared-socket`: what it costs that a socket belongs to one loop, and what it costs if it does not.
+//!
+//! Its parts, each of which can be run by itself (`--parts`), are in [`PARTS`]: the public table of reads and writes, the public crash beside servers
+//! that are not to crash, what it takes to pick a loop, and the torture run. Who takes part is in [`contenders`], what is claimed in [`verdicts`].
+
+mod contenders;
+mod crash;
+mod pickers;
+mod read_write;
+mod report;
+mod tables;
+mod torture;
+mod traffic;
+mod verdicts;
+
+use std::time::Duration;
+
+use wakeful_load::results::Results;
+
+use self::crash::Raced;
+use self::read_write::Workload;
+use self::torture::Tortured;
+use crate::interleaved::Measured;
+use crate::lab::{Experiment, Findings, Lab, LabError, Size};
+use crate::probes::Probe;
+
+const TABLE: &str = "table";
+const CRASH: &str = "crash";
+const PICKERS: &str = "pickers";
+const TORTURE: &str = "torture";
+
+/// In the order in which they are measured.
+const PARTS: [&str; 4] = [TABLE, CRASH, PICKERS, TORTURE];
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct SharedSocket;
+
+/// Everything that is measured.
+#[derive(Default)]
+struct Found {
+    /// As [`read_write::WORKLOADS`], as far as it came.
+    table: Vec<Workload>,
+    crash: Measured<Raced>,
+    pickers: Measured<f64>,
+    torture: Option<Tortured>,
+}
+
+impl Found {
+    fn is_empty(&self) -> bool {
+        self.table.iter().all(|workload| workload.rates.is_empty())
+            && self.crash.is_empty()
+            && self.pickers.is_empty()
+            && self.torture.is_none()
+    }
+}
+
+/// How much is measured.
+struct Extent {
+    rounds: usize,
+    /// The measured time of a block of the table.
+    block: Duration,
+    /// How long a server is raced that does not crash.
+    race: Duration,
+    torture: Duration,
+}
+
+impl Extent {
+    fn of(lab: &Lab<'_>) -> Self {
+        let (rounds, block, race, torture) = match lab.size {
+            Size::Quick => (2, 400, 3, 5),
+            Size::Full => (5, 1000, 5, 20),
+        };
+        Self {
+            rounds: lab.rounds.unwrap_or(rounds),
+            block: lab.block.unwrap_or(Duration::from_millis(block)),
+            race: Duration::from_secs(race),
+            torture: Duration::from_secs(torture),
+        }
+    }
+}
+
+impl Experiment for SharedSocket {
+    fn name(&self) -> &'static str {
+        "shared-socket"
+    }
+
+    fn about(&self) -> &'static str {
+        "a key-value service on loops that own their sockets, beside one poller that threads share; and the crash of sharing, reproduced"
+    }
+
+    fn story(&self) -> &'static str {
+        "The network layer of a C++ key-value store had several threads in one event loop. Under heavy traffic one thread closed a socket that another one was \
+         using: use after free. It went to one loop for each thread, each socket on one loop, loops picked at random. Throughput stayed about the same: reads only \
+         289k/s to 293k with 50 threads, writes only 36.2k to 37.5k with 15, 30 reads to 1 write 267k to 241k with 50, where the average read went from 543 \
+         to 613 µs. The crash was gone in production; but writes were still started on the caller's thread while a failure closed the socket on the loop's, \
+         and a later change made closing lazy for the same kind of crash. To pick a loop took, by a count of calls that was not stated, 826 µs in turn by \
+         adding and comparing, 421 by a remainder, 505 by a mask and 420 at random. Starting and closing have to be the owner's alone, and here a type says so: \
+         a socket is neither Send nor Sync."
+    }
+
+    fn claims(&self) -> Vec<String> {
+        verdicts::claims(&Found::default(), 0).into_iter().map(|(_, claim)| claim.claim).collect()
+    }
+
+    fn parts(&self) -> &'static [&'static str] {
+        &PARTS
+    }
+
+    fn probes(&self) -> Vec<Probe> {
+        contenders::probes()
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError> {
+        if lab.size == Size::Quick {
+            lab.bench.limits.settle = Duration::from_millis(100);
+            lab.bench.limits.patience = Duration::from_secs(5);
+            lab.bench.most_repeats = 1;
+        }
+        let extent = Extent::of(lab);
+        let serving = contenders::serving(lab);
+        let raced = contenders::raced(lab);
+        if lab.is_wanted(TABLE) {
+            read_write::expect(lab, &serving, &extent)?;
+        }
+        if lab.is_wanted(CRASH) {
+            crash::expect(lab, &raced, &extent);
+        }
+        if lab.is_wanted(PICKERS) {
+            pickers::expect(lab, extent.rounds);
+        }
+        if lab.is_wanted(TORTURE) {
+            torture::expect(lab, extent.torture);
+        }
+        let mut found = Found::default();
+        if lab.is_wanted(TABLE) {
+            found.table = read_write::measure(lab, &serving, &extent)?;
+        }
+        if lab.is_wanted(CRASH) {
+            found.crash = crash::measure(lab, &raced, &extent)?;
+        }
+        if lab.is_wanted(PICKERS) {
+            found.pickers = pickers::measure(lab, extent.rounds)?;
+        }
+        if lab.is_wanted(TORTURE) {
+            found.torture = torture::run(lab, extent.torture)?;
+        }
+        if found.is_empty() {
+            return Err(LabError::Nothing);
+        }
+        lab.notes.extend(verdicts::notes(&found, lab.seed));
+        let claims = verdicts::claims(&found, lab.seed).into_iter();
+        let claims = claims.filter(|(part, _)| lab.is_wanted(part)).map(|(_, claim)| claim);
+        let claims = claims.collect();
+        let tables = tables::tables(&found, contenders::threads(&lab.bench));
+        Ok(lab.results(self, Findings { tables, claims, ..Findings::default() }))
+    }
+}

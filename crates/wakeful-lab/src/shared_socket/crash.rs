@@ -1,0 +1,118 @@
+//! The public crash: clients close their connections while their requests are being answered, for a bounded time.
+//!
+//! The same traffic on every server. One on Asio whose threads share their sessions is to end with AddressSanitizer's report; the same with a strand for
+//! each session is the control.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use wakeful_load::bench::{Bench, Undisturbed};
+use wakeful_load::servers::Server;
+
+use super::report::Report;
+use super::traffic::{Client, Traffic};
+use super::{CRASH, Extent};
+use crate::contender::Contender;
+use crate::interleaved::{self, Failure, Measured};
+use crate::lab::{Lab, LabError};
+
+/// Clients at a time.
+const CLIENTS: u64 = 8;
+
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// Between two looks whether the server has died.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Whose functions are named in a report.
+const SOURCE: &str = "shared-socket-asio.cpp";
+
+/// What came of a server under that traffic.
+#[derive(Debug, Clone)]
+pub(super) struct Raced {
+    pub(super) seconds: f64,
+    pub(super) traffic: Traffic,
+    /// How it ended, if it did.
+    pub(super) died: Option<String>,
+    pub(super) report: Option<Report>,
+}
+
+/// Where AddressSanitizer writes; it puts a full stop and the process's number behind it.
+pub(super) fn log() -> PathBuf {
+    std::env::temp_dir().join(format!("wakeful-shared-socket-{}", std::process::id()))
+}
+
+/// Tells the user how long it will take.
+pub(super) fn expect(lab: &mut Lab<'_>, contenders: &[Contender], extent: &Extent) {
+    lab.bench.progress.expect(extent.rounds * contenders.len(), extent.race);
+}
+
+/// Races each contender in turn. Other programs do not spoil it: nothing is timed.
+pub(super) fn measure(
+    lab: &mut Lab<'_>,
+    contenders: &[Contender],
+    extent: &Extent,
+) -> Result<Measured<Raced>, LabError> {
+    let names: Vec<String> = contenders.iter().map(|contender| contender.name.clone()).collect();
+    let mut seed = lab.seed;
+    interleaved::measure(lab, CRASH, &names, extent.rounds, |lab, one, label| {
+        seed += CLIENTS;
+        lab.bench.progress.begin(label);
+        let value = race(&mut lab.bench, &contenders[one], extent.race, seed)?;
+        lab.bench.progress.end();
+        Ok(Undisturbed { value, repeated: 0, spoilt: false })
+    })
+}
+
+fn race(
+    bench: &mut Bench<'_>,
+    contender: &Contender,
+    within: Duration,
+    seed: u64,
+) -> Result<Raced, Failure> {
+    let left_out = |error: &dyn std::fmt::Display| Failure::LeftOut(error.to_string());
+    let cpus = contender.cpus.of(bench);
+    let mut server = Server::start(&contender.server, cpus.as_deref(), READY_WITHIN)
+        .map_err(|error| left_out(&error))?;
+    let addr: SocketAddr = server.addr().parse().map_err(|error| left_out(&error))?;
+    let stop = AtomicBool::new(false);
+    let begun = Instant::now();
+    let (traffic, died) = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let client = Client::new(&format!("client-{client}"), seed + client);
+                let stop = &stop;
+                scope.spawn(move || client.run(addr, stop))
+            })
+            .collect();
+        let mut died = None;
+        while died.is_none() && begun.elapsed() < within && !bench.is_interrupted() {
+            bench.progress.tick();
+            thread::sleep(POLL);
+            died = server.died();
+        }
+        stop.store(true, Ordering::Relaxed);
+        let mut traffic = Traffic::default();
+        for client in clients {
+            traffic.add(client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        // It may have died of the last of it.
+        (traffic, died.or_else(|| server.died()))
+    });
+    let seconds = begun.elapsed().as_secs_f64();
+    if bench.is_interrupted() {
+        return Err(Failure::Interrupted);
+    }
+    let report = server.pid().and_then(|pid| {
+        let path = log().with_extension(pid.to_string());
+        let text = fs::read_to_string(&path).ok()?;
+        fs::remove_file(&path).ok();
+        Report::parse(&text, SOURCE)
+    });
+    server.stop();
+    Ok(Raced { seconds, traffic, died, report })
+}

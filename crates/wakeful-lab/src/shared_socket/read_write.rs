@@ -1,0 +1,216 @@
+//! The public table: reads and writes of 1000 bytes in seven proportions, from as many connections as the public case had client threads.
+//!
+//! A closed loop, as theirs: each connection has one request under way. Keys are set before anything is measured, so that a read finds its value.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use wakeful_load::bench::{BenchError, Companion, Load, Undisturbed};
+use wakeful_load::generator::{Measurement, Plan};
+use wakeful_load::protocol::{Kind, Prepared, Protocol, Template};
+use wakeful_load::results::Validity;
+use wakeful_load::schedule::Schedule;
+use wakeful_load::servers::Server;
+use wakeful_load::summary;
+use wakeful_load::target::Target;
+
+use super::Extent;
+use crate::contender::Contender;
+use crate::interleaved::{self, Measured};
+use crate::lab::{Lab, LabError};
+
+/// Reads, writes and client threads, in the order of the public table.
+pub(super) const WORKLOADS: [(u32, u32, usize); 7] =
+    [(0, 1, 15), (1, 0, 50), (1, 1, 30), (1, 3, 15), (1, 30, 15), (3, 1, 30), (30, 1, 50)];
+
+pub(super) const READS: &str = "reads";
+pub(super) const WRITES: &str = "writes";
+
+const BYTES: usize = 1000;
+const KEYS: u64 = 10_000;
+
+const WARM_UP: Duration = Duration::from_millis(200);
+
+/// So many keys are set before their answers are read.
+const SET_AT_ONCE: u64 = 100;
+
+/// As the generator has it for `{key}` in a command.
+fn key(number: u64) -> String {
+    format!("key:{number:012}")
+}
+
+/// What was measured under one of the [`WORKLOADS`].
+pub(super) struct Workload {
+    /// Requests a second, in the order of `kinds`.
+    pub(super) rates: Measured<Vec<f64>>,
+    /// The names of what was asked.
+    pub(super) kinds: Vec<&'static str>,
+    /// All rounds of each contender.
+    pub(super) wholes: BTreeMap<String, Measurement>,
+    /// Of whom and why the figures are in doubt.
+    pub(super) doubts: Vec<String>,
+}
+
+/// In words.
+pub(super) fn name((reads, writes, threads): (u32, u32, usize)) -> String {
+    format!("{reads}:{writes}, {threads} clients")
+}
+
+/// Tells the user how long it will take.
+pub(super) fn expect(
+    lab: &mut Lab<'_>,
+    contenders: &[Contender],
+    extent: &Extent,
+) -> Result<(), LabError> {
+    for workload in WORKLOADS {
+        let each = lab.bench.expected_time(&load(workload, extent.block, lab.seed)?);
+        lab.bench.progress.expect(extent.rounds * contenders.len(), each);
+    }
+    Ok(())
+}
+
+/// Measures all contenders under each workload, each in interleaved rounds.
+pub(super) fn measure(
+    lab: &mut Lab<'_>,
+    contenders: &[Contender],
+    extent: &Extent,
+) -> Result<Vec<Workload>, LabError> {
+    // One that does not start is left out of all of them, with one note.
+    let mut able = Vec::new();
+    for contender in contenders {
+        match lab.bench.try_out(&contender.server) {
+            Ok(()) => able.push(contender.clone()),
+            Err(error) => lab.notes.push(format!("{} was left out: {error}", contender.name)),
+        }
+    }
+    let names: Vec<String> = able.iter().map(|contender| contender.name.clone()).collect();
+    let own_cpus = lab.bench.server_cpus.clone();
+    let mut all = Vec::new();
+    for workload in WORKLOADS {
+        let load = load(workload, extent.block, lab.seed)?;
+        let mut wholes: BTreeMap<String, Measurement> = BTreeMap::new();
+        let mut round = 0;
+        let rates = interleaved::measure(
+            lab,
+            &name(workload),
+            &names,
+            extent.rounds,
+            |lab, one, label| {
+                let contender = &able[one];
+                let mut load = load.clone();
+                load.plan.seed += (round / names.len()) as u64;
+                round += 1;
+                lab.bench.server_cpus = contender.cpus.of(&lab.bench);
+                let block = lab.bench.block_beside(&contender.server, &load, label, &mut Preload);
+                lab.bench.server_cpus.clone_from(&own_cpus);
+                let mut block = block?;
+                block.measurement.recording.forget_intervals();
+                let kinds = summary::kinds(&load.plan, &block.measurement);
+                match wholes.get_mut(&contender.name) {
+                    Some(whole) => whole.add(&block.measurement),
+                    None => drop(wholes.insert(contender.name.clone(), block.measurement)),
+                }
+                let value = kinds.iter().map(|kind| kind.throughput).collect();
+                Ok(Undisturbed { value, repeated: block.repeated, spoilt: block.spoilt })
+            },
+        )?;
+        let doubts =
+            wholes.iter().filter_map(|(name, whole)| match summary::judge(&load.plan, whole) {
+                Validity::Valid => None,
+                Validity::Invalid { reasons, .. } => {
+                    Some(format!("{name}: {}", reasons.join("; ")))
+                }
+            });
+        let doubts = doubts.collect();
+        all.push(Workload { rates, kinds: kinds(workload), wholes, doubts });
+        if lab.bench.is_interrupted() {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+fn kinds((reads, writes, _): (u32, u32, usize)) -> Vec<&'static str> {
+    let kinds = [(READS, reads), (WRITES, writes)];
+    kinds.into_iter().filter(|(_, weight)| *weight > 0).map(|(name, _)| name).collect()
+}
+
+fn load(workload: (u32, u32, usize), block: Duration, seed: u64) -> Result<Load, BenchError> {
+    let (reads, writes, threads) = workload;
+    let template = |name: &str| match name {
+        READS => Template { path: "GET key:{key}".to_owned(), ..Template::default() },
+        _ => Template { path: "SET key:{key}".to_owned(), ..Template::of_size(BYTES) },
+    };
+    let templates: Vec<Template> = kinds(workload).into_iter().map(template).collect();
+    // Each block puts its server in the target's place.
+    let mut plan = Plan::new(Target::Unix("/".into()), Protocol::Resp, &templates[0])?;
+    plan.request = Prepared::commands(&templates)?;
+    let weight = |name: &str| if name == READS { reads } else { writes };
+    let kind = |name: &str| Kind { name: name.to_owned(), weight: weight(name) };
+    plan.kinds = kinds(workload).into_iter().map(kind).collect();
+    plan.keys = KEYS;
+    plan.schedule = Schedule::Closed;
+    plan.in_flight = 1;
+    plan.connections = threads;
+    plan.seed = seed;
+    (plan.warm_up, plan.duration) = (WARM_UP, block);
+    Ok(Load { plan, slow_clients: 0 })
+}
+
+/// Sets every key before the load begins.
+struct Preload;
+
+impl Companion for Preload {
+    fn server_started(&mut self, server: &Server) -> io::Result<()> {
+        let stream = TcpStream::connect(server.addr())?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        let (mut out, mut input) = (stream.try_clone()?, BufReader::new(stream));
+        let value = String::from_utf8_lossy(&Template::of_size(BYTES).body).into_owned();
+        for first in (0..KEYS).step_by(SET_AT_ONCE as usize) {
+            let mut batch = String::new();
+            for number in first..first + SET_AT_ONCE {
+                let key = key(number);
+                let (key_length, length) = (key.len(), value.len());
+                batch.push_str(&format!(
+                    "*3\r\n$3\r\nSET\r\n${key_length}\r\n{key}\r\n${length}\r\n{value}\r\n"
+                ));
+            }
+            out.write_all(batch.as_bytes())?;
+            for _ in 0..SET_AT_ONCE {
+                let mut answer = [0; 5];
+                input.read_exact(&mut answer)?;
+                if &answer != b"+OK\r\n" {
+                    let answer = String::from_utf8_lossy(&answer).into_owned();
+                    return Err(io::Error::other(format!("SET is answered with {answer:?}")));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wakeful_load::protocol::{Conversation, Draw};
+
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_are_the_keys_that_were_set() {
+        for workload in WORKLOADS {
+            let plan = load(workload, WARM_UP, 1).unwrap().plan;
+            assert_eq!(plan.connections, workload.2);
+            for kind in 0..plan.kinds.len() {
+                let mut out = Vec::new();
+                plan.request.conversation().request_drawn(Draw { kind, key: KEYS - 1 }, &mut out);
+                let said = String::from_utf8(out).unwrap();
+                assert!(said.contains(&key(KEYS - 1)), "{said}");
+                let command = if plan.kinds[kind].name == READS { "GET" } else { "SET" };
+                assert!(said.contains(command), "{said}");
+            }
+        }
+    }
+}

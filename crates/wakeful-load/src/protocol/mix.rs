@@ -1,0 +1,92 @@
+//! Several requests in one run: which comes next, and with which key.
+//!
+//! What is drawn depends on the seed and on how many were drawn before, never on the server: two servers under the same plan are asked the
+//! same things in the same order.
+
+/// One of the requests of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kind {
+    /// Its name in reports.
+    pub name: String,
+    /// How many of these there are for each of the others, on average.
+    pub weight: u32,
+}
+
+/// Which request comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Draw {
+    /// Its place among those that were prepared.
+    pub kind: usize,
+    /// What stands where the request has a place for a key.
+    pub key: u64,
+}
+
+/// Draws kinds by their weight and keys evenly.
+#[derive(Debug, Clone)]
+pub(crate) struct Drawing {
+    random: fastrand::Rng,
+    /// Where each kind's share of the numbers below the last of these ends.
+    ends: Vec<u64>,
+    keys: u64,
+}
+
+impl Drawing {
+    /// Of `kinds`, of which none stands for a single one, with keys below `keys`.
+    pub(crate) fn new(kinds: &[Kind], keys: u64, seed: u64) -> Self {
+        let ends = kinds.iter().scan(0, |end, kind| {
+            *end += u64::from(kind.weight);
+            Some(*end)
+        });
+        Self { random: fastrand::Rng::with_seed(seed), ends: ends.collect(), keys }
+    }
+
+    pub(crate) fn next(&mut self) -> Draw {
+        let kind = match self.ends[..] {
+            [] | [_] => 0,
+            [.., last] => {
+                let number = self.random.u64(..last.max(1));
+                self.ends.iter().position(|end| number < *end).unwrap_or(0)
+            }
+        };
+        let key = if self.keys > 1 { self.random.u64(..self.keys) } else { 0 };
+        Draw { kind, key }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(weights: &[u32], keys: u64, seed: u64) -> Vec<Draw> {
+        let kind = |&weight: &u32| Kind { name: String::new(), weight };
+        let kinds: Vec<Kind> = weights.iter().map(kind).collect();
+        let mut drawing = Drawing::new(&kinds, keys, seed);
+        (0..40_000).map(|_| drawing.next()).collect()
+    }
+
+    #[test]
+    fn kinds_are_as_frequent_as_they_weigh() {
+        let of = |draws: &[Draw], kind| draws.iter().filter(|draw| draw.kind == kind).count();
+        let draws = drawn(&[3, 1], 1, 1);
+        // Five standard deviations.
+        assert!(of(&draws, 0).abs_diff(30_000) < 450, "{}", of(&draws, 0));
+        assert_eq!(of(&draws, 0) + of(&draws, 1), draws.len());
+        assert_eq!(of(&drawn(&[0, 1], 1, 1), 1), draws.len(), "a weight of none is never drawn");
+        assert_eq!(of(&drawn(&[], 1, 1), 0), draws.len());
+    }
+
+    #[test]
+    fn every_key_comes_up_and_none_beyond() {
+        let mut times = [0_u32; 8];
+        for draw in drawn(&[], 8, 1) {
+            times[usize::try_from(draw.key).unwrap()] += 1;
+        }
+        assert!(times.iter().all(|times| times.abs_diff(5_000) < 350), "{times:?}");
+    }
+
+    #[test]
+    fn a_seed_repeats_what_is_drawn() {
+        assert_eq!(drawn(&[3, 1], 100, 7), drawn(&[3, 1], 100, 7));
+        assert_ne!(drawn(&[3, 1], 100, 7), drawn(&[3, 1], 100, 8));
+    }
+}

@@ -1,0 +1,145 @@
+//! A key-value service, GET, SET, DEL and PING of RESP, whose threads share everything: one epoll that all of them wait on, every
+//! connection behind a mutex, the keys behind sharded locks. It is the design that the case of `shared-socket` came from, made safe:
+//! `EPOLLONESHOT` gives an event to one thread, which takes the connection's lock and asks for the next event when it is done.
+
+mod connection;
+mod resp;
+mod store;
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use peer_common::{Listen, cli};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{SocketFlags, accept_with};
+use slab::Slab;
+
+use connection::{Connection, Next};
+use store::Store;
+
+const NAME: &str = "shared-poller";
+
+/// How many events one thread takes at a time. What it has taken nobody else can serve.
+const EVENTS: usize = 8;
+
+/// The listener's event data; a connection's is its key in the slab.
+const LISTENER: u64 = u64::MAX;
+
+const LISTENING: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
+
+#[derive(Debug, Parser)]
+#[command(name = NAME, version, about = "A key-value service whose threads share one epoll")]
+struct Arguments {
+    /// IP:PORT or unix:PATH.
+    #[arg(long, default_value = "127.0.0.1:7001")]
+    listen: Listen,
+
+    /// How many threads.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: u16,
+}
+
+/// What all threads share.
+struct Shared {
+    epoll: OwnedFd,
+    listener: OwnedFd,
+    /// An event finds its connection here. A key is given again only once its connection has left the epoll, and nobody can hold an
+    /// event of it then: the one that there was is being handled by the thread that closes it.
+    connections: RwLock<Slab<Arc<Mutex<Connection>>>>,
+    store: Store,
+}
+
+fn main() -> ExitCode {
+    cli::exit_code(NAME, run(&Arguments::parse()))
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let (addr, socket) = arguments.listen.bind()?;
+    let shared = Shared {
+        epoll: epoll::create(CreateFlags::CLOEXEC)?,
+        listener: socket.into_fd(),
+        connections: RwLock::default(),
+        store: Store::default(),
+    };
+    epoll::add(&shared.epoll, &shared.listener, EventData::new_u64(LISTENER), LISTENING)?;
+    cli::announce(&addr);
+    // A thread ends by an error only, and then so does the process: with a thread less it would be measured as a slow one.
+    thread::scope(|scope| {
+        for index in 0..arguments.workers {
+            let shared = &shared;
+            thread::Builder::new()
+                .name(format!("worker-{index}"))
+                .spawn_scoped(scope, move || {
+                    let outcome = serve(shared);
+                    eprintln!("{NAME}: a thread ended: {outcome:?}");
+                    std::process::exit(1);
+                })
+                .context("cannot start a thread")?;
+        }
+        Ok(())
+    })
+}
+
+fn serve(shared: &Shared) -> Result<()> {
+    let mut events = Vec::with_capacity(EVENTS);
+    loop {
+        retry_on_intr(|| epoll::wait(&shared.epoll, spare_capacity(&mut events), None))?;
+        for event in events.drain(..) {
+            match event.data.u64() {
+                LISTENER => accept(shared)?,
+                key => on_event(shared, usize::try_from(key)?)?,
+            }
+        }
+    }
+}
+
+fn accept(shared: &Shared) -> Result<()> {
+    match accept_with(&shared.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        Ok(stream) => {
+            let mut connections = write(&shared.connections);
+            let entry = connections.vacant_entry();
+            let data = EventData::new_u64(entry.key() as u64);
+            epoll::add(&shared.epoll, &stream, data, EventFlags::IN | EventFlags::ONESHOT)?;
+            entry.insert(Arc::new(Mutex::new(Connection::new(stream))));
+        }
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+        // There may be no descriptor left.
+        Err(_) => thread::sleep(Duration::from_millis(5)),
+    }
+    let data = EventData::new_u64(LISTENER);
+    Ok(epoll::modify(&shared.epoll, &shared.listener, data, LISTENING)?)
+}
+
+fn on_event(shared: &Shared, key: usize) -> Result<()> {
+    let connections = shared.connections.read().unwrap_or_else(PoisonError::into_inner);
+    let found = connections.get(key).cloned();
+    drop(connections);
+    let Some(shared_connection) = found else { return Ok(()) };
+    let mut connection = shared_connection.lock().unwrap_or_else(PoisonError::into_inner);
+    let interest = match connection.go_on(&shared.store) {
+        Next::Readable => EventFlags::IN,
+        Next::Writable => EventFlags::OUT,
+        Next::Closed => {
+            // Out of the epoll first: the last one who holds it closes the descriptor.
+            epoll::delete(&shared.epoll, connection.stream())?;
+            drop(connection);
+            write(&shared.connections).remove(key);
+            return Ok(());
+        }
+    };
+    let data = EventData::new_u64(key as u64);
+    // Under the connection's lock: from here on another thread may get its events.
+    epoll::modify(&shared.epoll, connection.stream(), data, interest | EventFlags::ONESHOT)?;
+    Ok(())
+}
+
+fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
