@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use wakeful_lab::contender::Contender;
 use wakeful_lab::peers::{Built, Catalog, Language, PeersError};
-use wakeful_lab::probes::{Probe, ReadyProbe};
+use wakeful_lab::probes::{Probe, ReadyProbe, Source};
 use wakeful_lab::{EXPERIMENTS, Experiment, Lab, LabError, ProbeRuns, Size};
 use wakeful_load::bench::Bench;
 use wakeful_load::progress::Progress;
@@ -469,8 +469,14 @@ fn print_peers(arguments: &Arguments) -> Result<(), Refusal> {
     programs.sort_unstable();
     programs.dedup();
     for program in &programs {
-        let reason = built.missing.get(*program);
-        let state = reason.map_or("built".to_owned(), |reason| format!("missing: {reason}"));
+        let is_installed = probes.iter().any(|probe| {
+            probe.program == *program && matches!(probe.source, Source::Installed { .. })
+        });
+        let state = match built.missing.get(*program) {
+            Some(reason) => format!("missing: {reason}"),
+            None if is_installed => "installed".to_owned(),
+            None => "built".to_owned(),
+        };
         print(&format!("{program:<28} {state}\n"))?;
     }
     if built.missing.is_empty() {

@@ -150,7 +150,7 @@ impl<'a> Part<'a> {
             Size::Full if case == PUBLIC => (3, 100_000),
             Size::Full => (3, case.connections),
         };
-        let herds = herds.iter().filter(|herd| case.work.is_zero() || herd.works());
+        let herds = herds.iter().filter(|herd| case.work.is_zero() || herd.is_plain());
         Self { case: Case { connections, ..case }, rounds, herds: herds.collect() }
     }
 

@@ -163,12 +163,16 @@ fn a_long_shortage_closes_what_waits<B: Backend>() {
         })
         .unwrap();
     let ListenAddr::Tcp(addr) = running.local_addrs()[0] else { panic!("it is TCP") };
-    let mut taken = take_all();
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        taken.pop();
-        clients.push(std::net::TcpStream::connect(addr).unwrap());
-    }
+    // Before there is none left: one that is freed for them may be the server's.
+    let sockets: Vec<_> = (0..3)
+        .map(|_| socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap())
+        .collect();
+    let taken = take_all();
+    let connect = |socket: socket2::Socket| {
+        socket.connect(&addr.into()).unwrap();
+        std::net::TcpStream::from(socket)
+    };
+    let mut clients: Vec<_> = sockets.into_iter().map(connect).collect();
     for client in &mut clients {
         client.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
         assert_eq!(client.read(&mut [0; 1]).unwrap(), 0, "closed, in order");

@@ -120,7 +120,7 @@ pub(super) fn run(
     until_asleep(&server).map_err(died)?;
 
     let threads: Vec<u32> = server.pids().into_iter().flat_map(threads_of).collect();
-    let counts = || if herd.counts() { counted(&socket).map(Some) } else { Ok(None) };
+    let counts = || if herd.is_plain() { counted(&socket).map(Some) } else { Ok(None) };
     let before = counts().map_err(died)?;
     if let Some(trace) = trace {
         let bytes = case.connections * (BYTES_A_CONNECTION + BYTES_A_WORKER * case.workers);
@@ -163,7 +163,8 @@ impl Served {
         // The request for the counts themselves is one of them.
         let all = accepts().sum::<u64>() as f64;
         if all != self.connections + 1.0 {
-            let error = format!("its workers counted {all} connections of {}", self.connections);
+            let error =
+                format!("its workers counted {all} of {} connections", self.connections + 1.0);
             return Err(io::Error::other(error));
         }
         self.busiest = accepts().max().map(|most| most as f64);
@@ -226,5 +227,44 @@ impl Drop for Directory {
     fn drop(&mut self) {
         // Nobody can be told.
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served() -> Served {
+        let (connections, workers, seconds) = (30.0, 3.0, 0.5);
+        Served { connections, workers, seconds, woken: None, busiest: None, refused: None }
+    }
+
+    #[test]
+    fn the_counts_of_workers_have_every_connection_and_the_request_for_them() {
+        let workers = |of: [(u64, Option<u64>); 3]| {
+            of.map(|(accepts, in_vain)| Counted { accepts, in_vain }).to_vec()
+        };
+        let before = workers([(5, Some(1)), (0, Some(0)), (1, Some(0))]);
+        let mut one = served();
+        one.count(&before, &workers([(10, Some(1)), (25, Some(6)), (2, Some(0))])).unwrap();
+        assert_eq!((one.spread(), one.refused(), one.wakes()), (Some(2.5), Some(5.0 / 30.0), None));
+        let lost = workers([(10, Some(1)), (24, Some(6)), (2, Some(0))]);
+        assert!(served().count(&before, &lost).unwrap_err().to_string().contains("30 of 31"));
+        let before = workers([(0, None), (0, None), (0, None)]);
+        let mut one = served();
+        one.count(&before, &workers([(31, None), (0, None), (0, None)])).unwrap();
+        assert_eq!(one.refused(), None, "nobody counted these");
+    }
+
+    #[test]
+    fn a_trace_has_every_connection_or_is_none() {
+        let thread = |wakes, accepts| Woken { wakes, for_accept: 4, accepts, ..Woken::default() };
+        let mut one = served();
+        one.trace(&[thread(10, 10), thread(5, 20), Woken::default()]).unwrap();
+        assert_eq!((one.wakes(), one.in_vain()), (Some(0.5), Some(7.0 / 30.0)));
+        assert_eq!((one.spread(), one.rate()), (Some(2.0), 60.0));
+        let mut one = served();
+        assert!(one.trace(&[thread(10, 10), thread(5, 19)]).is_err());
+        assert_eq!(one.woken, None);
     }
 }

@@ -98,13 +98,8 @@ pub(super) fn all(lab: &Lab<'_>) -> Vec<Herd> {
 }
 
 impl Herd {
-    /// Whether its workers count for themselves.
-    pub(super) fn counts(&self) -> bool {
-        self.kind == Kind::Plain
-    }
-
-    /// Whether a request can cost more than its answer.
-    pub(super) fn works(&self) -> bool {
+    /// Whether it is one of `peers/herd`: these count for themselves, and a request to them can cost more than its answer.
+    pub(super) fn is_plain(&self) -> bool {
         self.kind == Kind::Plain
     }
 
@@ -174,3 +169,39 @@ http {{ access_log off; {directories}
 const APP: &str = "\
 run lambda { |_| [200, { 'Content-Type' => 'text/plain', 'Content-Length' => '11' }, ['hello world']] }
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_only_what_is_not_ours_can_be_missing() {
+        let programs = programs();
+        let mut names: Vec<_> = programs.iter().map(|probe| probe.name.clone()).collect();
+        names.extend([SERVE_PARK, SERVE_ADAPTIVE].map(str::to_owned));
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        let missing = programs.iter().filter(|probe| probe.peer.is_some());
+        assert_eq!(missing.map(|probe| &probe.name[..]).collect::<Vec<_>>(), [NGINX, UNICORN]);
+    }
+
+    #[test]
+    fn settings_name_the_socket_and_how_many_workers() {
+        let dir =
+            std::env::temp_dir().join(format!("wakeful-herd-settings-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        for (kind, file, workers) in [
+            (Kind::Nginx, "nginx.conf", "worker_processes 5;"),
+            (Kind::Unicorn, "unicorn.rb", "worker_processes 5\n"),
+        ] {
+            let herd = Herd { name: String::new(), kind, command: vec!["server".to_owned()] };
+            let argv = herd.argv(5, Path::new("/a/socket"), &dir).unwrap();
+            assert!(argv.contains(&dir.join(file).to_string_lossy().into_owned()), "{argv:?}");
+            let settings = fs::read_to_string(dir.join(file)).unwrap();
+            assert!(settings.contains(workers) && settings.contains("/a/socket"), "{settings}");
+        }
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -6,10 +6,14 @@ use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
 use super::woken::{Reader, Woken};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
+
+/// The trace is spread over no more CPUs than this, and over these not evenly.
+const BUSY_CPUS: usize = 8;
 
 const WAKEUP: &str = "events/sched/sched_wakeup";
 
@@ -27,11 +31,11 @@ impl Trace {
     /// # Errors
     /// Why there can be none, for the user.
     pub(super) fn open() -> Result<Self, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let mounted = !Path::new(TRACEFS).join("instances").is_dir();
         if mounted {
             mount()?;
         }
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("instances/wakeful-lab-{}-{number}", std::process::id());
         let dir = Path::new(TRACEFS).join(name);
@@ -60,11 +64,13 @@ impl Trace {
         fs::write(self.dir.join(file), text).map_err(named)
     }
 
-    /// Begins to trace these threads, with so many bytes for each CPU.
+    /// Begins to trace these threads, with room for so many bytes.
     pub(super) fn start(&self, threads: &[u32], bytes: usize) -> io::Result<()> {
         let numbers: Vec<String> = threads.iter().map(u32::to_string).collect();
         let woken: Vec<String> = numbers.iter().map(|tid| format!("pid == {tid}")).collect();
-        self.put("buffer_size_kb", &bytes.div_ceil(1024).to_string())?;
+        // Each CPU has a buffer of its own. Few clients wake, and few workers run at a time, whatever the machine has.
+        let cpus = thread::available_parallelism()?.get().min(BUSY_CPUS);
+        self.put("buffer_size_kb", &(2 * bytes / cpus).div_ceil(1024).to_string())?;
         // Whatever these do; and of wakes, those of them, not those by them.
         self.put("set_event_pid", &numbers.join(" "))?;
         self.put(&format!("{WAKEUP}/filter"), &woken.join(" || "))?;
@@ -118,13 +124,11 @@ impl Drop for Trace {
     }
 }
 
-/// Where nobody else has, as perf and systemd do.
+/// Where it belongs.
 fn mount() -> Result<(), String> {
     match quietly("mount", &["-t", "tracefs", "tracefs", TRACEFS]) {
         Ok(true) => Ok(()),
-        _ => Err(format!(
-            "there is no tracefs on {TRACEFS}, and it cannot be mounted: run it as root"
-        )),
+        _ => Err(format!("{TRACEFS} is not to be had: run it as root")),
     }
 }
 
@@ -139,14 +143,18 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::mpsc;
-    use std::thread;
 
     use wakeful_load::procfs::threads_of;
 
     use super::*;
 
+    fn current_thread() -> u32 {
+        let own = fs::read_link("/proc/thread-self").unwrap();
+        own.file_name().unwrap().to_str().unwrap().parse().unwrap()
+    }
+
     #[test]
-    fn a_thread_that_accepts_and_reads_is_seen_to_and_another_is_not() {
+    fn a_thread_that_accepts_is_seen_to_and_what_does_not_fit_is_no_trace() {
         let trace = match Trace::open() {
             Ok(trace) => trace,
             Err(reason) => {
@@ -159,10 +167,7 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let (sender, numbers) = mpsc::channel();
         let server = thread::spawn(move || {
-            let own = fs::read_link("/proc/thread-self").unwrap();
-            sender
-                .send(own.file_name().unwrap().to_str().unwrap().parse::<u32>().unwrap())
-                .unwrap();
+            sender.send(current_thread()).unwrap();
             for _ in 0..20 {
                 let (mut stream, _) = listener.accept().unwrap();
                 stream.read_to_end(&mut Vec::new()).unwrap();
@@ -180,6 +185,16 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!((found[&tid].accepts, found[&tid].refused), (20, 0), "{found:?}");
         let _ = fs::remove_file(path);
+
+        trace.start(&[current_thread()], 1).unwrap();
+        let mut nothing = File::open("/dev/null").unwrap();
+        for _ in 0..20_000 {
+            assert_eq!(nothing.read(&mut [0]).unwrap(), 0);
+        }
+        trace.stop().unwrap();
+        let error = trace.read(&[]).unwrap_err().to_string();
+        assert!(error.contains("did not fit"), "{error}");
+
         let dir = trace.dir.clone();
         drop(trace);
         assert!(!dir.exists());
