@@ -211,6 +211,30 @@ fn a_frame_that_is_too_long_closes_its_connection_with_a_logged_reason() {
 }
 
 #[test]
+fn kv_answers_redis_commands_within_its_limits() {
+    let limits = ["--max-memory", "64KiB", "--max-value", "10KiB"];
+    let arguments = [&["kv", "--listen", "127.0.0.1:0", "--loops", "2"], &limits[..]].concat();
+    let mut server = Server::start(&arguments, 1);
+    let mut stream = BufReader::new(server.connect());
+    let mut ask = |question: &str| {
+        stream.get_mut().write_all(question.as_bytes()).unwrap();
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        line
+    };
+    assert_eq!(ask("MSET a 1 b 2 c 3\r\n"), "+OK\r\n");
+    assert_eq!(ask("EXISTS a b c d\r\n"), ":3\r\n");
+    let value = "x".repeat(10_240);
+    let refused = (0..100).map(|n| ask(&format!("SET k{n} {value}\r\n"))).find(|a| a != "+OK\r\n");
+    assert!(refused.unwrap().starts_with("-OOM command not allowed"));
+    assert!(ask("*1\r\n$10241\r\n").starts_with("-ERR Protocol error: invalid bulk length"));
+    server.until_line_with("closing the connection");
+    server.signal("-TERM");
+    server.until_line_with("drained");
+    assert!(server.wait().success());
+}
+
+#[test]
 fn several_addresses_and_the_socket_file_goes_at_the_end() {
     let path = std::env::temp_dir().join(format!("wakeful-cli-{}.sock", std::process::id()));
     let unix = format!("unix:{}", path.display());
@@ -324,6 +348,7 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         &["serve", "--max-cpu", "1.1"],
         &["serve", "--hit-rate", "nan"],
         &["serve", "--max-window", "1s"],
+        &["serve", "kv", "--max-memory", "1GB"],
         &["lab", "sleepy-median", "--parts", "rates,nothing"],
         &["lab", "sleepy-median", "--rounds", "0"],
         &["lab", "sleepy-median", "--block", "1ms"],
@@ -352,6 +377,14 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
     let output = Command::new(PROGRAM).args(http).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("for the service echo"));
+    for (arguments, says) in [
+        (&["http", "--max-memory", "1GiB"][..], "for the service kv"),
+        (&["kv", "--max-value", "1GiB"], "at most 512MiB"),
+    ] {
+        let output = Command::new(PROGRAM).arg("serve").args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8(output.stderr).unwrap().contains(says));
+    }
     let help = Command::new(PROGRAM).args(["serve", "--help"]).output().unwrap();
     assert!(help.status.success());
     let text = String::from_utf8(help.stdout).unwrap();
@@ -366,6 +399,8 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         "--hit-rate",
         "--max-window",
         "--backend",
+        "--max-memory",
+        "--max-value",
         "--grace",
     ] {
         assert!(text.contains(flag));

@@ -8,7 +8,7 @@
 //! * Answers come in the order of the commands, and commands for one key are done in that order.
 //! * One loop does everything in the order in which it came. With several, commands of one pipeline for keys of different loops are done at the same time, and a
 //!   command for many keys is not atomic: another connection may see some of an MSET, and one that fails for want of memory may have set some. With one
-//!   loop MSET sets all or none. MGET is atomic on no number of loops if its answer is longer than 32 KiB, because it is written while it is made.
+//!   loop MSET sets all or none, and MGET is atomic as long as its answer has less than 32 KiB; a longer one is written while it is made.
 //! * Memory is capped: keys, values and an estimate of what holds them. Beyond it what would take more is refused, and nothing is evicted. Buffers of connections are not
 //!   counted; each holds a command of the longest that is allowed at most, and the answers to it in pieces.
 //! * Keys do not expire, and nothing is written to disk.

@@ -101,3 +101,59 @@ impl Batch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::kv::shard::{Condition, Meter, Meters};
+
+    const KEY: Key<'_> = Key { hash: 7, bytes: b"key" };
+
+    /// Runs and takes until all is answered: how often it was run, and the answers.
+    fn answers(batch: &mut Batch, shard: &mut Shard) -> (usize, Vec<Vec<u8>>) {
+        let (mut runs, mut answers) = (0, Vec::new());
+        while batch.is_to_be_sent() {
+            batch.run(shard);
+            runs += 1;
+            assert!(batch.answers.len() < 2 * MOST_ANSWERS);
+            assert!(!batch.is_to_be_sent(), "what was answered is taken first");
+            while let Some(answer) = batch.take() {
+                answers.push(answer.to_vec());
+            }
+            batch.forget_answers();
+        }
+        (runs, answers)
+    }
+
+    #[test]
+    fn an_owner_stops_when_its_answers_are_long_and_goes_on_when_they_were_taken() {
+        let mut shard = Shard::new(Meter::new(Arc::new(Meters::new(usize::MAX, 1)), 0));
+        let mut batch = Batch::default();
+        let value = vec![b'x'; MOST_ANSWERS / 4];
+        batch.push(Operation::Set(Condition::Always), KEY, &value);
+        (0..10).for_each(|_| batch.push(Operation::Get, KEY, &[]));
+        batch.push(Operation::Remove, KEY, &[]);
+        assert_eq!(batch.unanswered(), 12);
+        let (runs, all) = answers(&mut batch, &mut shard);
+        assert_eq!(runs, 3, "four values at a time");
+        assert_eq!(all.len(), 12);
+        assert!(all[1..11].iter().all(|answer| answer.len() > value.len()));
+        assert_eq!((all[0].as_slice(), all[11].as_slice()), (&b"+OK\r\n"[..], &b":1\r\n"[..]));
+        // It may be filled again.
+        batch.push(Operation::Get, KEY, &[]);
+        assert_eq!(answers(&mut batch, &mut shard), (1, vec![b"$-1\r\n".to_vec()]));
+    }
+
+    #[test]
+    fn a_lost_batch_has_an_error_for_each_question() {
+        let mut batch = Batch::lost(2, "ERR lost");
+        assert!(!batch.is_to_be_sent());
+        assert_eq!(batch.take(), Some(&b"-ERR lost\r\n"[..]));
+        assert_eq!(batch.take(), Some(&b"-ERR lost\r\n"[..]));
+        assert_eq!(batch.take(), None);
+        batch.forget_answers();
+        assert_eq!(batch.take(), None);
+    }
+}
