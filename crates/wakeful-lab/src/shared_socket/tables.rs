@@ -3,9 +3,9 @@
 use wakeful_load::results::{Cell, Column, Table, Unit};
 use wakeful_load::summary;
 
-use super::read_write::{self, WORKLOADS, Workload};
 use super::Found;
 use super::contenders::{LOOPS, OWNED, POLLER};
+use super::read_write::{self, WORKLOADS, Workload};
 
 pub(super) fn tables(found: &Found, threads: usize) -> Vec<Table> {
     let mut tables: Vec<Table> = found
