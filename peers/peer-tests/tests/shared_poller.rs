@@ -1,4 +1,4 @@
-//! The shared poller: answers in order, however requests arrive and whichever of its threads has them, and refuses what is no command.
+//! The shared poller, and the same service on loops: answers in order, however requests arrive and whichever of its threads has them, and refuses what is no command.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,6 +7,8 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use peer_tests::{Language, PATIENCE, program};
+
+const PROGRAMS: [&str; 2] = ["shared-poller", "owned-sockets"];
 
 struct Server {
     child: Child,
@@ -21,8 +23,8 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start() -> Result<Self> {
-        let mut command = Command::new(program(Language::Rust, "shared-poller")?);
+    fn start(name: &str) -> Result<Self> {
+        let mut command = Command::new(program(Language::Rust, name)?);
         command.args(["--listen", "127.0.0.1:0", "--workers", "3"]);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let mut line = String::new();
@@ -49,7 +51,11 @@ fn set_and_get(client: usize, number: usize) -> (String, String) {
 
 #[test]
 fn pipelines_of_several_clients_are_answered_in_order() -> Result<()> {
-    let server = Server::start()?;
+    PROGRAMS.into_iter().try_for_each(pipelines)
+}
+
+fn pipelines(program: &str) -> Result<()> {
+    let server = Server::start(program)?;
     thread::scope(|scope| {
         let clients: Vec<_> = (0..8)
             .map(|client| {
@@ -79,7 +85,11 @@ fn pipelines_of_several_clients_are_answered_in_order() -> Result<()> {
 
 #[test]
 fn a_client_that_reads_late_gets_everything() -> Result<()> {
-    let server = Server::start()?;
+    PROGRAMS.into_iter().try_for_each(reads_late)
+}
+
+fn reads_late(program: &str) -> Result<()> {
+    let server = Server::start(program)?;
     let mut stream = server.connect()?;
     let (set, _) = set_and_get(0, 0);
     stream.write_all(set.as_bytes())?;
@@ -100,7 +110,11 @@ fn a_client_that_reads_late_gets_everything() -> Result<()> {
 
 #[test]
 fn what_is_no_command_ends_the_connection_with_an_error() -> Result<()> {
-    let server = Server::start()?;
+    PROGRAMS.into_iter().try_for_each(no_command)
+}
+
+fn no_command(program: &str) -> Result<()> {
+    let server = Server::start(program)?;
     let mut stream = server.connect()?;
     stream.write_all(b"hello\r\n")?;
     let mut said = String::new();

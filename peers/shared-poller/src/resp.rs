@@ -7,8 +7,13 @@ const MOST_WORDS: usize = 1024;
 /// What is at the front of the bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
-    /// A command, and how many bytes it takes.
-    Command { words: Vec<&'a [u8]>, length: usize },
+    /// A command.
+    Command {
+        /// Its name and its arguments.
+        words: Vec<&'a [u8]>,
+        /// How many bytes it takes.
+        length: usize,
+    },
     /// Not all of one.
     Incomplete,
 }

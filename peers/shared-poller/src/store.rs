@@ -9,6 +9,7 @@ const SHARDS: usize = 64;
 
 type Shard = RwLock<HashMap<Box<[u8]>, Box<[u8]>>>;
 
+/// Keys and values, for all threads.
 pub struct Store {
     hasher: RandomState,
     shards: Vec<Shard>,

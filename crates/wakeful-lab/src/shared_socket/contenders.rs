@@ -13,6 +13,8 @@ pub(super) const ONE_LOOP: &str = "wakeful, one loop";
 pub(super) const LOOPS: &str = "wakeful, loops";
 /// The same as [`LOOPS`]: how much the two differ is how much nothing differs here.
 pub(super) const AGAIN: &str = "wakeful, loops (again)";
+/// The service of [`POLLER`] on loops that own their sockets, with its keys: what differs is the network layer alone.
+pub(super) const OWNED: &str = "wakeful, locked keys";
 pub(super) const POLLER: &str = "one poller, shared";
 pub(super) const REDIS: &str = "redis-server";
 
@@ -32,6 +34,13 @@ pub(super) fn probes() -> Vec<Probe> {
         source: Source::Cargo { package: "shared-poller", features: "" },
         ..Probe::default()
     };
+    let owned = Probe {
+        name: OWNED.to_owned(),
+        part: TABLE,
+        program: "owned-sockets",
+        source: Source::Cargo { package: "shared-poller", features: "wakeful" },
+        ..Probe::default()
+    };
     let redis = Probe {
         name: REDIS.to_owned(),
         part: TABLE,
@@ -47,7 +56,7 @@ pub(super) fn probes() -> Vec<Probe> {
         program: "shared-socket-asio",
         ..Probe::default()
     };
-    vec![poller, redis, asio]
+    vec![owned, poller, redis, asio]
 }
 
 /// Threads of a server that has several: as many as CPUs beside the generator's, and two at least.
@@ -90,16 +99,17 @@ fn wakeful(lab: &Lab<'_>, name: &str, loops: &str, cpus: Cpus) -> Contender {
 }
 
 fn others(lab: &Lab<'_>, threads: &str, cpus: Cpus) -> impl Iterator<Item = Contender> {
-    let poller = ready(lab, "shared-poller").map(|ready| {
+    let of = |name: &str, program: &str| {
         let words = ["--workers", threads, "--listen", "{addr}"];
-        Contender::new(POLLER, cpus, &ready.path, &words)
-    });
+        ready(lab, program).map(|ready| Contender::new(name, cpus, &ready.path, &words))
+    };
+    let (owned, poller) = (of(OWNED, "owned-sockets"), of(POLLER, "shared-poller"));
     let redis = ready(lab, "redis-server").map(|ready| {
         // In memory only, as the others.
         let words = ["--port", "{port}", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
         Contender::new(REDIS, cpus, &ready.path, &words)
     });
-    poller.into_iter().chain(redis)
+    owned.into_iter().chain(poller).chain(redis)
 }
 
 fn ready<'a>(lab: &'a Lab<'_>, program: &str) -> Option<&'a ReadyProbe> {

@@ -3,8 +3,9 @@
 use wakeful_load::results::{Cell, Column, Table, Unit};
 use wakeful_load::summary;
 
+use super::Found;
+use super::contenders::{LOOPS, OWNED, POLLER};
 use super::read_write::{self, WORKLOADS, Workload};
-use super::{Found, contenders};
 
 pub(super) fn tables(found: &Found, threads: usize) -> Vec<Table> {
     let mut tables: Vec<Table> = found
@@ -15,11 +16,10 @@ pub(super) fn tables(found: &Found, threads: usize) -> Vec<Table> {
         .collect();
     if let Some(first) = tables.first_mut() {
         first.note = format!(
-            "Values of 1000 bytes, keys at random of 10,000, one request in flight on each connection. `{}`, and {}, have {threads} threads; all servers have the \
-             CPUs that the generator leaves. Requests a second are the median of the rounds, with the lowest and the highest; times are of all rounds together, \
+            "Values of 1000 bytes, keys at random of 10,000, one request in flight on each connection. `{OWNED}`, `{POLLER}` and `{LOOPS}` have {threads} threads each; all servers have the \
+             CPUs that the generator leaves. `{OWNED}` is the shared poller's service, keys and locks, on loops that own their sockets: the public case's change, and no other. \
+             In `{LOOPS}` the keys belong to loops, too, so that a key of another loop is asked for there. Requests a second are the median of the rounds, with the lowest and the highest; times are of all rounds together, \
              and those with fewer than 100 samples beyond them are left out.",
-            contenders::LOOPS,
-            contenders::POLLER,
         );
     }
     tables.extend([crash(found), pickers(found), torture(found)]);

@@ -2,7 +2,7 @@
 
 use wakeful_load::results::{Claim, Verdict};
 
-use super::contenders::{AGAIN, LOOPS, ONE_LOOP, POLLER, REDIS, SHARED, STRAND};
+use super::contenders::{AGAIN, LOOPS, ONE_LOOP, OWNED, POLLER, REDIS, SHARED, STRAND};
 use super::crash::Raced;
 use super::read_write::{self, WORKLOADS};
 use super::{CRASH, Found, TABLE, TORTURE};
@@ -28,6 +28,9 @@ pub(super) fn claims(found: &Found, seed: u64) -> Vec<(&'static str, Claim)> {
 fn of_table(found: &Found, seed: u64) -> Vec<Claim> {
     let mut claims = Vec::new();
     for workload in 0..WORKLOADS.len() {
+        claims.push(throughput(found, workload, (OWNED, POLLER), AGAINST_POLLER, seed));
+    }
+    for workload in PUBLISHED {
         claims.push(throughput(found, workload, (LOOPS, POLLER), AGAINST_POLLER, seed));
     }
     for workload in PUBLISHED {
@@ -124,10 +127,11 @@ mod tests {
     use super::super::traffic::Traffic;
     use super::*;
 
-    fn table(loops: f64, one: f64) -> Vec<Workload> {
+    fn table(owned: f64, loops: f64, one: f64) -> Vec<Workload> {
         let rounds = |rate: f64| [0.99, 1.0, 1.01].map(|by| vec![rate * by]).to_vec();
         let workload = |_| Workload {
             rates: Measured::canned(vec![
+                (OWNED, rounds(owned)),
                 (LOOPS, rounds(loops)),
                 (AGAIN, rounds(loops)),
                 (ONE_LOOP, rounds(one)),
@@ -154,7 +158,7 @@ mod tests {
 
     fn found() -> Found {
         Found {
-            table: table(100e3, 120e3),
+            table: table(100e3, 100e3, 120e3),
             crash: Measured::canned(vec![
                 (SHARED, raced(Some(USE_AFTER_FREE), 0)),
                 (STRAND, raced(None, 0)),
@@ -191,30 +195,31 @@ mod tests {
             Measured::canned(vec![(SHARED, shared), (STRAND, strand), (LOOPS, own)])
         };
         let uaf = || raced(Some(USE_AFTER_FREE), 0);
-        assert_eq!(with(&|found| found.table = table(80e3, 120e3)), [0, 1, 2, 3, 4, 5, 6]);
-        assert_eq!(with(&|found| found.table = table(100e3, 90e3)), [7, 8, 9]);
+        assert_eq!(with(&|found| found.table = table(80e3, 100e3, 120e3)), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(with(&|found| found.table = table(100e3, 80e3, 120e3)), [7, 8, 9]);
+        assert_eq!(with(&|found| found.table = table(100e3, 100e3, 90e3)), [10, 11, 12]);
         let none = raced(None, 0);
         assert_eq!(
             with(&|found| found.crash = crash(none.clone(), none.clone(), none.clone())),
-            [10]
+            [13]
         );
         let other = raced(Some("SEGV"), 0);
         assert_eq!(
             with(&|found| found.crash = crash(other.clone(), none.clone(), none.clone())),
-            [10]
+            [13]
         );
-        assert_eq!(with(&|found| found.crash = crash(uaf(), uaf(), none.clone())), [11]);
-        assert_eq!(with(&|found| found.crash = crash(uaf(), none.clone(), uaf())), [12]);
-        assert_eq!(with(&|found| found.crash = crash(uaf(), none.clone(), raced(None, 1))), [12]);
+        assert_eq!(with(&|found| found.crash = crash(uaf(), uaf(), none.clone())), [14]);
+        assert_eq!(with(&|found| found.crash = crash(uaf(), none.clone(), uaf())), [15]);
+        assert_eq!(with(&|found| found.crash = crash(uaf(), none.clone(), raced(None, 1))), [15]);
         let faults = vec!["a byte".to_owned()];
         let tortured = Tortured { counts: Vec::new(), faults };
-        assert_eq!(with(&|found| found.torture = Some(tortured.clone())), [13]);
+        assert_eq!(with(&|found| found.torture = Some(tortured.clone())), [16]);
     }
 
     #[test]
     fn what_was_not_measured_leaves_its_claims_open() {
         let open = claims(&Found::default(), 0);
-        assert_eq!(open.len(), 14);
+        assert_eq!(open.len(), 17);
         assert!(open.iter().all(|(_, claim)| claim.verdict == Verdict::CannotTell));
     }
 }

@@ -2,10 +2,8 @@
 //! connection behind a mutex, the keys behind sharded locks. It is the design that the case of `shared-socket` came from, made safe:
 //! `EPOLLONESHOT` gives an event to one thread, which takes the connection's lock and asks for the next event when it is done.
 
-mod connection;
-mod resp;
-mod store;
-
+use std::io;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
@@ -13,16 +11,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use peer_common::{Listen, cli};
+use peer_common::cli;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+use shared_poller::Arguments;
+use shared_poller::buffers::Buffers;
+use shared_poller::store::Store;
 use slab::Slab;
-
-use connection::{Connection, Next};
-use store::Store;
 
 const NAME: &str = "shared-poller";
 
@@ -33,18 +31,6 @@ const EVENTS: usize = 8;
 const LISTENER: u64 = u64::MAX;
 
 const LISTENING: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
-
-#[derive(Debug, Parser)]
-#[command(name = NAME, version, about = "A key-value service whose threads share one epoll")]
-struct Arguments {
-    /// IP:PORT or unix:PATH.
-    #[arg(long, default_value = "127.0.0.1:7001")]
-    listen: Listen,
-
-    /// How many threads.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    workers: u16,
-}
 
 /// What all threads share.
 struct Shared {
@@ -128,7 +114,7 @@ fn on_event(shared: &Shared, key: usize) -> Result<()> {
         Next::Writable => EventFlags::OUT,
         Next::Closed => {
             // Out of the epoll first: the last one who holds it closes the descriptor.
-            epoll::delete(&shared.epoll, connection.stream())?;
+            epoll::delete(&shared.epoll, connection.stream.as_fd())?;
             drop(connection);
             write(&shared.connections).remove(key);
             return Ok(());
@@ -136,10 +122,82 @@ fn on_event(shared: &Shared, key: usize) -> Result<()> {
     };
     let data = EventData::new_u64(key as u64);
     // Under the connection's lock: from here on another thread may get its events.
-    epoll::modify(&shared.epoll, connection.stream(), data, interest | EventFlags::ONESHOT)?;
+    epoll::modify(&shared.epoll, connection.stream.as_fd(), data, interest | EventFlags::ONESHOT)?;
     Ok(())
 }
 
 fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a connection waits for.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Readable,
+    Writable,
+    Closed,
+}
+
+/// One connection. Whoever holds its lock goes on with it as far as the socket allows.
+struct Connection {
+    stream: OwnedFd,
+    buffers: Buffers,
+    written: usize,
+}
+
+impl Connection {
+    fn new(stream: OwnedFd) -> Self {
+        Self { stream, buffers: Buffers::default(), written: 0 }
+    }
+
+    /// Writes, answers and reads until the socket has no more or takes no more.
+    fn go_on(&mut self, store: &Store) -> Next {
+        let mut is_empty = false;
+        loop {
+            match self.flush() {
+                Ok(true) => {}
+                Ok(false) => return Next::Writable,
+                Err(_) => return Next::Closed,
+            }
+            if self.buffers.answer(store).is_err() {
+                // It is told what was wrong, as far as it listens.
+                self.flush().ok();
+                return Next::Closed;
+            }
+            if !self.buffers.output.is_empty() {
+                continue;
+            }
+            if is_empty {
+                return Next::Readable;
+            }
+            let space = self.buffers.space();
+            let room = space.len();
+            match recv(&self.stream, space, RecvFlags::empty()) {
+                Ok((_, 0)) => return Next::Closed,
+                Ok((_, count)) => {
+                    self.buffers.received(count);
+                    // A stream socket that gave less than there was room for has no more; if it has by now, the next event says so.
+                    is_empty = count < room;
+                }
+                Err(Errno::AGAIN) => return Next::Readable,
+                Err(Errno::INTR) => {}
+                Err(_) => return Next::Closed,
+            }
+        }
+    }
+
+    /// Whether all is written.
+    fn flush(&mut self) -> io::Result<bool> {
+        while self.written < self.buffers.output.len() {
+            match send(&self.stream, &self.buffers.output[self.written..], SendFlags::NOSIGNAL) {
+                Ok(count) => self.written += count,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.buffers.output.clear();
+        self.written = 0;
+        Ok(true)
+    }
 }
