@@ -9,6 +9,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::service::TowerToHyperService;
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Counts, Serving, SharedListener};
+use wakeful::group::Loads;
 use wakeful::net::ListenAddr;
 use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 
@@ -243,6 +244,12 @@ impl Running {
     #[must_use]
     pub fn handles(&self) -> &[LoopHandle] {
         self.0.handles()
+    }
+
+    /// How busy the loops are, and how many of them are active.
+    #[must_use]
+    pub fn loads(&self) -> Loads {
+        self.0.loads()
     }
 
     /// Counts of connections.

@@ -43,7 +43,11 @@ pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Resu
         .strategy(options.accept)
         .start(router(shared.clone()))?;
     // Set once, here.
-    let _ = shared.registry.set(metrics::registry(running.handles(), running.counts()));
+    let _ = shared.registry.set(metrics::registry(
+        running.handles(),
+        running.counts(),
+        running.loads(),
+    ));
     Ok(running)
 }
 

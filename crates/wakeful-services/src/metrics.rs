@@ -12,6 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use wakeful::accept::{Counts, LoopCounts};
+use wakeful::group::Loads;
 use wakeful::metrics::Histogram;
 use wakeful::{LoopHandle, LoopMetrics};
 
@@ -20,6 +21,7 @@ use wakeful::{LoopHandle, LoopMetrics};
 struct Loops {
     handles: Vec<LoopHandle>,
     counts: Arc<Counts>,
+    loads: Loads,
 }
 
 type Field<T> = (&'static str, &'static str, fn(&LoopMetrics) -> T);
@@ -86,7 +88,7 @@ const OPEN: (&str, &str) =
 
 type Count = (&'static str, &'static str, fn(&LoopCounts) -> u64);
 
-const COUNTS: [Count; 5] = [
+const COUNTS: [Count; 6] = [
     ("wakeful_accepts", "Connections that the loop has begun to serve", LoopCounts::accepted),
     ("wakeful_accept_failures", "Accepts that failed", LoopCounts::failed),
     (
@@ -104,6 +106,7 @@ const COUNTS: [Count; 5] = [
         "Connections accepted and closed without being served",
         LoopCounts::turned_away,
     ),
+    ("wakeful_moves", "Connections that went on to another loop", LoopCounts::moved),
 ];
 
 /// The exported buckets, by the highest bit of what they hold: 0.256 µs to 8.6 s, and 1 to 131,071. Each is there whether it is empty or not,
@@ -242,6 +245,24 @@ impl Loops {
         for (name, help, read) in COUNTS {
             self.encode_count(encoder, (name, help), |counts| ConstCounter::new(read(counts)))?;
         }
+        self.encode_loads(encoder)
+    }
+
+    fn encode_loads(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let active = ConstGauge::new(i64::try_from(self.loads.active()).unwrap_or(i64::MAX));
+        let text = "Loops that connections are concentrated on";
+        let kind = active.metric_type();
+        active.encode(encoder.encode_descriptor("wakeful_active_loops", text, None, kind)?)?;
+        let mut family = encoder.encode_descriptor(
+            "wakeful_loop_utilisation",
+            "The share of its time that the loop spent on work lately",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (number, utilisation) in self.loads.utilisation().enumerate() {
+            let label = [("loop", number.to_string())];
+            ConstGauge::new(utilisation).encode(family.encode_family(&label)?)?;
+        }
         Ok(())
     }
 
@@ -265,8 +286,8 @@ impl Loops {
 
 /// A registry of the counters of these loops and this server.
 #[must_use]
-pub fn registry(handles: &[LoopHandle], counts: Arc<Counts>) -> Registry {
+pub fn registry(handles: &[LoopHandle], counts: Arc<Counts>, loads: Loads) -> Registry {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Loops { handles: handles.to_vec(), counts }));
+    registry.register_collector(Box::new(Loops { handles: handles.to_vec(), counts, loads }));
     registry
 }

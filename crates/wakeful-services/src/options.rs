@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use wakeful::accept::{AcceptStrategy, ConnectionServer, SharedListener};
+use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
 
@@ -17,6 +18,8 @@ pub struct ServeOptions {
     pub placement: Placement,
     /// How connections reach the loops.
     pub accept: AcceptStrategy,
+    /// How far light load is concentrated on few loops; `None`: it is always spread over all.
+    pub concentration: Option<Targets>,
     /// What a loop does when it has nothing to do.
     pub idle: IdlePolicy,
     /// How long connections may finish after the service was told to end.
@@ -49,6 +52,10 @@ impl ServeOptions {
     pub(crate) fn group(&self) -> LoopGroupBuilder {
         let event_loop = EventLoop::builder().idle(self.idle);
         let group = LoopGroup::builder().loops(self.loops).event_loop(event_loop);
+        let group = match self.concentration {
+            Some(targets) => group.concentrate(targets),
+            None => group.spread(),
+        };
         match self.placement {
             Placement::Free => group,
             Placement::Pinned => group.pin(),

@@ -159,9 +159,10 @@ fn work(handles: &[LoopHandle]) {
     handles[0].run_and_wait(|| ()).unwrap();
 }
 
-fn text(handles: &[LoopHandle]) -> String {
+fn text(group: &LoopGroup) -> String {
     let mut text = String::new();
-    let registry = registry(handles, Arc::new(Counts::new(handles.len())));
+    let handles = group.handles();
+    let registry = registry(handles, Arc::new(Counts::new(handles.len())), group.loads());
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     text
 }
@@ -170,9 +171,9 @@ fn text(handles: &[LoopHandle]) -> String {
 fn the_text_keeps_the_rules_of_the_format() {
     let loops = wakeful::EventLoop::builder().idle(IdlePolicy::Park);
     let group = LoopGroup::builder().event_loop(loops).loops(2).build().unwrap();
-    let idle = parse(&text(group.handles()));
+    let idle = parse(&text(&group));
     work(group.handles());
-    let text = text(group.handles());
+    let text = text(&group);
     let families = parse(&text);
     let names = |families: &BTreeMap<String, Family>| families.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&idle), names(&families), "families neither come nor go");
@@ -206,7 +207,7 @@ fn times_are_in_seconds_and_counts_are_those_of_the_loop() {
     let group = LoopGroup::builder().loops(2).build().unwrap();
     work(group.handles());
     let before = group.handles()[0].metrics();
-    let families = parse(&text(group.handles()));
+    let families = parse(&text(&group));
     let after = group.handles()[0].metrics();
     let value = |family: &str, sample: &str| {
         let of_first = |labels: &Labels| {

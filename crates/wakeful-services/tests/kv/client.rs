@@ -26,6 +26,7 @@ impl Service {
         let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
         let serve = ServeOptions {
             accept: AcceptStrategy::default(),
+            concentration: None,
             listen: Vec::new(),
             loops,
             placement: Placement::Free,

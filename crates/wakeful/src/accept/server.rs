@@ -19,7 +19,7 @@ use super::strategy::Opening;
 use super::trouble::{Reserve, Trouble};
 use super::{AcceptStrategy, Counts, Draining, Listener, SharedListener};
 use crate::event_loop::{LoopHandle, spawn};
-use crate::group::{LoopGroup, LoopGroupBuilder, ShutdownError};
+use crate::group::{Loads, LoopGroup, LoopGroupBuilder, ShutdownError};
 use crate::net::{ListenAddr, PeerAddr, Stream};
 use crate::task::{JoinHandle, consume_budget, yield_now};
 
@@ -210,6 +210,12 @@ impl Serving {
     #[must_use]
     pub fn handles(&self) -> &[LoopHandle] {
         self.group.handles()
+    }
+
+    /// How busy the loops are, and how many of them are active; to be read from any thread.
+    #[must_use]
+    pub fn loads(&self) -> Loads {
+        self.group.loads()
     }
 
     /// Counts of this server, to be read from any thread.

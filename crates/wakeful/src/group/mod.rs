@@ -3,6 +3,7 @@
 mod activity;
 mod board;
 mod builder;
+mod loads;
 mod worker;
 
 use std::io;
@@ -15,6 +16,7 @@ use crate::event_loop::LoopHandle;
 
 pub use self::activity::{Activity, Targets};
 pub use self::builder::LoopGroupBuilder;
+pub use self::loads::Loads;
 
 /// Loops on threads of their own.
 ///
@@ -72,17 +74,10 @@ impl LoopGroup {
         &self.handles
     }
 
-    /// How many loops are active: the first so many of [`handles`](Self::handles). See [`Activity`].
+    /// How busy the loops are, and how many of them are active.
     #[must_use]
-    pub fn active(&self) -> usize {
-        self.board.active()
-    }
-
-    /// The share of its time that each loop spends on work, lately: the others' time goes into sleep and spinning. Wall time: what neighbours take from a
-    /// loop counts as its work.
-    #[must_use]
-    pub fn utilisation(&self) -> Vec<f64> {
-        (0..self.board.loops()).map(|number| self.board.utilisation(number)).collect()
+    pub fn loads(&self) -> Loads {
+        Loads::new(self.board.clone())
     }
 
     pub(crate) fn board(&self) -> &Arc<Board> {
