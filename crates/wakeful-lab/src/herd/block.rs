@@ -247,7 +247,7 @@ mod tests {
         let before = workers([(5, Some(1)), (0, Some(0)), (1, Some(0))]);
         let mut one = served();
         one.count(&before, &workers([(10, Some(1)), (25, Some(6)), (2, Some(0))])).unwrap();
-        assert_eq!((one.spread(), one.refused(), one.wakes()), (Some(2.5), Some(5.0 / 30.0), None));
+        assert_eq!((one.spread(), one.refused(), one.wakes()), (Some(2.5), Some(0.2), None));
         let lost = workers([(10, Some(1)), (24, Some(6)), (2, Some(0))]);
         assert!(served().count(&before, &lost).unwrap_err().to_string().contains("30 of 31"));
         let before = workers([(0, None), (0, None), (0, None)]);
