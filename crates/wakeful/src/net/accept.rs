@@ -28,7 +28,7 @@ pub(crate) struct Accepted {
 pub(super) async fn next(
     listener: &Registered<Arc<OwnedFd>>,
 ) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
-    super::shared(listener, Direction::Read, |listener| accept(listener)).await
+    super::shared(listener, Direction::Read, accept).await
 }
 
 /// The next connection, if there is one.
