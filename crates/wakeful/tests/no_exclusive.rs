@@ -15,14 +15,14 @@ use wakeful::{EventLoop, LoopGroup};
 const CASE: &str = "WAKEFUL_EPOLLEXCLUSIVE";
 const CONNECTIONS: u64 = 100;
 
-/// Counts the warnings that are logged.
+/// Counts the warnings of whoever tries the flag. (On a busy machine there are some of slow turns.)
 struct Warnings(AtomicUsize);
 
 static WARNINGS: Warnings = Warnings(AtomicUsize::new(0));
 
 impl tracing::Subscriber for &'static Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN
+        *metadata.level() == Level::WARN && metadata.target().ends_with("exclusive")
     }
 
     fn event(&self, _event: &Event<'_>) {
@@ -47,7 +47,8 @@ fn on_a_kernel_that(case: &str) {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success() && text.contains("1 passed"), "{text}");
+    let errors = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success() && text.contains("1 passed"), "{text}{errors}");
 }
 
 #[test]

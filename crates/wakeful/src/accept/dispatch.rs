@@ -6,14 +6,13 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_channel::{Receiver, Sender};
 
-use super::here::{Arrival, Here};
+use super::here::{Arrival, Here, Refused};
 use super::{AcceptStrategy, Connection, Counts, Picker, Placement};
 use crate::task::consume_budget;
 
@@ -74,7 +73,7 @@ impl Routes {
     }
 
     /// Its loop tried to take it, and could not.
-    fn refused(&self, arrival: Arrival, error: &io::Error) {
+    fn refused(&self, Refused { arrival, error }: Refused) {
         let number = arrival.destination();
         self.counts.of(number).count_failed();
         tracing::debug!(%error, number, "a loop cannot take a connection");
@@ -153,8 +152,8 @@ impl Dispatcher {
         let number = arrival.destination();
         if number != here.number {
             self.routes.send(arrival, number);
-        } else if let Err((refused, error)) = here.serve(arrival) {
-            self.routes.refused(refused, &error);
+        } else if let Err(refused) = here.serve(arrival) {
+            self.routes.refused(*refused);
         }
     }
 }
@@ -188,8 +187,8 @@ impl Inbox {
         F: Future<Output = ()> + 'static,
     {
         while let Ok(arrival) = self.arrivals.recv().await {
-            if let Err((refused, error)) = here.serve(arrival) {
-                self.routes.refused(refused, &error);
+            if let Err(refused) = here.serve(arrival) {
+                self.routes.refused(*refused);
             }
             consume_budget().await;
         }

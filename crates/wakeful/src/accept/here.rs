@@ -91,6 +91,13 @@ impl Drop for Arrival {
     }
 }
 
+/// A connection that its loop could not watch, and why.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) arrival: Arrival,
+    pub(super) error: io::Error,
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Here<H> {
@@ -137,14 +144,14 @@ where
     ///
     /// # Errors
     /// The loop cannot watch it (`max_user_watches`): the connection comes back.
-    pub(super) fn serve(&self, mut arrival: Arrival) -> Result<(), (Arrival, io::Error)> {
+    pub(super) fn serve(&self, mut arrival: Arrival) -> Result<(), Box<Refused>> {
         let Some(stream) = arrival.stream.take() else { return Ok(()) };
         let Attached { stream, unread } = match stream.attach() {
             Ok(attached) => attached,
             Err(refused) => {
                 let (stream, error) = refused.into_parts();
                 arrival.stream = Some(stream);
-                return Err((arrival, error));
+                return Err(Box::new(Refused { arrival, error }));
             }
         };
         if !arrival.moved {
@@ -190,7 +197,7 @@ impl Route {
             Self::Here => {
                 let arrival = here.arrived(accepted, permit, here.number);
                 here.shared.balance.accepted(here.number);
-                here.serve(arrival).map_err(|(_, error)| error)
+                here.serve(arrival).map_err(|refused| refused.error)
             }
             Self::Placed(dispatcher) => {
                 let number = dispatcher.pick(here.shared.balance.active());

@@ -28,7 +28,7 @@ pub(crate) struct Accepted {
 pub(super) async fn next(
     listener: &Registered<Arc<OwnedFd>>,
 ) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
-    let accepted = super::shared(listener, Direction::Read, |listener| accept(listener)).await?;
+    let accepted = super::shared(listener, Direction::Read, accept).await?;
     listener.one_taken();
     Ok(accepted)
 }
