@@ -26,7 +26,7 @@ enum Kind {
 /// A connection that is on no loop, on its way to one. It has no I/O; dropping it closes the connection.
 ///
 /// `detach` takes a stream off its loop, on that loop's thread. The stream is given up by value, so nothing can be in flight: a read or a write
-/// that has not returned borrows it (drop that future first; it has moved no byte), and halves are [reunited](super::OwnedReadHalf::reunite)
+/// that has not returned borrows it (drop that future first: what is *cancel-safe* has moved no byte), and halves are [reunited](super::OwnedReadHalf::reunite)
 /// before. From then on nobody is woken for it there. Bytes that a protocol has read already and not used travel along
 /// ([`with_unread`](Self::with_unread)). [`attach`](Self::attach) puts it on the loop of the thread that calls it.
 ///
@@ -34,7 +34,7 @@ enum Kind {
 ///
 /// ```
 /// use wakeful::LoopGroup;
-/// use wakeful::net::{DetachedStream, Stream, TcpListener, TcpStream};
+/// use wakeful::net::{DetachedStream, TcpListener, TcpStream};
 ///
 /// // Reads the first byte, and leaves what else has come to the loop that knows what to do with it.
 /// async fn route(mut stream: TcpStream, group: &LoopGroup) -> std::io::Result<()> {
@@ -52,8 +52,10 @@ enum Kind {
 ///     let (mut stream, mut line) = (attached.stream, attached.unread);
 ///     let mut buf = [0; 64];
 ///     while !line.ends_with(b"\n") {
-///         let read = stream.read(&mut buf).await?;
-///         line.extend_from_slice(&buf[..read]);
+///         match stream.read(&mut buf).await? {
+///             0 => break,
+///             read => line.extend_from_slice(&buf[..read]),
+///         }
 ///     }
 ///     stream.write_all(&line).await
 /// }

@@ -1,7 +1,7 @@
 //! Sockets that are on no loop: what is theirs travels along, what is the loop's stays behind.
 
 use std::cell::{Cell, RefCell};
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -17,6 +17,7 @@ use wakeful::accept::{Listener, SharedListener};
 use wakeful::net::{
     Attached, DetachedStream, PeerAddr, Stream, TcpListener, TcpStream, UnixListener, UnixStream,
 };
+use wakeful::time::timeout;
 use wakeful::{EventLoop, Priority};
 
 use crate::backend::Backend;
@@ -293,7 +294,11 @@ fn a_stream_of_each_kind_is_read_in_its_own_way_on_the_next_loop<B: Backend>() {
             assert_eq!(rest(server.attach().unwrap().stream).await, b"abcdef");
 
             let (client, server) = UnixStream::pair().unwrap();
-            let server = server.detach();
+            let mut stream = server.detach().attach().unwrap().stream;
+            let mut buf = [0; 64];
+            // It waits, so that what the loop is told of a new socket is over: nothing but the kind of the read says that there are more bytes.
+            let waits = timeout(Duration::from_micros(500), stream.read(&mut buf)).await;
+            assert!(waits.is_err(), "nothing was sent");
             let attached = std::fs::File::open("/dev/null").unwrap();
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = SendAncillaryBuffer::new(&mut space);
@@ -302,9 +307,7 @@ fn a_stream_of_each_kind_is_read_in_its_own_way_on_the_next_loop<B: Backend>() {
             let flags = SendFlags::empty();
             rustix::net::sendmsg(&client, &[IoSlice::new(b"abc")], &mut control, flags).unwrap();
             rustix::net::send(&client, b"def", flags).unwrap();
-            // Without an end behind the bytes: nothing but the kind of the read says that there are more.
-            let mut stream = server.attach().unwrap().stream;
-            let (mut bytes, mut buf) = (Vec::new(), [0; 64]);
+            let mut bytes = Vec::new();
             while bytes.len() < 6 {
                 let read = soon(stream.read(&mut buf)).await.unwrap();
                 bytes.extend_from_slice(&buf[..read]);
@@ -357,9 +360,10 @@ fn a_shared_listener_that_was_detached_is_still_shared<B: Backend>() {
         assert!(refused.contains("several loops share"), "{refused}");
         greets(Listener::Tcp(listener)).await;
     });
-    let mut answer = Vec::new();
-    std::net::TcpStream::connect(addr).unwrap().read_to_end(&mut answer).unwrap();
-    assert_eq!(answer, b"!");
-    B::block_on(async { soon(greeting.unwrap()).await.unwrap() });
+    B::block_on(async {
+        let client = TcpStream::connect(addr).await.unwrap();
+        soon(greeting.unwrap()).await.unwrap();
+        assert_eq!(rest(client.into()).await, b"!");
+    });
     group.shutdown(LONG).unwrap();
 }
