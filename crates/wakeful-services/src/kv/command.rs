@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::resp::Words;
-use super::shard::{Condition, Operation};
+use super::shard::{Condition, Operation, Refused, integer};
 
 /// A command and what it is about.
 #[derive(Debug, Clone, Copy)]
@@ -11,7 +11,8 @@ pub(super) enum Command<'a> {
     Get(&'a [u8]),
     /// A key, its value, and how it is set.
     Set(&'a [u8], &'a [u8], Operation),
-    Increment(&'a [u8]),
+    /// A key, and what is added to its number.
+    Add(&'a [u8], i64),
     GetAll(Words<'a>),
     SetAll(Words<'a>),
     Remove(Words<'a>),
@@ -62,11 +63,13 @@ const fn describe(
 }
 
 /// All commands.
-pub(super) const DESCRIPTIONS: [Description; 18] = [
+pub(super) const DESCRIPTIONS: [Description; 21] = [
     describe("client", -2, SERVER, NO_KEYS, "connection", "ID, SETNAME, GETNAME, SETINFO."),
     describe("command", -1, SERVER, NO_KEYS, "server", "What there is: COUNT, INFO, DOCS, LIST."),
     describe("config", -2, SERVER, NO_KEYS, "server", "GET: settings of the service."),
     describe("dbsize", 1, READS, NO_KEYS, "server", "The number of keys."),
+    describe("decr", 2, WRITES, (1, 1, 1), "string", "Takes one from the number at a key."),
+    describe("decrby", 3, WRITES, (1, 1, 1), "string", "Subtracts from the number at a key."),
     describe("del", -2, &["write"], (1, -1, 1), "generic", "Removes keys."),
     describe("echo", 2, CONNECTION, NO_KEYS, "connection", "Answers with its argument."),
     describe("exists", -2, READS, (1, -1, 1), "generic", "How many of the keys there are."),
@@ -74,6 +77,7 @@ pub(super) const DESCRIPTIONS: [Description; 18] = [
     describe("get", 2, READS, (1, 1, 1), "string", "The value of a key."),
     describe("hello", -1, CONNECTION, NO_KEYS, "connection", "What this is. RESP2 only."),
     describe("incr", 2, WRITES, (1, 1, 1), "string", "Adds one to the number at a key."),
+    describe("incrby", 3, WRITES, (1, 1, 1), "string", "Adds to the number at a key."),
     describe("info", -1, SERVER, NO_KEYS, "server", "How the service does."),
     describe("mget", -2, READS, (1, -1, 1), "string", "The values of keys."),
     describe("mset", -3, WRITES, (1, -1, 2), "string", "Sets keys."),
@@ -94,6 +98,8 @@ pub(super) enum Refusal {
     Syntax,
     #[error("ERR option '{0}' is not supported: keys do not expire here")]
     Expiry(&'static str),
+    #[error(transparent)]
+    Number(#[from] Refused),
 }
 
 impl<'a> Command<'a> {
@@ -119,8 +125,18 @@ impl<'a> Command<'a> {
             (b"SET\0\0\0\0\0", Some(key), Some(value)) => {
                 Self::Set(key, value, set_operation(words)?)
             }
-            (b"INCR\0\0\0\0", Some(key), None) => Self::Increment(key),
-            (b"GET\0\0\0\0\0" | b"SET\0\0\0\0\0" | b"INCR\0\0\0\0", ..) => return Err(wrong()),
+            (b"INCR\0\0\0\0", Some(key), None) => Self::Add(key, 1),
+            (b"DECR\0\0\0\0", Some(key), None) => Self::Add(key, -1),
+            (b"INCRBY\0\0", Some(key), Some(count)) if words.len() == 3 => {
+                Self::Add(key, integer(count).ok_or(Refused::NotAnInteger)?)
+            }
+            (b"DECRBY\0\0", Some(key), Some(count)) if words.len() == 3 => {
+                let count = integer(count).ok_or(Refused::NotAnInteger)?;
+                Self::Add(key, count.checked_neg().ok_or(Refused::Overflow)?)
+            }
+            (b"GET\0\0\0\0\0" | b"SET\0\0\0\0\0", ..) => return Err(wrong()),
+            (b"INCR\0\0\0\0" | b"DECR\0\0\0\0", ..) => return Err(wrong()),
+            (b"INCRBY\0\0" | b"DECRBY\0\0", ..) => return Err(wrong()),
             (b"MGET\0\0\0\0", ..) => Self::GetAll(some(1)?),
             (b"MSET\0\0\0\0", Some(_), Some(_)) if rest.len().is_multiple_of(2) => {
                 Self::SetAll(rest)

@@ -98,7 +98,7 @@ impl Session {
         match Command::parse(words) {
             Ok(Command::Get(key)) => self.answers.one(Operation::Get, key, &[]),
             Ok(Command::Set(key, value, how)) => self.answers.one(how, key, value),
-            Ok(Command::Increment(key)) => self.answers.one(Operation::Increment, key, &[]),
+            Ok(Command::Add(key, count)) => self.answers.one(Operation::Add(count), key, &[]),
             Ok(Command::Ping(None)) => reply::simple(self.answers.out(), "PONG"),
             Ok(Command::Ping(Some(text)) | Command::Echo(text)) => {
                 reply::bulk(self.answers.out(), text);
@@ -165,7 +165,7 @@ impl Session {
             }
             Command::Get(_)
             | Command::Set(..)
-            | Command::Increment(_)
+            | Command::Add(..)
             | Command::Ping(_)
             | Command::Echo(_) => unreachable!("done above"),
         }

@@ -53,8 +53,8 @@ pub(super) enum Operation {
     Set(Condition),
     /// As `Set`, but the answer is what was there before, or null.
     Swap(Condition),
-    /// One more: the new number.
-    Increment,
+    /// So much more: the new number.
+    Add(i64),
     /// How many keys were removed: one or none.
     Remove,
     /// How many there are: one or none.
@@ -112,7 +112,7 @@ impl Shard {
                     reply::error(out, &refused.to_string());
                 }
             }
-            Operation::Increment => match self.increment(key) {
+            Operation::Add(count) => match self.add(key, count) {
                 Ok(number) => reply::integer(out, number),
                 Err(refused) => reply::error(out, &refused.to_string()),
             },
@@ -202,12 +202,12 @@ impl Shard {
         Ok(())
     }
 
-    fn increment(&mut self, key: Key<'_>) -> Result<i64, Refused> {
+    fn add(&mut self, key: Key<'_>, count: i64) -> Result<i64, Refused> {
         let number = match self.get(key) {
             Some(value) => integer(value).ok_or(Refused::NotAnInteger)?,
             None => 0,
         };
-        let number = number.checked_add(1).ok_or(Refused::Overflow)?;
+        let number = number.checked_add(count).ok_or(Refused::Overflow)?;
         let mut text = itoa::Buffer::new();
         self.set(key, text.format(number).as_bytes(), Condition::Always)?;
         Ok(number)
@@ -243,7 +243,7 @@ impl Drop for Shard {
 }
 
 /// As Redis reads it: no sign but a minus, no zeros in front, nothing else.
-fn integer(text: &[u8]) -> Option<i64> {
+pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let number = std::str::from_utf8(text).ok()?.parse().ok()?;
     (itoa::Buffer::new().format(number).as_bytes() == text).then_some(number)
 }

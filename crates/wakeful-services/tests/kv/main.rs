@@ -31,6 +31,11 @@ fn every_command_answers_as_in_redis() {
             ("SET k w EX 10", error("ERR option 'EX' is not supported: keys do not expire here")),
             ("INCR n", Answer::Integer(1)),
             ("INCR n", Answer::Integer(2)),
+            ("INCRBY n 40", Answer::Integer(42)),
+            ("DECR n", Answer::Integer(41)),
+            ("DECRBY n -1", Answer::Integer(42)),
+            ("INCRBY n x", error("ERR value is not an integer or out of range")),
+            ("DECRBY n -9223372036854775808", error("ERR increment or decrement would overflow")),
             ("INCR k", error("ERR value is not an integer or out of range")),
             ("MSET a 1 b 2 c 3 d 4", ok()),
             ("EXISTS a b c d a x", Answer::Integer(5)),
@@ -60,7 +65,7 @@ fn every_command_answers_as_in_redis() {
                 "CONFIG SET save x",
                 error("ERR CONFIG SET is not supported: settings are options of the program"),
             ),
-            ("COMMAND COUNT", Answer::Integer(18)),
+            ("COMMAND COUNT", Answer::Integer(21)),
             ("LPUSH l x", error("ERR unknown command 'LPUSH', with args beginning with: 'l' 'x' ")),
             ("FLUSHALL", ok()),
             ("DBSIZE", Answer::Integer(0)),
@@ -68,7 +73,7 @@ fn every_command_answers_as_in_redis() {
             assert_eq!(client.ask(command), answer, "{command}");
         }
         let Answer::Array(Some(commands)) = client.ask("COMMAND") else { panic!("an array") };
-        assert_eq!(commands.len(), 18);
+        assert_eq!(commands.len(), 21);
         let Answer::Array(Some(docs)) = client.ask("COMMAND DOCS get") else { panic!("an array") };
         assert_eq!(docs[0], bulk("get"));
         let Answer::Array(Some(hello)) = client.ask("HELLO 2") else { panic!("an array") };

@@ -74,19 +74,22 @@ fn conditions_hold_and_swap_answers_with_what_was_there() {
 #[test]
 fn numbers_are_read_as_strictly_as_in_redis() {
     let mut shard = Tested::new(usize::MAX);
-    assert_eq!(shard.apply(Operation::Increment, "n", ""), ":1\r\n");
-    assert_eq!(shard.apply(Operation::Increment, "n", ""), ":2\r\n");
+    assert_eq!(shard.apply(Operation::Add(1), "n", ""), ":1\r\n");
+    assert_eq!(shard.apply(Operation::Add(1), "n", ""), ":2\r\n");
     shard.set("n", "-1");
-    assert_eq!(shard.apply(Operation::Increment, "n", ""), ":0\r\n");
+    assert_eq!(shard.apply(Operation::Add(1), "n", ""), ":0\r\n");
     assert_eq!(shard.get("n"), "$1\r\n0\r\n");
     for wrong in ["", " 1", "1 ", "+1", "01", "-0", "1.0", "x", "9223372036854775808"] {
         shard.set("n", wrong);
         let text = "-ERR value is not an integer or out of range\r\n";
-        assert_eq!(shard.apply(Operation::Increment, "n", ""), text, "{wrong}");
+        assert_eq!(shard.apply(Operation::Add(1), "n", ""), text, "{wrong}");
     }
     shard.set("n", "9223372036854775807");
+    assert_eq!(shard.apply(Operation::Add(-7), "n", ""), ":9223372036854775800\r\n");
     let text = "-ERR increment or decrement would overflow\r\n";
-    assert_eq!(shard.apply(Operation::Increment, "n", ""), text);
+    assert_eq!(shard.apply(Operation::Add(8), "n", ""), text);
+    shard.set("n", "9223372036854775807");
+    assert_eq!(shard.apply(Operation::Add(1), "n", ""), text);
 }
 
 #[test]
