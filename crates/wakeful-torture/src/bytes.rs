@@ -48,12 +48,7 @@ pub(crate) fn fill(id: u64, side: Side, position: u64, buf: &mut [u8]) {
 }
 
 /// The first position at which `received`, which `side` sent from `position` on, is not what it should be.
-pub(crate) fn first_difference(
-    id: u64,
-    side: Side,
-    position: u64,
-    received: &[u8],
-) -> Option<u64> {
+pub(crate) fn first_difference(id: u64, side: Side, position: u64, received: &[u8]) -> Option<u64> {
     let mut sent = vec![0; received.len()];
     fill(id, side, position, &mut sent);
     if sent == received {

@@ -69,7 +69,8 @@ impl Account {
 
     /// What is wrong with it, now that both ends have ended (or one of them never was).
     fn fault(&self) -> Option<String> {
-        let outcomes = [Side::Client, Side::Server].map(|side| lock(&self.end(side).outcome).clone());
+        let outcomes =
+            [Side::Client, Side::Server].map(|side| lock(&self.end(side).outcome).clone());
         let broken = self.broken.load(SeqCst);
         for side in [Side::Client, Side::Server] {
             let sent = self.end(side).sent.load(SeqCst);
@@ -246,10 +247,14 @@ impl Ledger {
     pub(crate) fn progress(&self) -> u64 {
         let open = lock(&self.accounts);
         let ends = open.values().flat_map(|account| &account.ends);
-        let moved = ends.map(|end| end.sent.load(Relaxed) + end.received.load(Relaxed)).sum::<u64>();
+        let moved =
+            ends.map(|end| end.sent.load(Relaxed) + end.received.load(Relaxed)).sum::<u64>();
         let totals = &self.totals;
-        moved + totals.bytes_sent.load(Relaxed) + totals.bytes_received.load(Relaxed)
-            + totals.finished.load(Relaxed) + totals.broken.load(Relaxed)
+        moved
+            + totals.bytes_sent.load(Relaxed)
+            + totals.bytes_received.load(Relaxed)
+            + totals.finished.load(Relaxed)
+            + totals.broken.load(Relaxed)
             + totals.moves.load(Relaxed)
     }
 

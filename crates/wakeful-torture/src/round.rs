@@ -87,8 +87,11 @@ fn torture(
     for handle in group.handles() {
         inject(handle, options, random);
     }
-    let socket = std::env::temp_dir()
-        .join(format!("wakeful-torture-{}-{:x}", std::process::id(), random.u32(..)));
+    let socket = std::env::temp_dir().join(format!(
+        "wakeful-torture-{}-{:x}",
+        std::process::id(),
+        random.u32(..)
+    ));
     let listeners = [
         SharedListener::bind(&ListenAddr::Tcp((Ipv4Addr::UNSPECIFIED, 0).into()))?,
         SharedListener::bind(&ListenAddr::Unix(socket.clone()))?,

@@ -138,7 +138,9 @@ async fn serve(world: Arc<World>, mut stream: Stream) {
     }
     let id = u64::from_be_bytes(header);
     let Some(account) = world.ledger.find(id) else {
-        return world.ledger.fault(format!("somebody says to be connection {id}, which is not open"));
+        return world
+            .ledger
+            .fault(format!("somebody says to be connection {id}, which is not open"));
     };
     let mine = End::new(account.clone(), Side::Server, world.clone(), world.seed());
     if let Err(error) = take(&account, Side::Server, &world, &header) {

@@ -118,7 +118,10 @@ impl Layer {
 }
 
 /// `false` on a thread that injects nothing.
-fn happens(which: impl FnOnce(&Faults) -> u32, counter: impl FnOnce(&Counted) -> &AtomicU64) -> bool {
+fn happens(
+    which: impl FnOnce(&Faults) -> u32,
+    counter: impl FnOnce(&Counted) -> &AtomicU64,
+) -> bool {
     let happens = LAYER.with_borrow_mut(|layer| {
         layer.as_mut().is_some_and(|layer| {
             let one_in = which(&layer.faults);
