@@ -75,7 +75,7 @@ impl End {
                 break Ok(Outcome::Finished);
             }
             if self.dies_at.is_some_and(|position| mine.sent.load(Relaxed) >= position) {
-                break self.die(stream);
+                break self.die(&stream);
             }
             let result = match self.random.u8(..) {
                 0..8 => return self.move_on(stream).await,
@@ -313,10 +313,10 @@ impl End {
     }
 
     /// Leaves the connection on purpose, in one of the ways that there are.
-    fn die(&mut self, stream: Stream) -> io::Result<Outcome> {
+    fn die(&mut self, stream: &Stream) -> io::Result<Outcome> {
         let totals = &self.world.ledger.totals;
         self.account.is_broken_on_purpose();
-        match (self.random.u8(..3), &stream) {
+        match (self.random.u8(..3), stream) {
             (0, Stream::Tcp(stream)) => {
                 totals.resets.fetch_add(1, Relaxed);
                 stream.set_linger(Some(Duration::ZERO))?;

@@ -2,8 +2,8 @@
 //!
 //! Rounds of a few seconds. In each, a group of loops is started with random settings, and threads open connections on them (TCP, Unix, pairs, and clients that
 //! block) whose ends do to their streams all that may be done: read and write in random pieces, vectored, in halves, half-close, reset, shut down,
-//! go away, move to another loop or to a thread, change their priority; tasks are aborted; below the sockets faults are injected (feature `faults`). Every second byte
-//! of it all would be noticed: `bytes` has what must come, `ledger` the accounts of both ends of each connection, `end` the life of one end, `world` how connections are made,
+//! go away, move to another loop or to a thread, change their priority; tasks are aborted; below the sockets faults are injected (feature `faults`). What
+//! must come of it is known: `bytes` has what must come, `ledger` the accounts of both ends of each connection, `end` the life of one end, `world` how connections are made,
 //! `round` what happens around them and what must be left when it is over: nothing.
 
 mod bytes;
@@ -57,6 +57,13 @@ fn main() -> ExitCode {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 48));
     eprintln!("seed {seed}");
     let ledger = Arc::new(Ledger::default());
+    let before = match round::descriptors() {
+        Ok(before) => before,
+        Err(error) => {
+            eprintln!("error: cannot list the open descriptors: {error}");
+            return ExitCode::from(2);
+        }
+    };
     let begun = Instant::now();
     let mut rounds = 0;
     loop {
@@ -67,7 +74,7 @@ fn main() -> ExitCode {
         rounds += 1;
         let length = left.min(Duration::from_secs(2));
         let of_this_round = seed.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(rounds));
-        if let Err(error) = round::run(&ledger, &options, of_this_round, length) {
+        if let Err(error) = round::run(&ledger, &options, &before, of_this_round, length) {
             eprintln!("error: cannot begin a round: {error}");
             return ExitCode::from(2);
         }
