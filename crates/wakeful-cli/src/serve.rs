@@ -10,6 +10,7 @@ use wakeful_services::kv::{self, KvOptions};
 use wakeful_services::options::Placement;
 use wakeful_services::{ServeOptions, echo, http};
 
+use crate::activity::ActivityArguments;
 use crate::idle::IdleArguments;
 use crate::size;
 
@@ -60,6 +61,9 @@ pub(crate) struct Arguments {
     /// kv: the longest key or value, up to 512MiB; a command may have 1 MiB more in all [default: 16MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_value: Option<usize>,
+
+    #[command(flatten)]
+    activity: ActivityArguments,
 
     #[command(flatten)]
     idle: IdleArguments,
@@ -120,6 +124,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         loops: arguments.loops.into(),
         placement: if arguments.pin { Placement::Pinned } else { Placement::Free },
         accept: arguments.strategy()?,
+        concentrate: arguments.activity.targets(),
+        moves: arguments.activity.moves(),
         idle: arguments.idle.policy()?,
         grace: arguments.grace,
     };

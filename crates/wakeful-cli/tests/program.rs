@@ -249,7 +249,7 @@ fn every_way_to_accept_serves_on_all_loops() {
         (&placed("least-loaded"), false),
         (&placed("power-of-two"), false),
     ] {
-        let arguments = [&["--listen", "127.0.0.1:0", "--loops", "2"], accept].concat();
+        let arguments = [&["--listen", "127.0.0.1:0", "--loops", "2", "--spread"], accept].concat();
         let mut server = Server::start(&arguments, 1);
         (0..19).for_each(|_| assert!(server.get("/healthz").ends_with("ok\n"), "{accept:?}"));
         let metrics = server.get("/metrics");

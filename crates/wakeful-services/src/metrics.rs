@@ -12,6 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use wakeful::accept::{Counts, LoopCounts};
+use wakeful::group::GroupLoad;
 use wakeful::metrics::Histogram;
 use wakeful::{LoopHandle, LoopMetrics};
 
@@ -20,6 +21,7 @@ use wakeful::{LoopHandle, LoopMetrics};
 struct Loops {
     handles: Vec<LoopHandle>,
     counts: Arc<Counts>,
+    load: GroupLoad,
 }
 
 type Field<T> = (&'static str, &'static str, fn(&LoopMetrics) -> T);
@@ -86,7 +88,7 @@ const OPEN: (&str, &str) =
 
 type Count = (&'static str, &'static str, fn(&LoopCounts) -> u64);
 
-const COUNTS: [Count; 5] = [
+const COUNTS: [Count; 6] = [
     ("wakeful_accepts", "Connections that the loop has begun to serve", LoopCounts::accepted),
     ("wakeful_accept_failures", "Accepts that failed", LoopCounts::failed),
     (
@@ -103,6 +105,11 @@ const COUNTS: [Count; 5] = [
         "wakeful_accept_turned_away",
         "Connections accepted and closed without being served",
         LoopCounts::turned_away,
+    ),
+    (
+        "wakeful_connections_moved",
+        "Connections that went on from the loop to another one",
+        LoopCounts::moved,
     ),
 ];
 
@@ -187,7 +194,8 @@ impl Collector for Loops {
             encoder.family(name, help, None, |m| Kept::numbers(&read(m)))?;
         }
         encoder.longest_polls()?;
-        self.encode_counts(encoder.encoder)
+        self.encode_counts(encoder.encoder)?;
+        self.encode_load(encoder.encoder)
     }
 }
 
@@ -245,6 +253,30 @@ impl Loops {
         Ok(())
     }
 
+    fn encode_load(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (active, utilisation) = (self.load.active(), self.load.utilisation());
+        let help = "1 if the loop gets new connections, 0 if the load is too light for so many";
+        let is_active = |number| f64::from(u8::from(number < active));
+        self.encode_gauge(encoder, ("wakeful_loop_active", help), is_active)?;
+        let help = "The share of its time that the loop spends on work, lately";
+        let busy = |number| utilisation[number];
+        self.encode_gauge(encoder, ("wakeful_loop_utilisation", help), busy)
+    }
+
+    fn encode_gauge(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        (name, help): (&str, &str),
+        value: impl Fn(usize) -> f64,
+    ) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for number in 0..self.handles.len() {
+            let label = [("loop", number.to_string())];
+            ConstGauge::new(value(number)).encode(family.encode_family(&label)?)?;
+        }
+        Ok(())
+    }
+
     fn encode_count<M: EncodeMetric>(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -263,10 +295,10 @@ impl Loops {
     }
 }
 
-/// A registry of the counters of these loops and this server.
+/// A registry of the counters of these loops, which are a group's, and this server.
 #[must_use]
-pub fn registry(handles: &[LoopHandle], counts: Arc<Counts>) -> Registry {
+pub fn registry(handles: &[LoopHandle], counts: Arc<Counts>, load: GroupLoad) -> Registry {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Loops { handles: handles.to_vec(), counts }));
+    registry.register_collector(Box::new(Loops { handles: handles.to_vec(), counts, load }));
     registry
 }

@@ -159,9 +159,9 @@ fn work(handles: &[LoopHandle]) {
     handles[0].run_and_wait(|| ()).unwrap();
 }
 
-fn text(handles: &[LoopHandle]) -> String {
-    let mut text = String::new();
-    let registry = registry(handles, Arc::new(Counts::new(handles.len())));
+fn text(group: &LoopGroup) -> String {
+    let (mut text, handles) = (String::new(), group.handles());
+    let registry = registry(handles, Arc::new(Counts::new(handles.len())), group.load());
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     text
 }
@@ -170,9 +170,9 @@ fn text(handles: &[LoopHandle]) -> String {
 fn the_text_keeps_the_rules_of_the_format() {
     let loops = wakeful::EventLoop::builder().idle(IdlePolicy::Park);
     let group = LoopGroup::builder().event_loop(loops).loops(2).build().unwrap();
-    let idle = parse(&text(group.handles()));
+    let idle = parse(&text(&group));
     work(group.handles());
-    let text = text(group.handles());
+    let text = text(&group);
     let families = parse(&text);
     let names = |families: &BTreeMap<String, Family>| families.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&idle), names(&families), "families neither come nor go");
@@ -185,9 +185,18 @@ fn the_text_keeps_the_rules_of_the_format() {
             assert_eq!(loops.into_iter().collect::<Vec<_>>(), ["0", "1"], "{name}");
         }
     }
-    for family in ["connections", "accepts", "accept_wakes_in_vain", "accept_turned_away"] {
+    for family in [
+        "connections",
+        "connections_moved",
+        "accepts",
+        "accept_wakes_in_vain",
+        "accept_turned_away",
+        "loop_utilisation",
+    ] {
         assert!(families.contains_key(&format!("wakeful_{family}")), "{family}");
     }
+    let active: Vec<_> = families["wakeful_loop_active"].samples.iter().map(|s| s.2).collect();
+    assert!(active == [1.0, 0.0] || active == [1.0, 1.0], "the first one always is: {active:?}");
     for family in [
         "turn_duration_seconds",
         "poll_duration_seconds",
@@ -206,7 +215,7 @@ fn times_are_in_seconds_and_counts_are_those_of_the_loop() {
     let group = LoopGroup::builder().loops(2).build().unwrap();
     work(group.handles());
     let before = group.handles()[0].metrics();
-    let families = parse(&text(group.handles()));
+    let families = parse(&text(&group));
     let after = group.handles()[0].metrics();
     let value = |family: &str, sample: &str| {
         let of_first = |labels: &Labels| {

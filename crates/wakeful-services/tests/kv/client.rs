@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use wakeful::IdlePolicy;
 use wakeful::accept::{AcceptStrategy, Serving, SharedListener};
+use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful_services::ServeOptions;
 use wakeful_services::kv::{self, KvOptions};
@@ -29,6 +30,8 @@ impl Service {
             listen: Vec::new(),
             loops,
             placement: Placement::Free,
+            concentrate: Some(Targets::default()),
+            moves: None,
             idle: IdlePolicy::Park,
             grace: GUARD,
         };

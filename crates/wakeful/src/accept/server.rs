@@ -19,7 +19,7 @@ use super::strategy::Opening;
 use super::trouble::{Reserve, Trouble};
 use super::{AcceptStrategy, Counts, Draining, Listener, SharedListener};
 use crate::event_loop::{LoopHandle, spawn};
-use crate::group::{LoopGroup, LoopGroupBuilder, ShutdownError};
+use crate::group::{GroupLoad, LoopGroup, LoopGroupBuilder, ShutdownError};
 use crate::net::{ListenAddr, PeerAddr, Stream};
 use crate::task::{JoinHandle, consume_budget, yield_now};
 
@@ -210,6 +210,24 @@ impl Serving {
     #[must_use]
     pub fn handles(&self) -> &[LoopHandle] {
         self.group.handles()
+    }
+
+    /// How many loops are active: as [`LoopGroup::active`].
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.group.active()
+    }
+
+    /// How busy each loop is: as [`LoopGroup::utilisation`].
+    #[must_use]
+    pub fn utilisation(&self) -> Vec<f64> {
+        self.group.utilisation()
+    }
+
+    /// To watch how busy the loops are.
+    #[must_use]
+    pub fn load(&self) -> GroupLoad {
+        self.group.load()
     }
 
     /// Counts of this server, to be read from any thread.

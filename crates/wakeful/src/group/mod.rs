@@ -3,6 +3,7 @@
 mod activity;
 mod board;
 mod builder;
+mod load;
 mod worker;
 
 use std::io;
@@ -15,6 +16,7 @@ use crate::event_loop::LoopHandle;
 
 pub use self::activity::{Activity, Targets};
 pub use self::builder::LoopGroupBuilder;
+pub use self::load::GroupLoad;
 
 /// Loops on threads of their own.
 ///
@@ -78,11 +80,16 @@ impl LoopGroup {
         self.board.active()
     }
 
-    /// The share of its time that each loop spends on work, lately: the others' time goes into sleep and spinning. Wall time: what neighbours take from a
-    /// loop counts as its work.
+    /// As [`GroupLoad::utilisation`].
     #[must_use]
     pub fn utilisation(&self) -> Vec<f64> {
-        (0..self.board.loops()).map(|number| self.board.utilisation(number)).collect()
+        self.load().utilisation()
+    }
+
+    /// To watch how busy the loops are.
+    #[must_use]
+    pub fn load(&self) -> GroupLoad {
+        GroupLoad::new(self.board.clone())
     }
 
     pub(crate) fn board(&self) -> &Arc<Board> {
