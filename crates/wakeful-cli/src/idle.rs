@@ -52,7 +52,7 @@ impl IdleArguments {
     }
 }
 
-fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
+pub(crate) fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "expected a number, as 0.3".to_owned())?;
     if (least..=most).contains(&number) {
         Ok(number)

@@ -1,5 +1,6 @@
 //! The program `wakeful`: a thin shell around the crates.
 
+mod activity;
 mod idle;
 mod lab;
 mod load;

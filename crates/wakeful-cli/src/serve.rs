@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use wakeful::accept::{self, AcceptStrategy, Serving};
-use wakeful::group::Targets;
 use wakeful::net::{InvalidListenAddr, ListenAddr};
 use wakeful::signal;
 use wakeful_services::kv::{self, KvOptions};
 use wakeful_services::options::Placement;
 use wakeful_services::{ServeOptions, echo, http};
 
+use crate::activity::ActivityArguments;
 use crate::idle::IdleArguments;
 use crate::size;
 
@@ -62,13 +62,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_value: Option<usize>,
 
-    /// Light load stays on few loops: another one takes connections as soon as those are busy for more than this share of their time, 0.05 to 0.95
-    #[arg(long, value_name = "SHARE", default_value_t = 0.6)]
-    concentrate: f64,
-
-    /// Spread connections over all loops, however light the load is
-    #[arg(long, conflicts_with = "concentrate")]
-    spread: bool,
+    #[command(flatten)]
+    activity: ActivityArguments,
 
     #[command(flatten)]
     idle: IdleArguments,
@@ -99,14 +94,6 @@ enum Accept {
 }
 
 impl Arguments {
-    fn concentration(&self) -> Result<Option<Targets>, String> {
-        if !(0.05..=0.95).contains(&self.concentrate) {
-            return Err("--concentrate is a share of a loop's time, 0.05 to 0.95".to_owned());
-        }
-        let targets = Targets { utilisation: self.concentrate, ..Targets::default() };
-        Ok((!self.spread).then_some(targets))
-    }
-
     fn strategy(&self) -> Result<AcceptStrategy, String> {
         match (self.accept, self.placement) {
             (Accept::Dispatch, placement) => {
@@ -137,7 +124,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         loops: arguments.loops.into(),
         placement: if arguments.pin { Placement::Pinned } else { Placement::Free },
         accept: arguments.strategy()?,
-        concentration: arguments.concentration()?,
+        concentrate: arguments.activity.targets(),
+        moves: arguments.activity.moves(),
         idle: arguments.idle.policy()?,
         grace: arguments.grace,
     };

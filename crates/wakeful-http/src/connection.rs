@@ -8,15 +8,15 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper::service::Service;
 use wakeful::accept::{Connection, Draining};
 use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::net::Stream;
 use wakeful::time::timeout;
 
-use crate::BoxError;
 use crate::protocol::{Protocol, detect};
+use crate::{BoxError, http1};
 
 /// hyper's least; the defaults are larger.
 pub(crate) const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
@@ -27,7 +27,7 @@ pub(crate) struct Limits {
     pub(crate) max_header_size: usize,
 }
 
-/// Serves `connection` until it closes. What goes wrong with a single connection is the client's, and is logged at
+/// Serves `connection` until it closes, or goes on to another loop. What goes wrong with a single connection is the client's, and is logged at
 /// debug level.
 pub(crate) async fn serve<S, B>(connection: Connection, service: S, limits: Limits)
 where
@@ -37,14 +37,15 @@ where
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let Connection { stream, peer, draining, .. } = connection;
+    let Connection { stream, peer, draining, unread, moving } = connection;
     if let Stream::Tcp(stream) = &stream
         && let Err(error) = stream.set_nodelay(true)
     {
         tracing::debug!(%peer, %error, "the client has gone already");
         return;
     }
-    let first = timeout(limits.header_read_timeout, until_drained(&draining, detect(stream))).await;
+    let detected = until_drained(&draining, detect(stream, &unread));
+    let first = timeout(limits.header_read_timeout, detected).await;
     let (protocol, io) = match first {
         Ok(Some(Ok(Some(found)))) => found,
         // It never sent a request: nobody waits for an answer.
@@ -53,16 +54,8 @@ where
         Err(elapsed) => return tracing::debug!(%peer, error = %elapsed, "no request came"),
     };
     let result = match protocol {
-        Protocol::Http1 => {
-            let connection = http1::Builder::new()
-                .timer(LoopTimer)
-                .header_read_timeout(limits.header_read_timeout)
-                .max_buf_size(limits.max_header_size)
-                // A client may end its side behind its request and still want the answer.
-                .half_close(true)
-                .serve_connection(io, service);
-            drive(connection, http1::Connection::graceful_shutdown, &draining).await
-        }
+        Protocol::Http1 => http1::serve(io, service, peer, &limits, &draining, &moving).await,
+        // It stays on its loop: the state of its streams and header tables cannot be taken along.
         Protocol::Http2 => {
             let header_list = u32::try_from(limits.max_header_size).unwrap_or(u32::MAX);
             let connection = http2::Builder::new(LoopExecutor)

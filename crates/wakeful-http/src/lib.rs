@@ -10,7 +10,8 @@
 //! ```
 //!
 //! HTTP/1.1 and HTTP/2 (by its preface, "prior knowledge") on every listener, through hyper. Each loop of a
-//! [`LoopGroup`](wakeful::LoopGroup) accepts, and a connection stays on the loop that accepted it.
+//! [`LoopGroup`](wakeful::LoopGroup) accepts. An HTTP/1.1 connection may go on to another loop between two requests, when loops are uneven or fewer of them are active
+//! ([`Server::moves`]); one of HTTP/2 stays on the loop that accepted it.
 //!
 //! # Services that are not `Send`
 //! [`Server::serve_with`] takes a closure that makes the service on each loop; the service may hold `Rc`s.
@@ -21,9 +22,10 @@
 //!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
-//! from HTTP/1.
+//! from HTTP/1, `http1` when a connection of HTTP/1 may move.
 
 mod connection;
+mod http1;
 mod protocol;
 mod server;
 

@@ -17,20 +17,23 @@ pub(crate) enum Protocol {
     Http2,
 }
 
-/// Reads until the bytes can only be one of the two. `None`: the peer closed before.
-pub(crate) async fn detect(mut stream: Stream) -> io::Result<Option<(Protocol, Rewound)>> {
-    let mut start = BytesMut::new();
+/// Reads, behind what was read on another loop, until the bytes can only be one of the two. `None`: the peer closed before.
+pub(crate) async fn detect(
+    mut stream: Stream,
+    unread: &[u8],
+) -> io::Result<Option<(Protocol, Rewound)>> {
+    let mut start = BytesMut::from(unread);
     // As much as a small request: usually one read, and hyper's first one brings nothing new.
     let mut buf = [0; 1024];
     loop {
+        if let Some(protocol) = decide(&start) {
+            return Ok(Some((protocol, Rewound { start: start.freeze(), stream })));
+        }
         let read = stream.read(&mut buf).await?;
         if read == 0 {
             return Ok(None);
         }
         start.extend_from_slice(&buf[..read]);
-        if let Some(protocol) = decide(&start) {
-            return Ok(Some((protocol, Rewound { start: start.freeze(), stream })));
-        }
     }
 }
 
@@ -48,8 +51,8 @@ fn decide(start: &[u8]) -> Option<Protocol> {
 /// A stream whose first bytes have been read and are read again.
 #[derive(Debug)]
 pub(crate) struct Rewound {
-    start: Bytes,
-    stream: Stream,
+    pub(crate) start: Bytes,
+    pub(crate) stream: Stream,
 }
 
 impl Read for Rewound {

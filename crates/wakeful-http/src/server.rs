@@ -8,7 +8,7 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::service::TowerToHyperService;
-use wakeful::accept::{AcceptStrategy, ConnectionServer, Counts, Serving, SharedListener};
+use wakeful::accept::{AcceptStrategy, ConnectionServer, Counts, Moves, Serving, SharedListener};
 use wakeful::group::Loads;
 use wakeful::net::ListenAddr;
 use wakeful::{LoopGroupBuilder, LoopHandle, signal};
@@ -22,6 +22,7 @@ use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
 /// |---|---|---|---|
 /// | [`group`](Self::group) | one loop for each CPU | | |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
+/// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
 /// | [`header_read_timeout`](Self::header_read_timeout) | 30 s | over 0 | the connection is closed |
 /// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | 431 (HTTP/2: the request is refused) |
 /// | [`max_connections`](Self::max_connections) | no limit | 1 and more; 0 is no limit | further ones wait in the backlog |
@@ -32,6 +33,7 @@ pub struct Server {
     listeners: Vec<SharedListener>,
     group: LoopGroupBuilder,
     strategy: AcceptStrategy,
+    moves: Option<Moves>,
     limits: Limits,
     max_connections: usize,
     grace: Duration,
@@ -71,6 +73,7 @@ impl Server {
             listeners,
             group: LoopGroupBuilder::default(),
             strategy: AcceptStrategy::default(),
+            moves: Some(Moves::default()),
             limits: Limits {
                 header_read_timeout: Duration::from_secs(30),
                 max_header_size: 64 * 1024,
@@ -92,8 +95,15 @@ impl Server {
         self
     }
 
+    /// When connections go on to other loops. `None`: never. One of HTTP/1.1 moves between two requests, when the last response is written and the next request not complete, and with what has come of
+    /// it; one of HTTP/2 never does.
+    pub fn moves(mut self, moves: Option<Moves>) -> Self {
+        self.moves = moves;
+        self
+    }
+
     /// How long a client may take to send a request's header, counted from its connection or from the end of the response
-    /// before: so it is also how long an idle connection is kept.
+    /// before: so it is also how long an idle connection is kept. When a connection moves it counts anew.
     pub fn header_read_timeout(mut self, timeout: Duration) -> Self {
         self.limits.header_read_timeout = timeout.max(Duration::from_nanos(1));
         self
@@ -220,6 +230,7 @@ impl Server {
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group)
             .strategy(self.strategy)
+            .moves(self.moves)
             .max_connections(self.max_connections)
             .start(move || {
                 let (service, limits) = (make(), limits.clone());

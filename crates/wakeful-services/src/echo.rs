@@ -4,7 +4,9 @@
 //! The answer is written straight from the buffer that the request was read into. All frames that came complete in one read are
 //! answered by one write; so a request costs a wait, a read and a write.
 //!
-//! A *frontend* has another echo service answer for it: each of its connections has one to the backend, and passes whole frames on, both ways.
+//! When its loop has too much to do, or is not to be active any more, a connection goes on to another one as soon as all whole frames are answered, with the part of the next one that has come.
+//!
+//! A *frontend* has another echo service answer for it: each of its connections has one to the backend, and passes whole frames on, both ways. It stays on its loop.
 //! (Frames carry no number, so answers on a shared connection could be told apart only by their order.)
 
 mod frames;
@@ -57,10 +59,10 @@ pub fn start_frontend(
 }
 
 async fn serve(connection: Connection) -> io::Result<()> {
-    let Connection { mut stream, draining, .. } = connection;
+    let Connection { mut stream, peer, draining, unread, moving } = connection;
     set_nodelay(&stream)?;
     let mut drained = std::pin::pin!(draining.started());
-    let mut frames = Frames::new();
+    let mut frames = Frames::behind(unread);
     loop {
         let told = frames.is_empty().then_some(drained.as_mut());
         if frames.read_from(&mut stream, told).await? == 0 {
@@ -70,6 +72,12 @@ async fn serve(connection: Connection) -> io::Result<()> {
         if complete > 0 {
             stream.write_all(&frames.bytes()[..complete]).await?;
             frames.consume(complete);
+            if moving.is_wanted() {
+                match moving.hand_over(stream, peer, frames.bytes().to_vec()) {
+                    Ok(()) => return Ok(()),
+                    Err((kept, _)) => stream = kept,
+                }
+            }
         }
     }
 }

@@ -41,6 +41,7 @@ pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Resu
     let running = Server::from_listeners(listeners)
         .group(options.group())
         .strategy(options.accept)
+        .moves(options.moves)
         .start(router(shared.clone()))?;
     // Set once, here.
     let _ = shared.registry.set(metrics::registry(

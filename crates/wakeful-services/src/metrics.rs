@@ -106,7 +106,11 @@ const COUNTS: [Count; 6] = [
         "Connections accepted and closed without being served",
         LoopCounts::turned_away,
     ),
-    ("wakeful_moves", "Connections that went on to another loop", LoopCounts::moved),
+    (
+        "wakeful_connections_moved",
+        "Connections that went on from the loop to another one",
+        LoopCounts::moved,
+    ),
 ];
 
 /// The exported buckets, by the highest bit of what they hold: 0.256 µs to 8.6 s, and 1 to 131,071. Each is there whether it is empty or not,
@@ -190,7 +194,8 @@ impl Collector for Loops {
             encoder.family(name, help, None, |m| Kept::numbers(&read(m)))?;
         }
         encoder.longest_polls()?;
-        self.encode_counts(encoder.encoder)
+        self.encode_counts(encoder.encoder)?;
+        self.encode_load(encoder.encoder)
     }
 }
 
@@ -245,23 +250,30 @@ impl Loops {
         for (name, help, read) in COUNTS {
             self.encode_count(encoder, (name, help), |counts| ConstCounter::new(read(counts)))?;
         }
-        self.encode_loads(encoder)
+        Ok(())
     }
 
-    fn encode_loads(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let active = ConstGauge::new(i64::try_from(self.loads.active()).unwrap_or(i64::MAX));
-        let text = "Loops that connections are concentrated on";
-        let kind = active.metric_type();
-        active.encode(encoder.encode_descriptor("wakeful_active_loops", text, None, kind)?)?;
-        let mut family = encoder.encode_descriptor(
-            "wakeful_loop_utilisation",
-            "The share of its time that the loop spent on work lately",
-            None,
-            MetricType::Gauge,
-        )?;
-        for (number, utilisation) in self.loads.utilisation().enumerate() {
+    fn encode_load(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (active, utilisation): (_, Vec<_>) =
+            (self.loads.active(), self.loads.utilisation().collect());
+        let help = "1 if the loop gets new connections, 0 if the load is too light for so many";
+        let is_active = |number| f64::from(u8::from(number < active));
+        self.encode_gauge(encoder, ("wakeful_loop_active", help), is_active)?;
+        let help = "The share of its time that the loop spends on work, lately";
+        let busy = |number| utilisation[number];
+        self.encode_gauge(encoder, ("wakeful_loop_utilisation", help), busy)
+    }
+
+    fn encode_gauge(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        (name, help): (&str, &str),
+        value: impl Fn(usize) -> f64,
+    ) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for number in 0..self.handles.len() {
             let label = [("loop", number.to_string())];
-            ConstGauge::new(utilisation).encode(family.encode_family(&label)?)?;
+            ConstGauge::new(value(number)).encode(family.encode_family(&label)?)?;
         }
         Ok(())
     }
@@ -284,7 +296,7 @@ impl Loops {
     }
 }
 
-/// A registry of the counters of these loops and this server.
+/// A registry of the counters of these loops, which are a group's, and this server.
 #[must_use]
 pub fn registry(handles: &[LoopHandle], counts: Arc<Counts>, loads: Loads) -> Registry {
     let mut registry = Registry::default();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wakeful::accept::{AcceptStrategy, ConnectionServer, SharedListener};
+use wakeful::accept::{AcceptStrategy, ConnectionServer, Moves, SharedListener};
 use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
@@ -18,8 +18,10 @@ pub struct ServeOptions {
     pub placement: Placement,
     /// How connections reach the loops.
     pub accept: AcceptStrategy,
-    /// How far light load is concentrated on few loops; `None`: it is always spread over all.
-    pub concentration: Option<Targets>,
+    /// What connections are concentrated on few loops by; `None`: they are spread over all, however light the load is.
+    pub concentrate: Option<Targets>,
+    /// When open connections go on to other loops, if the service lets them: http (HTTP/1.1) and echo do.
+    pub moves: Option<Moves>,
     /// What a loop does when it has nothing to do.
     pub idle: IdlePolicy,
     /// How long connections may finish after the service was told to end.
@@ -46,13 +48,13 @@ impl ServeOptions {
     }
 
     pub(crate) fn server(&self, listeners: Vec<SharedListener>) -> ConnectionServer {
-        ConnectionServer::new(listeners).group(self.group()).strategy(self.accept)
+        ConnectionServer::new(listeners).group(self.group()).strategy(self.accept).moves(self.moves)
     }
 
     pub(crate) fn group(&self) -> LoopGroupBuilder {
         let event_loop = EventLoop::builder().idle(self.idle);
         let group = LoopGroup::builder().loops(self.loops).event_loop(event_loop);
-        let group = match self.concentration {
+        let group = match self.concentrate {
             Some(targets) => group.concentrate(targets),
             None => group.spread(),
         };

@@ -181,14 +181,23 @@ fn the_text_keeps_the_rules_of_the_format() {
         check(name, family);
         let loops: BTreeSet<_> =
             family.samples.iter().filter_map(|(_, labels, _)| labels.get("loop")).collect();
-        // Of the longest poll there is one as soon as there was a poll, and the active loops are a number.
-        if !["wakeful_loop_longest_poll_seconds", "wakeful_active_loops"].contains(&&**name) {
+        // Of the longest poll there is one as soon as there was a poll.
+        if name != "wakeful_loop_longest_poll_seconds" {
             assert_eq!(loops.into_iter().collect::<Vec<_>>(), ["0", "1"], "{name}");
         }
     }
-    for family in ["connections", "accepts", "accept_wakes_in_vain", "accept_turned_away"] {
+    for family in [
+        "connections",
+        "connections_moved",
+        "accepts",
+        "accept_wakes_in_vain",
+        "accept_turned_away",
+        "loop_utilisation",
+    ] {
         assert!(families.contains_key(&format!("wakeful_{family}")), "{family}");
     }
+    let active: Vec<_> = families["wakeful_loop_active"].samples.iter().map(|s| s.2).collect();
+    assert!(active == [1.0, 0.0] || active == [1.0, 1.0], "the first one always is: {active:?}");
     for family in [
         "turn_duration_seconds",
         "poll_duration_seconds",

@@ -22,7 +22,15 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new() -> Self {
-        Self { buffer: vec![0; BUFFER], filled: 0 }
+        Self::behind(Vec::new())
+    }
+
+    /// These bytes were read before.
+    pub(super) fn behind(unread: Vec<u8>) -> Self {
+        let filled = unread.len();
+        let mut buffer = unread;
+        buffer.resize(filled.max(BUFFER), 0);
+        Self { buffer, filled }
     }
 
     #[inline]
@@ -94,10 +102,7 @@ mod tests {
     use super::*;
 
     fn frames(bytes: &[u8]) -> Frames {
-        let mut frames = Frames::new();
-        frames.buffer[..bytes.len()].copy_from_slice(bytes);
-        frames.filled = bytes.len();
-        frames
+        Frames::behind(bytes.to_vec())
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use wakeful::IdlePolicy;
 use wakeful::accept::{AcceptStrategy, Serving, SharedListener};
+use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful_services::ServeOptions;
 use wakeful_services::kv::{self, KvOptions};
@@ -26,10 +27,11 @@ impl Service {
         let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
         let serve = ServeOptions {
             accept: AcceptStrategy::default(),
-            concentration: None,
             listen: Vec::new(),
             loops,
             placement: Placement::Free,
+            concentrate: Some(Targets::default()),
+            moves: None,
             idle: IdlePolicy::Park,
             grace: GUARD,
         };

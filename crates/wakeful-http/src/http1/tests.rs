@@ -1,0 +1,209 @@
+//! A connection that is wanted elsewhere all the time: when does it leave?
+
+use std::convert::Infallible;
+
+use axum::body::Body as AxumBody;
+use http::{StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::service::service_fn;
+use wakeful::JoinHandle;
+use wakeful::net::UnixStream;
+use wakeful::task::yield_now;
+
+use super::*;
+
+/// More than the socket takes at once.
+const LARGE: usize = 4 << 20;
+
+async fn leave<S, B>(stream: Stream, unread: &[u8], service: S) -> End<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    let limits =
+        Limits { header_read_timeout: Duration::from_secs(600), max_header_size: 64 * 1024 };
+    let io = Rewound { start: Bytes::copy_from_slice(unread), stream };
+    run(io, service, &limits, &Draining::default(), || true).await.unwrap()
+}
+
+/// Whether it leaves, when it does.
+fn leaves<S, B>(stream: UnixStream, service: S) -> JoinHandle<bool>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    wakeful::spawn(async move {
+        matches!(leave(stream.into(), b"", service).await, End::BetweenRequests { .. })
+    })
+}
+
+async fn say_path(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::new(request.uri().path().to_owned().into())))
+}
+
+async fn read_until(stream: &mut UnixStream, end: &str) -> String {
+    let (mut text, mut buf) = (Vec::new(), [0; 1024]);
+    while !text.ends_with(end.as_bytes()) {
+        let read = stream.read(&mut buf).await.unwrap();
+        assert!(read > 0, "closed behind {:?}", String::from_utf8_lossy(&text));
+        text.extend_from_slice(&buf[..read]);
+    }
+    String::from_utf8(text).unwrap()
+}
+
+/// Time enough to leave.
+async fn turns() {
+    for _ in 0..50 {
+        yield_now().await;
+    }
+}
+
+#[test]
+fn between_two_requests_it_leaves_with_what_has_come_of_the_next_one() {
+    wakeful::block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let requests =
+            "GET /a HTTP/1.1\r\nhost: x\r\n\r\nGET /b HTTP/1.1\r\nhost: x\r\n\r\nGET /c HT";
+        client.write_all(requests.as_bytes()).await.unwrap();
+        let End::BetweenRequests { stream, unread, .. } =
+            leave(server.into(), b"", service_fn(say_path)).await
+        else {
+            panic!("it closed")
+        };
+        assert_eq!(unread, b"GET /c HT");
+        let answers = read_until(&mut client, "/b").await;
+        assert_eq!(answers.matches("HTTP/1.1 200").count(), 2, "{answers}");
+        assert!(answers.contains("/a"), "{answers}");
+        client.write_all(b"TP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let End::BetweenRequests { unread, .. } =
+            leave(stream, &unread, service_fn(say_path)).await
+        else {
+            panic!("it closed")
+        };
+        assert!(unread.is_empty());
+        let answer = read_until(&mut client, "/c").await;
+        assert!(!answer.contains("connection: close"), "{answer}");
+    });
+}
+
+#[test]
+fn before_its_first_request_it_stays() {
+    wakeful::block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let leaves = leaves(server, service_fn(say_path));
+        client.write_all(b"GET /first HT").await.unwrap();
+        turns().await;
+        client.write_all(b"TP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let answer = read_until(&mut client, "/first").await;
+        assert!(!answer.contains("connection: close"), "{answer}");
+        assert!(leaves.await.unwrap());
+    });
+}
+
+#[test]
+fn a_response_is_taken_to_its_end() {
+    wakeful::block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let (pieces, body) = async_channel::unbounded::<Result<Bytes, Infallible>>();
+        let (answer, may_answer) = async_channel::bounded::<()>(1);
+        let service = service_fn(move |_| {
+            let (body, may_answer) = (body.clone(), may_answer.clone());
+            async move {
+                may_answer.recv().await.unwrap();
+                Ok(Response::new(AxumBody::from_stream(body)))
+            }
+        });
+        let leaves = leaves(server, service);
+        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        turns().await;
+        assert!(!leaves.is_finished(), "the service works");
+        answer.send(()).await.unwrap();
+        let head = read_until(&mut client, "\r\n\r\n").await;
+        assert!(!head.contains("connection: close"), "{head}");
+        for piece in ["one", "two"] {
+            pieces.send(Ok(piece.into())).await.unwrap();
+            read_until(&mut client, &format!("{piece}\r\n")).await;
+            turns().await;
+            assert!(!leaves.is_finished(), "the body has not ended");
+        }
+        pieces.close();
+        read_until(&mut client, "0\r\n\r\n").await;
+        assert!(leaves.await.unwrap());
+    });
+}
+
+/// The response comes before the request's body has. So what is left of it could be taken for a request; and when it has come the request is over, but the response, if it is large, still to be written.
+#[test]
+fn a_request_is_taken_to_its_end_too_and_a_response_that_nobody_reads() {
+    for size in [3, LARGE] {
+        wakeful::block_on(async {
+            let (mut client, server) = UnixStream::pair().unwrap();
+            let service = service_fn(move |request: Request<Incoming>| {
+                wakeful::spawn(request.into_body().collect()).detach();
+                async move { Ok(Response::new(Full::new(Bytes::from(vec![b'w'; size])))) }
+            });
+            let leaves = leaves(server, service);
+            let request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n1";
+            client.write_all(request).await.unwrap();
+            let head = read_until_header_ends(&mut client).await;
+            assert!(!head.contains("connection: close"), "{head}");
+            turns().await;
+            assert!(!leaves.is_finished(), "{size}: half of the request's body has come");
+            client.write_all(b"2").await.unwrap();
+            if size == LARGE {
+                turns().await;
+                assert!(!leaves.is_finished(), "the response is not written");
+            }
+            let (mut read, mut buf) = (0, vec![0; 64 * 1024]);
+            while read < size {
+                let count = client.read(&mut buf).await.unwrap();
+                assert!(count > 0 && buf[..count].iter().all(|byte| *byte == b'w'));
+                read += count;
+            }
+            assert_eq!(read, size);
+            assert!(leaves.await.unwrap());
+        });
+    }
+}
+
+/// Byte by byte, so that nothing of the body is read.
+async fn read_until_header_ends(stream: &mut UnixStream) -> String {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        assert_eq!(stream.read(&mut byte).await.unwrap(), 1);
+        text.extend_from_slice(&byte);
+    }
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn a_connection_that_closes_or_is_upgraded_never_leaves() {
+    let upgrade = "connection: upgrade\r\nupgrade: websocket\r\n";
+    for (request, status) in [
+        ("GET / HTTP/1.0\r\n\r\n".to_owned(), "200"),
+        ("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned(), "200"),
+        (format!("GET / HTTP/1.1\r\nhost: x\r\n{upgrade}\r\nframes"), "101"),
+    ] {
+        wakeful::block_on(async {
+            let (mut client, server) = UnixStream::pair().unwrap();
+            let service = service_fn(|request: Request<Incoming>| async move {
+                turns().await;
+                let mut response = Response::new(Full::new(Bytes::new()));
+                if let Some(protocol) = request.headers().get(header::UPGRADE) {
+                    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                    response.headers_mut().insert(header::UPGRADE, protocol.clone());
+                }
+                Ok(response)
+            });
+            let leaves = leaves(server, service);
+            client.write_all(request.as_bytes()).await.unwrap();
+            let answer = read_until_header_ends(&mut client).await;
+            assert_eq!(answer.split(' ').nth(1), Some(status), "{answer}");
+            assert!(!leaves.await.unwrap(), "{request}");
+        });
+    }
+}
