@@ -37,7 +37,8 @@ fn on_wakeful(app: Router, addr: &str) -> io::Result<()> {
 }
 
 fn on_tokio(app: Router, addr: &str) -> io::Result<()> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        axum::serve(tokio::net::TcpListener::bind(addr).await?, app).await
-    })
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async { axum::serve(tokio::net::TcpListener::bind(addr).await?, app).await })
 }
