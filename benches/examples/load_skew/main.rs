@@ -23,15 +23,15 @@ use run::Run;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let outcome = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["serve", name] => contenders::serve(name),
-        _ => {
-            let Some(settings) = Settings::of(&args) else {
-                eprintln!("usage: load_skew [--rounds N] [--seconds N] [--servers-under COMMAND]");
-                return ExitCode::from(2);
-            };
-            compare(&settings)
-        }
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let outcome = if let ["serve", name] = words[..] {
+        contenders::serve(name)
+    } else {
+        let Some(settings) = Settings::of(&args) else {
+            eprintln!("usage: load_skew [--rounds N] [--seconds N] [--servers-under COMMAND]");
+            return ExitCode::from(2);
+        };
+        compare(&settings)
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -150,8 +150,8 @@ pub fn table(runs: &[Vec<Run>]) -> String {
         };
         let each = |of: &dyn Fn(&Run) -> String| runs.iter().map(of).collect::<Vec<_>>().join(", ");
         let is_tokio = runs.iter().all(|run| run.moved.is_none());
-        let mean =
-            |nth: usize| runs.iter().map(|run| run.cpu[nth]).sum::<f64>() / runs.len() as f64;
+        let rounds = f64::from(u32::try_from(runs.len()).unwrap_or(u32::MAX));
+        let mean = |nth: usize| runs.iter().map(|run| run.cpu[nth]).sum::<f64>() / rounds;
         let _ = writeln!(
             table,
             "| {} | {} | {} | {} | {} | {} | {} |",
