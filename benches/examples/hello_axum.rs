@@ -32,7 +32,7 @@ fn on_wakeful(app: Router, addr: &str) -> io::Result<()> {
     let parks = wakeful::EventLoop::builder().idle(wakeful::IdlePolicy::Park);
     let group = wakeful::LoopGroup::builder().loops(1).event_loop(parks);
     // Those that are idle stay.
-    let for_ever = std::time::Duration::from_secs(3600);
+    let for_ever = std::time::Duration::from_hours(1);
     wakeful_http::Server::bind(addr)?.group(group).header_read_timeout(for_ever).serve(app)
 }
 

@@ -113,7 +113,14 @@ impl End {
     pub(crate) fn run_blocking(mut self, stream: &std::net::TcpStream, random: &mut Rng) {
         self.outcome = match self.talk_blocking(stream, random) {
             Ok(outcome) => outcome,
-            Err(error) => Outcome::Broken(error.to_string()),
+            Err(error) => {
+                // Also of a connection that is broken on purpose: its other end lives until this thread is done.
+                if error.kind() == io::ErrorKind::WouldBlock {
+                    let fault = format!("a thread waited in vain: {}", self.account);
+                    self.world.ledger.fault(fault);
+                }
+                Outcome::Broken(error.to_string())
+            }
         };
     }
 
