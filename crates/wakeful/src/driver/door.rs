@@ -160,6 +160,12 @@ impl Entrance {
         &self.others
     }
 
+    /// Nobody will accept here any more. Where this loop was the only one in turn, all others are from now on.
+    pub(super) fn close(&self, connection: bool) {
+        self.leave(connection);
+        self.others.open_if_nobody_waits();
+    }
+
     /// Nobody accepts here for now. `connection`: the kernel has said that there is one, and nobody took it.
     pub(super) fn leave(&self, connection: bool) {
         // Leaving the kernel's list cannot fail.
@@ -179,6 +185,14 @@ impl Doors {
         let mut doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         doors.retain(|door| door.strong_count() > 0);
         doors.push(Arc::downgrade(door));
+    }
+
+    fn open_if_nobody_waits(&self) {
+        let doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let doors: Vec<_> = doors.iter().filter_map(Weak::upgrade).collect();
+        if !doors.iter().any(|door| door.is_waiting()) {
+            doors.iter().for_each(|door| door.set_open(true));
+        }
     }
 
     /// A loop was woken for a connection that it will not take: another one should.

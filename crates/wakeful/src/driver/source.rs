@@ -210,7 +210,7 @@ impl Source {
     /// child, would keep the registration, and its events would find us for ever.
     fn disarm(&self, driver: &Driver) {
         match self.entrance.get() {
-            Some(entrance) => entrance.leave(self.read_ready.get()),
+            Some(entrance) => entrance.close(self.read_ready.get()),
             None if driver.home.is_elsewhere() => {}
             None => driver.epoll_of(self).remove(self.fd()),
         }

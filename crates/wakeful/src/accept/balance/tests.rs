@@ -95,6 +95,23 @@ fn light_load_stays_on_one_loop() {
 }
 
 #[test]
+fn where_the_only_active_loop_ends_another_one_accepts() {
+    let (serving, counts) = counting(LoopGroup::builder().event_loop(parking()), 3);
+    block_on(async {
+        drop(connect(&serving).await);
+        serving.handles()[0].stop();
+        // Gone, with its listener.
+        while serving.handles()[0].run(|| ()).is_ok() {
+            crate::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(connect(&serving).await);
+    });
+    let counts = read(&counts);
+    assert_eq!((counts[0], counts[1] + counts[2]), (1, 1));
+    serving.shutdown(Duration::from_secs(5)).unwrap();
+}
+
+#[test]
 fn what_was_accepted_counts_half_after_its_half_life() {
     let share = Share::default();
     (0..8).for_each(|_| share.note(0));
