@@ -68,6 +68,11 @@ impl LoopGroupBuilder {
 
     /// Concentrates what connections bring on as few loops as `targets` allow: see [`Activity`]. Only what is accepted by the group's own
     /// [`ConnectionServer`](crate::accept::ConnectionServer) is placed so; tasks run where they are spawned.
+    ///
+    /// Connections that came while the load was light are all on the same few loops. When it grows, those whose handlers ask whether to
+    /// [move](crate::accept::Moving) go on to the others (HTTP/1.1 and the services of this project do); those that stay open for long and never move keep
+    /// their loops busy while others have little to do. For such (HTTP/2 and gRPC with few clients, protocols of your own) choose [`spread`](Self::spread). And a handler that
+    /// blocks the only active loop holds up new connections too.
     pub fn concentrate(mut self, targets: Targets) -> Self {
         self.concentration = Some(targets);
         self
