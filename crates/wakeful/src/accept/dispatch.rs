@@ -89,6 +89,11 @@ impl Routes {
         drop(arrival);
     }
 
+    /// Nothing more comes to loop `number`.
+    pub(super) fn close_one(&self, number: usize) {
+        self.inboxes[number].close();
+    }
+
     fn close(&self) {
         for inbox in &self.inboxes {
             inbox.close();
@@ -172,14 +177,6 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// From now on nothing more comes.
-    pub(super) fn closer(&self) -> impl Fn() + use<> {
-        let arrivals = self.arrivals.clone();
-        move || {
-            arrivals.close();
-        }
-    }
-
     /// Serves what comes, until nothing more does and all is taken.
     pub(super) async fn serve<H, F>(self, here: Rc<Here<H>>)
     where

@@ -153,13 +153,9 @@ impl ConnectionServer {
                     (kept, spawn(accept(listener, here.clone(), route.clone())))
                 };
                 let listeners = listeners.into_iter().map(accepting).collect();
-                let inbox = inbox.map(|inbox| {
-                    // A dispatcher closes all of them when it has accepted the last connection.
-                    let close: Option<Box<dyn Fn()>> =
-                        (!is_dispatched).then(|| Box::new(inbox.closer()) as _);
-                    (close, spawn(inbox.serve(here.clone())))
-                });
-                spawn(Accepting { here, listeners, route, inbox }.end_when(stopped)).detach();
+                let inbox = inbox.map(|inbox| spawn(inbox.serve(here.clone())));
+                let accepting = Accepting { here, listeners, route, inbox, is_dispatched };
+                spawn(accepting.end_when(stopped)).detach();
                 io::Result::Ok(())
             });
             started.map_err(io::Error::other)??;
@@ -296,8 +292,10 @@ struct Accepting<H> {
     /// A listener that is broken is gone with its task.
     listeners: Vec<(Weak<Listener>, JoinHandle<()>)>,
     route: Rc<Route>,
-    /// Serves what comes from other loops. And what ends that, unless somebody else does.
-    inbox: Option<(Option<Box<dyn Fn()>>, JoinHandle<()>)>,
+    /// Serves what comes from other loops.
+    inbox: Option<JoinHandle<()>>,
+    /// A dispatcher closes all inboxes when it has accepted the last connection; without one, each loop its own.
+    is_dispatched: bool,
 }
 
 impl<H, F> Accepting<H>
@@ -317,9 +315,9 @@ where
             accept_out(&listener, &self.here, &self.route).await;
         }
         drop(self.route);
-        if let Some((close, inbox)) = self.inbox {
-            if let Some(close) = close {
-                close();
+        if let Some(inbox) = self.inbox {
+            if !self.is_dispatched {
+                self.here.mover.routes.close_one(self.here.number);
             }
             let _ = inbox.await;
         }
