@@ -30,20 +30,15 @@ fn piece(id: u64, side: Side, position: u64, length: usize) -> &'static [u8] {
     &RANDOM[start..start + length]
 }
 
-/// The client's header, and where in it `position` is, if a piece of `length` from there on has any of it.
-fn header(id: u64, side: Side, position: u64, length: usize) -> Option<(usize, [u8; HEADER])> {
-    let position = usize::try_from(position).ok().filter(|&position| position < HEADER)?;
-    (side == Side::Client && length > 0).then(|| (position, id.to_be_bytes()))
-}
-
 /// Fills `buf` with what `side` sends from `position` on.
 pub(crate) fn fill(id: u64, side: Side, position: u64, buf: &mut [u8]) {
     for (number, part) in buf.chunks_mut(LONGEST).enumerate() {
         let position = position + (number * LONGEST) as u64;
         part.copy_from_slice(piece(id, side, position, part.len()));
     }
-    if let Some((from, header)) = header(id, side, position, buf.len()) {
-        buf.iter_mut().zip(&header[from..]).for_each(|(to, byte)| *to = *byte);
+    if side == Side::Client && position < HEADER as u64 {
+        let header = id.to_be_bytes().into_iter().skip(position as usize);
+        buf.iter_mut().zip(header).for_each(|(to, byte)| *to = byte);
     }
 }
 

@@ -95,7 +95,7 @@ pub mod internals {
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub mod faults {
-    pub use crate::driver::faults::{FaultCounts, Faults, counts, inject, stop, was_reset};
+    pub use crate::driver::faults::{FaultCounts, Faults, counts, inject, was_reset};
 }
 
 #[cfg(feature = "macros")]

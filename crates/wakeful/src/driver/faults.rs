@@ -78,11 +78,6 @@ pub fn inject(seed: u64, faults: Faults) {
     LAYER.set(Some(Layer { faults, random: seed, owes_an_edge: false }));
 }
 
-/// No more faults on this thread.
-pub fn stop() {
-    LAYER.set(None);
-}
-
 /// What was injected since the process began.
 #[must_use]
 pub fn counts() -> FaultCounts {
