@@ -18,7 +18,7 @@ pub struct ServeOptions {
     pub placement: Placement,
     /// How connections reach the loops.
     pub accept: AcceptStrategy,
-    /// What connections are concentrated on few loops by; `None`: they are spread over all, however light the load is.
+    /// How busy loops may be before connections go to more of them; `None`: all loops always have some.
     pub concentrate: Option<Targets>,
     /// When open connections go on to other loops, if the service lets them: http (HTTP/1.1) and echo do.
     pub moves: Option<Moves>,
