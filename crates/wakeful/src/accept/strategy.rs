@@ -11,11 +11,13 @@ use crate::net::DetachedListener;
 /// | | [`Exclusive`](Self::Exclusive) | [`ReusePort`](Self::ReusePort) | [`Dispatch`](Self::Dispatch) |
 /// |---|---|---|---|
 /// | a connection wakes | one loop that sleeps | its listener's loop | the dispatcher, then the loop that it goes to |
-/// | it is served by | the loop that was first | the loop that its addresses hash to, also if that is busy or blocked | the loop that the [`Placement`] chose |
-/// | evenness | the strategy's own | that of a hash: as [`Placement::Random`] | the placement's |
-/// | beside the accept it costs | nothing | nothing | a message, and a wake of a loop that sleeps |
-/// | one loop that is blocked holds up | nothing but what it has | what hashes to it | as the dispatcher: every new connection; else what was handed to it |
+/// | it is served by | the active loop that was first | the loop that its addresses hash to, also if that is busy or blocked | the loop that the [`Placement`] chose |
+/// | evenness | a loop that took one goes to the end of the kernel's list; one that has far more than the mean steps back | that of a hash: as [`Placement::Random`] | the placement's |
+/// | beside the accept it costs | two `epoll_ctl`, if several loops are active | nothing | a message, and a wake of a loop that sleeps |
+/// | one loop that is blocked holds up | what it has; as the only active one, every new connection | what hashes to it | as the dispatcher: every new connection; else what was handed to it |
 /// | Unix sockets | yes | no | yes |
+///
+/// A group that [concentrates](crate::LoopGroupBuilder::concentrate) light load has few active loops, and `Exclusive` and `Dispatch` give connections to these alone; `ReusePort` to all.
 ///
 /// When a server drains, each loop first accepts what the kernel holds for it, and closes its listener then: a connection that was established
 /// before is served by every strategy, unless that would exceed the limit of connections. One that is established between
@@ -23,7 +25,7 @@ use crate::net::DetachedListener;
 /// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AcceptStrategy {
-    /// One socket, on which every loop waits with EPOLLEXCLUSIVE: see [`SharedListener`].
+    /// One socket, on which every active loop waits with EPOLLEXCLUSIVE: see [`SharedListener`].
     #[default]
     Exclusive,
     /// A socket for each loop, all on the same port (`SO_REUSEPORT`): the kernel chooses by a hash of the addresses.
