@@ -28,8 +28,9 @@ const ONE: Case = Case {
 };
 /// The public case, with as many connections in full.
 const PUBLIC: Case = back_to_back("2 clients, 8 loops", 2, 8);
-/// Nobody has time to sleep.
+/// Nobody has time to sleep. Above the load that wakeful concentrates, and for about a second before, so that all loops are active.
 const SATURATED: Case = Case {
+    before: 20_000,
     work: Duration::from_micros(50),
     ..back_to_back("16 clients, 50 µs of work, 8 loops", 16, 8)
 };
@@ -52,6 +53,8 @@ struct Case {
     clients: usize,
     workers: usize,
     connections: usize,
+    /// So many come just before those that count.
+    before: usize,
     /// Between the end of a connection and the next one of the same client.
     pause: Duration,
     /// The CPU time of a request, beside what answering it takes.
@@ -60,7 +63,7 @@ struct Case {
 
 const fn back_to_back(name: &'static str, clients: usize, workers: usize) -> Case {
     let (pause, work) = (Duration::ZERO, Duration::ZERO);
-    Case { name, clients, workers, connections: 10_000, pause, work }
+    Case { name, clients, workers, connections: 10_000, before: 0, pause, work }
 }
 
 /// See the [module](self).
@@ -172,7 +175,7 @@ impl Case {
     fn expected_time(&self) -> Duration {
         // What a sleep takes longer than it was asked for is half of it.
         let each = Duration::from_micros(60) + self.pause * 2 + self.work / 2;
-        let connections = u32::try_from(self.connections).unwrap_or(u32::MAX);
+        let connections = u32::try_from(self.before + self.connections).unwrap_or(u32::MAX);
         each * connections + Duration::from_millis(600)
     }
 }

@@ -26,7 +26,7 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 /// A server that uses no CPU for so long is asleep.
 const ASLEEP: Duration = Duration::from_millis(50);
 
-/// Connections before those that count.
+/// Connections before everybody is asleep again.
 const WARM_UP: usize = 100;
 
 /// What the trace of a connection takes beside the wakes, bytes: accepting it, and reading twice.
@@ -120,11 +120,16 @@ pub(super) fn run(
     until_asleep(&server).map_err(died)?;
 
     let threads: Vec<u32> = server.pids().into_iter().flat_map(threads_of).collect();
+    if let Some(trace) = trace {
+        let bytes = case.connections * (BYTES_A_CONNECTION + BYTES_A_WORKER * case.workers);
+        trace.prepare(&threads, bytes).map_err(left_out)?;
+    }
+    work.connections = case.before;
+    client::run(&work, interrupted).map_err(died)?;
     let counts = || if herd.is_plain() { counted(&socket).map(Some) } else { Ok(None) };
     let before = counts().map_err(died)?;
     if let Some(trace) = trace {
-        let bytes = case.connections * (BYTES_A_CONNECTION + BYTES_A_WORKER * case.workers);
-        trace.start(&threads, bytes).map_err(left_out)?;
+        trace.start().map_err(left_out)?;
     }
     work.connections = case.connections;
     let took = client::run(&work, interrupted).map_err(died)?.ok_or(Failure::Interrupted)?;

@@ -65,7 +65,7 @@ impl Trace {
     }
 
     /// Begins to trace these threads, with room for so many bytes.
-    pub(super) fn start(&self, threads: &[u32], bytes: usize) -> io::Result<()> {
+    pub(super) fn prepare(&self, threads: &[u32], bytes: usize) -> io::Result<()> {
         let numbers: Vec<String> = threads.iter().map(u32::to_string).collect();
         let woken: Vec<String> = numbers.iter().map(|tid| format!("pid == {tid}")).collect();
         // Each CPU has a buffer of its own. Few clients wake, and few workers run at a time, whatever the machine has.
@@ -73,7 +73,11 @@ impl Trace {
         self.put("buffer_size_kb", &(2 * bytes / cpus).div_ceil(1024).to_string())?;
         // Whatever these do; and of wakes, those of them, not those by them.
         self.put("set_event_pid", &numbers.join(" "))?;
-        self.put(&format!("{WAKEUP}/filter"), &woken.join(" || "))?;
+        self.put(&format!("{WAKEUP}/filter"), &woken.join(" || "))
+    }
+
+    /// Writes down from now on.
+    pub(super) fn start(&self) -> io::Result<()> {
         self.put("trace", "")?;
         self.put("tracing_on", "1")
     }

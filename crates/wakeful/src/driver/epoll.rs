@@ -162,18 +162,18 @@ impl AsFd for Epoll {
     }
 }
 
-/// A timerfd: what makes an epoll descriptor readable at a deadline.
+/// A timerfd: what makes an epoll descriptor readable at a deadline. Any thread may arm it, which wakes nobody.
 #[derive(Debug)]
-pub(super) struct Timer(OwnedFd);
+pub(crate) struct Timer(OwnedFd);
 
 impl Timer {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self(rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
     /// Fires once, `after` from now; `None` disarms. Zero fires at once.
-    pub(super) fn arm(&mut self, after: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn arm(&self, after: Option<Duration>) -> io::Result<()> {
         let value = match after {
             None => Timespec::default(),
             Some(after) => Timespec::try_from(after.max(Duration::from_nanos(1)))

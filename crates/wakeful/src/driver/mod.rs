@@ -60,6 +60,7 @@ impl Token {
     const BELL: Self = Self(u64::MAX);
     const TIMER: Self = Self(u64::MAX - (1 << 32));
     const HIGH: Self = Self(u64::MAX - (2 << 32));
+    const ALARM: Self = Self(u64::MAX - (3 << 32));
 
     fn new(slot: usize, generation: u32) -> Self {
         debug_assert!(slot < u32::MAX as usize);
@@ -248,7 +249,13 @@ impl Driver {
             self.epoll.add(new.as_fd(), EventFlags::IN | EventFlags::ET, Token::TIMER.0)?;
             *timer = Some(new);
         }
-        timer.as_mut().map_or(Ok(()), |timer| timer.arm(after))
+        timer.as_ref().map_or(Ok(()), |timer| timer.arm(after))
+    }
+
+    /// Has `alarm` wake this loop, or another one that sleeps and watches it too. It is no event.
+    pub(crate) fn watch_alarm(&self, alarm: &Timer) -> io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::ET | EventFlags::EXCLUSIVE;
+        Ok(exclusive::add(&self.epoll, alarm.as_fd(), flags, Token::ALARM.0)?)
     }
 
     /// How many descriptors are registered.

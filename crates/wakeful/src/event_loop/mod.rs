@@ -5,6 +5,7 @@
 //! one predicate that lets a loop sleep, [`wait`] the first phase, [`callbacks`] the work without a task, [`current`] the loop
 //! of this thread.
 
+mod absence;
 mod callbacks;
 mod current;
 mod handle;
@@ -14,7 +15,7 @@ mod settings;
 mod turn;
 mod wait;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::io;
 use std::num::NonZeroU64;
@@ -27,6 +28,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::driver::Driver;
+use crate::driver::epoll::Timer;
 use crate::driver::home::Home;
 use crate::idle::{Idle, IdlePolicy, KeepWarm, Spinner};
 use crate::metrics::{Counters, Stopwatch};
@@ -36,6 +38,7 @@ use crate::task::local::Local;
 use crate::task::{JoinHandle, coop};
 use crate::timers::Timers;
 
+pub(crate) use self::absence::Attendance;
 pub use self::callbacks::Hook;
 pub(crate) use self::current::current;
 pub use self::current::{
@@ -62,6 +65,8 @@ pub(crate) struct Inner {
     counters: Arc<Counters>,
     stopwatch: Stopwatch,
     pulse: Pulse,
+    /// Of a group's loop.
+    attendance: OnceCell<Box<dyn Attendance>>,
     settings: Settings,
     /// The timers' zero.
     epoch: Instant,
@@ -255,6 +260,7 @@ impl EventLoop {
             stopwatch: Stopwatch::new(counters.clone(), settings.slow_turn),
             counters,
             pulse: Pulse::new(),
+            attendance: OnceCell::new(),
             idle,
             settings,
             epoch: Instant::now(),
@@ -418,6 +424,11 @@ impl EventLoop {
     /// See [`Inner::look_every`].
     pub(crate) fn look_every(&self, time: Duration, look: impl Fn(Spent) + 'static) {
         self.inner.look_every(time, look);
+    }
+
+    /// See [`Inner::attend`].
+    pub(crate) fn attend(&self, attendance: Box<dyn Attendance>, alarm: &Timer) -> io::Result<()> {
+        self.inner.attend(attendance, alarm)
     }
 
     fn enter_to_run(&self) -> io::Result<Running<'_>> {

@@ -47,6 +47,19 @@ impl Inner {
             }
         }
         self.counters.parks.add(1);
+        if let Some(attendance) = self.attendance.get() {
+            attendance.leaves();
+        }
+        let ended = self.sleep(until);
+        if let Some(attendance) = self.attendance.get() {
+            attendance.is_back();
+        }
+        ended
+    }
+
+    /// Until there is work, or one of the deadlines has passed.
+    #[inline(always)]
+    fn sleep(&self, until: Option<Instant>) -> io::Result<Ended> {
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let timeout = [left, self.until_next_timer()].into_iter().flatten().min();
@@ -68,22 +81,28 @@ impl Inner {
 
     /// Never asleep for others: a push costs them no system call, and is seen here by a load.
     fn spin(&self, until: Option<Instant>) -> io::Result<()> {
-        let mut first = true;
-        loop {
-            let events = self.ask(Timeout::Zero)?;
-            if events > 0
-                || self.handle.queue().is_pending()
-                || self.work().any()
-                || until.is_some_and(|until| Instant::now() >= until)
-            {
-                if !first {
-                    self.stopwatch.idle(&self.counters.spin_time);
-                }
-                return Ok(());
-            }
-            first = false;
-            std::hint::spin_loop();
+        if self.ask_and_look(until)? {
+            return Ok(());
         }
+        if let Some(attendance) = self.attendance.get() {
+            attendance.leaves();
+        }
+        let mut ended = Ok(false);
+        while matches!(ended, Ok(false)) {
+            std::hint::spin_loop();
+            ended = self.ask_and_look(until);
+        }
+        if let Some(attendance) = self.attendance.get() {
+            attendance.is_back();
+        }
+        self.stopwatch.idle(&self.counters.spin_time);
+        ended.map(|_| ())
+    }
+
+    /// Asks the kernel without waiting. Should a spin end?
+    #[inline]
+    fn ask_and_look(&self, until: Option<Instant>) -> io::Result<bool> {
+        Ok(self.poll()? || self.work().any() || until.is_some_and(|until| Instant::now() >= until))
     }
 
     /// Spins as long as that pays, and then sleeps. A loop that is busy never reads the clock here: its first poll meets events.

@@ -125,6 +125,13 @@ impl Activity {
         self.active
     }
 
+    /// No active loop comes back from its turn: one more has to be. It is left alone for a while.
+    pub(super) fn one_more(&mut self) -> usize {
+        self.active = (self.active + 1).min(self.loops);
+        self.calm_since = None;
+        self.active
+    }
+
     /// How busy they were for about a tenth of a second.
     fn mean(&mut self, now: u64, busy: f64) -> f64 {
         // Nobody knows how long the first one was.

@@ -1,5 +1,8 @@
 //! What the loops of a group know of one another: how busy each is, and how many of them are active.
 
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,7 +10,9 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 
 use super::activity::{Activity, Targets};
-use crate::event_loop::Spent;
+use super::standby::{PATIENCE, Standby, nanoseconds};
+use crate::driver::epoll::Timer;
+use crate::event_loop::{Attendance, Spent};
 
 /// How often a loop that takes turns says how busy it was, and how often somebody looks at what they said.
 pub(super) const SAY_EVERY: Duration = Duration::from_millis(10);
@@ -32,6 +37,8 @@ pub(crate) struct Board {
     next_review: AtomicU64,
     reviews: Mutex<Reviews>,
     watchers: Mutex<Vec<Watcher>>,
+    /// If not all loops are always active.
+    standby: Option<Standby>,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +47,20 @@ struct Member {
     busy: AtomicU64,
     /// In the last review, of a million.
     utilisation: AtomicU32,
+    /// When it said something last; 0: it sleeps.
+    heard: AtomicU64,
+}
+
+impl Member {
+    /// It does not come back from a turn.
+    fn is_stuck(&self, now: u64) -> bool {
+        let heard = self.heard.load(Ordering::SeqCst);
+        heard != 0 && now >= heard + nanoseconds(PATIENCE)
+    }
+
+    fn sleeps(&self) -> bool {
+        self.heard.load(Ordering::SeqCst) == 0
+    }
 }
 
 #[derive(Debug)]
@@ -52,10 +73,12 @@ struct Reviews {
 }
 
 impl Board {
-    pub(super) fn new(loops: usize, activity: Option<Activity>) -> Self {
+    pub(super) fn new(loops: usize, activity: Option<Activity>) -> io::Result<Self> {
+        let standby =
+            activity.as_ref().filter(|_| loops > 1).map(|_| Standby::new()).transpose()?;
         let active = activity.as_ref().map_or(loops, Activity::active);
         let targets = activity.as_ref().map_or_else(Targets::default, Activity::targets);
-        Self {
+        Ok(Self {
             members: (0..loops).map(|_| CachePadded::default()).collect(),
             active: AtomicUsize::new(active),
             target: targets.utilisation,
@@ -63,7 +86,8 @@ impl Board {
             next_review: AtomicU64::new(REVIEW_EVERY),
             reviews: Mutex::new(Reviews { activity, busy: vec![0; loops].into(), at: 0 }),
             watchers: Mutex::default(),
-        }
+            standby,
+        })
     }
 
     pub(crate) fn loops(&self) -> usize {
@@ -105,6 +129,7 @@ impl Board {
         let sum = member.busy.load(Ordering::Relaxed).wrapping_add(busy);
         member.busy.store(sum, Ordering::Relaxed);
         let now = self.now();
+        self.hear(number, now);
         if now >= self.next_review.load(Ordering::Relaxed) {
             self.review(now);
         }
@@ -128,8 +153,9 @@ impl Board {
         for (member, before) in self.members.iter().zip(before) {
             let busy = member.busy.load(Ordering::Relaxed);
             // More than all of the time: a long turn that began earlier.
-            let share =
-                (busy.wrapping_sub(std::mem::replace(before, busy)) as f64 / passed).min(1.2);
+            let said = busy.wrapping_sub(std::mem::replace(before, busy)) as f64 / passed;
+            // One that is stuck says nothing.
+            let share = if member.is_stuck(now) { 1.0 } else { said.min(1.2) };
             // Behind a long silence what was before says nothing.
             let weight = if passed > SILENT as f64 { 1.0 } else { NEWEST };
             let old = f64::from(member.utilisation.load(Ordering::Relaxed)) / 1e6;
@@ -145,10 +171,78 @@ impl Board {
             }
         }
         drop(reviews);
+        self.tell();
+    }
+
+    /// Tells the watchers.
+    fn tell(&self) {
         // One who is registered meanwhile has been told.
         if let Ok(mut watchers) = self.watchers.try_lock() {
             watchers.retain(|watcher| watcher(self));
         }
+    }
+
+    /// A loop is awake, and takes turns.
+    fn hear(&self, number: usize, now: u64) {
+        let Some(standby) = &self.standby else { return };
+        self.members[number].heard.store(now, Ordering::SeqCst);
+        let active = self.active();
+        if number >= active {
+            if standby.has_rung(now) {
+                self.stand_in(standby, now);
+            }
+        } else if active < self.loops() {
+            standby.push(now);
+        }
+    }
+
+    /// A loop sleeps next. `often`: it has done so before since it said something last.
+    fn leave(&self, number: usize, often: bool) {
+        let Some(standby) = &self.standby else { return };
+        self.members[number].heard.store(0, Ordering::SeqCst);
+        // With several, another one may still be awake.
+        if number == 0 && self.active() == 1 && !often {
+            standby.stop();
+        }
+    }
+
+    /// A loop has slept.
+    fn is_back(&self, number: usize) {
+        let Some(standby) = &self.standby else { return };
+        let (now, active) = (self.now(), self.active());
+        if number >= active && standby.has_rung(now) {
+            self.members[number].heard.store(now, Ordering::SeqCst);
+            return self.stand_in(standby, now);
+        }
+        self.members[number].heard.store(now, Ordering::SeqCst);
+        if number < active && active < self.loops() && !standby.is_set(now) {
+            standby.push(now);
+        }
+    }
+
+    /// The alarm has rung: who is to blame?
+    #[cold]
+    fn stand_in(&self, standby: &Standby, now: u64) {
+        let active = self.active();
+        let members = &self.members[..active];
+        if members.iter().any(|member| !member.sleeps() && !member.is_stuck(now)) {
+            return standby.push(now);
+        }
+        // Those that sleep are woken by what comes.
+        if active == self.loops() || members.iter().any(|member| member.sleeps()) {
+            return standby.silence(now);
+        }
+        let Ok(mut reviews) = self.reviews.try_lock() else { return standby.push(now) };
+        let Some(activity) = &mut reviews.activity else { return };
+        let now_active = activity.one_more();
+        self.active.store(now_active, Ordering::Release);
+        drop(reviews);
+        tracing::info!(
+            active = now_active,
+            "no active loop has come back from its turn for {PATIENCE:?}: another one stands in"
+        );
+        standby.push(now);
+        self.tell();
     }
 }
 
@@ -162,15 +256,33 @@ impl std::fmt::Debug for Board {
 }
 
 /// A loop's line on the board.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Seat {
     pub(super) board: Arc<Board>,
     pub(super) number: usize,
+    /// It has slept since it said something last.
+    pub(super) slept: Cell<bool>,
 }
 
 impl Seat {
     pub(super) fn say(&self, spent: Spent) {
+        self.slept.set(false);
         self.board.say(self.number, spent);
+    }
+
+    /// What wakes the loop when it has to stand in for others, if it ever has.
+    pub(super) fn alarm(&self) -> Option<&Timer> {
+        self.board.standby.as_ref().map(Standby::alarm)
+    }
+}
+
+impl Attendance for Rc<Seat> {
+    fn leaves(&self) {
+        self.board.leave(self.number, self.slept.replace(true));
+    }
+
+    fn is_back(&self) {
+        self.board.is_back(self.number);
     }
 }
 
@@ -189,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_busy_loop_has_another_one_woken_and_the_watchers_are_told() {
-        let board = Board::new(4, Some(Activity::new(4, Targets::default())));
+        let board = Board::new(4, Some(Activity::new(4, Targets::default()))).unwrap();
         let told = Arc::new(AtomicUsize::new(0));
         let seen = told.clone();
         board.watch(Box::new(move |board| {
@@ -206,7 +318,7 @@ mod tests {
 
     #[test]
     fn without_an_aim_all_are_active_and_their_utilisation_is_known() {
-        let board = Board::new(2, None);
+        let board = Board::new(2, None).unwrap();
         assert_eq!(board.active(), 2);
         while board.utilisation(1) == 0.0 {
             pass(&board, 1, 0.5);

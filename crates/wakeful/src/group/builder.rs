@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -71,8 +72,8 @@ impl LoopGroupBuilder {
     ///
     /// Connections that came while the load was light are all on the same few loops. When it grows, those whose handlers ask whether to
     /// [move](crate::accept::Moving) go on to the others (HTTP/1.1 and the services of this project do); those that stay open for long and never move keep
-    /// their loops busy while others have little to do. For such (HTTP/2 and gRPC with few clients, protocols of your own) choose [`spread`](Self::spread). And a handler that
-    /// blocks the only active loop holds up new connections too.
+    /// their loops busy while others have little to do. For such (HTTP/2 and gRPC with few clients, protocols of your own) choose [`spread`](Self::spread). And when the active
+    /// loops do not come back from their turns, because a handler blocks, new connections wait for 30 ms, until another loop stands in.
     pub fn concentrate(mut self, targets: Targets) -> Self {
         self.concentration = Some(targets);
         self
@@ -104,7 +105,7 @@ impl LoopGroupBuilder {
             Pinning::ToCpus => allowed_cpus()?,
         };
         let activity = self.concentration.map(|targets| Activity::new(loops, targets));
-        let board = Arc::new(Board::new(loops, activity));
+        let board = Arc::new(Board::new(loops, activity)?);
         let mut group = LoopGroup {
             workers: Vec::with_capacity(loops),
             handles: Vec::new(),
@@ -113,7 +114,7 @@ impl LoopGroupBuilder {
         for number in 0..loops {
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
             let name = format!("{}-{number}", self.name);
-            let seat = Seat { board: board.clone(), number };
+            let seat = Seat { board: board.clone(), number, slept: Cell::new(false) };
             group.workers.push(Worker::start(name, cpu, self.event_loop.clone(), seat)?);
         }
         group.handles =

@@ -4,6 +4,7 @@ mod activity;
 mod board;
 mod builder;
 mod loads;
+mod standby;
 mod worker;
 
 use std::io;

@@ -1,4 +1,5 @@
 use std::io;
+use std::rc::Rc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -37,6 +38,13 @@ impl Worker {
                     return Ok(());
                 }
             };
+            let seat = Rc::new(seat);
+            if let Some(alarm) = seat.alarm()
+                && let Err(error) = event_loop.attend(Box::new(seat.clone()), alarm)
+            {
+                let _ = started.send(Err(error));
+                return Ok(());
+            }
             event_loop.look_every(SAY_EVERY, move |spent| seat.say(spent));
             let _ = started.send(Ok(event_loop.handle()));
             event_loop.run()

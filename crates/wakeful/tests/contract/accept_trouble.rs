@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, Serving, SharedListener};
+use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful::time::sleep;
 use wakeful::{IdlePolicy, LoopGroupBuilder, LoopHandle, current_handle};
@@ -20,6 +21,8 @@ on_every_backend! {
     a_flood_of_connections_that_are_reset_does_not_starve_a_quiet_listener,
     a_server_whose_connections_are_reset_serves_the_next_one,
     no_connection_waits_for_a_loop_that_is_busy,
+    where_the_active_loops_are_blocked_another_one_stands_in,
+    nobody_stands_in_for_a_loop_that_sleeps,
 }
 
 const STRATEGIES: [AcceptStrategy; 3] = [
@@ -225,5 +228,56 @@ fn no_connection_waits_for_a_loop_that_is_busy<B: Backend>() {
         (0..20).for_each(|_| ask(addr(&serving, 0)));
         drop(release);
     }
+    assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+}
+
+fn where_the_active_loops_are_blocked_another_one_stands_in<B: Backend>() {
+    let (held, is_held) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let group = B::group().loops(3).concentrate(Targets::default());
+    let serving = ConnectionServer::new(vec![localhost()]).group(group).start(move || {
+        let (held, released) = (held.clone(), released.clone());
+        move |mut connection| {
+            let (held, released) = (held.clone(), released.clone());
+            async move {
+                let mut buf = [0; 1];
+                let _ = connection.stream.read(&mut buf).await;
+                if &buf == b"!" {
+                    held.send(()).unwrap();
+                    // One waits for the other, and both for the test.
+                    let _ = released.lock().map(|released| released.recv());
+                }
+                let _ = connection.stream.write_all(&buf).await;
+            }
+        }
+    });
+    let serving = serving.unwrap();
+    ask(addr(&serving, 0));
+    let mut blocking = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(addr(&serving, 0)).unwrap();
+        stream.write_all(b"!").unwrap();
+        blocking.push(stream);
+        is_held.recv_timeout(LONG).expect("a loop is blocked");
+        (0..20).for_each(|_| ask(addr(&serving, 0)));
+    }
+    drop(release);
+    assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+}
+
+fn nobody_stands_in_for_a_loop_that_sleeps<B: Backend>() {
+    const WAKES: u32 = 20;
+    let group = B::group().loops(2).concentrate(Targets::default());
+    let serving = ConnectionServer::new(vec![localhost()]).group(group).start(|| answer).unwrap();
+    let inactive = &serving.handles()[1];
+    let before = inactive.metrics().parks;
+    for _ in 0..WAKES {
+        ask(addr(&serving, 0));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let woken = inactive.metrics().parks - before;
+    // A machine that is busy may hold up the active one for so long that it seems to be stuck.
+    assert!(woken < u64::from(WAKES) / 2, "woken {woken} times");
     assert_eq!(serving.shutdown(LONG).unwrap(), 0);
 }
