@@ -122,7 +122,7 @@ pub(super) fn run(
     let threads: Vec<u32> = server.pids().into_iter().flat_map(threads_of).collect();
     if let Some(trace) = trace {
         let bytes = case.connections * (BYTES_A_CONNECTION + BYTES_A_WORKER * case.workers);
-        trace.prepare(&threads, bytes).map_err(left_out)?;
+        trace.aim_at(&threads, bytes).map_err(left_out)?;
     }
     work.connections = case.before;
     client::run(&work, interrupted).map_err(died)?;

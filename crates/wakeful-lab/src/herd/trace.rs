@@ -65,7 +65,7 @@ impl Trace {
     }
 
     /// Begins to trace these threads, with room for so many bytes.
-    pub(super) fn prepare(&self, threads: &[u32], bytes: usize) -> io::Result<()> {
+    pub(super) fn aim_at(&self, threads: &[u32], bytes: usize) -> io::Result<()> {
         let numbers: Vec<String> = threads.iter().map(u32::to_string).collect();
         let woken: Vec<String> = numbers.iter().map(|tid| format!("pid == {tid}")).collect();
         // Each CPU has a buffer of its own. Few clients wake, and few workers run at a time, whatever the machine has.

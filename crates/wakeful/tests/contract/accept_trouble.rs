@@ -267,17 +267,19 @@ fn where_the_active_loops_are_blocked_another_one_stands_in<B: Backend>() {
 }
 
 fn nobody_stands_in_for_a_loop_that_sleeps<B: Backend>() {
-    const WAKES: u32 = 20;
+    const ASKED: u32 = 20;
     let group = B::group().loops(2).concentrate(Targets::default());
     let serving = ConnectionServer::new(vec![localhost()]).group(group).start(|| answer).unwrap();
-    let inactive = &serving.handles()[1];
-    let before = inactive.metrics().parks;
-    for _ in 0..WAKES {
+    let parks = || serving.handles().iter().map(|handle| handle.metrics().parks).sum::<u64>();
+    let mut woken = 0;
+    for _ in 0..ASKED {
         ask(addr(&serving, 0));
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(15));
+        let before = parks();
+        std::thread::sleep(Duration::from_millis(40));
+        woken += u32::from(parks() > before);
     }
-    let woken = inactive.metrics().parks - before;
-    // A machine that is busy may hold up the active one for so long that it seems to be stuck.
-    assert!(woken < u64::from(WAKES) / 2, "woken {woken} times");
+    // A machine that is busy may hold up the connection's end for so long.
+    assert!(woken < ASKED / 2, "woken {woken} times");
     assert_eq!(serving.shutdown(LONG).unwrap(), 0);
 }
