@@ -85,7 +85,7 @@ for ((round = 1; round <= rounds; round++)); do
     [[ -t 2 ]] && printf '\rround %d of %d: %-10s' "$round" "$rounds" "$name" >&2
     case $name in
       spinning) measure "$name" --loops 1 --idle spin ;;
-      capped) measure "$name" --loops 1 --max-cpu 0.5 ;;
+      capped) measure "$name" --loops 1 --max-cpu 0.4 ;;
       *) measure "$name" --loops "$name" ;;
     esac
   done

@@ -19,6 +19,8 @@ impl Inner {
     /// Has `attendance` told from now on, and the loop woken by `alarm` when it sleeps.
     pub(super) fn attend(&self, attendance: Box<dyn Attendance>, alarm: &Timer) -> io::Result<()> {
         self.driver.watch_alarm(alarm)?;
+        // It may take turns for long before it first sleeps.
+        attendance.is_back();
         let fresh = self.attendance.set(attendance).is_ok();
         debug_assert!(fresh, "a loop is of one group");
         Ok(())

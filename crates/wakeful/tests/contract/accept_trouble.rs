@@ -267,19 +267,19 @@ fn where_the_active_loops_are_blocked_another_one_stands_in<B: Backend>() {
 }
 
 fn nobody_stands_in_for_a_loop_that_sleeps<B: Backend>() {
-    const ASKED: u32 = 20;
     let group = B::group().loops(2).concentrate(Targets::default());
     let serving = ConnectionServer::new(vec![localhost()]).group(group).start(|| answer).unwrap();
     let parks = || serving.handles().iter().map(|handle| handle.metrics().parks).sum::<u64>();
-    let mut woken = 0;
-    for _ in 0..ASKED {
+    // A machine that is busy may hold up a connection's end until then; but not every time.
+    let (mut asked, mut in_peace) = (0, 0);
+    while in_peace < 5 {
+        assert!(asked < 100, "a loop is woken again and again");
         ask(addr(&serving, 0));
         std::thread::sleep(Duration::from_millis(15));
         let before = parks();
         std::thread::sleep(Duration::from_millis(40));
-        woken += u32::from(parks() > before);
+        asked += 1;
+        in_peace = if parks() == before { in_peace + 1 } else { 0 };
     }
-    // A machine that is busy may hold up the connection's end for so long.
-    assert!(woken < ASKED / 2, "woken {woken} times");
     assert_eq!(serving.shutdown(LONG).unwrap(), 0);
 }
