@@ -28,11 +28,11 @@ const ONE: Case = Case {
 };
 /// The public case, with as many connections in full.
 const PUBLIC: Case = back_to_back("2 clients, 8 loops", 2, 8);
-/// Nobody has time to sleep. Above the load that wakeful concentrates, and for about a second before, so that all loops are active.
+/// Nobody has time to sleep. Above the load that wakeful concentrates, and for some seconds before, so that all loops are active.
 const SATURATED: Case = Case {
     before: 20_000,
-    work: Duration::from_micros(50),
-    ..back_to_back("16 clients, 50 µs of work, 8 loops", 16, 8)
+    work: Duration::from_micros(200),
+    ..back_to_back("16 clients, 200 µs of work, 8 loops", 16, 8)
 };
 
 /// All of them, in the order of the tables.

@@ -179,7 +179,8 @@ mod tests {
         });
         let tid = numbers.recv().unwrap();
         assert!(threads_of(std::process::id()).contains(&tid));
-        trace.start(&[tid], 1 << 20).unwrap();
+        trace.aim_at(&[tid], 1 << 20).unwrap();
+        trace.start().unwrap();
         for _ in 0..20 {
             drop(UnixStream::connect(&path).unwrap());
         }
@@ -190,7 +191,8 @@ mod tests {
         assert_eq!((found[&tid].accepts, found[&tid].refused), (20, 0), "{found:?}");
         let _ = fs::remove_file(path);
 
-        trace.start(&[current_thread()], 1).unwrap();
+        trace.aim_at(&[current_thread()], 1).unwrap();
+        trace.start().unwrap();
         let mut nothing = File::open("/dev/null").unwrap();
         for _ in 0..20_000 {
             assert_eq!(nothing.read(&mut [0]).unwrap(), 0);

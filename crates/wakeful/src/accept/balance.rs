@@ -229,7 +229,9 @@ impl Balance {
     /// Lets those in that have less than the mean, and `me`, or everybody, out who has more.
     fn even_out(&self, me: Option<usize>) {
         let (now, active) = (self.now(), self.board.active());
-        let in_turn = |number: usize| number < active && self.shares[number].accepts();
+        let is_stuck = self.board.stuck();
+        let in_turn =
+            |number: usize| number < active && self.shares[number].accepts() && !is_stuck(number);
         let target = self.board.target();
         // One that is above the target counts only if all are.
         let all_full =
@@ -252,8 +254,13 @@ impl Balance {
         if let Some(me) = me
             && !(0..active).any(|number| number != me && self.shares[number].is_inside())
         {
-            // It may be busy for long from now on.
-            (0..active).for_each(|number| self.shares[number].set_inside(true));
+            // It may be busy for long from now on. Those that are above the target come in only if there is nobody else.
+            let others = |full: bool| {
+                (0..active)
+                    .filter(move |n| *n != me && self.shares[*n].accepts() && is_full(*n) == full)
+            };
+            let full = others(false).next().is_none();
+            others(full).for_each(|number| self.shares[number].set_inside(true));
         }
         let most = mean * (1.0 + SLACK_SHARE) + SLACK;
         for number in (0..active).filter(|number| me.is_none_or(|me| me == *number)) {

@@ -61,6 +61,11 @@ impl Member {
     fn sleeps(&self) -> bool {
         self.heard.load(Ordering::SeqCst) == 0
     }
+
+    /// It takes turns.
+    fn is_awake(&self, now: u64) -> bool {
+        !self.sleeps() && !self.is_stuck(now)
+    }
 }
 
 #[derive(Debug)]
@@ -187,11 +192,21 @@ impl Board {
         let Some(standby) = &self.standby else { return };
         self.members[number].heard.store(now, Ordering::SeqCst);
         let active = self.active();
-        if number >= active {
-            if standby.has_rung(now) {
-                self.stand_in(standby, now);
-            }
-        } else if active < self.loops() {
+        if standby.has_rung(now) {
+            self.stand_in(standby, number, now);
+        } else if number < active && active < self.loops() {
+            standby.push(now);
+        }
+    }
+
+    /// A loop has slept.
+    fn is_back(&self, number: usize) {
+        let Some(standby) = &self.standby else { return };
+        let (now, active) = (self.now(), self.active());
+        self.members[number].heard.store(now, Ordering::SeqCst);
+        if standby.has_rung(now) {
+            self.stand_in(standby, number, now);
+        } else if number < active && active < self.loops() && !standby.is_set(now) {
             standby.push(now);
         }
     }
@@ -200,48 +215,56 @@ impl Board {
     fn leave(&self, number: usize, often: bool) {
         let Some(standby) = &self.standby else { return };
         self.members[number].heard.store(0, Ordering::SeqCst);
-        // With several, another one may still be awake.
-        if number == 0 && self.active() == 1 && !often {
-            standby.stop();
+        if often || number >= self.active() {
+            return;
+        }
+        let now = self.now();
+        // For one that is stuck this loop can be woken by what comes.
+        self.stop_if_none(standby, |member| member.is_awake(now));
+    }
+
+    /// Stops the alarm, unless there is an active loop that needs it.
+    fn stop_if_none(&self, standby: &Standby, needs_it: impl Fn(&Member) -> bool) {
+        if self.any_active(&needs_it) {
+            return;
+        }
+        standby.stop();
+        // One who came back meanwhile may have seen it set.
+        if self.any_active(needs_it) {
+            standby.push(self.now());
         }
     }
 
-    /// A loop has slept.
-    fn is_back(&self, number: usize) {
-        let Some(standby) = &self.standby else { return };
-        let (now, active) = (self.now(), self.active());
-        if number >= active && standby.has_rung(now) {
-            self.members[number].heard.store(now, Ordering::SeqCst);
-            return self.stand_in(standby, now);
-        }
-        self.members[number].heard.store(now, Ordering::SeqCst);
-        if number < active && active < self.loops() && !standby.is_set(now) {
-            standby.push(now);
-        }
+    fn any_active(&self, is: impl Fn(&Member) -> bool) -> bool {
+        self.members[..self.active()].iter().any(|member| is(member))
     }
 
-    /// The alarm has rung: who is to blame?
+    /// Which loops do not come back from their turns?
+    pub(crate) fn stuck(&self) -> impl Fn(usize) -> bool + Copy + '_ {
+        let now = if self.standby.is_some() { self.now() } else { 0 };
+        move |number| self.members[number].is_stuck(now)
+    }
+
+    /// The alarm has rung, and loop `me` looks who is to blame.
     #[cold]
-    fn stand_in(&self, standby: &Standby, now: u64) {
-        let active = self.active();
-        let members = &self.members[..active];
-        if members.iter().any(|member| !member.sleeps() && !member.is_stuck(now)) {
-            return standby.push(now);
-        }
-        // Those that sleep are woken by what comes.
-        if active == self.loops() || members.iter().any(|member| member.sleeps()) {
-            return standby.silence(now);
-        }
-        let Ok(mut reviews) = self.reviews.try_lock() else { return standby.push(now) };
-        let Some(activity) = &mut reviews.activity else { return };
-        let now_active = activity.one_more();
-        self.active.store(now_active, Ordering::Release);
-        drop(reviews);
-        tracing::info!(
-            active = now_active,
-            "no active loop has come back from its turn for {PATIENCE:?}: another one stands in"
-        );
+    fn stand_in(&self, standby: &Standby, me: usize, now: u64) {
         standby.push(now);
+        if me >= self.active() {
+            // Those that sleep are woken by what comes.
+            self.stop_if_none(standby, |member| !member.sleeps());
+        }
+        if !self.any_active(|member| member.is_stuck(now)) {
+            return;
+        }
+        if !self.any_active(|member| !member.is_stuck(now)) {
+            let Ok(mut reviews) = self.reviews.try_lock() else { return };
+            let Some(activity) = &mut reviews.activity else { return };
+            self.active.store(activity.one_more(), Ordering::Release);
+            tracing::info!(
+                active = activity.active(),
+                "no active loop has come back from its turn for {PATIENCE:?}: another one stands in"
+            );
+        }
         self.tell();
     }
 }

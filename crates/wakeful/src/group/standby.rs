@@ -4,10 +4,11 @@
 //! there who would wake them. So an active loop that is awake keeps pushing an alarm before itself. It rings when none has done so for [`PATIENCE`], and wakes one of the
 //! loops that sleep; that one looks who is to blame.
 //!
-//! Pushing it is a system call every 10 ms, setting it after a sleep is another one. A loop that sleeps less than a hundred times a second stops it before, so that nobody is woken in vain; one that sleeps
-//! more often leaves that, since it is back before the alarm rings.
+//! Pushing it is a system call every 10 ms, setting it after a sleep is another one. The last one that goes to sleep stops it, so that nobody is woken in vain; unless it sleeps more than a hundred times a second,
+//! because then it is back before the alarm rings.
 
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,17 +18,22 @@ use crate::driver::epoll::Timer;
 /// it said something up to 10 ms before.
 pub(super) const PATIENCE: Duration = Duration::from_millis(30);
 
+/// Of many loops only one pushes it in so much time.
+const JUST_NOW: Duration = Duration::from_millis(5);
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Standby {
     alarm: Timer,
     /// When it rings, on the board's clock; 0: nobody waits for it.
     due: AtomicU64,
+    /// Held by whoever sets it. Nobody waits for that: who pushes may leave it to another one who does, and who stops it looks afterwards whether he should have.
+    setting: Mutex<()>,
 }
 
 impl Standby {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { alarm: Timer::new()?, due: AtomicU64::new(0) })
+        Ok(Self { alarm: Timer::new()?, due: AtomicU64::new(0), setting: Mutex::new(()) })
     }
 
     pub(super) fn alarm(&self) -> &Timer {
@@ -45,28 +51,22 @@ impl Standby {
         due != 0 && due <= now
     }
 
-    /// Rings [`PATIENCE`] from now.
+    /// Rings [`PATIENCE`] from now, or hardly earlier if another loop has just pushed it.
     pub(super) fn push(&self, now: u64) {
-        self.due.store(now + nanoseconds(PATIENCE), Ordering::SeqCst);
-        self.set(Some(PATIENCE));
+        let due = now + nanoseconds(PATIENCE);
+        if self.due.load(Ordering::SeqCst) + nanoseconds(JUST_NOW) < due {
+            self.set(due, Some(PATIENCE));
+        }
     }
 
     /// Does not ring.
     pub(super) fn stop(&self) {
-        self.due.store(0, Ordering::SeqCst);
-        self.set(None);
+        self.set(0, None);
     }
 
-    /// Whoever looked found nothing to do: it is set again by the next loop that wakes.
-    pub(super) fn silence(&self, now: u64) {
-        let due = self.due.load(Ordering::SeqCst);
-        if due <= now {
-            // Unless somebody has set it meanwhile.
-            let _ = self.due.compare_exchange(due, 0, Ordering::SeqCst, Ordering::SeqCst);
-        }
-    }
-
-    fn set(&self, after: Option<Duration>) {
+    fn set(&self, due: u64, after: Option<Duration>) {
+        let Ok(_setting) = self.setting.try_lock() else { return };
+        self.due.store(due, Ordering::SeqCst);
         if let Err(error) = self.alarm.arm(after) {
             tracing::debug!(%error, "the alarm of a group cannot be set");
         }
