@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 
 use super::activity::{Activity, Targets};
-use super::standby::{PATIENCE, Standby, nanoseconds};
+use super::standby::{PATIENCE, Standby};
 use crate::driver::epoll::Timer;
 use crate::event_loop::{Attendance, Spent};
 
@@ -47,24 +47,24 @@ struct Member {
     busy: AtomicU64,
     /// In the last review, of a million.
     utilisation: AtomicU32,
-    /// When it said something last; 0: it sleeps.
+    /// When it said something last, in ticks; 0: it sleeps.
     heard: AtomicU64,
 }
 
 impl Member {
-    /// It does not come back from a turn.
-    fn is_stuck(&self, now: u64) -> bool {
-        let heard = self.heard.load(Ordering::SeqCst);
-        heard != 0 && now >= heard + nanoseconds(PATIENCE)
-    }
-
     fn sleeps(&self) -> bool {
         self.heard.load(Ordering::SeqCst) == 0
     }
 
+    /// It does not come back from a turn.
+    fn is_stuck(&self, standby: &Standby, now: u64) -> bool {
+        let heard = self.heard.load(Ordering::SeqCst);
+        heard != 0 && standby.is_over(heard, now)
+    }
+
     /// It takes turns.
-    fn is_awake(&self, now: u64) -> bool {
-        !self.sleeps() && !self.is_stuck(now)
+    fn is_awake(&self, standby: &Standby, now: u64) -> bool {
+        !self.sleeps() && !self.is_stuck(standby, now)
     }
 }
 
@@ -134,7 +134,7 @@ impl Board {
         let sum = member.busy.load(Ordering::Relaxed).wrapping_add(busy);
         member.busy.store(sum, Ordering::Relaxed);
         let now = self.now();
-        self.hear(number, now);
+        self.hear(number);
         if now >= self.next_review.load(Ordering::Relaxed) {
             self.review(now);
         }
@@ -155,12 +155,13 @@ impl Board {
         let Reviews { activity, busy: before, at } = &mut *reviews;
         let passed = now.saturating_sub(std::mem::replace(at, now)).max(1) as f64;
         let mut together = 0.0;
-        for (member, before) in self.members.iter().zip(before) {
+        let is_stuck = self.stuck();
+        for (number, (member, before)) in self.members.iter().zip(before).enumerate() {
             let busy = member.busy.load(Ordering::Relaxed);
             // More than all of the time: a long turn that began earlier.
             let said = busy.wrapping_sub(std::mem::replace(before, busy)) as f64 / passed;
             // One that is stuck says nothing.
-            let share = if member.is_stuck(now) { 1.0 } else { said.min(1.2) };
+            let share = if is_stuck(number) { 1.0 } else { said.min(1.2) };
             // Behind a long silence what was before says nothing.
             let weight = if passed > SILENT as f64 { 1.0 } else { NEWEST };
             let old = f64::from(member.utilisation.load(Ordering::Relaxed)) / 1e6;
@@ -188,8 +189,9 @@ impl Board {
     }
 
     /// A loop is awake, and takes turns.
-    fn hear(&self, number: usize, now: u64) {
+    fn hear(&self, number: usize) {
         let Some(standby) = &self.standby else { return };
+        let now = standby.now();
         self.members[number].heard.store(now, Ordering::SeqCst);
         let active = self.active();
         if standby.has_rung(now) {
@@ -202,7 +204,7 @@ impl Board {
     /// A loop has slept.
     fn is_back(&self, number: usize) {
         let Some(standby) = &self.standby else { return };
-        let (now, active) = (self.now(), self.active());
+        let (now, active) = (standby.now(), self.active());
         self.members[number].heard.store(now, Ordering::SeqCst);
         if standby.has_rung(now) {
             self.stand_in(standby, number, now);
@@ -218,9 +220,9 @@ impl Board {
         if often || number >= self.active() {
             return;
         }
-        let now = self.now();
+        let now = standby.now();
         // For one that is stuck this loop can be woken by what comes.
-        self.stop_if_none(standby, |member| member.is_awake(now));
+        self.stop_if_none(standby, |member| member.is_awake(standby, now));
     }
 
     /// Stops the alarm, unless there is an active loop that needs it.
@@ -231,7 +233,7 @@ impl Board {
         standby.stop();
         // One who came back meanwhile may have seen it set.
         if self.any_active(needs_it) {
-            standby.push(self.now());
+            standby.push(standby.now());
         }
     }
 
@@ -241,8 +243,10 @@ impl Board {
 
     /// Which loops do not come back from their turns?
     pub(crate) fn stuck(&self) -> impl Fn(usize) -> bool + Copy + '_ {
-        let now = if self.standby.is_some() { self.now() } else { 0 };
-        move |number| self.members[number].is_stuck(now)
+        let standby = self.standby.as_ref().map(|standby| (standby, standby.now()));
+        move |number| {
+            standby.is_some_and(|(standby, now)| self.members[number].is_stuck(standby, now))
+        }
     }
 
     /// The alarm has rung, and loop `me` looks who is to blame.
@@ -253,10 +257,11 @@ impl Board {
             // Those that sleep are woken by what comes.
             self.stop_if_none(standby, |member| !member.sleeps());
         }
-        if !self.any_active(|member| member.is_stuck(now)) {
+        let is_stuck = |member: &Member| member.is_stuck(standby, now);
+        if !self.any_active(is_stuck) {
             return;
         }
-        if !self.any_active(|member| !member.is_stuck(now)) {
+        if !self.any_active(|member| !is_stuck(member)) {
             let Ok(mut reviews) = self.reviews.try_lock() else { return };
             let Some(activity) = &mut reviews.activity else { return };
             self.active.store(activity.one_more(), Ordering::Release);

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::driver::epoll::Timer;
+use crate::driver::ticks::Clock;
 
 /// How long a turn of the last active loop that is awake may take until another loop stands in. More than a loop says nothing while it spins as long as a policy may ask for (16.7 ms), since
 /// it said something up to 10 ms before.
@@ -21,11 +22,18 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(30);
 /// Of many loops only one pushes it in so much time.
 const JUST_NOW: Duration = Duration::from_millis(5);
 
+/// The alarm has the kernel's clock, and rings so much later than it should, lest the counter of the CPU says that it is too early.
+const MARGIN: Duration = Duration::from_millis(1);
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Standby {
     alarm: Timer,
-    /// When it rings, on the board's clock; 0: nobody waits for it.
+    clock: Clock,
+    /// [`PATIENCE`] and [`JUST_NOW`], in ticks.
+    patience: u64,
+    just_now: u64,
+    /// When it rings, in ticks; 0: nobody waits for it.
     due: AtomicU64,
     /// Held by whoever sets it. Nobody waits for that: who pushes may leave it to another one who does, and who stops it looks afterwards whether he should have.
     setting: Mutex<()>,
@@ -33,7 +41,26 @@ pub(super) struct Standby {
 
 impl Standby {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { alarm: Timer::new()?, due: AtomicU64::new(0), setting: Mutex::new(()) })
+        let clock = Clock::get();
+        Ok(Self {
+            alarm: Timer::new()?,
+            clock,
+            patience: clock.ticks(PATIENCE),
+            just_now: clock.ticks(JUST_NOW),
+            due: AtomicU64::new(0),
+            setting: Mutex::new(()),
+        })
+    }
+
+    /// In ticks, and never 0.
+    #[inline]
+    pub(super) fn now(&self) -> u64 {
+        self.clock.now().max(1)
+    }
+
+    /// Is one stuck that was heard of then?
+    pub(super) fn is_over(&self, heard: u64, now: u64) -> bool {
+        now >= heard.saturating_add(self.patience)
     }
 
     pub(super) fn alarm(&self) -> &Timer {
@@ -53,9 +80,9 @@ impl Standby {
 
     /// Rings [`PATIENCE`] from now, or hardly earlier if another loop has just pushed it.
     pub(super) fn push(&self, now: u64) {
-        let due = now + nanoseconds(PATIENCE);
-        if self.due.load(Ordering::SeqCst) + nanoseconds(JUST_NOW) < due {
-            self.set(due, Some(PATIENCE));
+        let due = now.saturating_add(self.patience);
+        if self.due.load(Ordering::SeqCst).saturating_add(self.just_now) < due {
+            self.set(due, Some(PATIENCE + MARGIN));
         }
     }
 
@@ -71,8 +98,4 @@ impl Standby {
             tracing::debug!(%error, "the alarm of a group cannot be set");
         }
     }
-}
-
-pub(super) fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
