@@ -3,6 +3,8 @@
 //! `peers/catalog.json` lists them. Each is built by itself, so that one that cannot be built is only left out, with the reason; but
 //! nothing is measured without the probes that are nobody's, with which wakeful itself is measured.
 
+mod built;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
@@ -14,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::contender::{Contender, Cpus};
-use crate::probes::{Probe, ReadyProbe, Source};
+pub use self::built::Built;
+use crate::probes::{Probe, Source};
 
 /// One way to run a peer, as the catalog has it.
 #[derive(Debug, Clone, Deserialize)]
@@ -105,15 +107,6 @@ pub struct Catalog {
     dir: PathBuf,
     /// In the order of the file.
     pub peers: Vec<Peer>,
-}
-
-/// What came of building.
-#[derive(Debug, Default)]
-pub struct Built {
-    /// Programs, by their name.
-    programs: BTreeMap<String, PathBuf>,
-    /// Programs that could not be built, and why.
-    pub missing: BTreeMap<String, String>,
 }
 
 impl Catalog {
@@ -318,56 +311,6 @@ fn find() -> Option<PathBuf> {
         .flat_map(Path::ancestors)
         .map(|dir| dir.join("peers"))
         .find(|dir| dir.join("catalog.json").is_file())
-}
-
-impl Built {
-    fn record(
-        &mut self,
-        program: &str,
-        probes: &[Probe],
-        outcome: Result<PathBuf, String>,
-    ) -> Result<(), PeersError> {
-        let is_own = probes.iter().any(|probe| probe.peer.is_none() && probe.program == program);
-        let program = program.to_owned();
-        match outcome {
-            Ok(path) => drop(self.programs.insert(program, path)),
-            Err(reason) if is_own => return Err(PeersError::OwnProbe { program, reason }),
-            Err(reason) => drop(self.missing.insert(program, reason)),
-        }
-        Ok(())
-    }
-
-    /// The peer as a contender with so many workers, if its program was built.
-    #[must_use]
-    pub fn contender(&self, peer: &Peer, service: &str, workers: usize) -> Option<Contender> {
-        let program = self.programs.get(&peer.binary)?;
-        let (name, cpus) = match workers {
-            1 => (peer.name.clone(), Cpus::One),
-            more => (format!("{} ×{more}", peer.name), Cpus::All),
-        };
-        let workers = workers.to_string();
-        let mut arguments = vec!["--service", service, "--workers", &workers, "--listen", "{addr}"];
-        arguments.extend(peer.args.iter().map(String::as_str));
-        Some(Contender::new(&name, cpus, program, &arguments))
-    }
-
-    /// The probe, if its program was built.
-    #[must_use]
-    pub fn probe(&self, probe: &Probe) -> Option<ReadyProbe> {
-        let path = self.programs.get(probe.program)?.clone();
-        Some(ReadyProbe { probe: probe.clone(), path })
-    }
-
-    /// What a program says of its version, one line.
-    #[must_use]
-    pub fn version(&self, program: &str) -> Option<String> {
-        let path = self.programs.get(program)?;
-        // nginx knows only the short flag, and answers on stderr.
-        let asked = if program == "nginx" { "-v" } else { "--version" };
-        let output = Command::new(path).arg(asked).output().ok()?;
-        let text = [output.stdout, output.stderr].concat();
-        String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
-    }
 }
 
 #[cfg(test)]
