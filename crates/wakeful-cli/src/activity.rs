@@ -16,7 +16,7 @@ pub(crate) struct ActivityArguments {
     #[arg(long)]
     spread: bool,
 
-    /// http, echo: how many times the mean a loop has to do before some of its connections go on to others, between two requests; 1.05 and more, or off [default: 1.25]
+    /// http, echo: how many times the mean a loop above the target has to do before some of its connections go on to others, between two requests; 1.05 to 1000, or off. Those of a loop that is no longer active always go, unless it is off [default: 1.25]
     #[arg(long, value_name = "RATIO|off", value_parser = when)]
     moves: Option<When>,
 }
@@ -28,6 +28,16 @@ enum When {
 }
 
 impl ActivityArguments {
+    /// The first of them that is given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--moves", self.moves.is_some()),
+            ("--target-utilisation", self.target_utilisation.is_some()),
+            ("--spread", self.spread),
+        ];
+        given.into_iter().find_map(|(option, given)| given.then_some(option))
+    }
+
     pub(crate) fn targets(&self) -> Option<Targets> {
         let default = Targets::default();
         let utilisation = self.target_utilisation.unwrap_or(default.utilisation);
@@ -51,6 +61,6 @@ fn when(text: &str) -> Result<When, String> {
     if text == "off" {
         return Ok(When::Never);
     }
-    let above = number(text, 1.05, 1000.0).map_err(|error| format!("{error}, or off"))?;
-    Ok(When::Above(above))
+    let expected = |_| "expected a number from 1.05 to 1000, as 1.5, or off".to_owned();
+    number(text, 1.05, 1000.0).map(When::Above).map_err(expected)
 }

@@ -251,8 +251,7 @@ fn check_parts(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result
     if let (true, Some((flag, _))) = (known.is_empty(), given.iter().find(|(_, given)| *given)) {
         let with = EXPERIMENTS.iter().filter(|experiment| !experiment.parts().is_empty());
         let with: Vec<_> = with.map(|experiment| experiment.name()).collect();
-        let line =
-            format!("{flag}: {} has no parts; it is for {}", arguments.what, with.join(", "));
+        let line = format!("{flag} is not for {}, but for {}", arguments.what, with.join(", "));
         return Err(Refusal::WrongUsage(line));
     }
     let wanted = arguments.parts.iter().flatten();

@@ -1,5 +1,6 @@
 //! `wakeful serve`.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -13,6 +14,12 @@ use wakeful_services::{ServeOptions, echo, http};
 use crate::activity::ActivityArguments;
 use crate::idle::IdleArguments;
 use crate::size;
+
+/// As clap says it of everything that can be seen from the flags alone.
+const WRONG_USAGE: u8 = 2;
+
+/// The words of a command are values too.
+const SMALLEST_MAX_VALUE: usize = 64;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -30,10 +37,10 @@ pub(crate) struct Arguments {
     listen: Vec<String>,
 
     /// How many loops, each on a thread of its own; 0 is one for each CPU that may be used.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     loops: u16,
 
-    /// Pin each loop's thread to a CPU.
+    /// Pin each loop's thread to a CPU: in turn, if there are more loops than CPUs.
     #[arg(long)]
     pin: bool,
 
@@ -50,7 +57,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t = Accept::Exclusive)]
     accept: Accept,
 
-    /// With --accept dispatch, which loop gets the next one: round-robin, random, least-loaded, power-of-two. [default: power-of-two]
+    /// With --accept dispatch, which of the active loops (all, with --spread) gets the next one: round-robin, random, least-loaded, power-of-two. [default: power-of-two]
     #[arg(long, value_name = "PLACEMENT")]
     placement: Option<accept::Placement>,
 
@@ -58,7 +65,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_memory: Option<usize>,
 
-    /// kv: the longest key or value, up to 512MiB; a command may have 1 MiB more in all [default: 16MiB]
+    /// kv: the longest key or value, 64 to 512MiB; a command may have 1 MiB more in all [default: 16MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_value: Option<usize>,
 
@@ -69,7 +76,7 @@ pub(crate) struct Arguments {
     idle: IdleArguments,
 
     /// Seconds that open connections may take to finish after TERM or Ctrl-C. A second signal stops at once.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
     grace: Duration,
 }
 
@@ -107,13 +114,43 @@ impl Arguments {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, as 10 or 0.5")?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let expected = || "expected a number of seconds, as 10 or 0.5".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| expected())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| expected())
 }
 
 /// # Errors
 /// A line for the user.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    if let Err(line) = check(arguments) {
+        eprintln!("wakeful: {line}");
+        return Ok(ExitCode::from(WRONG_USAGE));
+    }
+    serve(arguments).map(|()| ExitCode::SUCCESS)
+}
+
+/// # Errors
+/// Options that have no meaning together.
+fn check(arguments: &Arguments) -> Result<(), String> {
+    arguments.strategy()?;
+    arguments.idle.policy()?;
+    kv_options(arguments)?;
+    let activity = arguments.activity.given();
+    match (arguments.service, &arguments.backend, activity) {
+        (Service::Http | Service::Kv, Some(_), _) => {
+            Err("--backend is for the service echo".to_owned())
+        }
+        (Service::Kv, _, Some(option)) => {
+            Err(format!("{option} is for the services http and echo: kv always uses all loops"))
+        }
+        (Service::Echo, Some(_), Some("--moves")) => {
+            Err("--moves: connections that pass frames on to a backend never move".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn serve(arguments: &Arguments) -> Result<(), String> {
     // Parsed here and not by clap: an address that cannot be had is one line and exit code 1, for
     // whatever reason.
     let parse = |addr: &String| -> Result<ListenAddr, String> {
@@ -129,10 +166,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         idle: arguments.idle.policy()?,
         grace: arguments.grace,
     };
-    let backend = arguments.backend.as_ref().map(parse).transpose()?;
-    if backend.is_some() && !matches!(arguments.service, Service::Echo) {
-        return Err("--backend is for the service echo".to_owned());
-    }
+    let backend = arguments.backend.as_ref().map(parse).transpose();
+    let backend = backend.map_err(|error| format!("--backend: {error}"))?;
     let kv_options = kv_options(arguments)?;
     let listeners = options.bind()?;
     match arguments.service {
@@ -172,8 +207,8 @@ fn kv_options(arguments: &Arguments) -> Result<KvOptions, String> {
         max_memory: arguments.max_memory.unwrap_or(default.max_memory),
         max_value: arguments.max_value.unwrap_or(default.max_value),
     };
-    if options.max_value > kv::LARGEST_VALUE {
-        return Err("--max-value is at most 512MiB".to_owned());
+    if !(SMALLEST_MAX_VALUE..=kv::LARGEST_VALUE).contains(&options.max_value) {
+        return Err("--max-value is at least 64 and at most 512MiB".to_owned());
     }
     Ok(options)
 }

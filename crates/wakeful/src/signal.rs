@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::{Pin, pin};
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use signal_hook::SigId;
 use signal_hook::low_level::unregister;
@@ -19,6 +20,9 @@ use crate::net::{ByteStream, UnixStream};
 use crate::task::spawn_blocking;
 
 pub use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+/// What comes within so much time of a signal is no second one.
+const ONE_SIGNAL: Duration = Duration::from_millis(100);
 
 /// A stream of some signals' arrivals.
 ///
@@ -93,7 +97,8 @@ impl Drop for Signals {
 
 /// Runs a server until it is told to end: calls `start`, waits for Ctrl-C (SIGINT) or SIGTERM, and calls `drain` with what `start` returned.
 ///
-/// A second signal does not wait for `drain`: the result is `None`, and the program should exit. Blocks the
+/// A second signal does not wait for `drain`: the result is `None`, and the program should exit. (Within a tenth of a second it is taken for the same one: `timeout(1)`
+/// and terminals signal a process and its group.) Blocks the
 /// calling thread, on a small loop of its own; `drain` runs on the blocking pool.
 ///
 /// # Errors
@@ -116,7 +121,15 @@ where
         let signal = signals.recv().await?;
         tracing::info!(signal, "draining; a second signal stops at once");
         let mut drained = spawn_blocking(move || drain(server));
-        let mut second = pin!(signals.recv());
+        let mut second = pin!(async {
+            let first = Instant::now();
+            loop {
+                let signal = signals.recv().await?;
+                if first.elapsed() >= ONE_SIGNAL {
+                    return Ok::<_, io::Error>(signal);
+                }
+            }
+        });
         poll_fn(|cx| match Pin::new(&mut drained).poll(cx) {
             Poll::Ready(Ok(result)) => Poll::Ready(Ok(Some(result))),
             Poll::Ready(Err(error)) => match error.try_into_panic() {

@@ -117,6 +117,8 @@ fn a_server_drains_when_it_is_told_to_end_and_a_second_signal_does_not_wait<B: B
 
     let (release, released) = mpsc::channel::<()>();
     let drain = move |_: i32| {
+        // Sooner it would count as the first one again.
+        std::thread::sleep(Duration::from_millis(200));
         send(Signal::INT);
         let _ = released.recv();
     };

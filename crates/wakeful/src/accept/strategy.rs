@@ -11,13 +11,14 @@ use crate::net::DetachedListener;
 /// | | [`Exclusive`](Self::Exclusive) | [`ReusePort`](Self::ReusePort) | [`Dispatch`](Self::Dispatch) |
 /// |---|---|---|---|
 /// | a connection wakes | one loop that sleeps | its listener's loop | the dispatcher, then the loop that it goes to |
-/// | it is served by | the active loop that was first | the loop that its addresses hash to, also if that is busy or blocked | the loop that the [`Placement`] chose |
+/// | it is served by | the active loop that was first | first the loop that its addresses hash to, also if that is busy or blocked | the loop that the [`Placement`] chose |
 /// | evenness | a loop that took one goes to the end of the kernel's list; one that has far more than the mean steps back | that of a hash: as [`Placement::Random`] | the placement's |
 /// | beside the accept it costs | two `epoll_ctl`, if several loops are active | nothing | a message, and a wake of a loop that sleeps |
-/// | one loop that is blocked holds up | what it has; as the only active one, every new connection | what hashes to it | as the dispatcher: every new connection; else what was handed to it |
+/// | one loop that is blocked holds up | what it has; where no active loop is free for 30 ms, another one stands in | what hashes to it | as the dispatcher: every new connection; else what was handed to it |
 /// | Unix sockets | yes | no | yes |
 ///
-/// A group that [concentrates](crate::LoopGroupBuilder::concentrate) light load has few active loops, and `Exclusive` and `Dispatch` give connections to these alone; `ReusePort` to all.
+/// A group that [concentrates](crate::LoopGroupBuilder::concentrate) light load has few active loops, and `Exclusive` and `Dispatch` give connections to these alone; `ReusePort` to all, and those that can [move](super::Moving) then go on to the active
+/// ones. For a hash that stays, [spread](crate::LoopGroupBuilder::spread) them.
 ///
 /// When a server drains, each loop first accepts what the kernel holds for it, and closes its listener then: a connection that was established
 /// before is served by every strategy, unless that would exceed the limit of connections. One that is established between
@@ -31,8 +32,9 @@ pub enum AcceptStrategy {
     /// A socket for each loop, all on the same port (`SO_REUSEPORT`): the kernel chooses by a hash of the addresses.
     ///
     /// Accepting shares nothing between the loops: the choice for very many short connections. But the kernel does not know which loop is busy, and the
-    /// backlog of one that is blocked waits with it. Few clients may all hash to the same loop. Any other process of the same user can
-    /// listen on the port too, and gets its part. A Unix socket has no such thing: an error.
+    /// backlog of one that is blocked waits with it. Few clients may all hash to the same loop. Any other process of the same user that sets the flag can
+    /// listen on the port too, and gets its part; a second server of this crate cannot, because [`SharedListener::bind`] takes a port that is in use for a mistake. A Unix
+    /// socket has no such thing: an error.
     ReusePort,
     /// The first loop accepts and hands each connection to a loop by [`Placement`]; it serves some itself.
     ///

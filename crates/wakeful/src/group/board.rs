@@ -267,7 +267,7 @@ impl Board {
             self.active.store(activity.one_more(), Ordering::Release);
             tracing::info!(
                 active = activity.active(),
-                "no active loop has come back from its turn for {PATIENCE:?}: another one stands in"
+                "no active loop has come back from its turn for {PATIENCE:?}: one more is active"
             );
         }
         self.tell();

@@ -16,7 +16,7 @@ use crate::event_loop::EventLoopBuilder;
 /// | setting | default | range | |
 /// |---|---|---|---|
 /// | [`loops`](Self::loops) | one for each CPU that this process may use | 1 and more | how many loops, each on its thread |
-/// | [`pin`](Self::pin) | not | | each thread to a CPU of its own |
+/// | [`pin`](Self::pin) | not | | each thread to a CPU, in turn |
 /// | [`name`](Self::name) | `wakeful` | up to 10 bytes are seen | threads are named `NAME-0`, `NAME-1`, ... |
 /// | [`concentrate`](Self::concentrate) | up to a utilisation of 0.6 | [`Targets`] | light load is concentrated on few loops |
 /// | [`event_loop`](Self::event_loop) | [`EventLoopBuilder`]'s | | settings of each loop |
@@ -73,7 +73,7 @@ impl LoopGroupBuilder {
     /// Connections that came while the load was light are all on the same few loops. When it grows, those whose handlers ask whether to
     /// [move](crate::accept::Moving) go on to the others (HTTP/1.1 and the services of this project do); those that stay open for long and never move keep
     /// their loops busy while others have little to do. For such (HTTP/2 and gRPC with few clients, protocols of your own) choose [`spread`](Self::spread). And when the active
-    /// loops do not come back from their turns, because a handler blocks, new connections wait for 30 ms, until another loop stands in.
+    /// loops do not come back from their turns, because a handler blocks, new connections wait for 30 ms, until another loop stands in (with [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive); with the other strategies the blocked loop's wait).
     pub fn concentrate(mut self, targets: Targets) -> Self {
         self.concentration = Some(targets);
         self

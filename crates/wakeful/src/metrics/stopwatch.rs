@@ -208,7 +208,7 @@ impl Stopwatch {
         match longest {
             Some(Notable { took, spawned_at, .. }) => tracing::warn!(
                 ?turn, polls, longest_poll = ?self.clock.duration(took), %spawned_at, unreported,
-                "slow turn: the task with its longest poll was spawned at `spawned_at`"
+                "slow turn: see where the task with its longest poll was spawned"
             ),
             None => tracing::warn!(
                 ?turn,

@@ -58,9 +58,9 @@ impl From<SocketAddr> for ListenAddr {
     }
 }
 
-/// The text is no address to listen on.
+/// The text is no address of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no address to listen on: {reason}")]
+#[error("{text:?} is no address of a listener: {reason}")]
 pub struct InvalidListenAddr {
     text: String,
     reason: &'static str,
