@@ -4,11 +4,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use wakeful::accept::{self, AcceptStrategy, Serving};
+use wakeful::accept::{AcceptStrategy, Placement, Serving};
 use wakeful::net::{InvalidListenAddr, ListenAddr};
 use wakeful::signal;
 use wakeful_services::kv::{self, KvOptions};
-use wakeful_services::options::Placement;
+use wakeful_services::options::Pinning;
 use wakeful_services::{ServeOptions, echo, http};
 
 use crate::activity::ActivityArguments;
@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
 
     /// With --accept dispatch, which of the active loops (all, with --spread) gets the next one: round-robin, random, least-loaded, power-of-two. [default: power-of-two]
     #[arg(long, value_name = "PLACEMENT")]
-    placement: Option<accept::Placement>,
+    placement: Option<Placement>,
 
     /// kv: what keys, values and what holds them may take, on all loops together; beyond it what needs more is refused [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -159,7 +159,7 @@ fn serve(arguments: &Arguments) -> Result<(), String> {
     let options = ServeOptions {
         listen: arguments.listen.iter().map(parse).collect::<Result<_, _>>()?,
         loops: arguments.loops.into(),
-        placement: if arguments.pin { Placement::Pinned } else { Placement::Free },
+        pinning: if arguments.pin { Pinning::Pinned } else { Pinning::Free },
         accept: arguments.strategy()?,
         concentrate: arguments.activity.targets(),
         moves: arguments.activity.moves(),

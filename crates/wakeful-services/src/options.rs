@@ -15,7 +15,7 @@ pub struct ServeOptions {
     /// How many loops; 0 is one for each CPU that the process may use.
     pub loops: usize,
     /// Where the loops' threads run.
-    pub placement: Placement,
+    pub pinning: Pinning,
     /// How connections reach the loops.
     pub accept: AcceptStrategy,
     /// How busy loops may be before connections go to more of them; `None`: all loops always have some.
@@ -30,10 +30,10 @@ pub struct ServeOptions {
 
 /// Where the loops' threads run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placement {
+pub enum Pinning {
     /// Where the kernel puts them.
     Free,
-    /// Each on a CPU of its own, as long as there are enough.
+    /// Each on a CPU, in turn.
     Pinned,
 }
 
@@ -58,9 +58,9 @@ impl ServeOptions {
             Some(targets) => group.concentrate(targets),
             None => group.spread(),
         };
-        match self.placement {
-            Placement::Free => group,
-            Placement::Pinned => group.pin(),
+        match self.pinning {
+            Pinning::Free => group,
+            Pinning::Pinned => group.pin(),
         }
     }
 }

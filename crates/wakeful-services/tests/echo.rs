@@ -10,7 +10,7 @@ use wakeful::IdlePolicy;
 use wakeful::accept::{AcceptStrategy, Moves, SharedListener};
 use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
-use wakeful_services::options::Placement;
+use wakeful_services::options::Pinning;
 use wakeful_services::{ServeOptions, echo};
 
 const GUARD: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ fn options() -> ServeOptions {
     ServeOptions {
         listen: Vec::new(),
         loops: 2,
-        placement: Placement::Free,
+        pinning: Pinning::Free,
         accept: AcceptStrategy::default(),
         concentrate: Some(Targets { utilisation: 0.05, least: 1 }),
         moves: Some(Moves { interval: Duration::from_millis(10), ..Moves::default() }),

@@ -10,7 +10,7 @@ use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful_services::ServeOptions;
 use wakeful_services::kv::{self, KvOptions};
-use wakeful_services::options::Placement;
+use wakeful_services::options::Pinning;
 
 pub(crate) const GUARD: Duration = Duration::from_secs(30);
 
@@ -29,7 +29,7 @@ impl Service {
             accept: AcceptStrategy::default(),
             listen: Vec::new(),
             loops,
-            placement: Placement::Free,
+            pinning: Pinning::Free,
             concentrate: Some(Targets::default()),
             moves: None,
             idle: IdlePolicy::Park,
