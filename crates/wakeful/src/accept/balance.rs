@@ -10,9 +10,10 @@
 //! Invariant: as long as a loop accepts at all, one of those that accept is in the list. Who steps back looks behind itself whether anybody is
 //! left, and returns if not.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
@@ -20,7 +21,9 @@ use super::Counts;
 use super::moving::Moves;
 use crate::LoopHandle;
 use crate::driver::door::Door;
+use crate::event_loop::spawn;
 use crate::group::{Board, LoopGroup};
+use crate::time::sleep;
 
 /// What a loop has accepted counts half after so long, in nanoseconds.
 const HALF_LIFE: u64 = 250_000_000;
@@ -31,6 +34,9 @@ const SLACK_SHARE: f64 = 0.125;
 
 /// How often it is worked out which loops give connections away: what the last ones changed should show by then, in nanoseconds.
 const PLAN_EVERY: u64 = 200_000_000;
+
+/// How often a loop tries to get back its place at a listener.
+const MEND_EVERY: Duration = Duration::from_millis(10);
 
 /// A loop looks at so many others for each connection that it takes, in the mean.
 const LOOKS: usize = 8;
@@ -57,6 +63,8 @@ struct Share {
     /// Accepts, of which old ones count less, as the bits of an `f32` above the millisecond of the last one.
     recent: AtomicU64,
     inside: AtomicBool,
+    /// A task of the loop tries to have one of its doors mended.
+    mends: Arc<AtomicBool>,
     /// So many of its connections should go on to other loops.
     gives: AtomicUsize,
     /// Its doors to all listeners. They close with the loop's listeners.
@@ -69,20 +77,41 @@ impl Share {
         self.doors.get().is_some_and(|doors| doors.iter().any(|door| door.strong_count() > 0))
     }
 
+    fn doors(&self) -> impl Iterator<Item = Arc<Door>> + '_ {
+        self.doors.get().into_iter().flatten().filter_map(Weak::upgrade)
+    }
+
     fn set_inside(&self, inside: bool) {
-        if self.inside.swap(inside, Ordering::SeqCst) == inside {
-            return;
-        }
-        for door in self.doors.get().into_iter().flatten().filter_map(Weak::upgrade) {
-            door.set_open(inside);
+        if self.inside.swap(inside, Ordering::SeqCst) != inside {
+            self.doors().for_each(|door| door.set_open(inside));
         }
     }
 
-    /// Of the kernel's lists.
+    /// Of the kernel's lists. Called on the share's loop.
     fn go_to_the_end(&self) {
-        for door in self.doors.get().into_iter().flatten().filter_map(Weak::upgrade) {
-            door.knock();
+        for door in self.doors() {
+            if let Err(error) = door.knock() {
+                self.mend_in_time(&error);
+            }
         }
+    }
+
+    /// The kernel had no room for another watch just now (`max_user_watches`), and nobody else may look after the door.
+    #[cold]
+    fn mend_in_time(&self, error: &io::Error) {
+        if self.mends.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        tracing::warn!(%error, "a loop gets no connections until it can watch its listener again");
+        let (doors, mends) = (self.doors.get().cloned().unwrap_or_default(), self.mends.clone());
+        spawn(async move {
+            // It ends with the listeners.
+            while !doors.iter().filter_map(Weak::upgrade).all(|door| door.mend()) {
+                sleep(MEND_EVERY).await;
+            }
+            mends.store(false, Ordering::Relaxed);
+        })
+        .detach();
     }
 
     fn is_inside(&self) -> bool {
@@ -123,6 +152,9 @@ impl Balance {
         balance.board.watch(Box::new(move |_| {
             let Some(balance) = weak.upgrade() else { return false };
             balance.even_out(None);
+            balance.shares.iter().flat_map(|share| share.doors()).for_each(|door| {
+                door.mend();
+            });
             balance.plan_moves();
             true
         }));

@@ -148,3 +148,20 @@ fn a_wake_for_a_connection_that_is_not_there_is_counted() {
     assert_eq!(serving.counts().wakes_in_vain(), 1);
     assert_eq!(serving.counts().failed(), 0);
 }
+
+#[test]
+fn a_loop_that_lost_its_place_at_a_listener_gets_it_back() {
+    let serving = start(AcceptStrategy::Exclusive, 2, vec![localhost()]);
+    let address = addr(&serving, 0);
+    (0..10).for_each(|_| assert!(is_served(address)));
+    // Whichever loop takes the next connections goes to the end of the kernel's list, and has no place there.
+    for number in 0..2 {
+        fail(&serving, number, Call::Watch, Errno::NOSPC, 1);
+    }
+    let clients = (0..6).filter(|_| is_served(address)).count();
+    // The failure may have met the connection itself, which is closed then.
+    assert!(clients >= 4, "{clients} are served");
+    for number in 0..2 {
+        fail(&serving, number, Call::Watch, Errno::NOSPC, 0);
+    }
+}

@@ -76,27 +76,39 @@ impl Door {
     /// The others' wish: is it this loop's turn?
     pub(crate) fn set_open(&self, open: bool) {
         if self.open.swap(open, Ordering::AcqRel) != open {
-            // The loop itself meets the error, if it lasts, when it next wants to accept.
+            // Whoever looks after the doors tries again.
             if let Err(error) = self.see_to_it() {
                 tracing::debug!(%error, "a loop cannot watch a listener");
             }
         }
     }
 
+    /// Should the kernel give connections to this loop, and cannot, because it did not let it watch the listener when it should have?
+    pub(crate) fn is_shut_out(&self) -> bool {
+        self.is_waiting() && !self.registered.load(Ordering::Relaxed)
+    }
+
+    /// Tries again to watch the listener. Is that mended?
+    pub(crate) fn mend(&self) -> bool {
+        !self.is_shut_out() || (self.see_to_it().is_ok() && !self.is_shut_out())
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Does the kernel give connections to this loop?
-    pub(crate) fn is_waiting(&self) -> bool {
+    /// Should the kernel give connections to this loop?
+    fn is_waiting(&self) -> bool {
         self.is_wanted() && self.is_open()
     }
 
     /// Goes to the end of the kernel's list. If there is a connection, the kernel tells the loop of it again.
-    pub(crate) fn knock(&self) {
+    ///
+    /// # Errors
+    /// The kernel's: the place in the list is lost, and has to be [mended](Self::mend).
+    pub(crate) fn knock(&self) -> io::Result<()> {
         self.knock.store(true, Ordering::Release);
-        // As above.
-        let _ = self.see_to_it();
+        self.see_to_it()
     }
 
     /// Has the registration follow the wishes. What it does is the last change's doing, whoever makes it.
@@ -200,8 +212,10 @@ impl Doors {
         let other = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().find_map(|door| {
             door.upgrade().filter(|door| !std::ptr::eq(&**door, from) && door.is_waiting())
         });
-        if let Some(other) = other {
-            other.knock();
+        if let Some(other) = other
+            && let Err(error) = other.knock()
+        {
+            tracing::debug!(%error, "a loop cannot watch a listener");
         }
     }
 }
