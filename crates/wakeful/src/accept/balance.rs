@@ -177,6 +177,9 @@ impl Balance {
         share.note(self.now());
         if self.board.active() > 1 {
             share.go_to_the_end();
+            if !self.is_another_inside(number) {
+                self.let_others_in(number);
+            }
         }
         let every = (self.shares.len() / LOOKS).max(1) as u64;
         if share.accepted.load(Ordering::Relaxed).is_multiple_of(every) {
@@ -283,17 +286,6 @@ impl Balance {
                 self.shares[number].set_inside(true);
             }
         }
-        if let Some(me) = me
-            && !(0..active).any(|number| number != me && self.shares[number].is_inside())
-        {
-            // It may be busy for long from now on. Those that are above the target come in only if there is nobody else.
-            let others = |full: bool| {
-                (0..active)
-                    .filter(move |n| *n != me && self.shares[*n].accepts() && is_full(*n) == full)
-            };
-            let full = others(false).next().is_none();
-            others(full).for_each(|number| self.shares[number].set_inside(true));
-        }
         let most = mean * (1.0 + SLACK_SHARE) + SLACK;
         for number in (0..active).filter(|number| me.is_none_or(|me| me == *number)) {
             if (is_full(number) || self.load(number, now) > most) && self.is_dispensable(number) {
@@ -301,6 +293,25 @@ impl Balance {
             }
         }
         (active..self.shares.len()).for_each(|number| self.step_back(number));
+    }
+
+    fn is_another_inside(&self, number: usize) -> bool {
+        (0..self.board.active()).any(|other| other != number && self.shares[other].is_inside())
+    }
+
+    /// A loop is the only one in the list, and may be busy for long from now on. Those that are above the target come in only if there is nobody else.
+    #[cold]
+    fn let_others_in(&self, number: usize) {
+        let target = self.board.target();
+        let others = |full: bool| {
+            (0..self.board.active()).filter(move |other| {
+                *other != number
+                    && self.shares[*other].accepts()
+                    && (self.board.utilisation(*other) > target) == full
+            })
+        };
+        let full = others(false).next().is_none();
+        others(full).for_each(|other| self.shares[other].set_inside(true));
     }
 
     /// Does another loop that is in the list sleep, and wait for a connection?

@@ -37,7 +37,7 @@ pub(crate) struct Board {
     next_review: AtomicU64,
     reviews: Mutex<Reviews>,
     watchers: Mutex<Vec<Watcher>>,
-    /// If not all loops are always active.
+    /// Of several loops.
     standby: Option<Standby>,
 }
 
@@ -79,8 +79,7 @@ struct Reviews {
 
 impl Board {
     pub(super) fn new(loops: usize, activity: Option<Activity>) -> io::Result<Self> {
-        let standby =
-            activity.as_ref().filter(|_| loops > 1).map(|_| Standby::new()).transpose()?;
+        let standby = (loops > 1).then(Standby::new).transpose()?;
         let active = activity.as_ref().map_or(loops, Activity::active);
         let targets = activity.as_ref().map_or_else(Targets::default, Activity::targets);
         Ok(Self {
@@ -196,7 +195,7 @@ impl Board {
         let active = self.active();
         if standby.has_rung(now) {
             self.stand_in(standby, number, now);
-        } else if number < active && active < self.loops() {
+        } else if number < active {
             standby.push(now);
         }
     }
@@ -208,7 +207,7 @@ impl Board {
         self.members[number].heard.store(now, Ordering::SeqCst);
         if standby.has_rung(now) {
             self.stand_in(standby, number, now);
-        } else if number < active && active < self.loops() && !standby.is_set(now) {
+        } else if number < active && !standby.is_set(now) {
             standby.push(now);
         }
     }

@@ -23,6 +23,7 @@ on_every_backend! {
     no_connection_waits_for_a_loop_that_is_busy,
     where_the_active_loops_are_blocked_another_one_stands_in,
     nobody_stands_in_for_a_loop_that_sleeps,
+    a_loop_that_stepped_back_stands_in_for_one_that_is_blocked,
 }
 
 const STRATEGIES: [AcceptStrategy; 3] = [
@@ -253,6 +254,8 @@ fn where_the_active_loops_are_blocked_another_one_stands_in<B: Backend>() {
         }
     });
     let serving = serving.unwrap();
+    // Dropped before it, should the test fail.
+    let release = release;
     ask(addr(&serving, 0));
     let mut blocking = Vec::new();
     for _ in 0..2 {
@@ -281,5 +284,59 @@ fn nobody_stands_in_for_a_loop_that_sleeps<B: Backend>() {
         asked += 1;
         in_peace = if parks() == before { in_peace + 1 } else { 0 };
     }
+    assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+}
+
+fn a_loop_that_stepped_back_stands_in_for_one_that_is_blocked<B: Backend>() {
+    let (held, is_held) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let serving = ConnectionServer::new(vec![localhost()]).group(group::<B>(2)).start(move || {
+        let (held, released) = (held.clone(), released.clone());
+        let on_first = std::thread::current().name().is_some_and(|name| name.ends_with("-0"));
+        move |mut connection| {
+            let (held, released) = (held.clone(), released.clone());
+            async move {
+                let mut buf = [0; 1];
+                while let Ok(1) = connection.stream.read(&mut buf).await {
+                    if &buf == b"!" {
+                        held.send(()).unwrap();
+                        let _ = released.lock().map(|released| released.recv());
+                    }
+                    let _ = connection.stream.write_all(&[u8::from(on_first)]).await;
+                }
+            }
+        }
+    });
+    let serving = serving.unwrap();
+    // Dropped before it, should the test fail.
+    let release = release;
+    let ask = |stream: &mut TcpStream| {
+        let mut answer = [0; 1];
+        stream.write_all(b"?").unwrap();
+        stream.read_exact(&mut answer).expect("it is served");
+        answer == [1]
+    };
+    let connect = || {
+        let mut stream = TcpStream::connect(addr(&serving, 0)).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let on_first = ask(&mut stream);
+        (stream, on_first)
+    };
+    let (mut of_first, mut of_second) = (Vec::new(), Vec::new());
+    while of_first.is_empty() || of_second.len() < 20 {
+        let (stream, on_first) = connect();
+        if on_first { of_first.push(stream) } else { of_second.push(stream) }
+    }
+    of_first.truncate(1);
+    // The second one has far more, and is awake now and then: it steps back.
+    for _ in 0..60 {
+        ask(&mut of_second[0]);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    of_first[0].write_all(b"!").unwrap();
+    is_held.recv_timeout(LONG).expect("a loop is blocked");
+    assert!(!connect().1, "the first loop is blocked");
+    drop((release, of_first, of_second));
     assert_eq!(serving.shutdown(LONG).unwrap(), 0);
 }
