@@ -1,6 +1,6 @@
 //! When the active loops of a group do not come back from their turns, another one is woken to stand in for them.
 //!
-//! Connections are given to active loops only, and at light load that is one. If its handler blocks, or computes for long, it takes no more of them; and the others, which could, sleep, and nobody is
+//! Connections are given to active loops only (and of these to those that have not stepped back), and at light load that is one. If its handler blocks, or computes for long, it takes no more of them; and the others, which could, sleep, and nobody is
 //! there who would wake them. So an active loop that is awake keeps pushing an alarm before itself. It rings when none has done so for [`PATIENCE`], and wakes one of the
 //! loops that sleep; that one looks who is to blame.
 //!
