@@ -82,8 +82,14 @@ impl Share {
     }
 
     fn set_inside(&self, inside: bool) {
-        if self.inside.swap(inside, Ordering::SeqCst) != inside {
-            self.doors().for_each(|door| door.set_open(inside));
+        if self.inside.swap(inside, Ordering::SeqCst) == inside {
+            return;
+        }
+        // Another loop may change it meanwhile. The doors follow the last word, whoever was slower.
+        let mut done = !inside;
+        while done != self.inside.load(Ordering::SeqCst) {
+            done = !done;
+            self.doors().for_each(|door| door.set_open(done));
         }
     }
 
@@ -152,6 +158,7 @@ impl Balance {
         balance.board.watch(Box::new(move |_| {
             let Some(balance) = weak.upgrade() else { return false };
             balance.even_out(None);
+            balance.pass_on();
             balance.shares.iter().flat_map(|share| share.doors()).for_each(|door| {
                 door.mend();
             });
@@ -293,6 +300,22 @@ impl Balance {
             }
         }
         (active..self.shares.len()).for_each(|number| self.step_back(number));
+    }
+
+    /// What a loop was woken for that does not come back from its turn goes to another one.
+    fn pass_on(&self) {
+        let (active, is_stuck) = (self.board.active(), self.board.stuck());
+        if !(0..active).any(is_stuck) {
+            return;
+        }
+        let free = (0..active).filter(|number| !is_stuck(*number));
+        if let Some(share) = free.map(|number| &self.shares[number]).find(|share| share.is_inside())
+        {
+            for door in share.doors() {
+                // If it fails, it is mended with the next review.
+                let _ = door.knock();
+            }
+        }
     }
 
     fn is_another_inside(&self, number: usize) -> bool {

@@ -122,6 +122,9 @@ impl Inner {
         self.local.end();
         self.callbacks.end();
         self.pulse.end();
+        if let Some(attendance) = self.attendance.get() {
+            attendance.leaves();
+        }
         let wakers = self.timers.borrow_mut().clear();
         for waker in wakers {
             panics::contain(|| drop(waker));

@@ -61,11 +61,6 @@ impl Member {
         let heard = self.heard.load(Ordering::SeqCst);
         heard != 0 && standby.is_over(heard, now)
     }
-
-    /// It takes turns.
-    fn is_awake(&self, standby: &Standby, now: u64) -> bool {
-        !self.sleeps() && !self.is_stuck(standby, now)
-    }
 }
 
 #[derive(Debug)]
@@ -219,19 +214,17 @@ impl Board {
         if often || number >= self.active() {
             return;
         }
-        let now = standby.now();
-        // For one that is stuck this loop can be woken by what comes.
-        self.stop_if_none(standby, |member| member.is_awake(standby, now));
+        self.stop_if_none_is_awake(standby);
     }
 
-    /// Stops the alarm, unless there is an active loop that needs it.
-    fn stop_if_none(&self, standby: &Standby, needs_it: impl Fn(&Member) -> bool) {
-        if self.any_active(&needs_it) {
+    /// Stops the alarm, unless an active loop is awake, or stuck: what sleeps is woken by what comes.
+    fn stop_if_none_is_awake(&self, standby: &Standby) {
+        if self.any_active(|member| !member.sleeps()) {
             return;
         }
         standby.stop();
         // One who came back meanwhile may have seen it set.
-        if self.any_active(needs_it) {
+        if self.any_active(|member| !member.sleeps()) {
             standby.push(standby.now());
         }
     }
@@ -253,8 +246,7 @@ impl Board {
     fn stand_in(&self, standby: &Standby, me: usize, now: u64) {
         standby.push(now);
         if me >= self.active() {
-            // Those that sleep are woken by what comes.
-            self.stop_if_none(standby, |member| !member.sleeps());
+            self.stop_if_none_is_awake(standby);
         }
         let is_stuck = |member: &Member| member.is_stuck(standby, now);
         if !self.any_active(is_stuck) {
