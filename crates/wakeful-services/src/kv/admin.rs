@@ -105,7 +105,13 @@ impl Client {
     }
 }
 
+/// The answers are long, and are made in one piece.
+const MOST_NAMES: usize = 1024;
+
 pub(super) fn commands(words: Words<'_>, out: &mut Vec<u8>) {
+    if words.len() > MOST_NAMES {
+        return reply::error(out, "ERR too many names of commands in one command");
+    }
     let named = |word: &[u8]| DESCRIPTIONS.iter().find(|command| is(word, command.name));
     match words.get(0) {
         None => {

@@ -74,6 +74,8 @@ fn every_command_answers_as_in_redis() {
         }
         let Answer::Array(Some(commands)) = client.ask("COMMAND") else { panic!("an array") };
         assert_eq!(commands.len(), 21);
+        let many = format!("COMMAND DOCS{}", " get".repeat(2000));
+        assert!(matches!(client.ask(&many), Answer::Error(text) if text.contains("too many")));
         let Answer::Array(Some(docs)) = client.ask("COMMAND DOCS get") else { panic!("an array") };
         assert_eq!(docs[0], bulk("get"));
         let Answer::Array(Some(hello)) = client.ask("HELLO 2") else { panic!("an array") };
