@@ -1,0 +1,8 @@
+//! gRPC over real sockets: the service, and what `wakeful_http::grpc` does for any.
+
+mod channel;
+mod deadlines;
+mod draining;
+mod echo;
+mod reflection;
+mod watched;
