@@ -23,7 +23,7 @@
 //! # Handlers
 //! tonic asks for futures and streams that are `Send`. `wakeful::time` is; what is not (`Rc`, sockets, [`draining`](crate::draining)) goes
 //! into a `send_wrapper::SendWrapper`: a handler is polled and dropped on the loop of its connection and nowhere else, so the wrapper's check never
-//! fails. The example `grpc` shows how.
+//! fails. The example `grpc` of wakeful-services shows how.
 //!
 //! # Where things are
 //! `layer` ends calls at their deadline and streams when the server drains, by means of `bodies`; `timeout` reads `grpc-timeout`, `told` waits for the drain; `health` and

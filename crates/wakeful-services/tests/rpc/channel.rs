@@ -61,6 +61,7 @@ pub struct Channel(pub http2::SendRequest<Body>, SocketAddr);
 impl Channel {
     pub async fn to(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).await.unwrap();
+        stream.set_nodelay(true).unwrap();
         let (sender, connection) =
             http2::Builder::new(LoopExecutor).timer(LoopTimer).handshake(stream).await.unwrap();
         wakeful::spawn(connection).detach();

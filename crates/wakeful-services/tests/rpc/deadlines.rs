@@ -22,7 +22,7 @@ fn a_deadline_before_the_response_is_answered_and_the_handler_dropped() {
     let running = serve(watched, GrpcLayer::new());
     let status = client(async {
         let mut echo = Channel::to(addr(&running)).await.echo();
-        echo.unary(within("20m", EchoRequest::default())).await.unwrap_err()
+        echo.unary(within("500m", EchoRequest::default())).await.unwrap_err()
     });
     assert_eq!(status.code(), Code::DeadlineExceeded);
     assert_eq!(status.message(), "the deadline has passed");
@@ -37,7 +37,7 @@ fn a_deadline_in_the_middle_of_a_stream_ends_it_whether_it_waits_or_never_does()
         client(async {
             let mut echo = Channel::to(addr(&running)).await.echo();
             let request = ServerStreamRequest { count, ..ServerStreamRequest::default() };
-            let answers = echo.server_stream(within("200m", request)).await.unwrap();
+            let answers = echo.server_stream(within("500m", request)).await.unwrap();
             let mut answers = answers.into_inner();
             let mut came = 0;
             let status = loop {
@@ -48,7 +48,7 @@ fn a_deadline_in_the_middle_of_a_stream_ends_it_whether_it_waits_or_never_does()
                 }
             };
             assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-            assert!(came >= 3 && came < u64::MAX, "{came}");
+            assert!(came >= 3, "{came}");
         });
         assert_dropped_on_its_loop(&seen);
     }
@@ -57,7 +57,7 @@ fn a_deadline_in_the_middle_of_a_stream_ends_it_whether_it_waits_or_never_does()
 #[test]
 fn a_longest_deadline_holds_for_calls_that_name_none_or_a_longer_one() {
     let (watched, seen) = Watched::new();
-    let running = serve(watched, GrpcLayer::new().max_deadline(Duration::from_millis(20)));
+    let running = serve(watched, GrpcLayer::new().max_deadline(Duration::from_millis(500)));
     client(async {
         let mut echo = Channel::to(addr(&running)).await.echo();
         for request in [Request::new(EchoRequest::default()), within("1H", EchoRequest::default())]

@@ -47,7 +47,7 @@ fn health_says_so_and_then_ends_its_watch() {
 }
 
 #[test]
-fn a_unary_call_in_flight_is_finished_however_short_streams_may_linger() {
+fn a_unary_call_in_flight_is_finished_however_long_after_the_streams() {
     let running = service(&RpcOptions::default());
     let addr = addr(&running);
     let (calling, called) = mpsc::channel();

@@ -11,8 +11,8 @@ use wakeful_services::rpc::proto::{EchoRequest, Failure, ServerStreamRequest};
 use super::channel::*;
 use super::watched::{Watched, is_dropped_on_its_loop};
 
-fn message(text: impl ToString) -> EchoRequest {
-    EchoRequest { message: text.to_string(), ..EchoRequest::default() }
+fn message(text: &str) -> EchoRequest {
+    EchoRequest { message: text.to_owned(), ..EchoRequest::default() }
 }
 
 /// A stream that is ready at once, without a runtime.
@@ -50,7 +50,7 @@ fn all_four_kinds_of_call_echo() {
         }
         assert!(answers.message().await.unwrap().is_none());
 
-        let requests: Vec<_> = (0..100).map(message).collect();
+        let requests: Vec<_> = (0..100).map(|n| message(&n.to_string())).collect();
         let told = echo.client_stream(stream_of(requests.clone())).await.unwrap().into_inner();
         assert_eq!((told.messages, told.message.as_str()), (100, "99"));
 

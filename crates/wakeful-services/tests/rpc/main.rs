@@ -1,4 +1,5 @@
 //! gRPC over real sockets: the service, and what `wakeful_http::grpc` does for any.
+#![allow(unreachable_pub)]
 
 mod channel;
 mod deadlines;
