@@ -16,7 +16,7 @@ use wakeful::net::Stream;
 use wakeful::time::timeout;
 
 use crate::protocol::{Protocol, detect};
-use crate::{BoxError, http1};
+use crate::{BoxError, draining, http1};
 
 /// hyper's least; the defaults are larger.
 pub(crate) const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
@@ -38,6 +38,7 @@ where
     B::Error: Into<BoxError>,
 {
     let Connection { stream, peer, draining, unread, moving } = connection;
+    draining::enter(&draining);
     if let Stream::Tcp(stream) = &stream
         && let Err(error) = stream.set_nodelay(true)
     {

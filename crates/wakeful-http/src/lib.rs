@@ -20,15 +20,22 @@
 //! A library that calls `tokio::spawn`, or tokio's timers or sockets, needs a tokio runtime around it. Give it one on the side, and
 //! call it through its handle: the example `tokio_side_runtime` shows how.
 //!
+//! # gRPC
+//! Services that tonic generates are served as any other router: see `grpc` (feature `grpc`).
+//!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
 //! from HTTP/1, `http1` when a connection of HTTP/1 may move.
 
 mod connection;
+mod draining;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 mod http1;
 mod protocol;
 mod server;
 
+pub use draining::draining;
 pub use hyper::service::service_fn;
 pub use server::{Running, Server};
 
