@@ -37,7 +37,7 @@ where
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let Connection { stream, peer, draining, unread, moving } = connection;
+    let Connection { stream, peer, draining, unread, moving, .. } = connection;
     if let Stream::Tcp(stream) = &stream
         && let Err(error) = stream.set_nodelay(true)
     {
