@@ -7,7 +7,7 @@ use wakeful::IdlePolicy;
 use wakeful::idle::{Adaptive, LONGEST_WINDOW};
 
 #[derive(Debug, Args)]
-pub(crate) struct IdleArguments {
+pub(super) struct IdleArguments {
     /// What a loop does when it has nothing to do: adaptive stays awake while traffic flows and then sleeps;
     /// park sleeps at once; spin asks again at once (a whole CPU for each loop, for ever); busy-poll sleeps
     /// while the kernel polls the network card (Linux 6.9; no effect on loopback); keep-warm sleeps while a
@@ -32,7 +32,7 @@ pub(crate) struct IdleArguments {
 impl IdleArguments {
     /// # Errors
     /// A line for the user.
-    pub(crate) fn policy(&self) -> Result<IdlePolicy, String> {
+    pub(super) fn policy(&self) -> Result<IdlePolicy, String> {
         let IdlePolicy::Adaptive(mut adaptive) = self.idle else {
             let given = [
                 ("--max-cpu", self.max_cpu.is_some()),
@@ -52,7 +52,7 @@ impl IdleArguments {
     }
 }
 
-pub(crate) fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
+pub(super) fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "expected a number, as 0.3".to_owned())?;
     if (least..=most).contains(&number) {
         Ok(number)

@@ -1,5 +1,5 @@
 //! Somebody who is told when the loop goes to sleep and when it is back: a loop's group, which has another loop woken when one does not come back from a
-//! turn. A spin in front of the sleep does not count: it ends soon, and then it is told.
+//! turn. A spin of [`IdlePolicy::Spin`](crate::IdlePolicy::Spin), which may last for ever, counts as sleep; the one that `Adaptive` puts in front of a sleep does not: it ends within its window.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::driver::epoll::Timer;
 
 /// See the [module](self). Called on the loop's thread, with nothing borrowed.
 pub(crate) trait Attendance {
-    /// The loop asks the kernel next, and may sleep.
+    /// The loop asks the kernel next, and may sleep, or spin for ever.
     fn leaves(&self);
 
     /// It is awake again.

@@ -4,10 +4,10 @@ use clap::Args;
 use wakeful::accept::Moves;
 use wakeful::group::Targets;
 
-use crate::idle::number;
+use super::idle::number;
 
-#[derive(Debug, Args)]
-pub(crate) struct ActivityArguments {
+#[derive(Debug, Default, Args)]
+pub(super) struct ActivityArguments {
     /// The share of its time that a loop may work before another one is woken for connections, 0.05 to 0.95: light load is concentrated on few loops [default: 0.6]
     #[arg(long, value_name = "SHARE", value_parser = utilisation, conflicts_with = "spread")]
     target_utilisation: Option<f64>,
@@ -16,7 +16,7 @@ pub(crate) struct ActivityArguments {
     #[arg(long)]
     spread: bool,
 
-    /// http, echo: how many times the mean a loop above the target has to do before some of its connections go on to others, between two requests; 1.05 to 1000, or off. Those of a loop that is no longer active always go, unless it is off [default: 1.25]
+    /// How many times the mean a loop above the target has to do before some of its connections go on to others, between two requests; 1.05 to 1000, or off. Those of a loop that is no longer active always go, unless it is off [default: 1.25]
     #[arg(long, value_name = "RATIO|off", value_parser = when)]
     moves: Option<When>,
 }
@@ -28,23 +28,17 @@ enum When {
 }
 
 impl ActivityArguments {
-    /// The first of them that is given.
-    pub(crate) fn given(&self) -> Option<&'static str> {
-        let given = [
-            ("--moves", self.moves.is_some()),
-            ("--target-utilisation", self.target_utilisation.is_some()),
-            ("--spread", self.spread),
-        ];
-        given.into_iter().find_map(|(option, given)| given.then_some(option))
+    pub(super) fn has_moves(&self) -> bool {
+        self.moves.is_some()
     }
 
-    pub(crate) fn targets(&self) -> Option<Targets> {
+    pub(super) fn targets(&self) -> Option<Targets> {
         let default = Targets::default();
         let utilisation = self.target_utilisation.unwrap_or(default.utilisation);
         (!self.spread).then_some(Targets { utilisation, ..default })
     }
 
-    pub(crate) fn moves(&self) -> Option<Moves> {
+    pub(super) fn moves(&self) -> Option<Moves> {
         match self.moves {
             None => Some(Moves::default()),
             Some(When::Never) => None,

@@ -4,7 +4,7 @@
 ///
 /// # Errors
 /// A text that says what would have been understood.
-pub(crate) fn parse(text: &str) -> Result<usize, String> {
+pub(super) fn parse(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let shift = match text[digits.len()..].trim_start() {
         "" | "B" => 0,
