@@ -11,5 +11,7 @@ pub mod http;
 pub mod kv;
 pub mod metrics;
 pub mod options;
+pub mod tls_metrics;
 
 pub use options::ServeOptions;
+pub use wakeful_http::tls;

@@ -6,12 +6,15 @@ use wakeful::accept::{AcceptStrategy, ConnectionServer, Moves, SharedListener};
 use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
+use wakeful_http::tls::ServerTls;
 
 /// Settings that all services have.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
     /// Where to listen.
     pub listen: Vec<ListenAddr>,
+    /// TLS on all these addresses, if the service speaks HTTP.
+    pub tls: Option<ServerTls>,
     /// How many loops; 0 is one for each CPU that the process may use.
     pub loops: usize,
     /// Where the loops' threads run.

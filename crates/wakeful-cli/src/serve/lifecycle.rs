@@ -43,8 +43,13 @@ where
     let grace = options.grace;
     let started = || {
         let service = start()?;
+        let scheme = if options.tls.is_some() { "https://" } else { "" };
         for addr in &service.addrs {
-            tracing::info!("listening on {addr}, loops {}, idle {}", service.loops, options.idle);
+            tracing::info!(
+                "listening on {scheme}{addr}, loops {}, idle {}",
+                service.loops,
+                options.idle
+            );
         }
         Ok(service)
     };
