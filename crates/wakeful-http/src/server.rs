@@ -15,12 +15,14 @@ use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 
 use crate::BoxError;
 use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
+use crate::tls::ServerTls;
 
 /// An HTTP/1.1 and HTTP/2 server on a group of loops. See [the crate](crate) for an example.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`group`](Self::group) | one loop for each CPU | | |
+/// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] | |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
 /// | [`header_read_timeout`](Self::header_read_timeout) | 30 s | over 0 | the connection is closed |
@@ -31,6 +33,8 @@ use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
 #[must_use = "call `serve` or `start`"]
 pub struct Server {
     listeners: Vec<SharedListener>,
+    /// For each listener.
+    tls: Vec<Option<ServerTls>>,
     group: LoopGroupBuilder,
     strategy: AcceptStrategy,
     moves: Option<Moves>,
@@ -53,6 +57,34 @@ impl Server {
         Self::from_listeners(Vec::new()).also_bind(addr)
     }
 
+    /// Listens on `addr` for connections by TLS.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn bind_tls<A>(addr: A, tls: ServerTls) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        Self::from_listeners(Vec::new()).also_bind_tls(addr, tls)
+    }
+
+    /// Listens on one more address, for connections by TLS.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn also_bind_tls<A>(self, addr: A, tls: ServerTls) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        let mut this = self.also_bind(addr)?;
+        if let Some(last) = this.tls.last_mut() {
+            *last = Some(tls);
+        }
+        Ok(this)
+    }
+
     /// Listens on one more address.
     ///
     /// # Errors
@@ -64,13 +96,16 @@ impl Server {
     {
         let addr = addr.try_into().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         self.listeners.push(SharedListener::bind(&addr)?);
+        self.tls.push(None);
         Ok(self)
     }
 
     /// Listens on what was bound before, for example to bind all addresses first.
     pub fn from_listeners(listeners: Vec<SharedListener>) -> Self {
+        let tls = listeners.iter().map(|_| None).collect();
         Self {
             listeners,
+            tls,
             group: LoopGroupBuilder::default(),
             strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
@@ -81,6 +116,14 @@ impl Server {
             max_connections: 0,
             grace: Duration::from_secs(10),
         }
+    }
+
+    /// Speaks TLS on all addresses that it listens on so far, Unix sockets included, and plain HTTP on none of them. Clients choose HTTP/2 or HTTP/1.1 in the
+    /// handshake (ALPN); one that chooses nothing is told by its first bytes. Connections by TLS stay on their loops. Keep a clone of `tls` to
+    /// [reload](ServerTls::reload) its certificates.
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.tls.fill(Some(tls));
+        self
     }
 
     /// The loops that serve.
@@ -227,14 +270,18 @@ impl Server {
         B::Error: Into<BoxError>,
     {
         let limits = self.limits;
+        let tls: Arc<[_]> = self.tls.into();
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group)
             .strategy(self.strategy)
             .moves(self.moves)
             .max_connections(self.max_connections)
             .start(move || {
-                let (service, limits) = (make(), limits.clone());
-                move |connection| connection::serve(connection, service.clone(), limits.clone())
+                let (service, limits, tls) = (make(), limits.clone(), tls.clone());
+                move |connection| {
+                    let tls = tls[connection.listener].clone();
+                    connection::serve(connection, service.clone(), limits.clone(), tls)
+                }
             })?;
         Ok(Running(serving))
     }
