@@ -2,19 +2,21 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use hyper_util::service::TowerToHyperService;
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Counts, Moves, Serving, SharedListener};
 use wakeful::group::Loads;
 use wakeful::net::ListenAddr;
 use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 
-use crate::BoxError;
-use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
+use crate::body::RequestBody;
+use crate::counts::HttpCounts;
+use crate::local::Shared;
+use crate::{BoxError, Limits, connection};
 
 /// An HTTP/1.1 and HTTP/2 server on a group of loops. See [the crate](crate) for an example.
 ///
@@ -23,9 +25,7 @@ use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
 /// | [`group`](Self::group) | one loop for each CPU | | |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
-/// | [`header_read_timeout`](Self::header_read_timeout) | 30 s | over 0 | the connection is closed |
-/// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | 431 (HTTP/2: the request is refused) |
-/// | [`max_connections`](Self::max_connections) | no limit | 1 and more; 0 is no limit | further ones wait in the backlog |
+/// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
 /// | [`grace`](Self::grace) | 10 s | any | what is left is aborted |
 #[derive(Debug)]
 #[must_use = "call `serve` or `start`"]
@@ -35,7 +35,6 @@ pub struct Server {
     strategy: AcceptStrategy,
     moves: Option<Moves>,
     limits: Limits,
-    max_connections: usize,
     grace: Duration,
 }
 
@@ -74,11 +73,7 @@ impl Server {
             group: LoopGroupBuilder::default(),
             strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
-            limits: Limits {
-                header_read_timeout: Duration::from_secs(30),
-                max_header_size: 64 * 1024,
-            },
-            max_connections: 0,
+            limits: Limits::default(),
             grace: Duration::from_secs(10),
         }
     }
@@ -102,22 +97,27 @@ impl Server {
         self
     }
 
-    /// How long a client may take to send a request's header, counted from its connection or from the end of the response
-    /// before: so it is also how long an idle connection is kept. When a connection moves it counts anew.
+    /// What is bounded: deadlines, sizes, numbers, rates.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// [`Limits::header_timeout`].
     pub fn header_read_timeout(mut self, timeout: Duration) -> Self {
-        self.limits.header_read_timeout = timeout.max(Duration::from_nanos(1));
+        self.limits.header_timeout = timeout;
         self
     }
 
-    /// How large a request's header may be, in bytes. By HTTP/1 it is also the size of the connection's read buffer.
+    /// [`Limits::max_header_size`].
     pub fn max_header_size(mut self, bytes: usize) -> Self {
-        self.limits.max_header_size = bytes.max(SMALLEST_HEADER_LIMIT);
+        self.limits.max_header_size = bytes;
         self
     }
 
-    /// How many connections are open at a time.
+    /// [`Limits::max_connections`].
     pub fn max_connections(mut self, connections: usize) -> Self {
-        self.max_connections = connections;
+        self.limits.max_connections = connections;
         self
     }
 
@@ -139,7 +139,7 @@ impl Server {
     /// The loops cannot be started; a loop already runs on this thread; a loop was blocked at the end.
     pub fn serve<S, B>(self, service: S) -> io::Result<()>
     where
-        S: tower_service::Service<Request<Incoming>, Response = Response<B>>
+        S: tower_service::Service<Request<RequestBody>, Response = Response<B>>
             + Clone
             + Send
             + Sync
@@ -180,7 +180,7 @@ impl Server {
     pub fn serve_with<M, S, B>(self, make: M) -> io::Result<()>
     where
         M: Fn() -> S + Send + Sync + 'static,
-        S: hyper::service::Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
+        S: hyper::service::Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
         S::Future: 'static,
         S::Error: Into<BoxError>,
         B: Body + 'static,
@@ -200,7 +200,7 @@ impl Server {
     /// The loops cannot be started.
     pub fn start<S, B>(self, service: S) -> io::Result<Running>
     where
-        S: tower_service::Service<Request<Incoming>, Response = Response<B>>
+        S: tower_service::Service<Request<RequestBody>, Response = Response<B>>
             + Clone
             + Send
             + Sync
@@ -220,53 +220,66 @@ impl Server {
     pub fn start_with<M, S, B>(self, make: M) -> io::Result<Running>
     where
         M: Fn() -> S + Send + Sync + 'static,
-        S: hyper::service::Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
+        S: hyper::service::Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
         S::Future: 'static,
         S::Error: Into<BoxError>,
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
-        let limits = self.limits;
+        let loops = self.group.loop_count()?;
+        let max_connections = self.limits.max_connections;
+        let shared = Shared::new(self.limits, loops);
+        let (counts, linger) = (shared.counts.clone(), shared.linger.clone());
         let serving = ConnectionServer::new(self.listeners)
-            .group(self.group)
+            .group(self.group.loops(loops))
             .strategy(self.strategy)
             .moves(self.moves)
-            .max_connections(self.max_connections)
+            .max_connections(max_connections)
             .start(move || {
-                let (service, limits) = (make(), limits.clone());
-                move |connection| connection::serve(connection, service.clone(), limits.clone())
+                let (service, local) = (make(), shared.of_next_loop());
+                move |connection| connection::serve(connection, service.clone(), local.clone())
             })?;
-        Ok(Running(serving))
+        Ok(Running { serving, counts, linger })
     }
 }
 
 /// A server that runs. Dropping it aborts what it serves.
 #[derive(Debug)]
-pub struct Running(Serving);
+pub struct Running {
+    serving: Serving,
+    counts: Arc<HttpCounts>,
+    linger: Arc<AtomicU64>,
+}
 
 impl Running {
     /// Where it listens.
     #[must_use]
     pub fn local_addrs(&self) -> &[ListenAddr] {
-        self.0.local_addrs()
+        self.serving.local_addrs()
     }
 
     /// The loops' handles, for their metrics.
     #[must_use]
     pub fn handles(&self) -> &[LoopHandle] {
-        self.0.handles()
+        self.serving.handles()
     }
 
     /// How busy the loops are, and how many of them are active.
     #[must_use]
     pub fn loads(&self) -> Loads {
-        self.0.loads()
+        self.serving.loads()
     }
 
     /// Counts of connections.
     #[must_use]
     pub fn counts(&self) -> Arc<Counts> {
-        self.0.counts()
+        self.serving.counts()
+    }
+
+    /// Counts of requests, and of what was refused.
+    #[must_use]
+    pub fn http_counts(&self) -> Arc<HttpCounts> {
+        self.counts.clone()
     }
 
     /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest. Returns how many connections were aborted. It always
@@ -275,6 +288,9 @@ impl Running {
     /// # Errors
     /// A handler blocks a loop, which was left behind.
     pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
-        Ok(self.0.shutdown(grace)?)
+        // Who is idle is not aborted.
+        let most = u64::try_from((grace / 4).as_nanos()).unwrap_or(u64::MAX);
+        self.linger.fetch_min(most, Ordering::Relaxed);
+        Ok(self.serving.shutdown(grace)?)
     }
 }
