@@ -226,10 +226,15 @@ impl Watch {
         if let Some((end_at, refusal)) = self.end_at.get()
             && now >= end_at
         {
-            if refusal == Refusal::MaxAge {
-                self.local.refuse(refusal);
+            if refusal != Refusal::MaxAge {
+                return Some(Act::End(refusal));
             }
-            return Some(Act::End(refusal));
+            if !matches!(phase, Phase::First | Phase::Idle) {
+                self.local.refuse(refusal);
+                return Some(Act::End(refusal));
+            }
+            // Nothing is lost.
+            return Some(Act::Finish);
         }
         if !self.closing.get() && self.life.expires().is_some_and(|expires| now >= expires) {
             self.close_soon();
