@@ -25,7 +25,7 @@ use crate::guard::Streams;
 use crate::limits::flood::Flood;
 use crate::limits::frames::{self, Frame, FrameReader};
 use crate::watch::{self, Act, Phase, Watch};
-use crate::{BoxError, Limits, Refusal};
+use crate::{BoxError, Limits, Refusal, refuse};
 
 /// For the last frame.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -56,14 +56,15 @@ where
         Ended::ByItself(result) => result,
         Ended::By(refusal) => {
             let word = seen.borrow().last_word(refusal);
-            if let Some(word) = word {
-                say(&io, word).await;
+            // With hyper's connection went the other one who had it.
+            if let (Some(word), Ok(io)) = (word, Rc::try_unwrap(io)) {
+                say(io.into_inner(), word).await;
             }
             Ok(())
         }
     };
     if let Err(error) = &result {
-        count(error, watch);
+        count(error, &seen.borrow(), watch);
     }
     result
 }
@@ -146,16 +147,15 @@ fn builder(limits: &Limits, watch: &Rc<Watch>) -> http2::Builder<Streams> {
 }
 
 /// Writes the last frame, if there is room for it.
-async fn say<I: Write + Unpin>(io: &RefCell<I>, word: [u8; 17]) {
-    let written = poll_fn(|cx| Pin::new(&mut *io.borrow_mut()).poll_write(cx, &word));
+async fn say<I: Read + Write + Unpin>(mut io: I, word: [u8; 17]) {
+    let written = poll_fn(|cx| Pin::new(&mut io).poll_write(cx, &word));
     if let Ok(Ok(_)) = timeout(PATIENCE, written).await {
-        let ended = poll_fn(|cx| Pin::new(&mut *io.borrow_mut()).poll_shutdown(cx));
-        let _ = timeout(PATIENCE, ended).await;
+        refuse::linger(&mut io).await;
     }
 }
 
 /// What went wrong by the client's doing.
-fn count(error: &hyper::Error, watch: &Watch) {
+fn count(error: &hyper::Error, seen: &Seen, watch: &Watch) {
     let Some(h2) = error.source().and_then(|source| source.downcast_ref::<h2::Error>()) else {
         if error.is_timeout() {
             watch.local.refuse(Refusal::Http2PingTimeout);
@@ -165,8 +165,8 @@ fn count(error: &hyper::Error, watch: &Watch) {
     if !h2.is_library() {
         return;
     }
-    // What h2 tells the client in words, too.
-    let text = h2.to_string();
+    // h2 has told the client which, in words.
+    let text = String::from_utf8_lossy(seen.sent.farewell());
     let refusal = [
         ("continuations", Refusal::Http2ContinuationFlood),
         ("resets", Refusal::Http2ResetFlood),

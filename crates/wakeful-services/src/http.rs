@@ -19,6 +19,7 @@ use prometheus_client::registry::Registry;
 use wakeful::accept::SharedListener;
 use wakeful_http::{Running, Server};
 
+use crate::http_metrics::HttpMetrics;
 use crate::{ServeOptions, metrics};
 
 /// The longest sleep that `/sleep/{ms}` grants.
@@ -44,11 +45,9 @@ pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Resu
         .moves(options.moves)
         .start(router(shared.clone()))?;
     // Set once, here.
-    let _ = shared.registry.set(metrics::registry(
-        running.handles(),
-        running.counts(),
-        running.loads(),
-    ));
+    let mut registry = metrics::registry(running.handles(), running.counts(), running.loads());
+    registry.register_collector(Box::new(HttpMetrics::new(running.http_counts())));
+    let _ = shared.registry.set(registry);
     Ok(running)
 }
 

@@ -23,11 +23,12 @@ pub(crate) struct Flood {
 
 impl Flood {
     pub(crate) fn new(limits: &Http2Limits) -> Self {
+        let now = Instant::now();
         let control = limits.max_control_frames_per_second.into();
         let resets = limits.max_resets_per_second.into();
         Self {
-            control: Bucket::new(control, control),
-            resets: Bucket::new(resets, resets * RESET_BURST),
+            control: Bucket::new(control, control, now),
+            resets: Bucket::new(resets, resets * RESET_BURST, now),
         }
     }
 
@@ -73,13 +74,14 @@ struct Bucket {
     left: u64,
     most: u64,
     per_second: u64,
-    /// When it was filled last; it is full at first.
-    filled: Option<Instant>,
+    /// When it was filled last.
+    filled: Instant,
 }
 
 impl Bucket {
-    fn new(per_second: u64, most: u64) -> Self {
-        Self { left: most, most, per_second, filled: None }
+    /// Full.
+    fn new(per_second: u64, most: u64, now: Instant) -> Self {
+        Self { left: most, most, per_second, filled: now }
     }
 
     fn add(&mut self, count: u64) {
@@ -97,15 +99,10 @@ impl Bucket {
 
     #[cold]
     fn fill(&mut self, now: Instant) {
-        let Some(filled) = self.filled else {
-            // Nobody knows for how long it was full.
-            self.filled = Some(now);
-            return self.add(self.per_second);
-        };
-        let elapsed = now.saturating_duration_since(filled).as_nanos();
+        let elapsed = now.saturating_duration_since(self.filled).as_nanos();
         let earned = elapsed.saturating_mul(self.per_second.into()) / 1_000_000_000;
         if earned > 0 {
-            self.filled = Some(now);
+            self.filled = now;
             self.add(u64::try_from(earned).unwrap_or(u64::MAX));
         }
     }
@@ -172,11 +169,9 @@ mod tests {
 
     #[test]
     fn a_bucket_fills_with_time_up_to_its_bound() {
-        let mut bucket = Bucket::new(10, 20);
         let start = Instant::now();
-        bucket.left = 0;
-        bucket.fill(start);
-        assert_eq!(bucket.left, 10);
+        let mut bucket = Bucket::new(10, 20, start);
+        assert_eq!(bucket.left, 20);
         bucket.left = 0;
         bucket.fill(start + Duration::from_millis(50));
         assert_eq!(bucket.left, 0, "half a frame");

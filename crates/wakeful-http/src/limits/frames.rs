@@ -1,6 +1,6 @@
 //! HTTP/2's frames as they go by (RFC 9113, 4.1): their headers, not what they hold.
 //!
-//! A reader is fed all bytes of one direction in pieces of any size, keeps no more than one header of them, and tells of each frame when its header is complete. It checks nothing:
+//! A reader is fed all bytes of one direction in pieces of any size, keeps no more than one header of them (and what a GOAWAY says), and tells of each frame when its header is complete. It checks nothing:
 //! what is wrong with a frame is for h2 to say.
 
 pub(crate) const DATA: u8 = 0;
@@ -22,6 +22,9 @@ const HEADER_LENGTH: usize = 9;
 /// What a client begins with.
 const PREFACE_LENGTH: u32 = 24;
 
+/// More is nothing to go by.
+const LONGEST_FAREWELL: usize = 64;
+
 /// A frame's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame {
@@ -40,6 +43,10 @@ pub(crate) struct FrameReader {
     have: usize,
     /// How much comes before the next header.
     skip: u32,
+    /// What the last GOAWAY says, as far as it is short.
+    farewell: Vec<u8>,
+    /// How much more of it is to be kept.
+    keep: usize,
 }
 
 impl FrameReader {
@@ -58,10 +65,18 @@ impl FrameReader {
         self.have == 0 && self.skip == 0
     }
 
+    /// The words of the last GOAWAY, behind its numbers.
+    pub(crate) fn farewell(&self) -> &[u8] {
+        self.farewell.get(8..).unwrap_or_default()
+    }
+
     pub(crate) fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Frame)) {
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let count = bytes.len().min(self.skip as usize);
+                let kept = count.min(self.keep);
+                self.farewell.extend_from_slice(&bytes[..kept]);
+                self.keep -= kept;
                 bytes = &bytes[count..];
                 self.skip -= u32::try_from(count).unwrap_or(self.skip);
                 continue;
@@ -76,6 +91,10 @@ impl FrameReader {
                 let length = u32::from_be_bytes([0, l0, l1, l2]);
                 self.skip = length;
                 let stream = u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]);
+                if kind == GOAWAY {
+                    self.farewell.clear();
+                    self.keep = LONGEST_FAREWELL.min(length as usize);
+                }
                 each(Frame { kind, flags, length, stream });
             }
         }
@@ -101,11 +120,12 @@ mod tests {
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         bytes.extend([0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]);
         bytes.extend([0, 0, 3, DATA, 1, 0x80, 0, 1, 2, 7, 7, 7]);
-        bytes.extend(goaway(5, 11));
+        bytes.extend([0, 0, 12, GOAWAY, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 11]);
+        bytes.extend(b"calm");
         let expected = [
             Frame { kind: SETTINGS, flags: 0, length: 0, stream: 0 },
             Frame { kind: DATA, flags: 1, length: 3, stream: 0x102 },
-            Frame { kind: GOAWAY, flags: 0, length: 8, stream: 0 },
+            Frame { kind: GOAWAY, flags: 0, length: 12, stream: 0 },
         ];
         for size in 1..=bytes.len() {
             let (mut reader, mut frames) = (FrameReader::of_client(), Vec::new());
@@ -114,6 +134,7 @@ mod tests {
             }
             assert_eq!(frames, expected, "in pieces of {size}");
             assert!(reader.is_between_frames());
+            assert_eq!(reader.farewell(), b"calm");
         }
     }
 }
