@@ -23,11 +23,12 @@
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
 //! from HTTP/1, `http1` when a connection of HTTP/1 may move, `http2` what is watched of HTTP/2. What is bounded is in `limits`; `watch` says when a connection's limits strike, `guard` what is answered then, `counts`
-//! how often it happened.
+//! how often it happened. `drain` is how a server ends.
 
 mod body;
 mod connection;
 mod counts;
+mod drain;
 mod guard;
 mod http1;
 mod http2;
@@ -42,8 +43,10 @@ mod watch;
 
 pub use body::RequestBody;
 pub use counts::{HttpCounts, LoopHttpCounts, Refusal};
+pub use drain::{DrainPlan, Readiness};
 pub use hyper::service::service_fn;
 pub use limits::{Http2Limits, Limits, MaxAge, MinRate, PeerRate};
+pub use local::readiness;
 pub use server::{Running, Server};
 
 /// An error of any kind.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::counts::{HttpCounts, LoopHttpCounts};
 use crate::limits::peers::Peers;
-use crate::{Limits, Refusal};
+use crate::{Limits, Readiness, Refusal};
 
 /// As much as h2 reads at a time.
 const SCRATCH: usize = 16 * 1024;
@@ -21,6 +21,7 @@ const LINGER: u64 = 200_000_000;
 pub(crate) struct Shared {
     pub(crate) limits: Arc<Limits>,
     pub(crate) counts: Arc<HttpCounts>,
+    readiness: Readiness,
     peers: Option<Arc<Peers>>,
     /// Requests in flight, if they are limited.
     in_flight: Arc<AtomicUsize>,
@@ -31,11 +32,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(limits: Limits, loops: usize) -> Self {
+    pub(crate) fn new(limits: Limits, loops: usize, readiness: Readiness) -> Self {
         let limits = limits.clamped();
         Self {
             peers: Peers::new(limits.max_connections_per_peer, limits.peer_rate),
             limits: Arc::new(limits),
+            readiness,
             counts: Arc::new(HttpCounts::new(loops)),
             in_flight: Arc::default(),
             linger: Arc::new(AtomicU64::new(LINGER)),
@@ -43,11 +45,23 @@ impl Shared {
         }
     }
 
-    /// The next loop's part.
+    /// The part of the next loop, which is this thread's.
     pub(crate) fn of_next_loop(&self) -> Rc<Local> {
         let number = self.loops.fetch_add(1, Ordering::Relaxed);
+        HERE.set(Some(self.readiness.clone()));
         Rc::new(Local { number, shared: self.clone(), scratch: RefCell::default() })
     }
+}
+
+thread_local! {
+    /// A loop of a server's group is that server's alone.
+    static HERE: RefCell<Option<Readiness>> = const { RefCell::new(None) };
+}
+
+/// That of the server whose loop this thread runs; `None` on any other thread. A handler that streams learns here when to end, and a request need not carry it.
+#[must_use]
+pub fn readiness() -> Option<Readiness> {
+    HERE.with_borrow(Clone::clone)
 }
 
 /// See the module's documentation.

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -16,7 +17,7 @@ use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 use crate::body::RequestBody;
 use crate::counts::HttpCounts;
 use crate::local::Shared;
-use crate::{BoxError, Limits, connection};
+use crate::{BoxError, DrainPlan, Limits, Readiness, connection};
 
 /// An HTTP/1.1 and HTTP/2 server on a group of loops. See [the crate](crate) for an example.
 ///
@@ -26,7 +27,7 @@ use crate::{BoxError, Limits, connection};
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
 /// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
-/// | [`grace`](Self::grace) | 10 s | any | what is left is aborted |
+/// | [`drain_plan`](Self::drain_plan) | [`DrainPlan::default`] | [`DrainPlan`] | what is left after its grace is aborted |
 #[derive(Debug)]
 #[must_use = "call `serve` or `start`"]
 pub struct Server {
@@ -35,7 +36,8 @@ pub struct Server {
     strategy: AcceptStrategy,
     moves: Option<Moves>,
     limits: Limits,
-    grace: Duration,
+    drain_plan: DrainPlan,
+    readiness: Readiness,
 }
 
 impl Server {
@@ -74,7 +76,8 @@ impl Server {
             strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
             limits: Limits::default(),
-            grace: Duration::from_secs(10),
+            drain_plan: DrainPlan::default(),
+            readiness: Readiness::new(),
         }
     }
 
@@ -121,10 +124,22 @@ impl Server {
         self
     }
 
-    /// How long [`serve`](Self::serve) lets requests finish once it was told to end.
+    /// [`DrainPlan::grace`]: how long [`serve`](Self::serve) lets requests finish once it was told to end.
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.drain_plan.grace = grace;
         self
+    }
+
+    /// How [`serve`](Self::serve) ends once it was told to.
+    pub fn drain_plan(mut self, plan: DrainPlan) -> Self {
+        self.drain_plan = plan;
+        self
+    }
+
+    /// Whether it is ready, and when it drains: for the service that it will be given. On its loops, [`readiness`](crate::readiness) has it too.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.clone()
     }
 
     /// Where it listens, with the ports that the kernel chose where 0 was asked for.
@@ -186,10 +201,10 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
-        let grace = self.grace;
+        let plan = self.drain_plan;
         let drained = signal::run_until_terminated(
             || self.start_with(make),
-            move |running: Running| running.shutdown(grace),
+            move |running: Running| running.drain(plan),
         )?;
         drained.unwrap_or(Ok(0)).map(|_| ())
     }
@@ -228,7 +243,8 @@ impl Server {
     {
         let loops = self.group.loop_count()?;
         let max_connections = self.limits.max_connections;
-        let shared = Shared::new(self.limits, loops);
+        let readiness = self.readiness;
+        let shared = Shared::new(self.limits, loops, readiness.clone());
         let (counts, linger) = (shared.counts.clone(), shared.linger.clone());
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group.loops(loops))
@@ -239,7 +255,7 @@ impl Server {
                 let (service, local) = (make(), shared.of_next_loop());
                 move |connection| connection::serve(connection, service.clone(), local.clone())
             })?;
-        Ok(Running { serving, counts, linger })
+        Ok(Running { serving, counts, linger, ending: Ending(readiness) })
     }
 }
 
@@ -249,6 +265,7 @@ pub struct Running {
     serving: Serving,
     counts: Arc<HttpCounts>,
     linger: Arc<AtomicU64>,
+    ending: Ending,
 }
 
 impl Running {
@@ -282,15 +299,41 @@ impl Running {
         self.counts.clone()
     }
 
-    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest. Returns how many connections were aborted. It always
-    /// ends. Blocks the calling thread.
+    /// Whether it is ready, and when it drains.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.ending.0.clone()
+    }
+
+    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest: [`drain`](Self::drain), with a plan that has only a grace.
+    ///
+    /// # Errors
+    /// As for `drain`.
+    pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
+        self.drain(DrainPlan { grace, ..DrainPlan::default() })
+    }
+
+    /// Ends as planned: says that it is not ready, stops accepting, lets requests finish, and aborts the rest. Returns how many connections were aborted. It always
+    /// ends, after `pre_drain` and `grace`, and a second more when a loop is blocked. Blocks the calling thread.
     ///
     /// # Errors
     /// A handler blocks a loop, which was left behind.
-    pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
-        // Who is idle is not aborted.
-        let most = u64::try_from((grace / 4).as_nanos()).unwrap_or(u64::MAX);
-        self.linger.fetch_min(most, Ordering::Relaxed);
-        Ok(self.serving.shutdown(grace)?)
+    pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
+        self.ending.0.is_told_to_end();
+        thread::sleep(plan.pre_drain);
+        let linger = u64::try_from(plan.linger_within_grace().as_nanos()).unwrap_or(u64::MAX);
+        self.linger.store(linger, Ordering::Relaxed);
+        self.ending.0.drains();
+        Ok(self.serving.shutdown(plan.grace)?)
+    }
+}
+
+/// Who waits for the end need not wait for ever.
+#[derive(Debug)]
+struct Ending(Readiness);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.drains();
     }
 }

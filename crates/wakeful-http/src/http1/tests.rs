@@ -11,6 +11,7 @@ use wakeful::JoinHandle;
 use wakeful::net::UnixStream;
 use wakeful::task::yield_now;
 
+use crate::Readiness;
 use crate::life::Life;
 use crate::local::Shared;
 use crate::watch::Version;
@@ -27,7 +28,7 @@ where
     B::Error: Into<BoxError>,
 {
     let io = Rewound { start: Bytes::copy_from_slice(unread), stream };
-    let local = Shared::new(Limits::default(), 1).of_next_loop();
+    let local = Shared::new(Limits::default(), 1, Readiness::new()).of_next_loop();
     let watch = Watch::new(local, Version::Http1, Life::new(None, None));
     run(io, service, &watch, &Draining::default(), || true).await.unwrap()
 }
