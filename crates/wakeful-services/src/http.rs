@@ -19,6 +19,7 @@ use prometheus_client::registry::Registry;
 use wakeful::accept::SharedListener;
 use wakeful_http::Running;
 
+use crate::http_metrics::HttpMetrics;
 use crate::{ServeOptions, metrics, tls_metrics};
 
 /// The longest sleep that `/sleep/{ms}` grants.
@@ -40,6 +41,7 @@ pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Resu
     let shared = Shared::default();
     let running = options.http_server(listeners).start(router(shared.clone()))?;
     let mut registry = metrics::registry(running.handles(), running.counts(), running.loads());
+    registry.register_collector(Box::new(HttpMetrics::new(running.http_counts())));
     if let Some(tls) = &options.tls {
         tls_metrics::register(&mut registry, tls.counts());
     }
