@@ -10,7 +10,7 @@ use http_body::Body;
 use hyper::service::Service;
 use wakeful::accept::{Connection, Draining};
 use wakeful::net::{PeerAddr, Stream};
-use wakeful::time::timeout;
+use wakeful::time::{sleep, timeout};
 
 use crate::body::RequestBody;
 use crate::guard::Guarded;
@@ -18,20 +18,26 @@ use crate::life::Life;
 use crate::limits::peers::{Peer, TooMany};
 use crate::local::Local;
 use crate::protocol::{Protocol, Rewound, detect};
-use crate::watch::{Version, Watch};
-use crate::{BoxError, Refusal, http1, http2, refuse};
+use crate::tls::ServerTls;
+use crate::watch::Watch;
+use crate::{BoxError, Refusal, draining, http1, http2, refuse, secured};
 
 /// Serves `connection` until it closes, or goes on to another loop. What goes wrong with a single connection is the client's, and is logged at
 /// debug level.
-pub(crate) async fn serve<S, B>(connection: Connection, service: S, local: Rc<Local>)
-where
+pub(crate) async fn serve<S, B>(
+    connection: Connection,
+    service: S,
+    local: Rc<Local>,
+    tls: Option<ServerTls>,
+) where
     S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Future: 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let Connection { stream, peer, draining, unread, moving } = connection;
+    let Connection { stream, peer, draining, unread, moving, .. } = connection;
+    draining::enter(&draining);
     let carried = moving.carried().and_then(|carried| carried.downcast().ok());
     let life = match carried {
         Some(carried) => Ok(Life::unpack(*carried)),
@@ -39,6 +45,10 @@ where
     };
     let Ok(life) = life else {
         local.refuse(Refusal::PeerConnections);
+        if tls.is_some() {
+            // To answer takes a handshake, which is what should not be spent.
+            return;
+        }
         let mut io = Rewound { start: unread.into(), stream };
         return refuse::answer(&mut io, StatusCode::SERVICE_UNAVAILABLE, &local).await;
     };
@@ -48,6 +58,10 @@ where
         local.refuse(Refusal::NoRequest);
         tracing::debug!(%peer, %error, "the client has gone already");
         return;
+    }
+    if let Some(tls) = tls {
+        // Boxed: a connection without TLS is no larger for it.
+        return Box::pin(secured::serve(stream, peer, draining, service, life, local, tls)).await;
     }
     let limits = local.limits();
     let (patience, late) = match life.served() {
@@ -70,11 +84,7 @@ where
             return tracing::debug!(%peer, %error, "no request came");
         }
     };
-    let version = match protocol {
-        Protocol::Http1 => Version::Http1,
-        Protocol::Http2 => Version::Http2,
-    };
-    let watch = Watch::new(local, version, life);
+    let watch = Watch::new(local, protocol, life);
     let service = Guarded { service, watch: watch.clone() };
     let result = match protocol {
         Protocol::Http1 => http1::serve(io, service, peer, &watch, &draining, &moving).await,
@@ -95,19 +105,27 @@ fn begin(peer: PeerAddr, local: &Local) -> Result<Life, TooMany> {
 }
 
 /// `future`'s output; `None` when the draining begins before, and nothing comes of what may be on its way.
-async fn until_drained<F: Future>(
+pub(crate) async fn until_drained<F: Future>(
     draining: &Draining,
     local: &Local,
     future: F,
 ) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut drained = pin!(draining.started());
-    let drained_before = poll_fn(|cx| match future.as_mut().poll(cx) {
+    let lingered = async {
+        draining.started().await;
+        sleep(local.linger()).await;
+    };
+    until(lingered, future).await
+}
+
+/// `future`'s output; `None` when `end` comes before.
+pub(crate) async fn until<F: Future>(
+    end: impl Future<Output = ()>,
+    future: F,
+) -> Option<F::Output> {
+    let (mut future, mut end) = (pin!(future), pin!(end));
+    poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => drained.as_mut().poll(cx).map(|()| None),
-    });
-    match drained_before.await {
-        Some(output) => Some(output),
-        None => timeout(local.linger(), future).await.ok(),
-    }
+        Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+    })
+    .await
 }

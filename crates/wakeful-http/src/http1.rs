@@ -24,7 +24,7 @@ use hyper::rt::{Read, ReadBufCursor, Sleep, Timer, Write};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use wakeful::accept::{Draining, Moving};
-use wakeful::net::{PeerAddr, Stream};
+use wakeful::net::PeerAddr;
 
 use crate::protocol::Rewound;
 use crate::watch::{self, Act, Phase, Watch};
@@ -47,11 +47,12 @@ where
 {
     loop {
         let is_wanted = || !watch.is_closing() && moving.is_wanted();
-        let End::BetweenRequests { stream, unread, service: kept } =
+        let End::BetweenRequests { io: Rewound { start, stream }, mut unread, service: kept } =
             run(io, service, watch, draining, is_wanted).await?
         else {
             return Ok(());
         };
+        unread.extend_from_slice(&start);
         moving.carry(Box::new(watch.life.pack()));
         match moving.hand_over(stream, peer, unread) {
             Ok(()) => return Ok(()),
@@ -65,26 +66,44 @@ where
     }
 }
 
+/// Serves it until it closes. It stays on its loop.
+pub(crate) async fn serve_here<IO, S, B>(
+    io: IO,
+    service: S,
+    watch: &Rc<Watch>,
+    draining: &Draining,
+) -> hyper::Result<()>
+where
+    IO: Read + Write + Unpin,
+    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+    S::Error: Into<BoxError>,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    run(io, service, watch, draining, || false).await.map(|_| ())
+}
+
 /// How a connection ended on this loop.
-enum End<S> {
+enum End<IO, S> {
     Closed,
-    /// Nothing is in flight, and everything is written. `unread` comes before what `stream` reads.
+    /// Nothing is in flight, and everything is written. `unread` comes before what `io` reads.
     BetweenRequests {
-        stream: Stream,
+        io: IO,
         unread: Vec<u8>,
         service: S,
     },
 }
 
 /// Serves it until it closes, or is between two requests and `is_wanted` elsewhere.
-async fn run<S, B>(
-    io: Rewound,
+async fn run<IO, S, B>(
+    io: IO,
     service: S,
     watch: &Rc<Watch>,
     draining: &Draining,
     is_wanted: impl Fn() -> bool,
-) -> hyper::Result<End<S>>
+) -> hyper::Result<End<IO, S>>
 where
+    IO: Read + Write + Unpin,
     S: Service<Request<Incoming>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
@@ -134,10 +153,8 @@ where
         return close(parts.io.io, ended, has_come, watch).await.map(|()| End::Closed);
     }
     let parts = connection.into_parts();
-    let (Rewound { start, stream }, service) = (parts.io.io, parts.service.service);
-    let mut unread = Vec::from(parts.read_buf);
-    unread.extend_from_slice(&start);
-    Ok(End::BetweenRequests { stream, unread, service })
+    let (io, service) = (parts.io.io, parts.service.service);
+    Ok(End::BetweenRequests { io, unread: Vec::from(parts.read_buf), service })
 }
 
 /// What ended it.
@@ -149,7 +166,12 @@ enum Ended {
 }
 
 /// Closes it, so that the client learns of what was answered last.
-async fn close(mut io: Rewound, ended: Ended, has_come: bool, watch: &Watch) -> hyper::Result<()> {
+async fn close<IO: Read + Write + Unpin>(
+    mut io: IO,
+    ended: Ended,
+    has_come: bool,
+    watch: &Watch,
+) -> hyper::Result<()> {
     match ended {
         Ended::By(Refusal::HeaderTimeout) if has_come => {
             refuse::answer(&mut io, StatusCode::REQUEST_TIMEOUT, &watch.local).await;
@@ -306,13 +328,13 @@ impl Future for Never {
 
 impl Sleep for Never {}
 
-struct WatchedIo {
-    io: Rewound,
+struct WatchedIo<IO> {
+    io: IO,
     watched: Arc<Watched>,
     watch: Rc<Watch>,
 }
 
-impl Read for WatchedIo {
+impl<IO: Read + Unpin> Read for WatchedIo<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -324,7 +346,7 @@ impl Read for WatchedIo {
     }
 }
 
-impl Write for WatchedIo {
+impl<IO: Write + Unpin> Write for WatchedIo<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -17,6 +17,7 @@ use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 use crate::body::RequestBody;
 use crate::counts::HttpCounts;
 use crate::local::Shared;
+use crate::tls::ServerTls;
 use crate::{BoxError, DrainPlan, Limits, Readiness, connection};
 
 /// An HTTP/1.1 and HTTP/2 server on a group of loops. See [the crate](crate) for an example.
@@ -24,6 +25,7 @@ use crate::{BoxError, DrainPlan, Limits, Readiness, connection};
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`group`](Self::group) | one loop for each CPU | | |
+/// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] | |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
 /// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
@@ -32,6 +34,8 @@ use crate::{BoxError, DrainPlan, Limits, Readiness, connection};
 #[must_use = "call `serve` or `start`"]
 pub struct Server {
     listeners: Vec<SharedListener>,
+    /// For each listener.
+    tls: Vec<Option<ServerTls>>,
     group: LoopGroupBuilder,
     strategy: AcceptStrategy,
     moves: Option<Moves>,
@@ -54,6 +58,34 @@ impl Server {
         Self::from_listeners(Vec::new()).also_bind(addr)
     }
 
+    /// Listens on `addr` for connections by TLS.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn bind_tls<A>(addr: A, tls: ServerTls) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        Self::from_listeners(Vec::new()).also_bind_tls(addr, tls)
+    }
+
+    /// Listens on one more address, for connections by TLS.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn also_bind_tls<A>(self, addr: A, tls: ServerTls) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        let mut this = self.also_bind(addr)?;
+        if let Some(last) = this.tls.last_mut() {
+            *last = Some(tls);
+        }
+        Ok(this)
+    }
+
     /// Listens on one more address.
     ///
     /// # Errors
@@ -65,13 +97,16 @@ impl Server {
     {
         let addr = addr.try_into().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         self.listeners.push(SharedListener::bind(&addr)?);
+        self.tls.push(None);
         Ok(self)
     }
 
     /// Listens on what was bound before, for example to bind all addresses first.
     pub fn from_listeners(listeners: Vec<SharedListener>) -> Self {
+        let tls = listeners.iter().map(|_| None).collect();
         Self {
             listeners,
+            tls,
             group: LoopGroupBuilder::default(),
             strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
@@ -79,6 +114,14 @@ impl Server {
             drain_plan: DrainPlan::default(),
             readiness: Readiness::new(),
         }
+    }
+
+    /// Speaks TLS on all addresses that it listens on so far, Unix sockets included, and plain HTTP on none of them. Clients choose HTTP/2 or HTTP/1.1 in the
+    /// handshake (ALPN); one that chooses nothing is told by its first bytes. Connections by TLS stay on their loops. Keep a clone of `tls` to
+    /// [reload](ServerTls::reload) its certificates.
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.tls.fill(Some(tls));
+        self
     }
 
     /// The loops that serve.
@@ -241,6 +284,7 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
+        let tls: Arc<[_]> = self.tls.into();
         let loops = self.group.loop_count()?;
         let max_connections = self.limits.max_connections;
         let readiness = self.readiness;
@@ -252,8 +296,11 @@ impl Server {
             .moves(self.moves)
             .max_connections(max_connections)
             .start(move || {
-                let (service, local) = (make(), shared.of_next_loop());
-                move |connection| connection::serve(connection, service.clone(), local.clone())
+                let (service, local, tls) = (make(), shared.of_next_loop(), tls.clone());
+                move |connection| {
+                    let tls = tls[connection.listener].clone();
+                    connection::serve(connection, service.clone(), local.clone(), tls)
+                }
             })?;
         Ok(Running { serving, counts, linger, ending: Ending(readiness) })
     }

@@ -4,14 +4,20 @@
 //! * [`http_metrics`]: what a server of HTTP counts, for Prometheus.
 //! * [`echo`]: length-prefixed frames over TCP or a Unix socket.
 //! * [`kv`]: keys and values in memory, for clients of Redis.
+//! * [`rpc`]: gRPC, unary and streaming.
 //! * [`options`]: what all are started with.
 
 mod connections;
 pub mod echo;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod http;
 pub mod http_metrics;
 pub mod kv;
 pub mod metrics;
 pub mod options;
+pub mod rpc;
+pub mod tls_metrics;
 
 pub use options::ServeOptions;
+pub use wakeful_http::{Running, tls};
