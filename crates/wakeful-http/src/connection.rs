@@ -62,6 +62,7 @@ where
             let connection = http2::Builder::new(LoopExecutor)
                 .timer(LoopTimer)
                 .max_header_list_size(header_list)
+                .enable_connect_protocol()
                 .serve_connection(io, service);
             drive(connection, http2::Connection::graceful_shutdown, &draining).await
         }

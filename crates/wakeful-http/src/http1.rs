@@ -6,11 +6,12 @@
 //! That is what [`Watched`] sees, and hyper has the last word: told to shut down gracefully, it ends at once if it is idle, with everything flushed, and may be taken apart. If it is not, it finishes
 //! what it does with `connection: close`, and stays. So a mistake here would cost a connection, not a byte.
 //!
-//! A connection that is being upgraded, or closes behind its response, never waits for another header, so it never moves.
+//! A connection that is being upgraded, or closes behind its response, never waits for another header, so it never moves. hyper ends an upgraded one without a shutdown; then its parts are [`Offers`]' to give.
 
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -29,6 +30,7 @@ use wakeful::net::{PeerAddr, Stream};
 use crate::BoxError;
 use crate::connection::Limits;
 use crate::protocol::Rewound;
+use crate::upgrade::{Offering, Offers};
 
 /// Serves it until it closes, or until another loop has it.
 pub(crate) async fn serve<S, B>(
@@ -87,6 +89,7 @@ where
     B::Error: Into<BoxError>,
 {
     let watched = Arc::new(Watched::default());
+    let offers = Rc::new(Offers::default());
     let mut connection = http1::Builder::new()
         .timer(WatchedTimer(watched.clone()))
         .header_read_timeout(limits.header_read_timeout)
@@ -95,7 +98,10 @@ where
         .half_close(true)
         .serve_connection(
             WatchedIo { io, watched: watched.clone() },
-            WatchedService { service, watched: watched.clone() },
+            WatchedService {
+                service: Offering { service, offers: offers.clone() },
+                watched: watched.clone(),
+            },
         );
     let mut drained = pin!(draining.started());
     let mut told = false;
@@ -116,11 +122,17 @@ where
         ended
     })
     .await?;
+    if let Some(offer) = offers.accepted() {
+        let parts = connection.into_parts();
+        // It is open as long as its user wants.
+        offer.fulfil(parts.io.io, parts.read_buf).await;
+        return Ok(End::Closed);
+    }
     if !watched.leaves.get() {
         return Ok(End::Closed);
     }
     let parts = connection.into_parts();
-    let (Rewound { start, stream }, service) = (parts.io.io, parts.service.service);
+    let (Rewound { start, stream }, service) = (parts.io.io, parts.service.service.service);
     let mut unread = Vec::from(parts.read_buf);
     unread.extend_from_slice(&start);
     Ok(End::BetweenRequests { stream, unread, service })

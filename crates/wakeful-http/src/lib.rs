@@ -23,6 +23,9 @@
 //! # gRPC
 //! Services that tonic generates are served as any other router: see `grpc` (feature `grpc`).
 //!
+//! # WebSockets, and other upgrades
+//! See [`upgrade`], and `ws` (feature `ws`).
+//!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
 //! from HTTP/1, `http1` when a connection of HTTP/1 may move.
@@ -34,8 +37,9 @@ pub mod grpc;
 mod http1;
 mod protocol;
 mod server;
+pub mod upgrade;
 
-pub use draining::draining;
+pub use draining::{DrainBegins, drain_begins, draining};
 pub use hyper::service::service_fn;
 pub use server::{Running, Server};
 
