@@ -38,6 +38,8 @@ mod http1;
 mod protocol;
 mod server;
 pub mod upgrade;
+#[cfg(feature = "ws")]
+pub mod ws;
 
 pub use draining::{DrainBegins, drain_begins, draining};
 pub use hyper::service::service_fn;
