@@ -5,15 +5,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
-use send_wrapper::SendWrapper;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_health::server::{HealthReporter, HealthService};
-use wakeful::accept::DrainingStarted;
 
 use super::told::is_draining;
+use crate::DrainBegins;
 
 /// A reporter, by which the program says which of its services serve, and the service that tells clients. As `tonic_health::server::health_reporter`, but that nothing serves any more once the server
 /// drains: clients that watch are told before their stream ends.
@@ -58,10 +57,8 @@ where
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let response = self.inner.watch(request).await?;
-        Ok(response.map(|inner| {
-            let drained = crate::draining().map(|draining| SendWrapper::new(draining.started()));
-            HealthUpdates { inner, state: State::Watching { drained } }
-        }))
+        let state = State::Watching(crate::drain_begins());
+        Ok(response.map(|inner| HealthUpdates { inner, state }))
     }
 }
 
@@ -78,9 +75,7 @@ pub struct HealthUpdates<W> {
 
 #[derive(Debug)]
 enum State {
-    Watching {
-        drained: Option<SendWrapper<DrainingStarted>>,
-    },
+    Watching(DrainBegins),
     /// NOT_SERVING was said.
     Told,
     Ended,
@@ -95,11 +90,8 @@ where
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         match &mut this.state {
-            State::Watching { drained } => {
-                let is_drained = |drained: &mut SendWrapper<DrainingStarted>| {
-                    Pin::new(&mut **drained).poll(cx).is_ready()
-                };
-                if drained.as_mut().is_some_and(is_drained) {
+            State::Watching(begins) => {
+                if Pin::new(begins).poll(cx).is_ready() {
                     this.state = State::Told;
                     return Poll::Ready(Some(Ok(not_serving())));
                 }
