@@ -22,9 +22,13 @@
 //!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
-//! from HTTP/1, `http1` when a connection of HTTP/1 may move.
+//! from HTTP/1, `http1` when a connection of HTTP/1 may move. `files` serves a directory (feature `files`).
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod connection;
+#[cfg(feature = "files")]
+pub mod files;
 mod http1;
 mod protocol;
 mod server;
