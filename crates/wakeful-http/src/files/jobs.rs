@@ -29,14 +29,19 @@ impl Jobs {
         &self,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> Option<Job<T>> {
-        let unfinished = self.0.unfinished.load(Ordering::Relaxed);
-        // It may be a few too many when loops ask at once: the limit is no promise to the byte.
-        (unfinished < self.0.max).then(|| self.run(f))
+        let one_more = |unfinished| (unfinished < self.0.max).then_some(unfinished + 1);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.0.unfinished.fetch_update(set, fetch, one_more).ok().map(|_| self.start(f))
     }
 
     /// Runs `f` for a response that has begun: there is at most one such job for each.
     pub(super) fn run<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Job<T> {
         self.0.unfinished.fetch_add(1, Ordering::Relaxed);
+        self.start(f)
+    }
+
+    /// It is counted already.
+    fn start<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Job<T> {
         let unfinished = Unfinished(self.0.clone());
         Job(spawn_blocking(move || {
             let _unfinished = unfinished;

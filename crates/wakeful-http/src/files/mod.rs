@@ -148,7 +148,7 @@ impl ServeDir {
         self.with(|shared| shared.chunk_size = bytes.clamp(4 * 1024, 1024 * 1024) as u64)
     }
 
-    /// How many jobs of this service may run or wait on the blocking pool before requests get 503. (A few more where several loops ask at once; and responses that have begun go on.)
+    /// How many jobs of this service may run or wait on the blocking pool before requests get 503. Responses that have begun go on, with a job each.
     #[must_use]
     pub fn max_jobs(self, jobs: usize) -> Self {
         self.with(|shared| shared.jobs = Jobs::new(jobs.max(1)))
