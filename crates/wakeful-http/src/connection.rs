@@ -2,6 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::net::Stream;
 use wakeful::time::timeout;
 
+use crate::observe::{Observed, Observer};
 use crate::protocol::{Protocol, detect};
 use crate::{BoxError, http1};
 
@@ -29,8 +31,12 @@ pub(crate) struct Limits {
 
 /// Serves `connection` until it closes, or goes on to another loop. What goes wrong with a single connection is the client's, and is logged at
 /// debug level.
-pub(crate) async fn serve<S, B>(connection: Connection, service: S, limits: Limits)
-where
+pub(crate) async fn serve<S, B>(
+    connection: Connection,
+    service: S,
+    limits: Limits,
+    observer: Rc<Observer>,
+) where
     S: Service<Request<Incoming>, Response = Response<B>> + 'static,
     S::Future: 'static,
     S::Error: Into<BoxError>,
@@ -53,6 +59,7 @@ where
         Ok(Some(Err(error))) => return tracing::debug!(%peer, %error, "no request came"),
         Err(elapsed) => return tracing::debug!(%peer, error = %elapsed, "no request came"),
     };
+    let service = Observed::new(service, peer, observer);
     let result = match protocol {
         Protocol::Http1 => http1::serve(io, service, peer, &limits, &draining, &moving).await,
         // It stays on its loop: the state of its streams and header tables cannot be taken along.

@@ -22,18 +22,22 @@
 //!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
-//! from HTTP/1, `http1` when a connection of HTTP/1 may move. `files` serves a directory (feature `files`).
+//! from HTTP/1, `http1` when a connection of HTTP/1 may move. `files` serves a directory (feature `files`), `observe` and
+//! `access_log` tell what a server does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod access_log;
 mod connection;
 #[cfg(feature = "files")]
 pub mod files;
 mod http1;
+pub mod observe;
 mod protocol;
 mod server;
 
 pub use hyper::service::service_fn;
+pub use observe::Peer;
 pub use server::{Running, Server};
 
 /// An error of any kind.

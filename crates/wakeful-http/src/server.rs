@@ -15,6 +15,7 @@ use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 
 use crate::BoxError;
 use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
+use crate::observe::Observe;
 
 /// An HTTP/1.1 and HTTP/2 server on a group of loops. See [the crate](crate) for an example.
 ///
@@ -26,6 +27,7 @@ use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
 /// | [`header_read_timeout`](Self::header_read_timeout) | 30 s | over 0 | the connection is closed |
 /// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | 431 (HTTP/2: the request is refused) |
 /// | [`max_connections`](Self::max_connections) | no limit | 1 and more; 0 is no limit | further ones wait in the backlog |
+/// | [`observe`](Self::observe) | a span at debug level | [`Observe`] | access log, request ids, traces |
 /// | [`grace`](Self::grace) | 10 s | any | what is left is aborted |
 #[derive(Debug)]
 #[must_use = "call `serve` or `start`"]
@@ -36,6 +38,7 @@ pub struct Server {
     moves: Option<Moves>,
     limits: Limits,
     max_connections: usize,
+    observe: Observe,
     grace: Duration,
 }
 
@@ -79,6 +82,7 @@ impl Server {
                 max_header_size: 64 * 1024,
             },
             max_connections: 0,
+            observe: Observe::new(),
             grace: Duration::from_secs(10),
         }
     }
@@ -118,6 +122,12 @@ impl Server {
     /// How many connections are open at a time.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
+        self
+    }
+
+    /// What the server tells about its requests.
+    pub fn observe(mut self, observe: Observe) -> Self {
+        self.observe = observe;
         self
     }
 
@@ -226,15 +236,18 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
-        let limits = self.limits;
+        let (limits, observe) = (self.limits, self.observe);
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group)
             .strategy(self.strategy)
             .moves(self.moves)
             .max_connections(self.max_connections)
             .start(move || {
-                let (service, limits) = (make(), limits.clone());
-                move |connection| connection::serve(connection, service.clone(), limits.clone())
+                let (service, limits, observer) = (make(), limits.clone(), observe.on_this_loop());
+                move |connection| {
+                    let (service, observer) = (service.clone(), observer.clone());
+                    connection::serve(connection, service, limits.clone(), observer)
+                }
             })?;
         Ok(Running(serving))
     }
