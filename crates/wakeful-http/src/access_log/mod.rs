@@ -29,7 +29,7 @@ const CHANNEL: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// A JSON object on each line: `time` (RFC 3339, UTC, when the request came), `peer`, `method`, `path`, `query` if it is logged, `protocol`, `status` (null if none was sent), `bytes` of the response's body, `duration_us` (from the
-    /// request's header to the last byte of the body, as given to the connection), `aborted` (the body did not come to its end, or there was no response), `user_agent`, `referer`,
+    /// request's header to the last byte of the body), `aborted` (the body did not come to its end, or there was no response), `user_agent`, `referer`,
     /// `request_id`, `trace_id`, the last four where there are such. Bytes that are no UTF-8 are U+FFFD.
     #[default]
     Json,
@@ -75,6 +75,8 @@ pub enum Query {
 /// Server::bind("127.0.0.1:8080")?.observe(Observe::new().access_log(log)).serve(app)
 /// # }
 /// ```
+///
+/// A body counts as far as the connection has taken it from the service: what is on its way in hyper's and the kernel's buffers is not seen any more, and a body in one piece is complete when it is taken.
 ///
 /// What hyper refuses by itself, as a malformed header, is no request and has no line. Texts are cut at 4 KiB. When lines were dropped, the log says so once it can be written again (`{"dropped":n}`, or `# n lines dropped`), and so
 /// does a `tracing` event.
