@@ -375,12 +375,13 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
     for (arguments, says) in [
         (&["http", "--idle", "park", "--max-cpu", "0.3"][..], "--max-cpu is for --idle adaptive"),
         (&["http", "--placement", "random"], "is for --accept dispatch"),
-        (&["http", "--backend", "127.0.0.1:1"], "for the service echo"),
-        (&["http", "--max-memory", "1GiB"], "for the service kv"),
+        (&["http", "--backend", "127.0.0.1:1"], "unexpected argument '--backend'"),
+        (&["http", "--max-memory", "1GiB"], "unexpected argument '--max-memory'"),
+        (&["--loops", "1", "echo"], "cannot be used with"),
         (&["kv", "--max-value", "1GiB"], "at most 512MiB"),
         (&["kv", "--max-value", "0"], "at least 64"),
-        (&["kv", "--spread"], "kv always uses all loops"),
-        (&["kv", "--moves", "off"], "kv always uses all loops"),
+        (&["kv", "--spread"], "unexpected argument '--spread'"),
+        (&["kv", "--moves", "off"], "unexpected argument '--moves'"),
         (&["echo", "--backend", "127.0.0.1:1", "--moves", "2"], "never move"),
         (&["http", "--moves", "0.3"], "1.05 to 1000"),
         (&["http", "--loops", "-1"], "--loops"),
@@ -391,10 +392,7 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
         assert!(text.contains(says), "{arguments:?}: {text}");
     }
-    let help = Command::new(PROGRAM).args(["serve", "--help"]).output().unwrap();
-    assert!(help.status.success());
-    let text = String::from_utf8(help.stdout).unwrap();
-    for flag in [
+    let common = [
         "--listen",
         "--loops",
         "--pin",
@@ -402,14 +400,19 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         "--placement",
         "--idle",
         "--max-cpu",
-        "--hit-rate",
-        "--max-window",
-        "--backend",
-        "--max-memory",
-        "--max-value",
         "--grace",
+    ];
+    for (service, own) in [
+        ("http", &["--moves", "--spread", "--target-utilisation"][..]),
+        ("echo", &["--moves", "--spread", "--target-utilisation", "--backend"]),
+        ("kv", &["--max-memory", "--max-value"]),
     ] {
-        assert!(text.contains(flag));
+        let help = Command::new(PROGRAM).args(["serve", service, "--help"]).output().unwrap();
+        assert!(help.status.success());
+        let text = String::from_utf8(help.stdout).unwrap();
+        for flag in common.iter().chain(own) {
+            assert!(text.contains(flag), "{service}: {flag}");
+        }
     }
     let version = Command::new(PROGRAM).arg("--version").output().unwrap();
     assert!(String::from_utf8(version.stdout).unwrap().starts_with("wakeful "));

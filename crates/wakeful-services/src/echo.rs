@@ -20,6 +20,8 @@ use wakeful::net::ListenAddr;
 
 use self::frames::Frames;
 pub use self::frames::MAX_PAYLOAD;
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::frames::fuzzing::check as check_frames;
 use crate::ServeOptions;
 use crate::connections::{log, set_nodelay};
 

@@ -7,6 +7,8 @@
 
 mod connections;
 pub mod echo;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod http;
 pub mod kv;
 pub mod metrics;

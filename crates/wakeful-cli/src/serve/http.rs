@@ -1,0 +1,32 @@
+//! `wakeful serve http`.
+
+use clap::Args;
+use wakeful_services::http;
+
+use super::activity::ActivityArguments;
+use super::common::CommonArguments;
+use super::lifecycle::{Started, until_terminated};
+
+#[derive(Debug, Args)]
+pub(super) struct HttpArguments {
+    #[command(flatten)]
+    pub(super) common: CommonArguments,
+
+    #[command(flatten)]
+    activity: ActivityArguments,
+}
+
+/// # Errors
+/// A line for the user.
+pub(super) fn serve(arguments: &HttpArguments) -> Result<(), String> {
+    let options = arguments.common.options(&arguments.activity)?;
+    let listeners = options.bind()?;
+    until_terminated(&options, || {
+        let running = http::start(&options, listeners)?;
+        Ok(Started {
+            addrs: running.local_addrs().to_vec(),
+            loops: running.handles().len(),
+            shutdown: move |grace| running.shutdown(grace),
+        })
+    })
+}
