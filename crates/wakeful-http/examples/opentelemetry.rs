@@ -36,18 +36,18 @@ impl Extractor for Headers<'_> {
 /// With the fields' names of OpenTelemetry's conventions.
 fn observe() -> Observe {
     let propagator = TraceContextPropagator::new();
-    Observe::new().request_ids(RequestIds::Accept).span(move |request, peer| {
+    Observe::new().request_ids(RequestIds::Accept).span(move |head| {
         let span = tracing::info_span!(
             "request",
-            otel.name = %format_args!("{} {}", request.method(), request.uri().path()),
+            otel.name = %format_args!("{} {}", head.method, head.uri.path()),
             otel.kind = "server",
-            http.request.method = %request.method(),
-            url.path = request.uri().path(),
-            client.address = %peer.addr,
+            http.request.method = %head.method,
+            url.path = head.uri.path(),
+            client.address = %head.peer.addr,
             status = Empty,
         );
         // No error but that nobody collects traces.
-        let _ = span.set_parent(propagator.extract(&Headers(request.headers())));
+        let _ = span.set_parent(propagator.extract(&Headers(head.headers)));
         span
     })
 }

@@ -44,6 +44,7 @@ pub(crate) async fn serve<S, B>(
     B::Error: Into<BoxError>,
 {
     let Connection { stream, peer, draining, unread, moving } = connection;
+    let service = Observed::new(service, peer, observer);
     if let Stream::Tcp(stream) = &stream
         && let Err(error) = stream.set_nodelay(true)
     {
@@ -59,7 +60,6 @@ pub(crate) async fn serve<S, B>(
         Ok(Some(Err(error))) => return tracing::debug!(%peer, %error, "no request came"),
         Err(elapsed) => return tracing::debug!(%peer, error = %elapsed, "no request came"),
     };
-    let service = Observed::new(service, peer, observer);
     let result = match protocol {
         Protocol::Http1 => http1::serve(io, service, peer, &limits, &draining, &moving).await,
         // It stays on its loop: the state of its streams and header tables cannot be taken along.

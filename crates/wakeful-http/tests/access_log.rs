@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -328,7 +328,7 @@ fn a_reader_that_stands_still_holds_up_no_request_and_the_log_says_what_is_missi
     let copy = reader.try_clone().unwrap();
     rustix::fs::fcntl_setfl(&copy, OFlags::empty()).unwrap();
     let reading = thread::spawn(move || {
-        let lines = BufReader::new(File::from(reader)).lines();
+        let lines = BufReader::new(reader).lines();
         lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()).collect::<Vec<_>>()
     });
     assert!(log.flush(GUARD));

@@ -185,8 +185,8 @@ fn a_subscriber_sees_a_span_for_each_request_with_its_status_at_the_end() {
         response.into_body().collect().await.unwrap();
     });
     running.shutdown(GUARD).unwrap();
-    let made = Observe::new().span(|request, peer| {
-        tracing::info_span!(target: "own", "made", path = request.uri().path(), peer = %peer.addr, status = tracing::field::Empty)
+    let made = Observe::new().span(|head| {
+        tracing::info_span!(target: "own", "made", path = head.uri.path(), peer = %head.peer.addr, status = tracing::field::Empty)
     });
     let running = server().observe(made).start(app.clone()).unwrap();
     ask(&running, "/n/8", "");

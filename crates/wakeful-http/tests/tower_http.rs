@@ -130,6 +130,8 @@ fn ids_are_made_and_propagated() {
 }
 
 #[test]
+// The layer asks for a whole response.
+#[allow(clippy::result_large_err)]
 fn requests_are_validated_and_their_bodies_limited() {
     let app = router().layer(RequestBodyLimitLayer::new(10)).layer(
         ValidateRequestHeaderLayer::custom(|request: &mut axum::http::Request<_>| {

@@ -17,9 +17,14 @@ use futures_core::Stream;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use wakeful::accept::SharedListener;
+use wakeful::signal::{SIGHUP, Signals};
+use wakeful_http::observe::{Observe, RequestIds, TraceContext};
 use wakeful_http::{Running, Server};
 
-use crate::{ServeOptions, metrics};
+use crate::{ServeOptions, access_log_metrics, metrics};
+
+pub use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
+pub use wakeful_http::files::{Precompressed, ServeDir};
 
 /// The longest sleep that `/sleep/{ms}` grants.
 pub const MAX_SLEEP: Duration = Duration::from_secs(60);
@@ -32,29 +37,76 @@ struct Shared {
     registry: Arc<OnceLock<Registry>>,
 }
 
+/// Settings of this service alone.
+#[derive(Debug, Clone, Default)]
+pub struct HttpOptions {
+    /// What is served on every path that is not the service's own, `/` included.
+    pub files: Option<ServeDir>,
+    /// Where requests are logged; then they have ids too, and traces are continued. HUP opens a file anew.
+    pub access_log: Option<AccessLog>,
+}
+
+impl HttpOptions {
+    fn observe(&self) -> Observe {
+        match &self.access_log {
+            Some(log) => Observe::new()
+                .access_log(log.clone())
+                .request_ids(RequestIds::Accept)
+                .trace_context(TraceContext::Continue),
+            None => Observe::new(),
+        }
+    }
+}
+
 /// Starts the service on `listeners`.
 ///
 /// # Errors
-/// The loops cannot be started.
-pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Result<Running> {
+/// The loops cannot be started, or no signals be caught.
+pub fn start(
+    options: &ServeOptions,
+    http: HttpOptions,
+    listeners: Vec<SharedListener>,
+) -> io::Result<Running> {
     let shared = Shared::default();
+    let observe = http.observe();
     let running = Server::from_listeners(listeners)
         .group(options.group())
         .strategy(options.accept)
         .moves(options.moves)
-        .start(router(shared.clone()))?;
+        .observe(observe)
+        .start(router(shared.clone(), http.files))?;
+    let mut registry = metrics::registry(running.handles(), running.counts(), running.loads());
+    if let Some(log) = http.access_log {
+        access_log_metrics::register(&mut registry, log.clone());
+        reopen_on_hup(&running, log)?;
+    }
     // Set once, here.
-    let _ = shared.registry.set(metrics::registry(
-        running.handles(),
-        running.counts(),
-        running.loads(),
-    ));
+    let _ = shared.registry.set(registry);
     Ok(running)
 }
 
-fn router(shared: Shared) -> Router {
-    Router::new()
-        .route("/", get(index))
+/// If it is a file: for anything else HUP is what it was.
+fn reopen_on_hup(running: &Running, log: AccessLog) -> io::Result<()> {
+    let Some(handle) = running.handles().first().filter(|_| log.is_file()) else { return Ok(()) };
+    let started = handle.run_and_wait(move || {
+        let mut hups = Signals::new(&[SIGHUP])?;
+        wakeful::spawn(async move {
+            while hups.recv().await.is_ok() {
+                log.reopen();
+            }
+        })
+        .detach();
+        io::Result::Ok(())
+    });
+    started.map_err(io::Error::other)?
+}
+
+fn router(shared: Shared, files: Option<ServeDir>) -> Router {
+    let router = match files {
+        Some(files) => Router::new().fallback_service(files),
+        None => Router::new().route("/", get(index)),
+    };
+    router
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(render_metrics))

@@ -5,6 +5,7 @@
 //! * [`kv`]: keys and values in memory, for clients of Redis.
 //! * [`options`]: what all are started with.
 
+mod access_log_metrics;
 mod connections;
 pub mod echo;
 #[cfg(any(test, fuzzing))]

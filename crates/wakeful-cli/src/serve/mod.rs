@@ -7,6 +7,7 @@ mod http;
 mod idle;
 mod kv;
 mod lifecycle;
+mod site;
 mod size;
 
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Service {
-    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N. The default.
+    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N; files with --root. The default.
     Http(http::HttpArguments),
     /// Length-prefixed frames: 4 bytes, big-endian, then the payload, at most 16 MiB.
     Echo(echo::EchoArguments),

@@ -90,6 +90,7 @@ pub struct AccessLog {
 struct Inner {
     format: Format,
     query: Query,
+    is_file: bool,
     writer: SyncSender<Message>,
     counters: Arc<Counters>,
 }
@@ -100,11 +101,12 @@ impl AccessLog {
     /// # Errors
     /// The file cannot be opened for appending; no thread can be started.
     pub fn new(format: Format, destination: Destination, query: Query) -> io::Result<Self> {
+        let is_file = matches!(destination, Destination::File(_));
         let sink = Sink::open(destination)?;
         let (writer, messages) = sync_channel(CHANNEL);
         let counters = Arc::new(Counters::default());
         Writer::new(format, sink, counters.clone()).start(messages)?;
-        Ok(Self { inner: Arc::new(Inner { format, query, writer, counters }) })
+        Ok(Self { inner: Arc::new(Inner { format, query, is_file, writer, counters }) })
     }
 
     /// Opens the file anew by its name, before the next lines are written: for log rotation, behind the rename. If that fails the old file is kept, and a `tracing` event says why. Nothing happens for stdout and stderr.
@@ -112,6 +114,12 @@ impl AccessLog {
         self.inner.counters.reopen.store(true, Ordering::Release);
         // Only to wake it: if the channel is full, it is awake.
         let _ = self.inner.writer.try_send(Message::LookAround);
+    }
+
+    /// Whether it is written to a file, and [`reopen`](Self::reopen) does something.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.inner.is_file
     }
 
     /// Waits for up to `timeout` until the lines that loops have handed over are written. Each loop hands over what it has when it ends, and waits for up to a second: behind a

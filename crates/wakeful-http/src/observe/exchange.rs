@@ -5,12 +5,11 @@ use std::time::{Instant, SystemTime};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use http_body::Body;
-use hyper::body::Incoming;
 use tracing::Span;
 use tracing::field::Empty;
 
 use super::trace_parent::{self, TraceParent};
-use super::{Observer, Peer, Peers, Spans, TraceContext, request_id};
+use super::{Head, Observer, Peer, Peers, Spans, TraceContext, request_id};
 use crate::access_log::Line;
 
 pub(super) struct Exchange {
@@ -44,9 +43,9 @@ struct Logged {
 
 impl Observer {
     /// `None`: nobody wants to know.
-    pub(super) fn begin(
+    pub(super) fn begin<R>(
         self: &Rc<Self>,
-        request: &mut Request<Incoming>,
+        request: &mut Request<R>,
         peer: Peer,
     ) -> Option<Box<Exchange>> {
         if matches!(self.settings.peers, Peers::Inserted) {
@@ -72,7 +71,7 @@ impl Observer {
         }))
     }
 
-    fn continue_trace(&self, request: &mut Request<Incoming>) -> Option<TraceParent> {
+    fn continue_trace<R>(&self, request: &mut Request<R>) -> Option<TraceParent> {
         let how = self.settings.trace_context;
         if how == TraceContext::Ignore {
             return None;
@@ -95,16 +94,22 @@ impl Observer {
         Some(own)
     }
 
-    fn span(
+    fn span<R>(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<R>,
         peer: Peer,
         id: Option<&HeaderValue>,
         trace: Option<TraceParent>,
     ) -> Span {
         match &self.settings.spans {
             Spans::Off => Span::none(),
-            Spans::Made(make) => make(request, peer),
+            Spans::Made(make) => make(Head {
+                method: request.method(),
+                uri: request.uri(),
+                version: request.version(),
+                headers: request.headers(),
+                peer,
+            }),
             Spans::Standard => tracing::debug_span!(
                 target: "wakeful_http::request",
                 "request",
@@ -122,7 +127,7 @@ impl Observer {
 }
 
 impl Logged {
-    fn new(request: &Request<Incoming>, peer: Peer, trace: Option<TraceParent>) -> Self {
+    fn new<R>(request: &Request<R>, peer: Peer, trace: Option<TraceParent>) -> Self {
         Self {
             time: SystemTime::now(),
             begun: Instant::now(),

@@ -16,8 +16,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::Request;
-use hyper::body::Incoming;
+use http::{HeaderMap, Method, Uri, Version};
 use tracing::Span;
 use wakeful::net::PeerAddr;
 
@@ -47,7 +46,7 @@ pub struct Observe {
     peers: Peers,
 }
 
-type MakeSpan = Arc<dyn Fn(&Request<Incoming>, Peer) -> Span + Send + Sync>;
+type MakeSpan = Arc<dyn Fn(Head<'_>) -> Span + Send + Sync>;
 
 #[derive(Clone, Default)]
 enum Spans {
@@ -86,6 +85,22 @@ pub struct Peer {
     pub addr: PeerAddr,
 }
 
+/// A request without its body, for [`Observe::span`].
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Head<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// The target: with HTTP/1 usually only path and query.
+    pub uri: &'a Uri,
+    /// The protocol's version.
+    pub version: Version,
+    /// The header, with the request's `x-request-id` and the continued `traceparent`.
+    pub headers: &'a HeaderMap,
+    /// Who sent it.
+    pub peer: Peer,
+}
+
 impl Observe {
     /// The defaults.
     #[must_use]
@@ -115,11 +130,11 @@ impl Observe {
     }
 
     /// Makes each request's span, in place of the standard one; with its parent, where there is one (the example `opentelemetry` takes it from `traceparent`). The fields `status` and `aborted` are recorded at the end, if the span has
-    /// them. By then the request has its `x-request-id` and the continued `traceparent`.
+    /// them.
     #[must_use]
     pub fn span<F>(mut self, make: F) -> Self
     where
-        F: Fn(&Request<Incoming>, Peer) -> Span + Send + Sync + 'static,
+        F: Fn(Head<'_>) -> Span + Send + Sync + 'static,
     {
         self.spans = Spans::Made(Arc::new(make));
         self

@@ -8,7 +8,6 @@ use std::task::{Context, Poll, ready};
 use bytes::Buf;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 use wakeful::net::PeerAddr;
@@ -28,16 +27,16 @@ impl<S> Observed<S> {
     }
 }
 
-impl<S, B> Service<Request<Incoming>> for Observed<S>
+impl<S, R, B> Service<Request<R>> for Observed<S>
 where
-    S: Service<Request<Incoming>, Response = Response<B>>,
+    S: Service<Request<R>, Response = Response<B>>,
     B: Body,
 {
     type Response = Response<ObservedBody<B>>;
     type Error = S::Error;
     type Future = ObservedFuture<S::Future>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<R>) -> Self::Future {
         let exchange = self.observer.begin(&mut request, self.peer);
         let entered = exchange.as_deref().map(|exchange| exchange.span.enter());
         let future = self.service.call(request);
