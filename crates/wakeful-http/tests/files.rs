@@ -489,6 +489,23 @@ fn a_file_that_becomes_shorter_ends_the_connection() {
 }
 
 #[test]
+fn a_file_that_becomes_shorter_ends_a_stream_of_http2_and_not_its_connection() {
+    let site = Site::new();
+    let path = site.root().join("shrinks");
+    File::create(&path).unwrap().set_len(64 << 20).unwrap();
+    let addr = addr(&site.running);
+    wakeful::block_on(async {
+        let mut client = http2_client(addr).await;
+        let response = client.send_request(request("GET", "/shrinks", "")).await.unwrap();
+        // The stream's window holds the rest back until it is read.
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100).unwrap();
+        assert!(response.into_body().collect().await.is_err());
+        let response = client.send_request(request("GET", "/text.txt", "")).await.unwrap();
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), TEXT);
+    });
+}
+
+#[test]
 fn a_client_that_leaves_gives_the_file_back() {
     let site = Site::new();
     let path = site.root().join("long");

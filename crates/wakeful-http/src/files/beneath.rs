@@ -172,6 +172,37 @@ mod tests {
         assert_eq!(read(Way::Openat2, &tree, "/etc/passwd"), Err(Errno::XDEV));
     }
 
+    /// A directory and a link that leads out change places all the time.
+    #[test]
+    fn no_exchange_on_the_way_leads_out() {
+        let tree = tree();
+        let root = tree.path().join("root");
+        // Beside the root there is a `b/file` as well.
+        fs::create_dir(tree.path().join("b")).unwrap();
+        fs::write(tree.path().join("b/file"), "secret").unwrap();
+        let (real, link) = (root.join("a"), root.join("parent"));
+        let (done, is_done) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // Until `done` is dropped, by a failure as well.
+                while is_done.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                    let exchange = rustix::fs::RenameFlags::EXCHANGE;
+                    rustix::fs::renameat_with(CWD, &real, CWD, &link, exchange).unwrap();
+                }
+            });
+            let _done = done;
+            for _ in 0..5000 {
+                for way in [Way::Openat2, Way::EachName] {
+                    match read(way, &tree, "a/b/file") {
+                        Ok(text) => assert_eq!(text, "file"),
+                        Err(Errno::XDEV | Errno::LOOP | Errno::NOTDIR | Errno::AGAIN) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+        });
+    }
+
     #[test]
     fn a_root_that_is_no_directory_is_refused() {
         let tree = tree();
