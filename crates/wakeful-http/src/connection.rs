@@ -18,7 +18,7 @@ use wakeful::time::timeout;
 
 use crate::observe::{Observed, Observer};
 use crate::protocol::{Protocol, detect};
-use crate::{BoxError, http1};
+use crate::{BoxError, draining, http1};
 
 /// hyper's least; the defaults are larger.
 pub(crate) const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
@@ -45,6 +45,7 @@ pub(crate) async fn serve<S, B>(
 {
     let Connection { stream, peer, draining, unread, moving } = connection;
     let service = Observed::new(service, peer, observer);
+    draining::enter(&draining);
     if let Stream::Tcp(stream) = &stream
         && let Err(error) = stream.set_nodelay(true)
     {

@@ -49,6 +49,9 @@
 //! # Logs and traces
 //! [`Server::observe`] takes an access log, request ids, W3C trace context, and what makes each request's `tracing` span; the example `opentelemetry` exports these without a tokio runtime.
 //!
+//! # gRPC
+//! Services that tonic generates are served as any other router: see `grpc` (feature `grpc`).
+//!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
 //! from HTTP/1, `http1` when a connection of HTTP/1 may move. `files` serves a directory (feature `files`), `observe` and
@@ -58,13 +61,17 @@
 
 pub mod access_log;
 mod connection;
+mod draining;
 #[cfg(feature = "files")]
 pub mod files;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 mod http1;
 pub mod observe;
 mod protocol;
 mod server;
 
+pub use draining::draining;
 pub use hyper::service::service_fn;
 pub use observe::Peer;
 pub use server::{Running, Server};

@@ -3,6 +3,7 @@
 //! * [`http`]: an axum router with health, metrics, and endpoints to try things with.
 //! * [`echo`]: length-prefixed frames over TCP or a Unix socket.
 //! * [`kv`]: keys and values in memory, for clients of Redis.
+//! * [`rpc`]: gRPC, unary and streaming.
 //! * [`options`]: what all are started with.
 
 mod access_log_metrics;
@@ -14,5 +15,6 @@ pub mod http;
 pub mod kv;
 pub mod metrics;
 pub mod options;
+pub mod rpc;
 
 pub use options::ServeOptions;

@@ -7,6 +7,7 @@ mod http;
 mod idle;
 mod kv;
 mod lifecycle;
+mod rpc;
 mod site;
 mod size;
 
@@ -36,6 +37,8 @@ enum Service {
     Echo(echo::EchoArguments),
     /// Keys and values in memory, for Redis clients (RESP2). Sharded over the loops: with several, MSET and other commands of many keys are not atomic.
     Kv(kv::KvArguments),
+    /// gRPC: wakeful.echo.v1.Echo with Unary, ServerStream, ClientStream and BidiStream; health and reflection.
+    Rpc(rpc::RpcArguments),
 }
 
 /// # Errors
@@ -50,6 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         Some(Service::Http(arguments)) => http::serve(arguments),
         Some(Service::Echo(arguments)) => echo::serve(arguments),
         Some(Service::Kv(arguments)) => kv::serve(arguments),
+        Some(Service::Rpc(arguments)) => rpc::serve(arguments),
     }
     .map(|()| ExitCode::SUCCESS)
 }
@@ -62,5 +66,6 @@ fn check(arguments: &Arguments) -> Result<(), String> {
         Some(Service::Http(arguments)) => arguments.common.check(),
         Some(Service::Echo(arguments)) => arguments.common.check().and_then(|()| arguments.check()),
         Some(Service::Kv(arguments)) => arguments.common.check(),
+        Some(Service::Rpc(arguments)) => arguments.common.check().and_then(|()| arguments.check()),
     }
 }

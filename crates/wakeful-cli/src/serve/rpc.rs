@@ -1,0 +1,51 @@
+//! `wakeful serve rpc`.
+
+use clap::Args;
+use wakeful_services::rpc::{self, RpcOptions};
+
+use super::activity::ActivityArguments;
+use super::common::CommonArguments;
+use super::lifecycle::{Started, until_terminated};
+use super::size;
+
+#[derive(Debug, Args)]
+pub(super) struct RpcArguments {
+    #[command(flatten)]
+    pub(super) common: CommonArguments,
+
+    #[command(flatten)]
+    activity: ActivityArguments,
+
+    /// The longest message that is accepted [default: 4MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_message: Option<usize>,
+}
+
+impl RpcArguments {
+    /// # Errors
+    /// Options that have no meaning together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.activity.has_moves() {
+            return Err("--moves: connections of HTTP/2 never move".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// # Errors
+/// A line for the user.
+pub(super) fn serve(arguments: &RpcArguments) -> Result<(), String> {
+    let options = arguments.common.options(&arguments.activity)?;
+    let default = RpcOptions::default();
+    let rpc_options =
+        RpcOptions { max_message: arguments.max_message.unwrap_or(default.max_message) };
+    let listeners = options.bind()?;
+    until_terminated(&options, || {
+        let running = rpc::start(&options, &rpc_options, listeners)?;
+        Ok(Started {
+            addrs: running.local_addrs().to_vec(),
+            loops: running.handles().len(),
+            shutdown: move |grace| running.shutdown(grace),
+        })
+    })
+}
