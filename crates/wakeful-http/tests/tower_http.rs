@@ -11,7 +11,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use common::{raw, router, server};
+use common::{GUARD, raw, router, server};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
@@ -154,13 +154,19 @@ fn requests_are_validated_and_their_bodies_limited() {
 /// What the crate's documentation has in place of tower-http's `TimeoutLayer`, which needs tokio's timers.
 #[test]
 fn a_deadline_is_a_middleware_on_the_loops_own_timer() {
-    async fn deadline(request: Request, next: Next) -> Response {
-        match wakeful::time::timeout(Duration::from_millis(20), next.run(request)).await {
+    async fn within(deadline: Duration, request: Request, next: Next) -> Response {
+        match wakeful::time::timeout(deadline, next.run(request)).await {
             Ok(response) => response,
             Err(_) => StatusCode::GATEWAY_TIMEOUT.into_response(),
         }
     }
-    let running = start(router().layer(from_fn(deadline)));
-    assert!(ask(&running, "GET /never", END).starts_with("HTTP/1.1 504 "));
+    let never = get(|| async { std::future::pending::<&str>().await });
+    let short = from_fn(|request, next| within(Duration::from_millis(20), request, next));
+    let long = from_fn(|request, next| within(GUARD, request, next));
+    let app = Router::new()
+        .route("/too-long", never.layer(short))
+        .route("/", get(|| async { "hello" }).layer(long));
+    let running = start(app);
+    assert!(ask(&running, "GET /too-long", END).starts_with("HTTP/1.1 504 "));
     assert!(ask(&running, "GET /", END).ends_with("hello"));
 }
