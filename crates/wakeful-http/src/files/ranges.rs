@@ -43,7 +43,7 @@ fn understood(header: &[u8], size: u64) -> Option<Ranges> {
             return None;
         }
         if let Some(part) = part(spec, size)? {
-            total = total.saturating_add(part.end - part.start);
+            total = total.checked_add(part.end - part.start)?;
             parts.push(part);
         }
     }
@@ -136,6 +136,7 @@ mod tests {
         assert!(matches!(parse(many(MAX_RANGES).as_bytes(), 100), Ranges::Parts(_)));
         assert_eq!(parse(many(MAX_RANGES + 1).as_bytes(), 100), Ranges::Whole);
         assert_eq!(parse(b"bytes=0-", 0), Ranges::Whole);
+        assert_eq!(parse(b"bytes=0-,-1", u64::MAX), Ranges::Whole);
     }
 
     proptest! {
