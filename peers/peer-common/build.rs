@@ -15,6 +15,7 @@ const RUNTIMES: &[(&str, &str, &str)] = &[
     ("MONOIO", "peer-monoio", "monoio"),
     ("SMOL", "peer-smol", "smol"),
     ("TOKIO", "tokio-multi-thread", "tokio"),
+    ("TONIC", "peer-tonic", "tonic"),
     ("WAKEFUL", "late-wake", "wakeful"),
 ];
 

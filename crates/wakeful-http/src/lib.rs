@@ -13,6 +13,9 @@
 //! [`LoopGroup`](wakeful::LoopGroup) accepts. An HTTP/1.1 connection may go on to another loop between two requests, when loops are uneven or fewer of them are active
 //! ([`Server::moves`]); one of HTTP/2 stays on the loop that accepted it.
 //!
+//! # TLS
+//! [`Server::bind_tls`] and [`Server::tls`], by rustls: see [`tls`]. HTTP/2 is agreed on in the handshake. A connection by TLS stays on the loop that accepted it.
+//!
 //! # Services that are not `Send`
 //! [`Server::serve_with`] takes a closure that makes the service on each loop; the service may hold `Rc`s.
 //!
@@ -54,8 +57,8 @@
 //!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
-//! from HTTP/1, `http1` when a connection of HTTP/1 may move. `files` serves a directory (feature `files`), `observe` and
-//! `access_log` tell what a server does.
+//! from HTTP/1, `http1` when a connection of HTTP/1 may move, `secured` a connection by TLS, and [`tls`] what TLS needs. `files` serves a directory
+//! (feature `files`), [`observe`] and [`access_log`] tell what a server does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -69,7 +72,9 @@ pub mod grpc;
 mod http1;
 pub mod observe;
 mod protocol;
+mod secured;
 mod server;
+pub mod tls;
 
 pub use draining::draining;
 pub use hyper::service::service_fn;

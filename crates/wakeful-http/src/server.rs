@@ -16,12 +16,14 @@ use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 use crate::BoxError;
 use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
 use crate::observe::Observe;
+use crate::tls::ServerTls;
 
 /// An HTTP/1.1 and HTTP/2 server on a group of loops. See [the crate](crate) for an example.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`group`](Self::group) | one loop for each CPU | | |
+/// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] | |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
 /// | [`header_read_timeout`](Self::header_read_timeout) | 30 s | over 0 | the connection is closed |
@@ -33,6 +35,8 @@ use crate::observe::Observe;
 #[must_use = "call `serve` or `start`"]
 pub struct Server {
     listeners: Vec<SharedListener>,
+    /// For each listener.
+    tls: Vec<Option<ServerTls>>,
     group: LoopGroupBuilder,
     strategy: AcceptStrategy,
     moves: Option<Moves>,
@@ -56,6 +60,34 @@ impl Server {
         Self::from_listeners(Vec::new()).also_bind(addr)
     }
 
+    /// Listens on `addr` for connections by TLS.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn bind_tls<A>(addr: A, tls: ServerTls) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        Self::from_listeners(Vec::new()).also_bind_tls(addr, tls)
+    }
+
+    /// Listens on one more address, for connections by TLS.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn also_bind_tls<A>(self, addr: A, tls: ServerTls) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        let mut this = self.also_bind(addr)?;
+        if let Some(last) = this.tls.last_mut() {
+            *last = Some(tls);
+        }
+        Ok(this)
+    }
+
     /// Listens on one more address.
     ///
     /// # Errors
@@ -67,13 +99,16 @@ impl Server {
     {
         let addr = addr.try_into().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         self.listeners.push(SharedListener::bind(&addr)?);
+        self.tls.push(None);
         Ok(self)
     }
 
     /// Listens on what was bound before, for example to bind all addresses first.
     pub fn from_listeners(listeners: Vec<SharedListener>) -> Self {
+        let tls = listeners.iter().map(|_| None).collect();
         Self {
             listeners,
+            tls,
             group: LoopGroupBuilder::default(),
             strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
@@ -85,6 +120,14 @@ impl Server {
             observe: Observe::new(),
             grace: Duration::from_secs(10),
         }
+    }
+
+    /// Speaks TLS on all addresses that it listens on so far, Unix sockets included, and plain HTTP on none of them. Clients choose HTTP/2 or HTTP/1.1 in the
+    /// handshake (ALPN); one that chooses nothing is told by its first bytes. Connections by TLS stay on their loops. Keep a clone of `tls` to
+    /// [reload](ServerTls::reload) its certificates.
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.tls.fill(Some(tls));
+        self
     }
 
     /// The loops that serve.
@@ -237,16 +280,19 @@ impl Server {
         B::Error: Into<BoxError>,
     {
         let (limits, observe) = (self.limits, self.observe);
+        let tls: Arc<[_]> = self.tls.into();
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group)
             .strategy(self.strategy)
             .moves(self.moves)
             .max_connections(self.max_connections)
             .start(move || {
-                let (service, limits, observer) = (make(), limits.clone(), observe.on_this_loop());
+                let (service, limits, tls) = (make(), limits.clone(), tls.clone());
+                let observer = observe.on_this_loop();
                 move |connection| {
                     let (service, observer) = (service.clone(), observer.clone());
-                    connection::serve(connection, service, limits.clone(), observer)
+                    let tls = tls[connection.listener].clone();
+                    connection::serve(connection, service, limits.clone(), observer, tls)
                 }
             })?;
         Ok(Running(serving))

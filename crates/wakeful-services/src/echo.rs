@@ -61,7 +61,7 @@ pub fn start_frontend(
 }
 
 async fn serve(connection: Connection) -> io::Result<()> {
-    let Connection { mut stream, peer, draining, unread, moving } = connection;
+    let Connection { mut stream, peer, draining, unread, moving, .. } = connection;
     set_nodelay(&stream)?;
     let mut drained = std::pin::pin!(draining.started());
     let mut frames = Frames::behind(unread);

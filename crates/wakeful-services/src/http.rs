@@ -18,10 +18,10 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use wakeful::accept::SharedListener;
 use wakeful::signal::{SIGHUP, Signals};
+use wakeful_http::Running;
 use wakeful_http::observe::{Observe, RequestIds, TraceContext};
-use wakeful_http::{Running, Server};
 
-use crate::{ServeOptions, access_log_metrics, metrics};
+use crate::{ServeOptions, access_log_metrics, metrics, tls_metrics};
 
 pub use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 pub use wakeful_http::files::{Precompressed, ServeDir};
@@ -69,16 +69,15 @@ pub fn start(
 ) -> io::Result<Running> {
     let shared = Shared::default();
     let observe = http.observe();
-    let running = Server::from_listeners(listeners)
-        .group(options.group())
-        .strategy(options.accept)
-        .moves(options.moves)
-        .observe(observe)
-        .start(router(shared.clone(), http.files))?;
+    let server = options.http_server(listeners).observe(observe);
+    let running = server.start(router(shared.clone(), http.files))?;
     let mut registry = metrics::registry(running.handles(), running.counts(), running.loads());
     if let Some(log) = http.access_log {
         access_log_metrics::register(&mut registry, log.clone());
         reopen_on_hup(&running, log)?;
+    }
+    if let Some(tls) = &options.tls {
+        tls_metrics::register(&mut registry, tls.counts());
     }
     // Set once, here.
     let _ = shared.registry.set(registry);

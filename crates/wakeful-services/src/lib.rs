@@ -16,5 +16,7 @@ pub mod kv;
 pub mod metrics;
 pub mod options;
 pub mod rpc;
+pub mod tls_metrics;
 
 pub use options::ServeOptions;
+pub use wakeful_http::{Running, tls};
