@@ -57,27 +57,43 @@
 //!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
-//! from HTTP/1, `http1` when a connection of HTTP/1 may move, `secured` a connection by TLS, and [`tls`] what TLS needs. `files` serves a directory
-//! (feature `files`), [`observe`] and [`access_log`] tell what a server does.
+//! from HTTP/1, `http1` when a connection of HTTP/1 may move, `http2` what is watched of HTTP/2, `secured` a connection by TLS, and [`tls`] what TLS needs. What is bounded is in `limits`; `watch` says when a
+//! connection's limits strike, `guard` what is answered then, `counts` how often it happened. `drain` is how a server ends. `files` serves a directory (feature `files`), [`observe`] and [`access_log`] tell what a server does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod access_log;
+mod body;
 mod connection;
+mod counts;
+mod drain;
 mod draining;
 #[cfg(feature = "files")]
 pub mod files;
 #[cfg(feature = "grpc")]
 pub mod grpc;
+mod guard;
 mod http1;
+mod http2;
+mod life;
+mod limits;
+mod local;
 pub mod observe;
 mod protocol;
+mod refuse;
+mod requests;
 mod secured;
 mod server;
 pub mod tls;
+mod watch;
 
+pub use body::RequestBody;
+pub use counts::{HttpCounts, LoopHttpCounts, Refusal};
+pub use drain::{DrainPlan, Readiness};
 pub use draining::draining;
 pub use hyper::service::service_fn;
+pub use limits::{Http2Limits, Limits, MaxAge, MinRate, PeerRate};
+pub use local::readiness;
 pub use observe::Peer;
 pub use server::{Running, Server};
 

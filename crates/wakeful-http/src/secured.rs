@@ -5,78 +5,78 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::rc::Rc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use hyper::rt::Write;
 use hyper::service::Service;
 use wakeful::accept::Draining;
 use wakeful::net::{PeerAddr, Stream};
-use wakeful::time::{sleep_until, timeout};
+use wakeful::time::timeout;
 
-use crate::connection::{Limits, serve_http2, until, until_drained};
-use crate::protocol::{Protocol, Rewound, detect};
+use crate::body::RequestBody;
+use crate::connection::{first_bytes, until_drained};
+use crate::guard::Guarded;
+use crate::life::Life;
+use crate::local::Local;
+use crate::observe::Observed;
+use crate::protocol::{Protocol, Rewound};
 use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
-use crate::{BoxError, http1};
+use crate::watch::Watch;
+use crate::{BoxError, Refusal, http1, http2};
 
-/// So long behind its handshake a client may send its first request although the server drains: who has taken the trouble is about to ask.
-const FIRST_REQUEST: Duration = Duration::from_secs(1);
+/// What was accepted, before its handshake.
+pub(crate) struct Accepted {
+    pub(crate) stream: Stream,
+    pub(crate) peer: PeerAddr,
+    pub(crate) draining: Draining,
+    pub(crate) life: Life,
+}
 
 /// Serves it until it closes.
 pub(crate) async fn serve<S, B>(
-    mut stream: Stream,
-    peer: PeerAddr,
-    draining: Draining,
+    Accepted { mut stream, peer, draining, life }: Accepted,
     service: S,
-    limits: Limits,
+    local: Rc<Local>,
     tls: ServerTls,
 ) where
-    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Future: 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let stream = match until_drained(&draining, tls.begin(&mut stream)).await {
+    let stream = match until_drained(&draining, &local, tls.begin(&mut stream)).await {
         None => return,
         Some(Ok(begun)) => tls.finish(stream, begun).await,
         Some(Err(error)) => Err(error),
     };
     let mut stream = match stream {
         Ok(stream) => stream,
-        Err(error) => return tracing::debug!(%peer, %error, "no TLS"),
+        Err(error) => {
+            local.refuse(Refusal::Tls);
+            return tracing::debug!(%peer, %error, "no TLS");
+        }
     };
     let alpn = stream.alpn();
     let certificates = stream.peer_certificates().map(|chain| PeerCertificates(chain.into()));
-    let service = Identified { service, certificates };
-    let until_asked = Instant::now() + FIRST_REQUEST;
-    let too_late = async {
-        draining.started().await;
-        sleep_until(until_asked).await;
-    };
-    let detected = until(too_late, detect(&mut stream, &[]));
-    let first = timeout(limits.header_read_timeout, detected).await;
-    let (detected, start) = match first {
-        Ok(Some(Ok(Some((protocol, Rewound { start, .. }))))) => (protocol, start),
-        Ok(Some(Err(error))) => return tracing::debug!(%peer, %error, "no request came"),
-        // It never sent a request: nobody waits for an answer.
-        Ok(None | Some(Ok(None))) => return goodbye(stream).await,
-        Err(elapsed) => {
-            tracing::debug!(%peer, error = %elapsed, "no request came");
-            return goodbye(stream).await;
-        }
-    };
+    let first = first_bytes(&mut stream, &[], peer, &life, &local, &draining).await;
+    let Some((detected, Rewound { start, .. })) = first else { return goodbye(stream).await };
     let io = Rewound { start, stream };
     let protocol = match alpn {
         None => detected,
         Some(Alpn::Http1) => Protocol::Http1,
         Some(Alpn::Http2) => Protocol::Http2,
     };
+    let watch = Watch::new(local, protocol.version(), life);
+    let service = Identified { service, certificates };
+    let service = Guarded { service, watch: watch.clone() };
+    let service = Observed::new(service, peer, watch.local.observer().clone());
     let result = match protocol {
-        Protocol::Http1 => http1::serve_here(io, service, &limits, &draining).await,
-        Protocol::Http2 => serve_http2(io, service, &limits, &draining).await,
+        Protocol::Http1 => http1::serve_here(io, service, &watch, &draining).await,
+        Protocol::Http2 => http2::serve(io, service, &watch, &draining).await,
     };
     if let Err(error) = result {
         tracing::debug!(%peer, %error, "the connection ended with an error");
@@ -94,12 +94,12 @@ struct Identified<S> {
     certificates: Option<PeerCertificates>,
 }
 
-impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for Identified<S> {
+impl<S: Service<Request<RequestBody>>> Service<Request<RequestBody>> for Identified<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
 
-    fn call(&self, mut request: Request<Incoming>) -> S::Future {
+    fn call(&self, mut request: Request<RequestBody>) -> S::Future {
         if let Some(certificates) = &self.certificates {
             request.extensions_mut().insert(certificates.clone());
         }

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use wakeful::LoopGroup;
 use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 use wakeful_http::observe::{Observe, RequestIds, TraceContext};
-use wakeful_http::{Running, Server};
+use wakeful_http::{Limits, Running, Server};
 
 struct Logging {
     running: Running,
@@ -148,6 +148,23 @@ fn a_request_is_a_line_with_what_is_known_of_it() {
     assert_eq!(line["aborted"], false);
     assert!(line["duration_us"].is_u64());
     assert!(line["time"].as_str().unwrap().ends_with('Z'));
+}
+
+#[test]
+fn what_the_limits_refuse_is_logged_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let destination = Destination::File(dir.path().join("log"));
+    let log = AccessLog::new(Format::Json, destination, Query::Omit).unwrap();
+    let limits = Limits { max_body: 3, ..Limits::default() };
+    let observe = Observe::new().access_log(log).request_ids(RequestIds::Replace);
+    let running = server().limits(limits).observe(observe).start(app()).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhello").unwrap();
+    let answer = read_all(stream);
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("x-request-id: "), "{answer}");
+    running.shutdown(GUARD).unwrap();
+    let lines = parse(&fs::read_to_string(dir.path().join("log")).unwrap());
+    assert_eq!((&lines[0]["status"], &lines[0]["path"]), (&413.into(), &"/echo".into()));
 }
 
 #[test]

@@ -21,6 +21,7 @@ use wakeful::signal::{SIGHUP, Signals};
 use wakeful_http::Running;
 use wakeful_http::observe::{Observe, RequestIds, TraceContext};
 
+use crate::http_metrics::HttpMetrics;
 use crate::{ServeOptions, access_log_metrics, metrics, tls_metrics};
 
 pub use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
@@ -76,6 +77,7 @@ pub fn start(
         access_log_metrics::register(&mut registry, log.clone());
         reopen_on_hup(&running, log)?;
     }
+    registry.register_collector(Box::new(HttpMetrics::new(running.http_counts())));
     if let Some(tls) = &options.tls {
         tls_metrics::register(&mut registry, tls.counts());
     }

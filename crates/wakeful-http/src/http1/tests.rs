@@ -11,6 +11,12 @@ use wakeful::JoinHandle;
 use wakeful::net::{Stream, UnixStream};
 use wakeful::task::yield_now;
 
+use crate::Readiness;
+use crate::life::Life;
+use crate::local::Shared;
+use crate::observe::Observe;
+use crate::watch::Version;
+
 use super::*;
 
 /// More than the socket takes at once.
@@ -22,10 +28,10 @@ where
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let limits =
-        Limits { header_read_timeout: Duration::from_secs(600), max_header_size: 64 * 1024 };
     let io = Rewound { start: Bytes::copy_from_slice(unread), stream };
-    run(io, service, &limits, &Draining::default(), || true).await.unwrap()
+    let local = Shared::new(Limits::default(), 1, Readiness::new()).of_next_loop(&Observe::new());
+    let watch = Watch::new(local, Version::Http1, Life::new(None, None));
+    run(io, service, &watch, &Draining::default(), || true).await.unwrap()
 }
 
 /// Whether it leaves, when it does.

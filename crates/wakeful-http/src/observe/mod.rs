@@ -184,3 +184,9 @@ pub(crate) struct Observer {
     /// For the ids of spans and traces.
     random: RefCell<fastrand::Rng>,
 }
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

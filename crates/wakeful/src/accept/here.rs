@@ -1,5 +1,6 @@
 //! One loop's side of a server: what it needs to serve a connection, and what an open one holds.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
@@ -30,6 +31,8 @@ pub(super) struct Shared {
 /// What an open connection holds; given back when its handler ends, however it does.
 #[derive(Debug)]
 pub(super) struct Held {
+    /// What its handler wants to have on the next loop.
+    pub(super) carried: Option<Box<dyn Any + Send>>,
     counts: Arc<Counts>,
     /// The loop that it is on, or on its way to.
     number: usize,
@@ -133,6 +136,7 @@ where
     ) -> Arrival {
         self.shared.counts.of(number).one_more_open();
         let held = Held {
+            carried: None,
             counts: self.shared.counts.clone(),
             number,
             listener,
