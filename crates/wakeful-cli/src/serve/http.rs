@@ -6,6 +6,7 @@ use wakeful_services::http;
 use super::activity::ActivityArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{running, until_terminated};
+use super::site::SiteArguments;
 use super::tls::TlsArguments;
 
 #[derive(Debug, Args)]
@@ -18,6 +19,9 @@ pub(super) struct HttpArguments {
 
     #[command(flatten)]
     tls: TlsArguments,
+
+    #[command(flatten)]
+    site: SiteArguments,
 }
 
 impl HttpArguments {
@@ -33,9 +37,10 @@ impl HttpArguments {
 pub(super) fn serve(arguments: &HttpArguments) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
     options.tls = arguments.tls.load()?;
+    let http_options = arguments.site.options()?;
     let listeners = options.bind()?;
     until_terminated(&options, || {
         arguments.tls.watch(options.tls.as_ref())?;
-        http::start(&options, listeners).map(running)
+        http::start(&options, http_options, listeners).map(running)
     })
 }
