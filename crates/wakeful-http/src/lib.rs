@@ -22,8 +22,9 @@
 //!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
-//! from HTTP/1, `http1` when a connection of HTTP/1 may move.
+//! from HTTP/1, `http1` when a connection of HTTP/1 may move. [`client`] is the other side: requests to servers.
 
+pub mod client;
 mod connection;
 mod http1;
 mod protocol;
