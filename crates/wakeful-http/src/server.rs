@@ -8,9 +8,11 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::service::TowerToHyperService;
-use wakeful::accept::{AcceptStrategy, ConnectionServer, Counts, Moves, Serving, SharedListener};
+use wakeful::accept::{
+    AcceptStrategy, Connection, ConnectionServer, Counts, Moves, Serving, SharedListener,
+};
 use wakeful::group::Loads;
-use wakeful::net::ListenAddr;
+use wakeful::net::{ListenAddr, PeerAddr};
 use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 
 use crate::BoxError;
@@ -226,6 +228,27 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
+        self.start_per_connection(move || {
+            let service = make();
+            move |_| service.clone()
+        })
+    }
+
+    /// As [`start_with`](Self::start_with), with a service for each connection: `make` is called on each loop, and what it returns with the peer of each connection on that loop. A connection that moves
+    /// to another loop gets another service.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_per_connection<M, C, S, B>(self, make: M) -> io::Result<Running>
+    where
+        M: Fn() -> C + Send + Sync + 'static,
+        C: Fn(PeerAddr) -> S + 'static,
+        S: hyper::service::Service<Request<Incoming>, Response = Response<B>> + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
         let limits = self.limits;
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group)
@@ -234,7 +257,10 @@ impl Server {
             .max_connections(self.max_connections)
             .start(move || {
                 let (service, limits) = (make(), limits.clone());
-                move |connection| connection::serve(connection, service.clone(), limits.clone())
+                move |connection: Connection| {
+                    let service = service(connection.peer);
+                    connection::serve(connection, service, limits.clone())
+                }
             })?;
         Ok(Running(serving))
     }

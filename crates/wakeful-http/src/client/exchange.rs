@@ -14,7 +14,7 @@ use super::body::{Deadline, OpenStream, Outgoing};
 use super::host::{Host, Lease, Pool};
 use super::{ClientError, HttpVersion, RequestBody, ResponseBody};
 
-type Copy<B> = fn(&B) -> B;
+type Copy<B> = fn(&B) -> Option<B>;
 
 impl<B: RequestBody> Host<B> {
     /// Sends `request`, and again where [that is safe](super#what-is-sent-again), and returns the response once its head has come.
@@ -29,7 +29,7 @@ impl<B: RequestBody> Host<B> {
     /// # Panics
     /// Where no loop runs.
     pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, ClientError> {
-        self.send_within_limits(request, None).await
+        self.send_with(request, |_| None).await.map_err(|failed| failed.error)
     }
 
     /// As [`send`](Self::send), with a body that is cloned to be sent again: let cloning it be cheap, as it is for `Full<Bytes>`.
@@ -43,14 +43,20 @@ impl<B: RequestBody> Host<B> {
     where
         B: Clone,
     {
-        self.send_within_limits(request, Some(B::clone)).await
+        let copy = |body: &B| Some(body.clone());
+        self.send_with(request, copy).await.map_err(|failed| failed.error)
     }
 
-    async fn send_within_limits(
+    /// As [`send`](Self::send), for who has another server to ask: a request that no server acted on comes back with the error. `copy` says what is sent once more in place of a body, if it can be; one that is
+    /// empty from the start always can.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub async fn send_with(
         &self,
         request: Request<B>,
-        copy: Option<Copy<B>>,
-    ) -> Result<Response<ResponseBody>, ClientError> {
+        copy: fn(&B) -> Option<B>,
+    ) -> Result<Response<ResponseBody>, SendFailure<B>> {
         let pool = &*self.0;
         let (head, total) = (pool.settings.head_timeout, pool.settings.total_timeout);
         let deadline = total.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
@@ -65,11 +71,12 @@ impl<B: RequestBody> Host<B> {
                 Ok(exchanged) => exchanged?,
                 Err(_) => {
                     let target = pool.label.clone();
-                    return Err(if is_total {
+                    let error = if is_total {
                         ClientError::TotalTimeout { target, after }
                     } else {
                         ClientError::HeadTimeout { target, after }
-                    });
+                    };
+                    return Err(error.into());
                 }
             },
         };
@@ -80,14 +87,17 @@ impl<B: RequestBody> Host<B> {
     async fn exchange(
         &self,
         request: Request<B>,
-        copy: Option<Copy<B>>,
-    ) -> Result<(Response<Incoming>, Option<OpenStream>), ClientError> {
+        copy: Copy<B>,
+    ) -> Result<(Response<Incoming>, Option<OpenStream>), SendFailure<B>> {
         let pool = &self.0;
         let mut request = pool.address(request)?.map(Outgoing::Given);
         let is_idempotent = request.method().is_idempotent();
         let mut retries = pool.settings.retries;
         loop {
-            let lease = pool.lease().await?;
+            let lease = match pool.lease().await {
+                Ok(lease) => lease,
+                Err(error) => return Err(SendFailure { error, request: given(request) }),
+            };
             let again =
                 (retries > 0 && lease.may_be_stale()).then(|| copy_of(&request, copy)).flatten();
             let failure = match lease.send(request).await {
@@ -101,9 +111,10 @@ impl<B: RequestBody> Host<B> {
             };
             request = match failure.request.or(again.filter(|_| is_safe)) {
                 Some(request) if retries > 0 => request,
-                _ => {
+                untouched => {
                     let (target, source) = (pool.label.clone(), failure.error);
-                    return Err(ClientError::Exchange { target, source });
+                    let error = ClientError::Exchange { target, source };
+                    return Err(SendFailure { error, request: untouched.and_then(given) });
                 }
             };
             retries -= 1;
@@ -113,16 +124,38 @@ impl<B: RequestBody> Host<B> {
     }
 }
 
+/// A request that failed, and itself, if no server acted on it and all of it is still there. (Where the body that is left is a stand-in for an empty one, it is not.)
+#[derive(Debug)]
+pub struct SendFailure<B> {
+    /// What went wrong.
+    pub error: ClientError,
+    /// To be sent to another server, with a `host` in its head.
+    pub request: Option<Box<Request<B>>>,
+}
+
+impl<B> From<ClientError> for SendFailure<B> {
+    fn from(error: ClientError) -> Self {
+        Self { error, request: None }
+    }
+}
+
+fn given<B>(request: Request<Outgoing<B>>) -> Option<Box<Request<B>>> {
+    let (parts, body) = request.into_parts();
+    match body {
+        Outgoing::Given(body) => Some(Box::new(Request::from_parts(parts, body))),
+        Outgoing::Empty => None,
+    }
+}
+
 /// Nothing of the request is lost by this copy; `None`: its body cannot be had twice.
-fn copy_of<B: Body>(
-    request: &Request<Outgoing<B>>,
-    copy: Option<Copy<B>>,
-) -> Option<Request<Outgoing<B>>> {
-    let body = match (request.body(), copy) {
-        (Outgoing::Empty, _) => Outgoing::Empty,
-        (Outgoing::Given(body), _) if body.is_end_stream() => Outgoing::Empty,
-        (Outgoing::Given(body), Some(copy)) => Outgoing::Given(copy(body)),
-        (Outgoing::Given(_), None) => return None,
+fn copy_of<B: Body>(request: &Request<Outgoing<B>>, copy: Copy<B>) -> Option<Request<Outgoing<B>>> {
+    let body = match request.body() {
+        Outgoing::Empty => Outgoing::Empty,
+        Outgoing::Given(body) => match copy(body) {
+            Some(body) => Outgoing::Given(body),
+            None if body.is_end_stream() => Outgoing::Empty,
+            None => return None,
+        },
     };
     let mut copied = Request::new(body);
     *copied.method_mut() = request.method().clone();

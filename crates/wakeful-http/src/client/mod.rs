@@ -49,6 +49,7 @@ use http_body::Body;
 
 pub use self::body::ResponseBody;
 pub use self::error::ClientError;
+pub use self::exchange::SendFailure;
 pub use self::grpc::{GrpcBody, GrpcService};
 pub use self::host::Host;
 pub use self::settings::{ClientBuilder, ClientCounts};
