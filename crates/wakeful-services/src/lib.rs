@@ -3,6 +3,7 @@
 //! * [`http`]: an axum router with health, metrics, and endpoints to try things with.
 //! * [`echo`]: length-prefixed frames over TCP or a Unix socket.
 //! * [`kv`]: keys and values in memory, for clients of Redis.
+//! * [`proxy`]: HTTP requests go on to backends.
 //! * [`options`]: what all are started with.
 
 mod connections;
@@ -11,5 +12,6 @@ pub mod http;
 pub mod kv;
 pub mod metrics;
 pub mod options;
+pub mod proxy;
 
 pub use options::ServeOptions;
