@@ -46,6 +46,7 @@ use crate::ServeOptions;
 /// | `connect_timeout` | 2 s | any | another backend, then 504 |
 /// | `upstream_timeout` | 60 s | any | 504; a response that has begun is cut off |
 /// | `connections` | 256, for each backend on each loop | 1 and more | requests wait |
+/// | `max_waiting` | 1,024, for each backend on each loop | any | another backend, then 503 |
 /// | `queue_timeout` | 2 s | any | another backend, then 503 |
 /// | `idle_timeout` | 20 s | any | the connection to the backend is closed |
 /// | `attempts` | 3 | 1 and more | the last failure is the answer |
@@ -66,6 +67,8 @@ pub struct ProxyOptions {
     pub upstream_timeout: Duration,
     /// How many connections to a backend each loop may have.
     pub connections: usize,
+    /// How many requests may wait for a connection to a backend that has all in use.
+    pub max_waiting: usize,
     /// How long a request may wait for a connection to a backend that has all in use.
     pub queue_timeout: Duration,
     /// How long a connection to a backend is kept that no request uses. Let it be shorter than the backend's own limit.
@@ -92,6 +95,7 @@ impl Default for ProxyOptions {
             connect_timeout: Duration::from_secs(2),
             upstream_timeout: Duration::from_secs(60),
             connections: 256,
+            max_waiting: 1024,
             queue_timeout: Duration::from_secs(2),
             idle_timeout: Duration::from_secs(20),
             attempts: 3,
@@ -163,7 +167,7 @@ fn of_a_loop(
         .head_timeout(None)
         .max_connections(options.connections)
         .max_idle(options.connections)
-        .max_waiting(options.connections.saturating_mul(4))
+        .max_waiting(options.max_waiting)
         .queue_timeout(options.queue_timeout)
         .idle_timeout(options.idle_timeout)
         .retries(1)
