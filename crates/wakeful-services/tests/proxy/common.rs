@@ -44,8 +44,8 @@ pub fn tcp(addr: &ListenAddr) -> SocketAddr {
 
 /// On one loop, so that its counts are certain.
 pub fn proxy(to: &[SocketAddr], set: impl FnOnce(&mut ProxyOptions)) -> RunningProxy {
-    let mut settings = ProxyOptions::default();
-    settings.to = to.iter().map(|addr| (*addr).into()).collect();
+    let to = to.iter().map(|addr| (*addr).into()).collect();
+    let mut settings = ProxyOptions { to, ..ProxyOptions::default() };
     set(&mut settings);
     proxy::start(&options(1), settings, vec![listener()], vec![listener()]).unwrap()
 }
@@ -120,6 +120,7 @@ pub struct Backend {
 #[derive(Default)]
 struct Seen {
     connections: usize,
+    ended: usize,
     requests: Vec<String>,
 }
 
@@ -140,7 +141,11 @@ impl Backend {
                 stream.set_nodelay(true).unwrap();
                 stream.set_read_timeout(Some(GUARD)).unwrap();
                 this.seen.lock().unwrap().connections += 1;
-                thread::spawn(move || script(&this, &mut stream));
+                thread::spawn(move || {
+                    script(&this, &mut stream);
+                    drop(stream);
+                    this.seen.lock().unwrap().ended += 1;
+                });
             }
         });
         backend
@@ -164,11 +169,21 @@ impl Backend {
         })
     }
 
-    /// Reads a request with its body, and keeps it. `None`: there is no other one.
+    /// Reads a request with its body, and keeps it, also a part of one. `None`: there is no other one.
     pub fn read(&self, stream: &mut TcpStream) -> Option<String> {
-        let request = read_request(stream)?;
-        self.seen.lock().unwrap().requests.push(request.clone());
-        Some(request)
+        let (read, is_whole) = match read_request(stream) {
+            Ok(request) => (request, true),
+            Err(part) if part.is_empty() => return None,
+            Err(part) => (format!("in part: {part}"), false),
+        };
+        self.seen.lock().unwrap().requests.push(read.clone());
+        is_whole.then_some(read)
+    }
+
+    /// Nobody is connected to it any more.
+    pub fn is_alone(&self) -> bool {
+        let seen = self.seen.lock().unwrap();
+        seen.ended == seen.connections
     }
 
     pub fn requests(&self) -> Vec<String> {
@@ -190,43 +205,50 @@ pub fn answer(stream: &mut TcpStream, body: &str) {
     let _ = stream.write_all(text.as_bytes());
 }
 
-/// The head, and the body by its length or its chunks, byte by byte as it came.
-pub fn read_request(stream: &mut TcpStream) -> Option<String> {
-    let mut text = read_until(stream, Vec::new(), b"\r\n\r\n")?;
-    let head = String::from_utf8_lossy(&text).to_lowercase();
-    if let Some(length) = head.lines().find_map(|line| line.strip_prefix("content-length: ")) {
-        let mut body = vec![0; length.parse().unwrap()];
-        stream.read_exact(&mut body).ok()?;
-        text.extend_from_slice(&body);
-    } else if head.contains("\r\ntransfer-encoding: chunked\r\n") {
-        loop {
-            let line = read_until(stream, Vec::new(), b"\r\n")?;
-            text.extend_from_slice(&line);
-            let size = String::from_utf8_lossy(&line).trim().to_owned();
-            let size = usize::from_str_radix(&size, 16).expect("a chunk's size and nothing else");
-            if size == 0 {
-                break;
-            }
-            let mut chunk = vec![0; size + 2];
-            stream.read_exact(&mut chunk).ok()?;
-            text.extend_from_slice(&chunk);
-        }
-        // Trailers, and the line behind them.
-        while !text.ends_with(b"\r\n\r\n") {
-            text = read_until(stream, text, b"\r\n")?;
-        }
-    }
-    Some(String::from_utf8_lossy(&text).into_owned())
+/// The head, and the body by its length or its chunks, byte by byte as it came, by a strict reading. An error is what came of it before the end.
+pub fn read_request(stream: &mut TcpStream) -> Result<String, String> {
+    let mut text = Vec::new();
+    let whole = read_parts(stream, &mut text);
+    let text = String::from_utf8_lossy(&text).into_owned();
+    if whole.is_some() { Ok(text) } else { Err(text) }
 }
 
-fn read_until(stream: &mut TcpStream, mut text: Vec<u8>, end: &[u8]) -> Option<Vec<u8>> {
-    let from = text.len();
-    while !text[from..].ends_with(end) {
-        let mut byte = [0];
-        match stream.read(&mut byte) {
-            Ok(1) => text.push(byte[0]),
-            _ => return None,
+fn read_parts(stream: &mut TcpStream, text: &mut Vec<u8>) -> Option<()> {
+    read_until(stream, text, b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(text).to_lowercase();
+    if let Some(length) = head.lines().find_map(|line| line.strip_prefix("content-length: ")) {
+        return read_bytes(stream, text, length.parse().unwrap());
+    }
+    if !head.contains("\r\ntransfer-encoding: chunked\r\n") {
+        return Some(());
+    }
+    loop {
+        let line = read_until(stream, text, b"\r\n")?;
+        let size = String::from_utf8_lossy(&text[line..]).trim().to_owned();
+        match usize::from_str_radix(&size, 16).expect("a chunk's size and nothing else") {
+            0 => break,
+            size => read_bytes(stream, text, size + 2)?,
         }
     }
-    Some(text)
+    // Trailers, and the empty line behind them.
+    loop {
+        let line = read_until(stream, text, b"\r\n")?;
+        if text.len() == line + 2 {
+            return Some(());
+        }
+    }
+}
+
+fn read_bytes(stream: &mut TcpStream, text: &mut Vec<u8>, count: usize) -> Option<()> {
+    let read = stream.take(count as u64).read_to_end(text).ok()?;
+    (read == count).then_some(())
+}
+
+/// Where it began.
+fn read_until(stream: &mut TcpStream, text: &mut Vec<u8>, end: &[u8]) -> Option<usize> {
+    let from = text.len();
+    while !text[from..].ends_with(end) {
+        read_bytes(stream, text, 1)?;
+    }
+    Some(from)
 }
