@@ -7,6 +7,8 @@
 
 mod forwarded;
 mod framing;
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod names;
 mod response;
