@@ -1,11 +1,8 @@
 //! The program `wakeful`: a thin shell around the crates.
 
-mod activity;
-mod idle;
 mod lab;
 mod load;
 mod serve;
-mod size;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -24,7 +21,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run one of the reference services.
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Load a server and measure its latency honestly, whatever it is built on.
     Load(Box<load::Arguments>),
     /// Run experiments: the public cases behind wakeful's guarantees, beside the systems they happened to.

@@ -235,6 +235,27 @@ fn kv_answers_redis_commands_within_its_limits() {
 }
 
 #[test]
+fn rpc_answers_grpc() {
+    let arguments = ["rpc", "--listen", "127.0.0.1:0", "--loops", "2", "--max-message", "1KiB"];
+    let mut server = Server::start(&arguments, 1);
+    // It is a service of HTTP: that the call is answered shows who answers. (.ci/grpc-clients has real clients.)
+    for (path, says) in [("Unary", "\r\n\0\0\0\0\0\r\n"), ("Missing", "grpc-status: 12\r\n")] {
+        let mut stream = server.connect();
+        let header = format!(
+            "POST /wakeful.echo.v1.Echo/{path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\n\
+             connection: close\r\ncontent-length: 5\r\n\r\n\0\0\0\0\0"
+        );
+        stream.write_all(header.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains(says), "{answer:?}");
+    }
+    server.signal("-TERM");
+    server.until_line_with("drained");
+    assert!(server.wait().success());
+}
+
+#[test]
 fn several_addresses_and_the_socket_file_goes_at_the_end() {
     let path = std::env::temp_dir().join(format!("wakeful-cli-{}.sock", std::process::id()));
     let unix = format!("unix:{}", path.display());
@@ -375,13 +396,15 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
     for (arguments, says) in [
         (&["http", "--idle", "park", "--max-cpu", "0.3"][..], "--max-cpu is for --idle adaptive"),
         (&["http", "--placement", "random"], "is for --accept dispatch"),
-        (&["http", "--backend", "127.0.0.1:1"], "for the service echo"),
-        (&["http", "--max-memory", "1GiB"], "for the service kv"),
+        (&["http", "--backend", "127.0.0.1:1"], "unexpected argument '--backend'"),
+        (&["http", "--max-memory", "1GiB"], "unexpected argument '--max-memory'"),
+        (&["--loops", "1", "echo"], "cannot be used with"),
         (&["kv", "--max-value", "1GiB"], "at most 512MiB"),
         (&["kv", "--max-value", "0"], "at least 64"),
-        (&["kv", "--spread"], "kv always uses all loops"),
-        (&["kv", "--moves", "off"], "kv always uses all loops"),
+        (&["kv", "--spread"], "unexpected argument '--spread'"),
+        (&["kv", "--moves", "off"], "unexpected argument '--moves'"),
         (&["echo", "--backend", "127.0.0.1:1", "--moves", "2"], "never move"),
+        (&["rpc", "--moves", "2"], "never move"),
         (&["http", "--moves", "0.3"], "1.05 to 1000"),
         (&["http", "--loops", "-1"], "--loops"),
         (&["http", "--grace", "-1"], "a number of seconds"),
@@ -391,10 +414,7 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
         assert!(text.contains(says), "{arguments:?}: {text}");
     }
-    let help = Command::new(PROGRAM).args(["serve", "--help"]).output().unwrap();
-    assert!(help.status.success());
-    let text = String::from_utf8(help.stdout).unwrap();
-    for flag in [
+    let common = [
         "--listen",
         "--loops",
         "--pin",
@@ -402,14 +422,20 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         "--placement",
         "--idle",
         "--max-cpu",
-        "--hit-rate",
-        "--max-window",
-        "--backend",
-        "--max-memory",
-        "--max-value",
         "--grace",
+    ];
+    for (service, own) in [
+        ("http", &["--moves", "--spread", "--target-utilisation"][..]),
+        ("echo", &["--moves", "--spread", "--target-utilisation", "--backend"]),
+        ("kv", &["--max-memory", "--max-value"]),
+        ("rpc", &["--spread", "--target-utilisation", "--max-message"]),
     ] {
-        assert!(text.contains(flag));
+        let help = Command::new(PROGRAM).args(["serve", service, "--help"]).output().unwrap();
+        assert!(help.status.success());
+        let text = String::from_utf8(help.stdout).unwrap();
+        for flag in common.iter().chain(own) {
+            assert!(text.contains(flag), "{service}: {flag}");
+        }
     }
     let version = Command::new(PROGRAM).arg("--version").output().unwrap();
     assert!(String::from_utf8(version.stdout).unwrap().starts_with("wakeful "));

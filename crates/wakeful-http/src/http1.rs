@@ -24,7 +24,7 @@ use hyper::server::conn::http1;
 use hyper::service::Service;
 use wakeful::accept::{Draining, Moving};
 use wakeful::io::LoopTimer;
-use wakeful::net::{PeerAddr, Stream};
+use wakeful::net::PeerAddr;
 
 use crate::BoxError;
 use crate::connection::Limits;
@@ -47,11 +47,12 @@ where
 {
     loop {
         let is_wanted = || moving.is_wanted();
-        let End::BetweenRequests { stream, unread, service: kept } =
+        let End::BetweenRequests { io: Rewound { start, stream }, mut unread, service: kept } =
             run(io, service, limits, draining, is_wanted).await?
         else {
             return Ok(());
         };
+        unread.extend_from_slice(&start);
         match moving.hand_over(stream, peer, unread) {
             Ok(()) => return Ok(()),
             // It goes on here.
@@ -61,44 +62,64 @@ where
     }
 }
 
+/// Serves it until it closes. It stays on its loop.
+pub(crate) async fn serve_here<IO, S, B>(
+    io: IO,
+    service: S,
+    limits: &Limits,
+    draining: &Draining,
+) -> hyper::Result<()>
+where
+    IO: Read + Write + Unpin,
+    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+    S::Error: Into<BoxError>,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    run(io, service, limits, draining, || false).await.map(|_| ())
+}
+
 /// How a connection ended on this loop.
-enum End<S> {
+enum End<IO, S> {
     Closed,
-    /// Nothing is in flight, and everything is written. `unread` comes before what `stream` reads.
+    /// Nothing is in flight, and everything is written. `unread` comes before what `io` reads.
     BetweenRequests {
-        stream: Stream,
+        io: IO,
         unread: Vec<u8>,
         service: S,
     },
 }
 
 /// Serves it until it closes, or is between two requests and `is_wanted` elsewhere.
-async fn run<S, B>(
-    io: Rewound,
+async fn run<IO, S, B>(
+    io: IO,
     service: S,
     limits: &Limits,
     draining: &Draining,
     is_wanted: impl Fn() -> bool,
-) -> hyper::Result<End<S>>
+) -> hyper::Result<End<IO, S>>
 where
+    IO: Read + Write + Unpin,
     S: Service<Request<Incoming>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
     let watched = Arc::new(Watched::default());
+    // Told before it has read, hyper would close at once; but a request is there.
+    let mut told = draining.is_started();
     let mut connection = http1::Builder::new()
         .timer(WatchedTimer(watched.clone()))
         .header_read_timeout(limits.header_read_timeout)
         .max_buf_size(limits.max_header_size)
         // A client may end its side behind its request and still want the answer.
         .half_close(true)
+        .keep_alive(!told)
         .serve_connection(
             WatchedIo { io, watched: watched.clone() },
             WatchedService { service, watched: watched.clone() },
         );
     let mut drained = pin!(draining.started());
-    let mut told = false;
     poll_fn(|cx| {
         if !told && drained.as_mut().poll(cx).is_ready() {
             told = true;
@@ -120,10 +141,8 @@ where
         return Ok(End::Closed);
     }
     let parts = connection.into_parts();
-    let (Rewound { start, stream }, service) = (parts.io.io, parts.service.service);
-    let mut unread = Vec::from(parts.read_buf);
-    unread.extend_from_slice(&start);
-    Ok(End::BetweenRequests { stream, unread, service })
+    let (io, service) = (parts.io.io, parts.service.service);
+    Ok(End::BetweenRequests { io, unread: Vec::from(parts.read_buf), service })
 }
 
 /// What hyper was seen to do.
@@ -196,12 +215,12 @@ impl Timer for WatchedTimer {
     }
 }
 
-struct WatchedIo {
-    io: Rewound,
+struct WatchedIo<IO> {
+    io: IO,
     watched: Arc<Watched>,
 }
 
-impl Read for WatchedIo {
+impl<IO: Read + Unpin> Read for WatchedIo<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -211,7 +230,7 @@ impl Read for WatchedIo {
     }
 }
 
-impl Write for WatchedIo {
+impl<IO: Write + Unpin> Write for WatchedIo<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -13,6 +13,9 @@
 //! [`LoopGroup`](wakeful::LoopGroup) accepts. An HTTP/1.1 connection may go on to another loop between two requests, when loops are uneven or fewer of them are active
 //! ([`Server::moves`]); one of HTTP/2 stays on the loop that accepted it.
 //!
+//! # TLS
+//! [`Server::bind_tls`] and [`Server::tls`], by rustls: see [`tls`]. HTTP/2 is agreed on in the handshake. A connection by TLS stays on the loop that accepted it.
+//!
 //! # Services that are not `Send`
 //! [`Server::serve_with`] takes a closure that makes the service on each loop; the service may hold `Rc`s.
 //!
@@ -20,18 +23,28 @@
 //! A library that calls `tokio::spawn`, or tokio's timers or sockets, needs a tokio runtime around it. Give it one on the side, and
 //! call it through its handle: the example `tokio_side_runtime` shows how.
 //!
+//! # gRPC
+//! Services that tonic generates are served as any other router: see `grpc` (feature `grpc`).
+//!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
-//! from HTTP/1, `http1` when a connection of HTTP/1 may move. [`client`] is the other side: requests to servers.
+//! from HTTP/1, `http1` when a connection of HTTP/1 may move, `secured` a connection by TLS, and [`tls`] what TLS needs. [`client`] is the
+//! other side: requests to servers.
 
 pub mod client;
 mod connection;
+mod draining;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 mod http1;
 mod protocol;
+mod secured;
 mod server;
+pub mod tls;
 
+pub use draining::draining;
 pub use hyper::service::service_fn;
-pub use server::{Running, Server};
+pub use server::{Caller, Running, Security, Server};
 
 /// An error of any kind.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

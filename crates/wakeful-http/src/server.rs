@@ -17,12 +17,14 @@ use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 
 use crate::BoxError;
 use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
+use crate::tls::ServerTls;
 
 /// An HTTP/1.1 and HTTP/2 server on a group of loops. See [the crate](crate) for an example.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`group`](Self::group) | one loop for each CPU | | |
+/// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] | |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
 /// | [`header_read_timeout`](Self::header_read_timeout) | 30 s | over 0 | the connection is closed |
@@ -33,6 +35,8 @@ use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
 #[must_use = "call `serve` or `start`"]
 pub struct Server {
     listeners: Vec<SharedListener>,
+    /// For each listener.
+    tls: Vec<Option<ServerTls>>,
     group: LoopGroupBuilder,
     strategy: AcceptStrategy,
     moves: Option<Moves>,
@@ -55,6 +59,34 @@ impl Server {
         Self::from_listeners(Vec::new()).also_bind(addr)
     }
 
+    /// Listens on `addr` for connections by TLS.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn bind_tls<A>(addr: A, tls: ServerTls) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        Self::from_listeners(Vec::new()).also_bind_tls(addr, tls)
+    }
+
+    /// Listens on one more address, for connections by TLS.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn also_bind_tls<A>(self, addr: A, tls: ServerTls) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        let mut this = self.also_bind(addr)?;
+        if let Some(last) = this.tls.last_mut() {
+            *last = Some(tls);
+        }
+        Ok(this)
+    }
+
     /// Listens on one more address.
     ///
     /// # Errors
@@ -66,13 +98,16 @@ impl Server {
     {
         let addr = addr.try_into().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         self.listeners.push(SharedListener::bind(&addr)?);
+        self.tls.push(None);
         Ok(self)
     }
 
     /// Listens on what was bound before, for example to bind all addresses first.
     pub fn from_listeners(listeners: Vec<SharedListener>) -> Self {
+        let tls = listeners.iter().map(|_| None).collect();
         Self {
             listeners,
+            tls,
             group: LoopGroupBuilder::default(),
             strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
@@ -83,6 +118,14 @@ impl Server {
             max_connections: 0,
             grace: Duration::from_secs(10),
         }
+    }
+
+    /// Speaks TLS on all addresses that it listens on so far, Unix sockets included, and plain HTTP on none of them. Clients choose HTTP/2 or HTTP/1.1 in the
+    /// handshake (ALPN); one that chooses nothing is told by its first bytes. Connections by TLS stay on their loops. Keep a clone of `tls` to
+    /// [reload](ServerTls::reload) its certificates.
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.tls.fill(Some(tls));
+        self
     }
 
     /// The loops that serve.
@@ -234,7 +277,7 @@ impl Server {
         })
     }
 
-    /// As [`start_with`](Self::start_with), with a service for each connection: `make` is called on each loop, and what it returns with the peer of each connection on that loop. A connection that moves
+    /// As [`start_with`](Self::start_with), with a service for each connection: `make` is called on each loop, and what it returns with the caller of each connection on that loop. A connection that moves
     /// to another loop gets another service.
     ///
     /// # Errors
@@ -242,7 +285,7 @@ impl Server {
     pub fn start_per_connection<M, C, S, B>(self, make: M) -> io::Result<Running>
     where
         M: Fn() -> C + Send + Sync + 'static,
-        C: Fn(PeerAddr) -> S + 'static,
+        C: Fn(Caller) -> S + 'static,
         S: hyper::service::Service<Request<Incoming>, Response = Response<B>> + 'static,
         S::Future: 'static,
         S::Error: Into<BoxError>,
@@ -250,20 +293,41 @@ impl Server {
         B::Error: Into<BoxError>,
     {
         let limits = self.limits;
+        let tls: Arc<[_]> = self.tls.into();
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group)
             .strategy(self.strategy)
             .moves(self.moves)
             .max_connections(self.max_connections)
             .start(move || {
-                let (service, limits) = (make(), limits.clone());
+                let (service, limits, tls) = (make(), limits.clone(), tls.clone());
                 move |connection: Connection| {
-                    let service = service(connection.peer);
-                    connection::serve(connection, service, limits.clone())
+                    let tls = tls[connection.listener].clone();
+                    let security = if tls.is_some() { Security::Tls } else { Security::Plain };
+                    let service = service(Caller { peer: connection.peer, security });
+                    connection::serve(connection, service, limits.clone(), tls)
                 }
             })?;
         Ok(Running(serving))
     }
+}
+
+/// Who opened a connection, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// The other end.
+    pub peer: PeerAddr,
+    /// What protects the connection.
+    pub security: Security,
+}
+
+/// What protects a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Security {
+    /// Nothing: what goes over it can be read on the way.
+    Plain,
+    /// TLS.
+    Tls,
 }
 
 /// A server that runs. Dropping it aborts what it serves.

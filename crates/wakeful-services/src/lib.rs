@@ -4,14 +4,20 @@
 //! * [`echo`]: length-prefixed frames over TCP or a Unix socket.
 //! * [`kv`]: keys and values in memory, for clients of Redis.
 //! * [`proxy`]: HTTP requests go on to backends.
+//! * [`rpc`]: gRPC, unary and streaming.
 //! * [`options`]: what all are started with.
 
 mod connections;
 pub mod echo;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod http;
 pub mod kv;
 pub mod metrics;
 pub mod options;
 pub mod proxy;
+pub mod rpc;
+pub mod tls_metrics;
 
 pub use options::ServeOptions;
+pub use wakeful_http::{Running, tls};

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::service::service_fn;
 use wakeful::JoinHandle;
-use wakeful::net::UnixStream;
+use wakeful::net::{Stream, UnixStream};
 use wakeful::task::yield_now;
 
 use super::*;
@@ -16,7 +16,7 @@ use super::*;
 /// More than the socket takes at once.
 const LARGE: usize = 4 << 20;
 
-async fn leave<S, B>(stream: Stream, unread: &[u8], service: S) -> End<S>
+async fn leave<S, B>(stream: Stream, unread: &[u8], service: S) -> End<Rewound, S>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body + 'static,
@@ -68,7 +68,7 @@ fn between_two_requests_it_leaves_with_what_has_come_of_the_next_one() {
         let requests =
             "GET /a HTTP/1.1\r\nhost: x\r\n\r\nGET /b HTTP/1.1\r\nhost: x\r\n\r\nGET /c HT";
         client.write_all(requests.as_bytes()).await.unwrap();
-        let End::BetweenRequests { stream, unread, .. } =
+        let End::BetweenRequests { io: Rewound { stream, .. }, unread, .. } =
             leave(server.into(), b"", service_fn(say_path)).await
         else {
             panic!("it closed")

@@ -30,7 +30,7 @@ use hyper::body::Incoming;
 use wakeful::accept::SharedListener;
 use wakeful::net::ListenAddr;
 use wakeful_http::client::{ClientBuilder, HttpVersion, Target};
-use wakeful_http::{Running, Server, service_fn};
+use wakeful_http::{Caller, Running, service_fn};
 
 pub use self::counts::Counts;
 use self::headers::ForwardedHeaders;
@@ -135,18 +135,13 @@ pub fn start(
     let counts = Arc::new(Counts::new(to.iter().map(Target::to_string).collect()));
     let shared = backends::Shared::new(to.len(), proxy.ejection);
     let of_loops = counts.clone();
-    let running = Server::from_listeners(listeners)
-        .group(options.group())
-        .strategy(options.accept)
-        .moves(options.moves)
-        .start_per_connection(move || {
-            let proxy = of_a_loop(&proxy, &to, shared.clone(), &of_loops);
-            move |peer| {
-                let (proxy, scheme) = (proxy.clone(), headers::Scheme::Http);
-                let client = headers::Client { peer, scheme };
-                service_fn(move |request: Request<Incoming>| proxy.clone().serve(client, request))
-            }
-        })?;
+    let running = options.http_server(listeners).start_per_connection(move || {
+        let proxy = of_a_loop(&proxy, &to, shared.clone(), &of_loops);
+        move |client: Caller| {
+            let proxy = proxy.clone();
+            service_fn(move |request: Request<Incoming>| proxy.clone().serve(client, request))
+        }
+    })?;
     let is_draining = Arc::<AtomicBool>::default();
     let admin = match admin {
         none if none.is_empty() => None,

@@ -13,12 +13,13 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use wakeful::time::sleep_until;
+use wakeful_http::Caller;
 use wakeful_http::client::{ClientError, HttpVersion};
 
 use super::backends::{Backends, Exchange};
 use super::budget::Budget;
 use super::counts::LoopCounts;
-use super::headers::{self, Client, Refusal, Step};
+use super::headers::{self, Refusal, Step};
 use super::request_body::{Progress, RequestBody};
 use super::response_body::{ProxyBody, ReadAhead};
 
@@ -50,7 +51,7 @@ impl Proxy {
     /// Never: what goes wrong is a response.
     pub(super) async fn serve(
         self: Rc<Self>,
-        client: Client,
+        client: Caller,
         request: Request<Incoming>,
     ) -> Result<Response<ProxyBody>, Infallible> {
         let version = request.version();
@@ -62,7 +63,7 @@ impl Proxy {
 
     async fn forward(
         &self,
-        client: &Client,
+        client: &Caller,
         request: Request<Incoming>,
     ) -> Result<Response<ProxyBody>, Trouble> {
         let (mut parts, body) = request.into_parts();
@@ -141,7 +142,7 @@ impl Proxy {
         Ok(Response::from_parts(parts, body))
     }
 
-    fn answer(&self, client: &Client, version: Version, trouble: &Trouble) -> Response<ProxyBody> {
+    fn answer(&self, client: &Caller, version: Version, trouble: &Trouble) -> Response<ProxyBody> {
         let (status, text) = match trouble {
             Trouble::Refused(refusal) => {
                 self.counts.refused.add(1);

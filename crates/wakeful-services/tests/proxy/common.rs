@@ -21,6 +21,7 @@ pub const GUARD: Duration = Duration::from_secs(20);
 pub fn options(loops: usize) -> ServeOptions {
     ServeOptions {
         listen: Vec::new(),
+        tls: None,
         loops,
         pinning: Pinning::Free,
         accept: AcceptStrategy::default(),

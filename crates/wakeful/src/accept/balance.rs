@@ -7,36 +7,30 @@
 //! Who steps back relies on others, and those may be busy for long. So a loop steps back only if another one is in the list that sleeps; and one that takes a
 //! connection as the only one in the list first lets the others in.
 //!
+//! `share` is one loop's part of it, with its doors; `plan` which open connections go on to other loops.
+//!
 //! Invariant: as long as a loop accepts at all, one of those that accept is in the list. Who steps back looks behind itself whether anybody is
 //! left, and returns if not.
 
-use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+mod plan;
+mod share;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
+use self::share::Share;
 use super::Counts;
 use super::moving::Moves;
 use crate::LoopHandle;
 use crate::driver::door::Door;
-use crate::event_loop::spawn;
 use crate::group::{Board, LoopGroup};
-use crate::time::sleep;
-
-/// What a loop has accepted counts half after so long, in nanoseconds.
-const HALF_LIFE: u64 = 250_000_000;
 
 /// So far above the mean a loop steps back: in connections, and as a share, together.
 const SLACK: f64 = 4.0;
 const SLACK_SHARE: f64 = 0.125;
-
-/// How often it is worked out which loops give connections away: what the last ones changed should show by then, in nanoseconds.
-const PLAN_EVERY: u64 = 200_000_000;
-
-/// How often a loop tries to get back its place at a listener.
-const MEND_EVERY: Duration = Duration::from_millis(10);
 
 /// A loop looks at so many others for each connection that it takes, in the mean.
 const LOOKS: usize = 8;
@@ -54,90 +48,6 @@ pub(super) struct Balance {
     /// Where the next one goes, of those that may have it.
     next_taker: AtomicUsize,
     epoch: Instant,
-}
-
-/// One loop's.
-#[derive(Debug, Default)]
-struct Share {
-    accepted: AtomicU64,
-    /// Accepts, of which old ones count less, as the bits of an `f32` above the millisecond of the last one.
-    recent: AtomicU64,
-    inside: AtomicBool,
-    /// A task of the loop tries to have one of its doors mended.
-    mends: Arc<AtomicBool>,
-    /// So many of its connections should go on to other loops.
-    gives: AtomicUsize,
-    /// Its doors to all listeners. They close with the loop's listeners.
-    doors: OnceLock<Box<[Weak<Door>]>>,
-}
-
-impl Share {
-    /// Does anybody on this loop accept at all?
-    fn accepts(&self) -> bool {
-        self.doors.get().is_some_and(|doors| doors.iter().any(|door| door.strong_count() > 0))
-    }
-
-    fn doors(&self) -> impl Iterator<Item = Arc<Door>> + '_ {
-        self.doors.get().into_iter().flatten().filter_map(Weak::upgrade)
-    }
-
-    fn set_inside(&self, inside: bool) {
-        if self.inside.swap(inside, Ordering::SeqCst) == inside {
-            return;
-        }
-        // Another loop may change it meanwhile. The doors follow the last word, whoever was slower.
-        let mut done = !inside;
-        while done != self.inside.load(Ordering::SeqCst) {
-            done = !done;
-            self.doors().for_each(|door| door.set_open(done));
-        }
-    }
-
-    /// Of the kernel's lists. Called on the share's loop.
-    fn go_to_the_end(&self) {
-        for door in self.doors() {
-            if let Err(error) = door.knock() {
-                self.mend_in_time(&error);
-            }
-        }
-    }
-
-    /// The kernel had no room for another watch just now (`max_user_watches`), and nobody else may look after the door.
-    #[cold]
-    fn mend_in_time(&self, error: &io::Error) {
-        if self.mends.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        tracing::warn!(%error, "a loop gets no connections until it can watch its listener again");
-        let (doors, mends) = (self.doors.get().cloned().unwrap_or_default(), self.mends.clone());
-        spawn(async move {
-            // It ends with the listeners.
-            while !doors.iter().filter_map(Weak::upgrade).all(|door| door.mend()) {
-                sleep(MEND_EVERY).await;
-            }
-            mends.store(false, Ordering::Relaxed);
-        })
-        .detach();
-    }
-
-    fn is_inside(&self) -> bool {
-        self.accepts() && self.inside.load(Ordering::SeqCst)
-    }
-
-    fn recent(&self, now: u64) -> f64 {
-        let packed = self.recent.load(Ordering::Relaxed);
-        let (count, at) = (f32::from_bits((packed >> 32) as u32), packed as u32);
-        // Of two moments in milliseconds, modulo 49 days; another loop's may be later.
-        let passed = ((now / 1_000_000) as u32).wrapping_sub(at).cast_signed().max(0);
-        f64::from(count) * 0.5_f64.powf(f64::from(passed) * 1e6 / HALF_LIFE as f64)
-    }
-
-    fn note(&self, now: u64) {
-        self.accepted.fetch_add(1, Ordering::Relaxed);
-        let recent = (self.recent(now) + 1.0) as f32;
-        let packed = (u64::from(recent.to_bits()) << 32) | u64::from((now / 1_000_000) as u32);
-        self.recent.store(packed, Ordering::Relaxed);
-    }
 }
 
 impl Balance {
@@ -158,10 +68,8 @@ impl Balance {
         balance.board.watch(Box::new(move |_| {
             let Some(balance) = weak.upgrade() else { return false };
             balance.even_out(None);
-            balance.pass_on();
-            balance.shares.iter().flat_map(|share| share.doors()).for_each(|door| {
-                door.mend();
-            });
+            balance.pass_on_from_stuck();
+            balance.shares.iter().for_each(|share| share.mend());
             balance.plan_moves();
             true
         }));
@@ -213,57 +121,6 @@ impl Balance {
         self.open(number) as f64 + self.shares[number].recent(now)
     }
 
-    /// Should one of its connections go on to another loop?
-    #[inline]
-    pub(super) fn gives(&self, number: usize) -> bool {
-        self.shares[number].gives.load(Ordering::Relaxed) > 0
-    }
-
-    /// Which loop should have one of its connections, if any: one of the active ones that is below the mean.
-    pub(super) fn taker(&self, from: usize) -> Option<usize> {
-        let fewer = |gives: usize| gives.checked_sub(1);
-        let gives = &self.shares[from].gives;
-        gives.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).ok()?;
-        let active = self.board.active();
-        let mean = self.mean_utilisation(active);
-        let first = self.next_taker.fetch_add(1, Ordering::Relaxed);
-        (0..active)
-            .map(|step| (first.wrapping_add(step)) % active)
-            .find(|number| *number != from && self.board.utilisation(*number) <= mean)
-    }
-
-    fn mean_utilisation(&self, active: usize) -> f64 {
-        (0..active).map(|number| self.board.utilisation(number)).sum::<f64>() / active as f64
-    }
-
-    /// How many connections each loop should give away until the next plan: all, if it is not active; and of one that has much more to do than the others, half of what it is above the mean.
-    fn plan_moves(&self) {
-        let (Some(moves), now) = (self.moves, self.now()) else { return };
-        if now < self.next_plan.load(Ordering::Relaxed) {
-            return;
-        }
-        self.next_plan.store(now + PLAN_EVERY, Ordering::Relaxed);
-        let active = self.board.active();
-        let mean = self.mean_utilisation(active);
-        let ratio = moves.ratio.max(1.05);
-        // A loop that is new among many others is far below the mean, and none of those far above.
-        let one_is_empty = (0..active).any(|number| self.board.utilisation(number) < mean / ratio);
-        for (number, share) in self.shares.iter().enumerate() {
-            let (open, has) = (self.open(number), self.board.utilisation(number));
-            let gives = if number >= active {
-                open
-            } else if open > 1
-                && has > self.board.target()
-                && (has > mean * ratio || (one_is_empty && has > mean))
-            {
-                (open as f64 * (has - mean) / has / 2.0).ceil() as usize
-            } else {
-                0
-            };
-            share.gives.store(gives, Ordering::Relaxed);
-        }
-    }
-
     pub(super) fn now(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -303,7 +160,7 @@ impl Balance {
     }
 
     /// What a loop was woken for that does not come back from its turn goes to another one.
-    fn pass_on(&self) {
+    fn pass_on_from_stuck(&self) {
         let (active, is_stuck) = (self.board.active(), self.board.stuck());
         if !(0..active).any(is_stuck) {
             return;

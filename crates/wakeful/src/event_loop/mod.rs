@@ -5,7 +5,7 @@
 //! one predicate that lets a loop sleep, [`wait`] the first phase, [`callbacks`] the work without a task, [`current`] the loop
 //! of this thread.
 
-mod absence;
+mod attendance;
 mod callbacks;
 mod current;
 mod handle;
@@ -38,7 +38,7 @@ use crate::task::local::Local;
 use crate::task::{JoinHandle, coop};
 use crate::timers::Timers;
 
-pub(crate) use self::absence::Attendance;
+pub(crate) use self::attendance::Attendance;
 pub use self::callbacks::Hook;
 pub(crate) use self::current::current;
 pub use self::current::{

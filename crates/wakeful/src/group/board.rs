@@ -1,18 +1,18 @@
-//! What the loops of a group know of one another: how busy each is, and how many of them are active.
+//! What the loops of a group know of one another: how busy each is, and how many of them are active. `attendance` is who of them is awake, asleep or stuck.
 
-use std::cell::Cell;
+mod attendance;
+
 use std::io;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
+pub(super) use self::attendance::Seat;
 use super::activity::{Activity, Targets};
-use super::standby::{PATIENCE, Standby};
-use crate::driver::epoll::Timer;
-use crate::event_loop::{Attendance, Spent};
+use super::standby::Standby;
+use crate::event_loop::Spent;
 
 /// How often a loop that takes turns says how busy it was, and how often somebody looks at what they said.
 pub(super) const SAY_EVERY: Duration = Duration::from_millis(10);
@@ -49,18 +49,6 @@ struct Member {
     utilisation: AtomicU32,
     /// When it said something last, in ticks; 0: it sleeps.
     heard: AtomicU64,
-}
-
-impl Member {
-    fn sleeps(&self) -> bool {
-        self.heard.load(Ordering::SeqCst) == 0
-    }
-
-    /// It does not come back from a turn.
-    fn is_stuck(&self, standby: &Standby, now: u64) -> bool {
-        let heard = self.heard.load(Ordering::SeqCst);
-        heard != 0 && standby.is_over(heard, now)
-    }
 }
 
 #[derive(Debug)]
@@ -181,88 +169,6 @@ impl Board {
             watchers.retain(|watcher| watcher(self));
         }
     }
-
-    /// A loop is awake, and takes turns.
-    fn hear(&self, number: usize) {
-        let Some(standby) = &self.standby else { return };
-        let now = standby.now();
-        self.members[number].heard.store(now, Ordering::SeqCst);
-        let active = self.active();
-        if standby.has_rung(now) {
-            self.stand_in(standby, number, now);
-        } else if number < active {
-            standby.push(now);
-        }
-    }
-
-    /// A loop has slept.
-    fn is_back(&self, number: usize) {
-        let Some(standby) = &self.standby else { return };
-        let (now, active) = (standby.now(), self.active());
-        self.members[number].heard.store(now, Ordering::SeqCst);
-        if standby.has_rung(now) {
-            self.stand_in(standby, number, now);
-        } else if number < active && !standby.is_set(now) {
-            standby.push(now);
-        }
-    }
-
-    /// A loop sleeps next. `often`: it has done so before since it said something last.
-    fn leave(&self, number: usize, often: bool) {
-        let Some(standby) = &self.standby else { return };
-        self.members[number].heard.store(0, Ordering::SeqCst);
-        if often || number >= self.active() {
-            return;
-        }
-        self.stop_if_none_is_awake(standby);
-    }
-
-    /// Stops the alarm, unless an active loop is awake, or stuck: what sleeps is woken by what comes.
-    fn stop_if_none_is_awake(&self, standby: &Standby) {
-        if self.any_active(|member| !member.sleeps()) {
-            return;
-        }
-        standby.stop();
-        // One who came back meanwhile may have seen it set.
-        if self.any_active(|member| !member.sleeps()) {
-            standby.push(standby.now());
-        }
-    }
-
-    fn any_active(&self, is: impl Fn(&Member) -> bool) -> bool {
-        self.members[..self.active()].iter().any(|member| is(member))
-    }
-
-    /// Which loops do not come back from their turns?
-    pub(crate) fn stuck(&self) -> impl Fn(usize) -> bool + Copy + '_ {
-        let standby = self.standby.as_ref().map(|standby| (standby, standby.now()));
-        move |number| {
-            standby.is_some_and(|(standby, now)| self.members[number].is_stuck(standby, now))
-        }
-    }
-
-    /// The alarm has rung, and loop `me` looks who is to blame.
-    #[cold]
-    fn stand_in(&self, standby: &Standby, me: usize, now: u64) {
-        standby.push(now);
-        if me >= self.active() {
-            self.stop_if_none_is_awake(standby);
-        }
-        let is_stuck = |member: &Member| member.is_stuck(standby, now);
-        if !self.any_active(is_stuck) {
-            return;
-        }
-        if !self.any_active(|member| !is_stuck(member)) {
-            let Ok(mut reviews) = self.reviews.try_lock() else { return };
-            let Some(activity) = &mut reviews.activity else { return };
-            self.active.store(activity.one_more(), Ordering::Release);
-            tracing::info!(
-                active = activity.active(),
-                "no active loop has come back from its turn for {PATIENCE:?}: one more is active"
-            );
-        }
-        self.tell();
-    }
 }
 
 impl std::fmt::Debug for Board {
@@ -274,39 +180,10 @@ impl std::fmt::Debug for Board {
     }
 }
 
-/// A loop's line on the board.
-#[derive(Debug)]
-pub(super) struct Seat {
-    pub(super) board: Arc<Board>,
-    pub(super) number: usize,
-    /// It has slept since it said something last.
-    pub(super) slept: Cell<bool>,
-}
-
-impl Seat {
-    pub(super) fn say(&self, spent: Spent) {
-        self.slept.set(false);
-        self.board.say(self.number, spent);
-    }
-
-    /// What wakes the loop when it has to stand in for others, if it ever has.
-    pub(super) fn alarm(&self) -> Option<&Timer> {
-        self.board.standby.as_ref().map(Standby::alarm)
-    }
-}
-
-impl Attendance for Rc<Seat> {
-    fn leaves(&self) {
-        self.board.leave(self.number, self.slept.replace(true));
-    }
-
-    fn is_back(&self) {
-        self.board.is_back(self.number);
-    }
-}
-
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     /// A loop that is busy for so much of a time that passes.

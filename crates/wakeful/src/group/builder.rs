@@ -1,4 +1,3 @@
-use std::cell::Cell;
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -114,7 +113,7 @@ impl LoopGroupBuilder {
         for number in 0..loops {
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
             let name = format!("{}-{number}", self.name);
-            let seat = Seat { board: board.clone(), number, slept: Cell::new(false) };
+            let seat = Seat::new(board.clone(), number);
             group.workers.push(Worker::start(name, cpu, self.event_loop.clone(), seat)?);
         }
         group.handles =

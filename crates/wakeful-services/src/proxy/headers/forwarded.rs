@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use wakeful::net::PeerAddr;
-
-use super::Client;
+use wakeful_http::{Caller, Security};
 
 /// What becomes of what a client says about those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,7 +33,7 @@ const OTHERS: [HeaderName; 4] = [
 
 pub(super) fn tell(
     headers: &mut HeaderMap,
-    client: &Client,
+    client: &Caller,
     host: Option<&HeaderValue>,
     how: ForwardedHeaders,
 ) {
@@ -53,7 +52,7 @@ pub(super) fn tell(
     };
     append(headers, FOR, &ip.map_or_else(|| "unknown".to_owned(), |ip| ip.to_string()));
     if !headers.contains_key(PROTO) {
-        headers.insert(PROTO, HeaderValue::from_static(client.scheme.as_str()));
+        headers.insert(PROTO, HeaderValue::from_static(scheme(client.security)));
     }
     if let Some(host) = host
         && !headers.contains_key(HOST)
@@ -64,7 +63,7 @@ pub(super) fn tell(
 }
 
 /// `for=192.0.2.1;host=example.org;proto=http`
-fn element(ip: Option<IpAddr>, client: &Client, host: Option<&HeaderValue>) -> String {
+fn element(ip: Option<IpAddr>, client: &Caller, host: Option<&HeaderValue>) -> String {
     let mut text = match ip {
         None => "for=unknown".to_owned(),
         Some(IpAddr::V4(ip)) => format!("for={ip}"),
@@ -77,8 +76,15 @@ fn element(ip: Option<IpAddr>, client: &Client, host: Option<&HeaderValue>) -> S
         text.push_str(&format!(";host={quote}{host}{quote}"));
     }
     text.push_str(";proto=");
-    text.push_str(client.scheme.as_str());
+    text.push_str(scheme(client.security));
     text
+}
+
+fn scheme(security: Security) -> &'static str {
+    match security {
+        Security::Plain => "http",
+        Security::Tls => "https",
+    }
 }
 
 /// At the end of the list, which may be on several lines.

@@ -6,8 +6,9 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use wakeful::net::PeerAddr;
 use wakeful_http::client::HttpVersion;
+use wakeful_http::{Caller, Security};
 
-use super::{Client, ForwardedHeaders, Framing, Refusal, Scheme, Settings, Step, to_backend};
+use super::{ForwardedHeaders, Framing, Refusal, Settings, Step, to_backend};
 
 /// A head of HTTP/1 as hyper's parser reads it. `None`: it does not.
 #[must_use]
@@ -47,7 +48,7 @@ pub fn check(came: &Parts) {
         {
             for peer in peers {
                 let mut parts = came.clone();
-                let client = Client { peer, scheme: Scheme::Http };
+                let client = Caller { peer, security: Security::Plain };
                 let step = to_backend(&mut parts, &client, &Settings { forwarded, version });
                 check_one(came, &parts, step, version);
             }

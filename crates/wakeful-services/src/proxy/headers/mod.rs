@@ -16,7 +16,7 @@ mod response;
 use http::header::{CONTENT_LENGTH, COOKIE, EXPECT, MAX_FORWARDS, TE, VIA};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
-use wakeful::net::PeerAddr;
+use wakeful_http::Caller;
 use wakeful_http::client::HttpVersion;
 
 pub use self::forwarded::ForwardedHeaders;
@@ -31,33 +31,6 @@ pub struct Settings {
     pub forwarded: ForwardedHeaders,
     /// How backends are spoken to.
     pub version: HttpVersion,
-}
-
-/// Whom a request comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Client {
-    /// The other end of the connection.
-    pub peer: PeerAddr,
-    /// What the connection is secured by.
-    pub scheme: Scheme,
-}
-
-/// How the client reached the proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheme {
-    /// In plain text.
-    Http,
-    /// Over TLS.
-    Https,
-}
-
-impl Scheme {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
-    }
 }
 
 /// What becomes of a request that is in order.
@@ -127,7 +100,7 @@ impl Refusal {
 /// The request is not to go on. What was changed by then is of no use.
 pub fn to_backend(
     parts: &mut Parts,
-    client: &Client,
+    client: &Caller,
     settings: &Settings,
 ) -> Result<Step, Refusal> {
     if parts.method == Method::CONNECT {

@@ -1,6 +1,9 @@
 use http::request::Parts;
 use http::{Request, Response};
 
+use wakeful::net::PeerAddr;
+use wakeful_http::Security;
+
 use super::*;
 
 fn parts(version: Version, uri: &str, fields: &[(&str, &str)]) -> Parts {
@@ -11,12 +14,12 @@ fn parts(version: Version, uri: &str, fields: &[(&str, &str)]) -> Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-const CLIENT: Client = Client {
+const CLIENT: Caller = Caller {
     peer: PeerAddr::Tcp(std::net::SocketAddr::new(
         std::net::IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
         9,
     )),
-    scheme: Scheme::Https,
+    security: Security::Tls,
 };
 
 fn send(mut parts: Parts, forwarded: ForwardedHeaders) -> Result<(Step, Parts), Refusal> {
@@ -75,7 +78,7 @@ fn an_address_of_ipv6_is_in_brackets_and_quotes_where_it_has_to_be() {
 #[test]
 fn a_client_without_an_address_is_unknown() {
     let mut sent = parts(Version::HTTP_11, "/", &[("host", "x")]);
-    let client = Client { peer: PeerAddr::Unix, scheme: Scheme::Http };
+    let client = Caller { peer: PeerAddr::Unix, security: Security::Plain };
     let settings = Settings { forwarded: ForwardedHeaders::Replace, version: HttpVersion::Http1 };
     to_backend(&mut sent, &client, &settings).unwrap();
     assert_eq!(sent.headers["x-forwarded-for"], "unknown");

@@ -1,6 +1,7 @@
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use super::share::HALF_LIFE;
 use super::*;
 use crate::accept::{ConnectionServer, Serving, SharedListener};
 use crate::group::{LoopGroup, LoopGroupBuilder, Targets};

@@ -1,0 +1,60 @@
+//! `serve`: over how many loops connections are spread, and when open ones move.
+
+use clap::Args;
+use wakeful::accept::Moves;
+use wakeful::group::Targets;
+
+use super::idle::number;
+
+#[derive(Debug, Default, Args)]
+pub(super) struct ActivityArguments {
+    /// The share of its time that a loop may work before another one is woken for connections, 0.05 to 0.95: light load is concentrated on few loops [default: 0.6]
+    #[arg(long, value_name = "SHARE", value_parser = utilisation, conflicts_with = "spread")]
+    target_utilisation: Option<f64>,
+
+    /// Spread connections over all loops, however light the load is
+    #[arg(long)]
+    spread: bool,
+
+    /// How many times the mean a loop above the target has to do before some of its connections go on to others, between two requests; 1.05 to 1000, or off. Those of a loop that is no longer active always go, unless it is off [default: 1.25]
+    #[arg(long, value_name = "RATIO|off", value_parser = when)]
+    moves: Option<When>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum When {
+    Never,
+    Above(f64),
+}
+
+impl ActivityArguments {
+    pub(super) fn has_moves(&self) -> bool {
+        self.moves.is_some()
+    }
+
+    pub(super) fn targets(&self) -> Option<Targets> {
+        let default = Targets::default();
+        let utilisation = self.target_utilisation.unwrap_or(default.utilisation);
+        (!self.spread).then_some(Targets { utilisation, ..default })
+    }
+
+    pub(super) fn moves(&self) -> Option<Moves> {
+        match self.moves {
+            None => Some(Moves::default()),
+            Some(When::Never) => None,
+            Some(When::Above(ratio)) => Some(Moves { ratio, ..Moves::default() }),
+        }
+    }
+}
+
+fn utilisation(text: &str) -> Result<f64, String> {
+    number(text, 0.05, 0.95)
+}
+
+fn when(text: &str) -> Result<When, String> {
+    if text == "off" {
+        return Ok(When::Never);
+    }
+    let expected = |_| "expected a number from 1.05 to 1000, as 1.5, or off".to_owned();
+    number(text, 1.05, 1000.0).map(When::Above).map_err(expected)
+}

@@ -1,0 +1,111 @@
+//! What every service is started with.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use wakeful::accept::{AcceptStrategy, Placement};
+use wakeful::net::{InvalidListenAddr, ListenAddr};
+use wakeful_services::ServeOptions;
+use wakeful_services::options::Pinning;
+
+use super::activity::ActivityArguments;
+use super::idle::IdleArguments;
+
+#[derive(Debug, Args)]
+pub(super) struct CommonArguments {
+    // Not a doc comment: rustdoc takes the brackets for a link.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8080",
+        help = "Where to listen: 127.0.0.1:8080, [::1]:8080, unix:PATH. May be repeated"
+    )]
+    listen: Vec<String>,
+
+    /// How many loops, each on a thread of its own; 0 is one for each CPU that may be used.
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    loops: u16,
+
+    /// Pin each loop's thread to a CPU: in turn, if there are more loops than CPUs.
+    #[arg(long)]
+    pin: bool,
+
+    /// How connections reach the loops: the loop that is first takes one, each loop has a socket of its own, or the first loop hands them out.
+    #[arg(long, value_enum, default_value_t = Accept::Exclusive)]
+    accept: Accept,
+
+    /// With --accept dispatch, which of the active loops (all, with --spread) gets the next one: round-robin, random, least-loaded, power-of-two. [default: power-of-two]
+    #[arg(long, value_name = "PLACEMENT")]
+    placement: Option<Placement>,
+
+    #[command(flatten)]
+    idle: IdleArguments,
+
+    /// Seconds that open connections may take to finish after TERM or Ctrl-C. A second signal stops at once.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
+    grace: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Accept {
+    /// One socket for all loops: a connection wakes one of them.
+    Exclusive,
+    /// A socket for each loop on the same port: the kernel chooses by a hash. TCP only.
+    ReusePort,
+    /// The first loop accepts for all.
+    Dispatch,
+}
+
+impl CommonArguments {
+    /// # Errors
+    /// Options that have no meaning together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.strategy()?;
+        self.idle.policy().map(|_| ())
+    }
+
+    /// `activity`: for services that may use some of their loops only.
+    ///
+    /// # Errors
+    /// A line for the user.
+    pub(super) fn options(&self, activity: &ActivityArguments) -> Result<ServeOptions, String> {
+        Ok(ServeOptions {
+            listen: self.listen.iter().map(|addr| address(addr)).collect::<Result<_, _>>()?,
+            tls: None,
+            loops: self.loops.into(),
+            pinning: if self.pin { Pinning::Pinned } else { Pinning::Free },
+            accept: self.strategy()?,
+            concentrate: activity.targets(),
+            moves: activity.moves(),
+            idle: self.idle.policy()?,
+            grace: self.grace,
+        })
+    }
+
+    fn strategy(&self) -> Result<AcceptStrategy, String> {
+        match (self.accept, self.placement) {
+            (Accept::Dispatch, placement) => {
+                Ok(AcceptStrategy::Dispatch(placement.unwrap_or_default()))
+            }
+            (_, Some(_)) => Err("--placement is for --accept dispatch".to_owned()),
+            (Accept::Exclusive, None) => Ok(AcceptStrategy::Exclusive),
+            (Accept::ReusePort, None) => Ok(AcceptStrategy::ReusePort),
+        }
+    }
+}
+
+/// Not parsed by clap: an address that cannot be had is one line and exit code 1, for whatever reason.
+///
+/// # Errors
+/// A line for the user.
+pub(super) fn address(text: &str) -> Result<ListenAddr, String> {
+    text.parse().map_err(|error: InvalidListenAddr| error.to_string())
+}
+
+/// # Errors
+/// A text that says what would have been understood.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a number of seconds, as 10 or 0.5".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| expected())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| expected())
+}

@@ -1,0 +1,41 @@
+//! `wakeful serve http`.
+
+use clap::Args;
+use wakeful_services::http;
+
+use super::activity::ActivityArguments;
+use super::common::CommonArguments;
+use super::lifecycle::{running, until_terminated};
+use super::tls::TlsArguments;
+
+#[derive(Debug, Args)]
+pub(super) struct HttpArguments {
+    #[command(flatten)]
+    pub(super) common: CommonArguments,
+
+    #[command(flatten)]
+    activity: ActivityArguments,
+
+    #[command(flatten)]
+    tls: TlsArguments,
+}
+
+impl HttpArguments {
+    /// # Errors
+    /// Options that have no meaning together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.common.check().and_then(|()| self.tls.check())
+    }
+}
+
+/// # Errors
+/// A line for the user.
+pub(super) fn serve(arguments: &HttpArguments) -> Result<(), String> {
+    let mut options = arguments.common.options(&arguments.activity)?;
+    options.tls = arguments.tls.load()?;
+    let listeners = options.bind()?;
+    until_terminated(&options, || {
+        arguments.tls.watch(options.tls.as_ref())?;
+        http::start(&options, listeners).map(running)
+    })
+}

@@ -1,0 +1,80 @@
+//! `serve --idle` and what belongs to it.
+
+use std::time::Duration;
+
+use clap::Args;
+use wakeful::IdlePolicy;
+use wakeful::idle::{Adaptive, LONGEST_WINDOW};
+
+#[derive(Debug, Args)]
+pub(super) struct IdleArguments {
+    /// What a loop does when it has nothing to do: adaptive stays awake while traffic flows and then sleeps;
+    /// park sleeps at once; spin asks again at once (a whole CPU for each loop, for ever); busy-poll sleeps
+    /// while the kernel polls the network card (Linux 6.9; no effect on loopback); keep-warm sleeps while a
+    /// thread of the lowest priority keeps the CPU from halting.
+    #[arg(long, value_name = "adaptive|park|spin|busy-poll|keep-warm", default_value_t = IdlePolicy::ADAPTIVE)]
+    idle: IdlePolicy,
+
+    /// adaptive: the share of a CPU that each loop may spend on spinning, 0 to 1 [default: 1].
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    max_cpu: Option<f64>,
+
+    /// adaptive: which share of the events a spin should meet, 0.05 to 0.9999 [default: 0.999].
+    #[arg(long, value_name = "SHARE", value_parser = hit_rate)]
+    hit_rate: Option<f64>,
+
+    /// adaptive: the longest spin, as 500us or 3ms; at most 16.7ms. Unless given, 25 times what a wake from sleep
+    /// takes on this machine, 200us to 2ms.
+    #[arg(long, value_name = "TIME", value_parser = window)]
+    max_window: Option<Duration>,
+}
+
+impl IdleArguments {
+    /// # Errors
+    /// A line for the user.
+    pub(super) fn policy(&self) -> Result<IdlePolicy, String> {
+        let IdlePolicy::Adaptive(mut adaptive) = self.idle else {
+            let given = [
+                ("--max-cpu", self.max_cpu.is_some()),
+                ("--hit-rate", self.hit_rate.is_some()),
+                ("--max-window", self.max_window.is_some()),
+            ];
+            return match given.iter().find(|(_, given)| *given) {
+                None => Ok(self.idle),
+                Some((flag, _)) => Err(format!("{flag} is for --idle adaptive, not {}", self.idle)),
+            };
+        };
+        adaptive = self.max_cpu.map_or(adaptive, |share| adaptive.max_cpu(share));
+        adaptive = self.hit_rate.map_or(adaptive, |share| adaptive.hit_rate(share));
+        adaptive =
+            self.max_window.map_or(adaptive, |window| Adaptive::max_window(adaptive, window));
+        Ok(IdlePolicy::Adaptive(adaptive))
+    }
+}
+
+pub(super) fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "expected a number, as 0.3".to_owned())?;
+    if (least..=most).contains(&number) {
+        Ok(number)
+    } else {
+        Err(format!("expected {least} to {most}"))
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    number(text, 0.0, 1.0)
+}
+
+fn hit_rate(text: &str) -> Result<f64, String> {
+    number(text, 0.05, 0.9999)
+}
+
+fn window(text: &str) -> Result<Duration, String> {
+    let window = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; expected a time such as 500us or 3ms"))?;
+    if window.as_nanos() <= u128::from(LONGEST_WINDOW) {
+        Ok(window)
+    } else {
+        Err("at most 16.7ms".to_owned())
+    }
+}

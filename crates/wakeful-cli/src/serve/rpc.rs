@@ -1,0 +1,52 @@
+//! `wakeful serve rpc`.
+
+use clap::Args;
+use wakeful_services::rpc::{self, RpcOptions};
+
+use super::activity::ActivityArguments;
+use super::common::CommonArguments;
+use super::lifecycle::{running, until_terminated};
+use super::size;
+use super::tls::TlsArguments;
+
+#[derive(Debug, Args)]
+pub(super) struct RpcArguments {
+    #[command(flatten)]
+    pub(super) common: CommonArguments,
+
+    #[command(flatten)]
+    activity: ActivityArguments,
+
+    /// The longest message that is accepted [default: 4MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_message: Option<usize>,
+
+    #[command(flatten)]
+    tls: TlsArguments,
+}
+
+impl RpcArguments {
+    /// # Errors
+    /// Options that have no meaning together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.activity.has_moves() {
+            return Err("--moves: connections of HTTP/2 never move".to_owned());
+        }
+        self.common.check().and_then(|()| self.tls.check())
+    }
+}
+
+/// # Errors
+/// A line for the user.
+pub(super) fn serve(arguments: &RpcArguments) -> Result<(), String> {
+    let mut options = arguments.common.options(&arguments.activity)?;
+    options.tls = arguments.tls.load()?;
+    let default = RpcOptions::default();
+    let rpc_options =
+        RpcOptions { max_message: arguments.max_message.unwrap_or(default.max_message) };
+    let listeners = options.bind()?;
+    until_terminated(&options, || {
+        arguments.tls.watch(options.tls.as_ref())?;
+        rpc::start(&options, &rpc_options, listeners).map(running)
+    })
+}

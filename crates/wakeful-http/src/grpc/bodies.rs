@@ -1,0 +1,223 @@
+//! A call's two bodies, each of which may have to end before its time: the response by trailers that say why, the request by an error that the handler sees.
+//!
+//! A unary call is not to notice that the server drains, and not to pay for being able to. So a request is cut only where its first message has come in full, or none of it, and only when its
+//! handler waits for more or has had two frames; a response only when it waits, or behind its second frame: a unary one has ended by then.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, header};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tonic::Status;
+use wakeful::time::{Sleep, sleep_until};
+
+use super::layer::deadline_exceeded;
+use super::told::Told;
+use crate::BoxError;
+
+/// So many frames has a unary call's body at most that is small.
+const FRAMES_OF_A_UNARY: u8 = 2;
+
+pin_project! {
+    /// What a handler reads, under [`GrpcLayer`](super::GrpcLayer): the client's bytes, or UNAVAILABLE when the server drains and the client would go on.
+    #[derive(Debug)]
+    pub struct RequestBody<B> {
+        #[pin]
+        inner: B,
+        first: FirstMessage,
+        frames: u8,
+        told: Told,
+        is_cut: bool,
+    }
+}
+
+impl<B> RequestBody<B> {
+    pub(super) fn new(inner: B, linger: Duration) -> Self {
+        let (first, told) = (FirstMessage::default(), Told::after(linger));
+        Self { inner, first, frames: 0, told, is_cut: false }
+    }
+}
+
+impl<B> Body for RequestBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.project();
+        if *this.is_cut {
+            return Poll::Ready(None);
+        }
+        let may_be_cut = this.first.may_be_cut();
+        // One that always has another frame has to end all the same.
+        let mut cut = if may_be_cut && *this.frames >= FRAMES_OF_A_UNARY {
+            this.told.poll(cx)
+        } else {
+            Poll::Pending
+        };
+        if cut.is_pending() {
+            if let Poll::Ready(frame) = this.inner.poll_frame(cx) {
+                if let Some(data) = frame.iter().flatten().find_map(Frame::data_ref) {
+                    this.first.saw(data);
+                    *this.frames = this.frames.saturating_add(1);
+                }
+                return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+            }
+            if may_be_cut {
+                cut = this.told.poll(cx);
+            }
+        }
+        let status = ready!(cut);
+        *this.is_cut = true;
+        Poll::Ready(Some(Err(status.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_cut || self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// How much of a body's first message is to come: it has a byte of flags and four of length in front of it.
+#[derive(Debug, Default)]
+struct FirstMessage {
+    /// Of the prefix.
+    seen: u8,
+    length: u32,
+    left: u32,
+}
+
+impl FirstMessage {
+    fn saw(&mut self, mut data: &[u8]) {
+        while self.seen < 5 && data.has_remaining() {
+            // The flags' byte goes out at the top.
+            self.length = self.length << 8 | u32::from(data.get_u8());
+            self.seen += 1;
+            if self.seen == 5 {
+                self.left = self.length;
+            }
+        }
+        self.left = self.left.saturating_sub(u32::try_from(data.len()).unwrap_or(u32::MAX));
+    }
+
+    /// None of it has come, or all.
+    fn may_be_cut(&self) -> bool {
+        self.seen == 0 || (self.seen == 5 && self.left == 0)
+    }
+}
+
+pin_project! {
+    /// What a client reads, under [`GrpcLayer`](super::GrpcLayer): the handler's bytes, until they end or have to.
+    #[derive(Debug)]
+    pub struct CallBody<B> {
+        // Dropped when it is cut: with it what is left of the handler.
+        #[pin]
+        inner: Option<B>,
+        deadline: Option<Sleep>,
+        frames: u8,
+        told: Told,
+    }
+}
+
+impl<B> CallBody<B> {
+    pub(super) fn new(inner: B, deadline: Option<Instant>, linger: Duration) -> Self {
+        let (deadline, told) = (deadline.map(sleep_until), Told::after(linger));
+        Self { inner: Some(inner), deadline, frames: 0, told }
+    }
+
+    pub(super) fn empty() -> Self {
+        Self { inner: None, deadline: None, frames: 0, told: Told::after(Duration::ZERO) }
+    }
+}
+
+impl<B: Body> Body for CallBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let mut this = self.project();
+        let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        // One that always has another frame has to end all the same.
+        let mut cut = if *this.frames >= FRAMES_OF_A_UNARY {
+            poll_cut(this.deadline, this.told, cx)
+        } else {
+            Poll::Pending
+        };
+        if cut.is_pending() {
+            if let Poll::Ready(frame) = inner.poll_frame(cx) {
+                *this.frames = this.frames.saturating_add(1);
+                return Poll::Ready(frame);
+            }
+            cut = poll_cut(this.deadline, this.told, cx);
+        }
+        let status = ready!(cut);
+        this.inner.set(None);
+        Poll::Ready(Some(Ok(Frame::trailers(trailers(status)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // It may be cut, and trailers do not count.
+        let hint = self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        let mut cut = SizeHint::new();
+        if let Some(upper) = hint.upper() {
+            cut.set_upper(upper);
+        }
+        cut
+    }
+}
+
+fn poll_cut(deadline: &mut Option<Sleep>, told: &mut Told, cx: &mut Context<'_>) -> Poll<Status> {
+    if let Some(deadline) = deadline
+        && Pin::new(deadline).poll(cx).is_ready()
+    {
+        return Poll::Ready(deadline_exceeded());
+    }
+    told.poll(cx)
+}
+
+fn trailers(status: Status) -> HeaderMap {
+    let (mut parts, ()) = status.into_http::<()>().into_parts();
+    parts.headers.remove(header::CONTENT_TYPE);
+    parts.headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FirstMessage;
+
+    #[test]
+    fn only_the_first_message_is_protected_however_it_comes() {
+        let bytes = [&[1, 0, 0, 1, 2][..], &[7; 258], &[0, 0, 0, 0, 9, 1]].concat();
+        for piece in [1, 2, 3, 5, 7, 100, bytes.len()] {
+            let (mut first, mut seen) = (FirstMessage::default(), 0);
+            assert!(first.may_be_cut(), "nothing has come");
+            for piece in bytes.chunks(piece) {
+                first.saw(piece);
+                seen += piece.len();
+                assert_eq!(first.may_be_cut(), seen >= 5 + 258, "behind {seen} bytes");
+            }
+        }
+        let mut empty = FirstMessage::default();
+        empty.saw(&[0; 5]);
+        assert!(empty.may_be_cut());
+    }
+}

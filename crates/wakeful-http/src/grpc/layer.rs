@@ -1,0 +1,167 @@
+//! What tonic's transport would do for a call, without it: its deadline; and the end of streams when the server drains.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tonic::Status;
+use tower_layer::Layer;
+use tower_service::Service;
+use wakeful::time::{Timeout, timeout_at};
+
+use super::timeout;
+use super::{CallBody, RequestBody};
+
+/// Honours deadlines (`grpc-timeout`), and ends streams when the server drains. For `axum::Router::layer`, or around the whole router.
+///
+/// * A call that is not done by its deadline is answered with DEADLINE_EXCEEDED, before its response or in the middle of it, and its handler is dropped. A response that the client does not
+///   read, with its flow-control window full, ends when the client reads on or its connection ends.
+/// * When the server drains, a unary call is finished. A stream has [`linger`](Self::linger) to come to its end, for which handlers ask [`draining`](crate::draining); then
+///   UNAVAILABLE is its last word: what the handler reads ends with that error, and so does what it sends.
+///
+/// | setting | default | range | what happens beyond it |
+/// |---|---|---|---|
+/// | [`max_deadline`](Self::max_deadline) | none | any | DEADLINE_EXCEEDED |
+/// | [`linger`](Self::linger) | 1 s | any | UNAVAILABLE |
+#[derive(Debug, Clone)]
+pub struct GrpcLayer {
+    max_deadline: Option<Duration>,
+    linger: Duration,
+}
+
+impl Default for GrpcLayer {
+    fn default() -> Self {
+        Self { max_deadline: None, linger: Duration::from_secs(1) }
+    }
+}
+
+impl GrpcLayer {
+    /// With the default settings.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long a call may take that asks for more, or does not say. Streams are calls.
+    #[must_use]
+    pub fn max_deadline(mut self, deadline: Duration) -> Self {
+        self.max_deadline = Some(deadline);
+        self
+    }
+
+    /// How long a stream may go on when the server drains. Less than the server's grace, or streams are cut without a word.
+    #[must_use]
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
+    }
+}
+
+impl<S> Layer<S> for GrpcLayer {
+    type Service = GrpcService<S>;
+
+    fn layer(&self, inner: S) -> GrpcService<S> {
+        GrpcService { inner, settings: self.clone() }
+    }
+}
+
+/// The service of [`GrpcLayer`].
+#[derive(Debug, Clone)]
+pub struct GrpcService<S> {
+    inner: S,
+    settings: GrpcLayer,
+}
+
+impl<S, B, R> Service<Request<B>> for GrpcService<S>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>>,
+    R: Body,
+{
+    type Response = Response<CallBody<R>>;
+    type Error = S::Error;
+    type Future = CallFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let GrpcLayer { max_deadline, linger } = self.settings;
+        let asked = match timeout::of(request.headers()) {
+            Ok(asked) => asked,
+            Err(status) => {
+                return CallFuture {
+                    phase: Phase::Refused { status: Some(status) },
+                    deadline: None,
+                    linger,
+                };
+            }
+        };
+        let granted = asked.into_iter().chain(max_deadline).min();
+        // What is beyond the clock is never.
+        let deadline = granted.and_then(|granted| Instant::now().checked_add(granted));
+        let inner = self.inner.call(request.map(|body| RequestBody::new(body, linger)));
+        let phase = match deadline {
+            Some(deadline) => Phase::Timed { inner: timeout_at(deadline, inner) },
+            None => Phase::Free { inner },
+        };
+        CallFuture { phase, deadline, linger }
+    }
+}
+
+pin_project! {
+    /// The future of [`GrpcService`].
+    #[derive(Debug)]
+    pub struct CallFuture<F> {
+        #[pin]
+        phase: Phase<F>,
+        deadline: Option<Instant>,
+        linger: Duration,
+    }
+}
+
+pin_project! {
+    #[project = PhaseProjection]
+    #[derive(Debug)]
+    enum Phase<F> {
+        Free { #[pin] inner: F },
+        Timed { #[pin] inner: Timeout<F> },
+        Refused { status: Option<Status> },
+    }
+}
+
+impl<F, R, E> Future for CallFuture<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+    R: Body,
+{
+    type Output = Result<Response<CallBody<R>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let (deadline, linger) = (*this.deadline, *this.linger);
+        let answered = match this.phase.project() {
+            PhaseProjection::Free { inner } => inner.poll(cx).map(Ok),
+            PhaseProjection::Timed { inner } => {
+                inner.poll(cx).map(|in_time| in_time.map_err(|_| deadline_exceeded()))
+            }
+            PhaseProjection::Refused { status } => {
+                Poll::Ready(Err(status.take().expect("not polled behind its end")))
+            }
+        };
+        answered.map(|answered| match answered {
+            Ok(response) => {
+                response.map(|response| response.map(|body| CallBody::new(body, deadline, linger)))
+            }
+            Err(status) => Ok(status.into_http::<()>().map(|()| CallBody::empty())),
+        })
+    }
+}
+
+pub(super) fn deadline_exceeded() -> Status {
+    Status::deadline_exceeded("the deadline has passed")
+}

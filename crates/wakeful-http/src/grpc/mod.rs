@@ -1,0 +1,42 @@
+//! gRPC: services that tonic generates, served by [`Server`](crate::Server) without tonic's transport and without a tokio runtime (feature `grpc`).
+//!
+//! ```no_run
+//! use tonic::service::Routes;
+//! use wakeful_http::grpc::{self, GrpcLayer, Reflection};
+//! # const FILE_DESCRIPTOR_SET: &[u8] = &[];
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (reporter, health) = grpc::health_reporter();
+//! let reflection = Reflection::of([FILE_DESCRIPTOR_SET])?;
+//! let routes = Routes::new(health).add_service(reflection.v1()).add_service(reflection.v1alpha());
+//! // .add_service(GreeterServer::new(Greeter))
+//! let app = routes.into_axum_router().layer(GrpcLayer::new());
+//! wakeful_http::Server::bind("127.0.0.1:50051")?.serve(app)?;
+//! # drop(reporter);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! tonic is needed with its features `codegen` and `router`, and none else: `transport`, `server` and `channel` bring a tokio runtime along.
+//! What a client may send is bounded by tonic: `max_decoding_message_size` of a generated server, 4 MiB by default, also for what is decompressed.
+//!
+//! # Handlers
+//! tonic asks for futures and streams that are `Send`. `wakeful::time` is; what is not (`Rc`, sockets, [`draining`](crate::draining)) goes
+//! into a `send_wrapper::SendWrapper`: a handler is polled and dropped on the loop of its connection and nowhere else, so the wrapper's check never
+//! fails. The example `grpc` of wakeful-services shows how.
+//!
+//! # Where things are
+//! `layer` ends calls at their deadline and streams when the server drains, by means of `bodies`; `timeout` reads `grpc-timeout`, `told` waits for the drain; `health` and
+//! `reflection` are the two services that clients expect.
+
+mod bodies;
+mod health;
+mod layer;
+mod reflection;
+mod timeout;
+mod told;
+
+pub use self::bodies::{CallBody, RequestBody};
+pub use self::health::{DrainingHealth, HealthUpdates, health_reporter};
+pub use self::layer::{CallFuture, GrpcLayer, GrpcService};
+pub use self::reflection::{InvalidDescriptors, Reflection};

@@ -1,0 +1,108 @@
+//! One connection by TLS: the handshake, the protocol, and then HTTP as without it.
+//!
+//! It stays on its loop: its keys and counters cannot be taken along. A client that has begun its handshake when the server begins to drain may finish it, and ask its first
+//! request; one that has said nothing yet is closed, as without TLS.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::rt::Write;
+use hyper::service::Service;
+use wakeful::accept::Draining;
+use wakeful::net::{PeerAddr, Stream};
+use wakeful::time::{sleep_until, timeout};
+
+use crate::connection::{Limits, serve_http2, until, until_drained};
+use crate::protocol::{Protocol, Rewound, detect};
+use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
+use crate::{BoxError, http1};
+
+/// So long behind its handshake a client may send its first request although the server drains: who has taken the trouble is about to ask.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
+/// Serves it until it closes.
+pub(crate) async fn serve<S, B>(
+    mut stream: Stream,
+    peer: PeerAddr,
+    draining: Draining,
+    service: S,
+    limits: Limits,
+    tls: ServerTls,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+    S::Future: 'static,
+    S::Error: Into<BoxError>,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    let stream = match until_drained(&draining, tls.begin(&mut stream)).await {
+        None => return,
+        Some(Ok(begun)) => tls.finish(stream, begun).await,
+        Some(Err(error)) => Err(error),
+    };
+    let mut stream = match stream {
+        Ok(stream) => stream,
+        Err(error) => return tracing::debug!(%peer, %error, "no TLS"),
+    };
+    let alpn = stream.alpn();
+    let certificates = stream.peer_certificates().map(|chain| PeerCertificates(chain.into()));
+    let service = Identified { service, certificates };
+    let until_asked = Instant::now() + FIRST_REQUEST;
+    let too_late = async {
+        draining.started().await;
+        sleep_until(until_asked).await;
+    };
+    let detected = until(too_late, detect(&mut stream, &[]));
+    let first = timeout(limits.header_read_timeout, detected).await;
+    let (detected, start) = match first {
+        Ok(Some(Ok(Some((protocol, Rewound { start, .. }))))) => (protocol, start),
+        Ok(Some(Err(error))) => return tracing::debug!(%peer, %error, "no request came"),
+        // It never sent a request: nobody waits for an answer.
+        Ok(None | Some(Ok(None))) => return goodbye(stream).await,
+        Err(elapsed) => {
+            tracing::debug!(%peer, error = %elapsed, "no request came");
+            return goodbye(stream).await;
+        }
+    };
+    let io = Rewound { start, stream };
+    let protocol = match alpn {
+        None => detected,
+        Some(Alpn::Http1) => Protocol::Http1,
+        Some(Alpn::Http2) => Protocol::Http2,
+    };
+    let result = match protocol {
+        Protocol::Http1 => http1::serve_here(io, service, &limits, &draining).await,
+        Protocol::Http2 => serve_http2(io, service, &limits, &draining).await,
+    };
+    if let Err(error) = result {
+        tracing::debug!(%peer, %error, "the connection ended with an error");
+    }
+}
+
+/// Ends a connection that nothing is to be sent on, as TLS has it. Who does not take the few bytes at once is not waited for.
+async fn goodbye(mut stream: TlsStream<Stream>) {
+    let _ = timeout(Duration::ZERO, poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx))).await;
+}
+
+/// Tells the handlers who asks, if the client has said so.
+struct Identified<S> {
+    service: S,
+    certificates: Option<PeerCertificates>,
+}
+
+impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for Identified<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> S::Future {
+        if let Some(certificates) = &self.certificates {
+            request.extensions_mut().insert(certificates.clone());
+        }
+        self.service.call(request)
+    }
+}

@@ -1,0 +1,80 @@
+//! gRPC: `wakeful.echo.v1.Echo`, which echoes in all four kinds of call, with health and reflection beside it. For grpcurl, ghz, and clients in any language.
+//!
+//! The proto file is `proto/wakeful/echo/v1/echo.proto`; what is generated from it is in `generated/`, kept current by `tests/generated.rs`.
+//!
+//! Deadlines are honoured. When the server drains, unary calls are finished, health says NOT_SERVING, and streams end with UNAVAILABLE a second later, or sooner if the grace period is short.
+
+mod echo;
+
+use std::io;
+use std::time::Duration;
+
+use tonic::codec::CompressionEncoding;
+use tonic::service::Routes;
+use tonic_health::ServingStatus;
+use wakeful::accept::SharedListener;
+use wakeful_http::Running;
+use wakeful_http::grpc::{self, GrpcLayer, Reflection};
+
+use self::echo::Echoing;
+use self::proto::echo_server::{EchoServer, SERVICE_NAME};
+use crate::ServeOptions;
+
+/// What tonic generates from the proto file: messages, the server's trait, and a client.
+#[allow(
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic
+)]
+pub mod proto {
+    include!("generated/wakeful.echo.v1.rs");
+
+    /// The proto file as an encoded `FileDescriptorSet`.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/wakeful.echo.v1.bin");
+}
+
+/// The longest delay and interval that a client may ask for.
+pub const MAX_DELAY: Duration = Duration::from_secs(60);
+/// How long streams may go on when the server drains.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Settings of this service alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RpcOptions {
+    /// The longest message that is accepted, decompressed, in bytes; a longer one is answered with OUT_OF_RANGE. 4 MiB by default.
+    pub max_message: usize,
+}
+
+impl Default for RpcOptions {
+    fn default() -> Self {
+        Self { max_message: 4 << 20 }
+    }
+}
+
+/// Starts the service on `listeners`.
+///
+/// # Errors
+/// The loops cannot be started.
+pub fn start(
+    options: &ServeOptions,
+    rpc: &RpcOptions,
+    listeners: Vec<SharedListener>,
+) -> io::Result<Running> {
+    let (reporter, health) = grpc::health_reporter();
+    futures_lite::future::block_on(
+        reporter.set_service_status(SERVICE_NAME, ServingStatus::Serving),
+    );
+    let reflection = Reflection::of([proto::FILE_DESCRIPTOR_SET]).map_err(io::Error::other)?;
+    let echo = EchoServer::new(Echoing)
+        .max_decoding_message_size(rpc.max_message)
+        // What comes compressed; nothing is sent so, for clients say that they could take it whether or not it is worth it.
+        .accept_compressed(CompressionEncoding::Gzip);
+    let routes = Routes::new(echo)
+        .add_service(health)
+        .add_service(reflection.v1())
+        .add_service(reflection.v1alpha());
+    let layer = GrpcLayer::new().linger(LINGER.min(options.grace / 2));
+    options.http_server(listeners).start(routes.prepare().into_axum_router().layer(layer))
+}

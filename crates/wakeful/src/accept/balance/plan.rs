@@ -1,0 +1,61 @@
+//! Which loops give open connections away, how many, and to whom.
+
+use std::sync::atomic::Ordering;
+
+use super::Balance;
+
+/// How often it is worked out which loops give connections away: what the last ones changed should show by then, in nanoseconds.
+const PLAN_EVERY: u64 = 200_000_000;
+
+impl Balance {
+    /// Should one of its connections go on to another loop?
+    #[inline]
+    pub(in super::super) fn gives(&self, number: usize) -> bool {
+        self.shares[number].gives.load(Ordering::Relaxed) > 0
+    }
+
+    /// Which loop should have one of its connections, if any: one of the active ones that is below the mean.
+    pub(in super::super) fn taker(&self, from: usize) -> Option<usize> {
+        let fewer = |gives: usize| gives.checked_sub(1);
+        let gives = &self.shares[from].gives;
+        gives.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).ok()?;
+        let active = self.board.active();
+        let mean = self.mean_utilisation(active);
+        let first = self.next_taker.fetch_add(1, Ordering::Relaxed);
+        (0..active)
+            .map(|step| (first.wrapping_add(step)) % active)
+            .find(|number| *number != from && self.board.utilisation(*number) <= mean)
+    }
+
+    fn mean_utilisation(&self, active: usize) -> f64 {
+        (0..active).map(|number| self.board.utilisation(number)).sum::<f64>() / active as f64
+    }
+
+    /// How many connections each loop should give away until the next plan: all, if it is not active; and of one that has much more to do than the others, half of what it is above the mean.
+    pub(super) fn plan_moves(&self) {
+        let (Some(moves), now) = (self.moves, self.now()) else { return };
+        if now < self.next_plan.load(Ordering::Relaxed) {
+            return;
+        }
+        self.next_plan.store(now + PLAN_EVERY, Ordering::Relaxed);
+        let active = self.board.active();
+        let mean = self.mean_utilisation(active);
+        let ratio = moves.ratio.max(1.05);
+        // A loop that is new among many others is far below the mean, and none of those far above.
+        let one_is_empty = (0..active).any(|number| self.board.utilisation(number) < mean / ratio);
+        for (number, share) in self.shares.iter().enumerate() {
+            let (open, has) = (self.open(number), self.board.utilisation(number));
+            let gives = if number >= active {
+                open
+            } else if open > 1
+                && has > self.board.target()
+                && (has > mean * ratio || (one_is_empty && has > mean))
+            {
+                (open as f64 * (has - mean) / has / 2.0).ceil() as usize
+            } else {
+                0
+            };
+            share.gives.store(gives, Ordering::Relaxed);
+        }
+    }
+}

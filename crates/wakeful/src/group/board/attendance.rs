@@ -1,0 +1,145 @@
+//! Which loops of a group are awake, asleep, or do not come back from their turns; and who stands in for these.
+//!
+//! Each loop says on its line when it was heard of last, or that it sleeps. An active one that is awake pushes the alarm ([`Standby`]) before itself; whoever the alarm wakes looks who is stuck, and
+//! has one more loop active if all are.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::standby::{PATIENCE, Standby};
+use super::{Board, Member};
+use crate::driver::epoll::Timer;
+use crate::event_loop::{Attendance, Spent};
+
+impl Member {
+    fn sleeps(&self) -> bool {
+        self.heard.load(Ordering::SeqCst) == 0
+    }
+
+    /// It does not come back from a turn.
+    fn is_stuck(&self, standby: &Standby, now: u64) -> bool {
+        let heard = self.heard.load(Ordering::SeqCst);
+        heard != 0 && standby.is_over(heard, now)
+    }
+}
+
+impl Board {
+    /// A loop is awake, and takes turns.
+    pub(super) fn hear(&self, number: usize) {
+        let Some(standby) = &self.standby else { return };
+        let now = standby.now();
+        self.members[number].heard.store(now, Ordering::SeqCst);
+        let active = self.active();
+        if standby.has_rung(now) {
+            self.stand_in(standby, number, now);
+        } else if number < active {
+            standby.push(now);
+        }
+    }
+
+    /// A loop has slept.
+    fn is_back(&self, number: usize) {
+        let Some(standby) = &self.standby else { return };
+        let (now, active) = (standby.now(), self.active());
+        self.members[number].heard.store(now, Ordering::SeqCst);
+        if standby.has_rung(now) {
+            self.stand_in(standby, number, now);
+        } else if number < active && !standby.is_set(now) {
+            standby.push(now);
+        }
+    }
+
+    /// A loop sleeps next. `often`: it has done so before since it said something last.
+    fn leave(&self, number: usize, often: bool) {
+        let Some(standby) = &self.standby else { return };
+        self.members[number].heard.store(0, Ordering::SeqCst);
+        if often || number >= self.active() {
+            return;
+        }
+        self.stop_if_none_is_awake(standby);
+    }
+
+    /// Stops the alarm, unless an active loop is awake, or stuck: what sleeps is woken by what comes.
+    fn stop_if_none_is_awake(&self, standby: &Standby) {
+        if self.any_active(|member| !member.sleeps()) {
+            return;
+        }
+        standby.stop();
+        // One who came back meanwhile may have seen it set.
+        if self.any_active(|member| !member.sleeps()) {
+            standby.push(standby.now());
+        }
+    }
+
+    fn any_active(&self, is: impl Fn(&Member) -> bool) -> bool {
+        self.members[..self.active()].iter().any(|member| is(member))
+    }
+
+    /// Which loops do not come back from their turns?
+    pub(crate) fn stuck(&self) -> impl Fn(usize) -> bool + Copy + '_ {
+        let standby = self.standby.as_ref().map(|standby| (standby, standby.now()));
+        move |number| {
+            standby.is_some_and(|(standby, now)| self.members[number].is_stuck(standby, now))
+        }
+    }
+
+    /// The alarm has rung, and loop `me` looks who is to blame.
+    #[cold]
+    fn stand_in(&self, standby: &Standby, me: usize, now: u64) {
+        standby.push(now);
+        if me >= self.active() {
+            self.stop_if_none_is_awake(standby);
+        }
+        let is_stuck = |member: &Member| member.is_stuck(standby, now);
+        if !self.any_active(is_stuck) {
+            return;
+        }
+        if !self.any_active(|member| !is_stuck(member)) {
+            let Ok(mut reviews) = self.reviews.try_lock() else { return };
+            let Some(activity) = &mut reviews.activity else { return };
+            self.active.store(activity.one_more(), Ordering::Release);
+            tracing::info!(
+                active = activity.active(),
+                "no active loop has come back from its turn for {PATIENCE:?}: one more is active"
+            );
+        }
+        self.tell();
+    }
+}
+
+/// A loop's line on the board.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    board: Arc<Board>,
+    number: usize,
+    /// It has slept since it said something last.
+    slept: Cell<bool>,
+}
+
+impl Seat {
+    pub(crate) fn new(board: Arc<Board>, number: usize) -> Self {
+        Self { board, number, slept: Cell::new(false) }
+    }
+
+    pub(crate) fn say(&self, spent: Spent) {
+        self.slept.set(false);
+        self.board.say(self.number, spent);
+    }
+
+    /// What wakes the loop when it has to stand in for others, if it ever has.
+    pub(crate) fn alarm(&self) -> Option<&Timer> {
+        self.board.standby.as_ref().map(Standby::alarm)
+    }
+}
+
+impl Attendance for Rc<Seat> {
+    fn leaves(&self) {
+        self.board.leave(self.number, self.slept.replace(true));
+    }
+
+    fn is_back(&self) {
+        self.board.is_back(self.number);
+    }
+}
