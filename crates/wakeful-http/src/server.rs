@@ -322,7 +322,7 @@ pub struct Caller {
 }
 
 /// What protects a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Security {
     /// Nothing: what goes over it can be read on the way.
     Plain,

@@ -20,4 +20,5 @@ pub mod rpc;
 pub mod tls_metrics;
 
 pub use options::ServeOptions;
+pub use wakeful_http::client::{HttpVersion, InvalidTarget, Target};
 pub use wakeful_http::{Running, tls};

@@ -17,18 +17,31 @@ use wakeful::net::{Stream, TcpStream, UnixStream, resolve};
 use wakeful::time::timeout;
 
 use super::target::Place;
+use super::{HttpVersion, Target};
+use crate::Security;
+use crate::tls::{Alpn, ClientTls, TlsStream};
 
 /// How long one address may take before the next one is tried beside it (RFC 8305, 8).
 const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
 
-/// What carries the bytes. One more kind of transport is one more variant.
+/// What carries the bytes.
 #[derive(Debug)]
 pub(super) enum Transport {
     Plain(Stream),
+    Tls(TlsStream<Stream>),
 }
 
-pub(super) async fn connect(place: &Place) -> io::Result<Transport> {
-    let stream = match place {
+/// `tls`: what is trusted.
+pub(super) async fn connect(target: &Target, tls: Option<&ClientTls>) -> io::Result<Transport> {
+    let tls = match (target.security, tls) {
+        (Security::Plain, _) => None,
+        (Security::Tls, Some(tls)) => Some(tls),
+        (Security::Tls, None) => {
+            let text = "the client has no settings of TLS (`ClientBuilder::tls`)";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+    };
+    let stream = match &target.place {
         Place::Address(addr) => Stream::Tcp(connect_tcp(*addr).await?),
         Place::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
         Place::Name(name, port) => {
@@ -36,7 +49,29 @@ pub(super) async fn connect(place: &Place) -> io::Result<Transport> {
             Stream::Tcp(connect_any(by_turns(addrs)).await?)
         }
     };
-    Ok(Transport::Plain(stream))
+    match tls {
+        None => Ok(Transport::Plain(stream)),
+        Some(tls) => handshake(stream, target, tls).await.map(Transport::Tls),
+    }
+}
+
+/// The protocol is known before, so no other one is offered.
+async fn handshake(
+    stream: Stream,
+    target: &Target,
+    tls: &ClientTls,
+) -> io::Result<TlsStream<Stream>> {
+    let protocol = match target.version {
+        HttpVersion::Http1 => Alpn::Http1,
+        HttpVersion::Http2 => Alpn::Http2,
+    };
+    let stream = tls.connect_with(stream, &target.server_name(), &[protocol]).await?;
+    // A server that does not know ALPN speaks HTTP/1.1.
+    if stream.alpn().unwrap_or(Alpn::Http1) != protocol {
+        let text = "the server does not speak HTTP/2";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
+    Ok(stream)
 }
 
 async fn connect_tcp(addr: SocketAddr) -> io::Result<TcpStream> {
@@ -122,6 +157,7 @@ impl Read for Io {
     ) -> Poll<io::Result<()>> {
         let read = match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         };
         if matches!(read, Poll::Ready(Ok(()))) {
             self.seen.reads.set(self.seen.reads.get().saturating_add(1));
@@ -141,6 +177,7 @@ impl Write for Io {
     ) -> Poll<io::Result<usize>> {
         let written = match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         };
         self.wrote(written)
     }
@@ -152,6 +189,7 @@ impl Write for Io {
     ) -> Poll<io::Result<usize>> {
         let written = match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
         };
         self.wrote(written)
     }
@@ -159,18 +197,21 @@ impl Write for Io {
     fn is_write_vectored(&self) -> bool {
         match &self.transport {
             Transport::Plain(stream) => stream.is_write_vectored(),
+            Transport::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

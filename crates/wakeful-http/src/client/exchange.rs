@@ -13,6 +13,7 @@ use wakeful::time::{sleep_until, timeout};
 use super::body::{Deadline, OpenStream, Outgoing};
 use super::host::{Host, Lease, Pool};
 use super::{ClientError, HttpVersion, RequestBody, ResponseBody};
+use crate::Security;
 
 type Copy<B> = fn(&B) -> Option<B>;
 
@@ -271,7 +272,10 @@ impl<B: RequestBody> Pool<B> {
                 let header = header.transpose().map_err(|_| unsupported("its host is invalid"))?;
                 let authority = header.or(parts.authority);
                 parts.authority = Some(authority.unwrap_or_else(|| self.authority.clone()));
-                parts.scheme = Some(Scheme::HTTP);
+                parts.scheme = Some(match self.target.security {
+                    Security::Plain => Scheme::HTTP,
+                    Security::Tls => Scheme::HTTPS,
+                });
             }
         }
         parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));

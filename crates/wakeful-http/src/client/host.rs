@@ -157,17 +157,18 @@ impl<B: RequestBody> Slot<B> {
     async fn connect(mut self) -> Result<Lease<B>, ClientError> {
         let pool = self.pool.clone();
         let after = pool.settings.connect_timeout;
-        let transport = match timeout(after, connect(&pool.target.place)).await {
-            Ok(Ok(transport)) => transport,
-            Ok(Err(source)) => {
-                pool.counts.add_failed();
-                return Err(ClientError::Connect { target: pool.label.clone(), source });
-            }
-            Err(_) => {
-                pool.counts.add_failed();
-                return Err(ClientError::ConnectTimeout { target: pool.label.clone(), after });
-            }
-        };
+        let transport =
+            match timeout(after, connect(&pool.target, pool.settings.tls.as_ref())).await {
+                Ok(Ok(transport)) => transport,
+                Ok(Err(source)) => {
+                    pool.counts.add_failed();
+                    return Err(ClientError::Connect { target: pool.label.clone(), source });
+                }
+                Err(_) => {
+                    pool.counts.add_failed();
+                    return Err(ClientError::ConnectTimeout { target: pool.label.clone(), after });
+                }
+            };
         let broken = |source| ClientError::Exchange { target: pool.label.clone(), source };
         let lease = match pool.target.version {
             HttpVersion::Http1 => {

@@ -134,7 +134,7 @@ impl<B: RequestBody> Client<B> {
     /// Sends `request` to the host that its URI names, as [`Host::send`] does.
     ///
     /// # Errors
-    /// The URI has no host, or its scheme is not `http`; or those of [`Host::send`].
+    /// The URI has no host, or its scheme is neither `http` nor `https`; or those of [`Host::send`].
     pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, ClientError> {
         let target = Target::of(request.uri(), self.inner.settings.version)?;
         self.host(&target).send(request).await

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Client, HttpVersion, RequestBody};
+use crate::tls::ClientTls;
 
 /// hyper's least for the buffer of a connection.
 const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
@@ -13,6 +14,7 @@ const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`version`](Self::version) | HTTP/1.1 | | for hosts that a request's URI names |
+/// | [`tls`](Self::tls) | none | | hosts of `https` cannot be connected to |
 /// | [`connect_timeout`](Self::connect_timeout) | 5 s | any | [`ConnectTimeout`](super::ClientError::ConnectTimeout) |
 /// | [`head_timeout`](Self::head_timeout) | 30 s | any, or `None` | [`HeadTimeout`](super::ClientError::HeadTimeout) |
 /// | [`total_timeout`](Self::total_timeout) | `None` | any | [`TotalTimeout`](super::ClientError::TotalTimeout), also while the body is read |
@@ -27,6 +29,7 @@ const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
 #[must_use = "call `build`"]
 pub struct ClientBuilder {
     pub(super) version: HttpVersion,
+    pub(super) tls: Option<ClientTls>,
     pub(super) connect_timeout: Duration,
     pub(super) head_timeout: Option<Duration>,
     pub(super) total_timeout: Option<Duration>,
@@ -43,6 +46,7 @@ impl Default for ClientBuilder {
     fn default() -> Self {
         Self {
             version: HttpVersion::Http1,
+            tls: None,
             connect_timeout: Duration::from_secs(5),
             head_timeout: Some(Duration::from_secs(30)),
             total_timeout: None,
@@ -64,7 +68,13 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a connection may take to be made: the look-up of the name, and all its addresses.
+    /// Whom to trust where a host is to be spoken to by TLS. The protocols of these settings do not matter: the host's version is offered.
+    pub fn tls(mut self, tls: ClientTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// How long a connection may take to be made: the look-up of the name, all its addresses, and the handshake of TLS.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

@@ -10,6 +10,7 @@ use http::uri::{Authority, Scheme};
 use wakeful::net::ListenAddr;
 
 use super::ClientError;
+use crate::Security;
 
 /// Which HTTP a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -21,12 +22,12 @@ pub enum HttpVersion {
     Http2,
 }
 
-/// A server: a name or an address with a port, or the path of a Unix socket; and the HTTP that it is spoken to in.
+/// A server: a name or an address with a port, or the path of a Unix socket; whether TLS protects the way to it, and the HTTP that it is spoken to in.
 ///
 /// ```
 /// use wakeful_http::client::{HttpVersion, Target};
 ///
-/// for text in ["127.0.0.1:8080", "[::1]:8080", "example.org:80", "http://example.org", "unix:/run/app.sock"] {
+/// for text in ["127.0.0.1:8080", "[::1]:8080", "example.org:80", "http://example.org", "https://example.org", "unix:/run/app.sock"] {
 ///     let target: Target = text.parse().unwrap();
 ///     assert_eq!(target.http_version(), HttpVersion::Http1);
 /// }
@@ -37,6 +38,7 @@ pub enum HttpVersion {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
     pub(super) place: Place,
+    pub(super) security: Security,
     pub(super) version: HttpVersion,
 }
 
@@ -48,7 +50,12 @@ pub(super) enum Place {
     Unix(PathBuf),
 }
 
-const HTTP_PORT: u16 = 80;
+const fn default_port(security: Security) -> u16 {
+    match security {
+        Security::Plain => 80,
+        Security::Tls => 443,
+    }
+}
 
 impl Target {
     /// The same place, spoken to in `version`.
@@ -66,35 +73,50 @@ impl Target {
 
     pub(super) fn of(uri: &Uri, version: HttpVersion) -> Result<Self, ClientError> {
         let invalid = |reason| ClientError::Target(InvalidTarget { text: uri.to_string(), reason });
-        if uri.scheme() != Some(&Scheme::HTTP) {
-            return Err(invalid("its scheme is not http"));
-        }
+        let security = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => Security::Plain,
+            Some(scheme) if *scheme == Scheme::HTTPS => Security::Tls,
+            _ => return Err(invalid("its scheme is neither http nor https")),
+        };
         let authority = uri.authority().ok_or_else(|| invalid("it names no host"))?;
-        let place = Place::of(authority).map_err(invalid)?;
-        Ok(Self { place, version })
+        let place = Place::of(authority, security).map_err(invalid)?;
+        Ok(Self { place, security, version })
     }
 
     /// What a request says whom it is for, unless it knows better.
     pub(super) fn authority(&self) -> Authority {
         let text = match &self.place {
             Place::Address(addr) => addr.to_string(),
-            Place::Name(name, HTTP_PORT) => name.clone(),
+            Place::Name(name, port) if *port == default_port(self.security) => name.clone(),
             Place::Name(name, port) => format!("{name}:{port}"),
             Place::Unix(_) => "localhost".to_owned(),
         };
         text.parse().unwrap_or_else(|_| Authority::from_static("localhost"))
     }
+
+    /// What its certificate has to be for.
+    pub(super) fn server_name(&self) -> String {
+        match &self.place {
+            Place::Address(addr) => addr.ip().to_string(),
+            Place::Name(name, _) => name.clone(),
+            Place::Unix(_) => "localhost".to_owned(),
+        }
+    }
+
+    fn new(place: Place) -> Self {
+        Self { place, security: Security::Plain, version: HttpVersion::default() }
+    }
 }
 
 impl Place {
-    fn of(authority: &Authority) -> Result<Self, &'static str> {
+    fn of(authority: &Authority, security: Security) -> Result<Self, &'static str> {
         if authority.as_str().contains('@') {
             return Err("it has a user name, which is not supported");
         }
         let port = match authority.port() {
             Some(port) => port.as_u16(),
             None if authority.as_str().ends_with(':') => return Err("there is no port behind `:`"),
-            None => HTTP_PORT,
+            None => default_port(security),
         };
         let host = authority.host();
         if host.is_empty() {
@@ -110,7 +132,7 @@ impl Place {
 
 impl From<SocketAddr> for Target {
     fn from(addr: SocketAddr) -> Self {
-        Self { place: Place::Address(addr), version: HttpVersion::default() }
+        Self::new(Place::Address(addr))
     }
 }
 
@@ -118,9 +140,7 @@ impl From<ListenAddr> for Target {
     fn from(addr: ListenAddr) -> Self {
         match addr {
             ListenAddr::Tcp(addr) => addr.into(),
-            ListenAddr::Unix(path) => {
-                Self { place: Place::Unix(path), version: HttpVersion::default() }
-            }
+            ListenAddr::Unix(path) => Self::new(Place::Unix(path)),
         }
     }
 }
@@ -128,33 +148,37 @@ impl From<ListenAddr> for Target {
 impl FromStr for Target {
     type Err = InvalidTarget;
 
-    /// `HOST:PORT`, `http://HOST[:PORT]`, `unix:PATH`.
+    /// `HOST:PORT`, `http://HOST[:PORT]`, `https://HOST[:PORT]`, `unix:PATH`.
     fn from_str(text: &str) -> Result<Self, InvalidTarget> {
         let invalid = |reason| InvalidTarget { text: text.to_owned(), reason };
         if let Some(path) = text.strip_prefix("unix:") {
             if path.is_empty() {
                 return Err(invalid("there is no path behind `unix:`"));
             }
-            let place = Place::Unix(path.into());
-            return Ok(Self { place, version: HttpVersion::default() });
+            return Ok(Self::new(Place::Unix(path.into())));
         }
-        let (authority, has_scheme) = match text.split_once("://") {
-            Some(("http", rest)) => (rest.strip_suffix('/').unwrap_or(rest), true),
-            Some(_) => return Err(invalid("its scheme is not http")),
-            None => (text, false),
+        let (authority, scheme) = match text.split_once("://") {
+            Some(("http", rest)) => (rest.strip_suffix('/').unwrap_or(rest), Some(Security::Plain)),
+            Some(("https", rest)) => (rest.strip_suffix('/').unwrap_or(rest), Some(Security::Tls)),
+            Some(_) => return Err(invalid("its scheme is neither http nor https")),
+            None => (text, None),
         };
-        let expected = "expected HOST:PORT, http://HOST[:PORT] or unix:PATH";
+        let expected = "expected HOST:PORT, http://HOST[:PORT], https://HOST[:PORT] or unix:PATH";
         let authority: Authority = authority.parse().map_err(|_| invalid(expected))?;
-        if !has_scheme && authority.port().is_none() {
+        if scheme.is_none() && authority.port().is_none() {
             return Err(invalid(expected));
         }
-        let place = Place::of(&authority).map_err(invalid)?;
-        Ok(Self { place, version: HttpVersion::default() })
+        let security = scheme.unwrap_or(Security::Plain);
+        let place = Place::of(&authority, security).map_err(invalid)?;
+        Ok(Self { security, ..Self::new(place) })
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.security == Security::Tls {
+            f.write_str("https://")?;
+        }
         match &self.place {
             Place::Address(addr) => addr.fmt(f),
             Place::Name(name, port) => write!(f, "{name}:{port}"),
@@ -184,6 +208,8 @@ mod tests {
             ("http://example.org", "example.org:80"),
             ("http://[::1]", "[::1]:80"),
             ("http://example.org:8080/", "example.org:8080"),
+            ("https://example.org", "https://example.org:443"),
+            ("https://[::1]:80", "https://[::1]:80"),
             ("unix:/run/a b.sock", "unix:/run/a b.sock"),
         ] {
             assert_eq!(text.parse::<Target>().expect(text).to_string(), as_printed);
@@ -193,7 +219,7 @@ mod tests {
             "8080",
             "example.org",
             "unix:",
-            "https://example.org",
+            "ftp://example.org",
             "http://",
             "http://a/b",
             "http://u:p@a",
@@ -212,6 +238,8 @@ mod tests {
             ("127.0.0.1:80", "127.0.0.1:80"),
             ("http://example.org", "example.org"),
             ("http://example.org:81", "example.org:81"),
+            ("https://example.org", "example.org"),
+            ("https://example.org:80", "example.org:80"),
             ("unix:/run/app.sock", "localhost"),
         ] {
             assert_eq!(text.parse::<Target>().unwrap().authority(), authority);

@@ -5,7 +5,11 @@ mod common;
 mod http1;
 mod http2;
 mod limits;
+#[path = "../tls/material.rs"]
+#[allow(dead_code)] // The tests of TLS use the rest.
+mod material;
 mod retries;
+mod tls;
 
 use std::cell::Cell;
 use std::net::SocketAddr;

@@ -30,6 +30,7 @@ use hyper::body::Incoming;
 use wakeful::accept::SharedListener;
 use wakeful::net::ListenAddr;
 use wakeful_http::client::{ClientBuilder, HttpVersion, Target};
+use wakeful_http::tls::ClientTls;
 use wakeful_http::{Caller, Running, service_fn};
 
 pub use self::counts::Counts;
@@ -43,6 +44,7 @@ use crate::ServeOptions;
 /// |---|---|---|---|
 /// | `to` | none | 1 and more | |
 /// | `version` | HTTP/1.1 | | |
+/// | `upstream_tls` | none | | backends of `https` cannot be connected to |
 /// | `connect_timeout` | 2 s | any | another backend, then 504 |
 /// | `upstream_timeout` | 60 s | any | 504; a response that has begun is cut off |
 /// | `connections` | 256, for each backend on each loop | 1 and more | requests wait |
@@ -61,6 +63,8 @@ pub struct ProxyOptions {
     pub to: Vec<Target>,
     /// How all of them are spoken to.
     pub version: HttpVersion,
+    /// Whom to trust, for backends of `https`.
+    pub upstream_tls: Option<ClientTls>,
     /// How long a connection to a backend may take to be made.
     pub connect_timeout: Duration,
     /// How long a backend may be silent: until the head of its response, counted from the last piece of the request, and between two pieces of the response.
@@ -92,6 +96,7 @@ impl Default for ProxyOptions {
         Self {
             to: Vec::new(),
             version: HttpVersion::Http1,
+            upstream_tls: None,
             connect_timeout: Duration::from_secs(2),
             upstream_timeout: Duration::from_secs(60),
             connections: 256,
@@ -156,7 +161,11 @@ fn of_a_loop(
     shared: Arc<backends::Shared>,
     counts: &Counts,
 ) -> Rc<service::Proxy> {
-    let client = ClientBuilder::default()
+    let settings = match &options.upstream_tls {
+        Some(tls) => ClientBuilder::default().tls(tls.clone()),
+        None => ClientBuilder::default(),
+    };
+    let client = settings
         .connect_timeout(options.connect_timeout)
         // The proxy has its own, which begins behind the request.
         .head_timeout(None)
