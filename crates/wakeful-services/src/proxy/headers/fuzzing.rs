@@ -1,4 +1,4 @@
-//! What a fuzzer calls, and what has to hold of whatever goes on to a backend. No promise of stability.
+//! What a fuzzer calls, and what has to hold of whatever goes on to a backend.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE};
 use http::request::Parts;
@@ -10,9 +10,17 @@ use wakeful_http::{Caller, Security};
 
 use super::{ForwardedHeaders, Framing, Refusal, Settings, Step, to_backend};
 
+/// A head of HTTP/1 in bytes, and the same as if HTTP/2 had brought it.
+pub(crate) fn heads(data: &[u8]) {
+    if let Some(mut parts) = head(data) {
+        check(&parts);
+        parts.version = Version::HTTP_2;
+        check(&parts);
+    }
+}
+
 /// A head of HTTP/1 as hyper's parser reads it. `None`: it does not.
-#[must_use]
-pub fn head(bytes: &[u8]) -> Option<Parts> {
+pub(crate) fn head(bytes: &[u8]) -> Option<Parts> {
     let mut fields = [httparse::EMPTY_HEADER; 100];
     let mut request = httparse::Request::new(&mut fields);
     if !request.parse(bytes).ok()?.is_complete() {
@@ -29,8 +37,7 @@ pub fn head(bytes: &[u8]) -> Option<Parts> {
 }
 
 /// A head of any HTTP.
-#[must_use]
-pub fn parts(method: Method, uri: Uri, version: Version, headers: HeaderMap) -> Parts {
+pub(crate) fn parts(method: Method, uri: Uri, version: Version, headers: HeaderMap) -> Parts {
     let mut request = Request::new(());
     *request.method_mut() = method;
     *request.uri_mut() = uri;
@@ -40,7 +47,7 @@ pub fn parts(method: Method, uri: Uri, version: Version, headers: HeaderMap) -> 
 }
 
 /// Sends it on in each way that there is, and panics if what comes out could be understood in two ways.
-pub fn check(came: &Parts) {
+pub(crate) fn check(came: &Parts) {
     let peers = [PeerAddr::Unix, PeerAddr::Tcp(([192, 0, 2, 1], 80).into())];
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
         for forwarded in

@@ -7,8 +7,8 @@
 
 mod forwarded;
 mod framing;
-#[doc(hidden)]
-pub mod fuzzing;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod host;
 mod names;
 mod response;
