@@ -1,7 +1,7 @@
 //! The backends: which one a request gets, and what it turned out to be like.
 //!
 //! Each loop has connections of its own to each backend, counts what it has in flight there, and chooses by that alone: of two backends at random the one with less. Only what is known against a backend is shared by
-//! all loops, behind a lock that nobody takes while all is well.
+//! all loops, behind a lock that nobody takes to choose unless a backend is out, or for an answer unless it is of one that has failed.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -19,18 +19,18 @@ use super::request_body::RequestBody;
 /// What all loops know.
 #[derive(Debug)]
 pub(super) struct Shared {
-    is_untroubled: AtomicBool,
+    /// One is left out.
+    is_one_out: AtomicBool,
+    /// Of each: it failed, and has not answered since.
+    has_failed: Box<[AtomicBool]>,
     health: Mutex<Health>,
 }
 
 impl Shared {
     pub(super) fn new(backends: usize, ejection: Ejection) -> Arc<Self> {
         let health = Mutex::new(Health::new(backends, ejection));
-        Arc::new(Self { is_untroubled: AtomicBool::new(true), health })
-    }
-
-    fn is_untroubled(&self) -> bool {
-        self.is_untroubled.load(Ordering::Relaxed)
+        let has_failed = (0..backends).map(|_| AtomicBool::new(false)).collect();
+        Arc::new(Self { is_one_out: AtomicBool::new(false), has_failed, health })
     }
 
     fn lock(&self) -> MutexGuard<'_, Health> {
@@ -38,8 +38,9 @@ impl Shared {
     }
 
     /// Under the lock.
-    fn note(&self, health: &Health) {
-        self.is_untroubled.store(health.is_untroubled(), Ordering::Relaxed);
+    fn note(&self, health: &Health, backend: usize) {
+        self.is_one_out.store(health.is_one_out(), Ordering::Relaxed);
+        self.has_failed[backend].store(health.has_failed(backend), Ordering::Relaxed);
     }
 }
 
@@ -66,7 +67,7 @@ impl Backends {
     /// A backend for a request that `tried` the others in vain; `None`: there is no other.
     pub(super) fn choose(self: &Rc<Self>, tried: &[usize]) -> Option<Exchange> {
         let all = self.hosts.len();
-        if tried.is_empty() && self.shared.is_untroubled() {
+        if tried.is_empty() && !self.shared.is_one_out.load(Ordering::Relaxed) {
             return Some(self.exchange(self.less_busy(all, |at| at), false));
         }
         let mut health = self.shared.lock();
@@ -135,7 +136,7 @@ impl Exchange {
 
     pub(super) fn succeeded(&self) {
         let shared = &self.of.shared;
-        if shared.is_untroubled() {
+        if !shared.has_failed[self.backend].load(Ordering::Relaxed) {
             return;
         }
         let mut health = shared.lock();
@@ -146,7 +147,7 @@ impl Exchange {
             return;
         }
         health.succeeded(self.backend);
-        shared.note(&health);
+        shared.note(&health, self.backend);
     }
 
     pub(super) fn failed(&self, why: &impl Display) {
@@ -154,7 +155,7 @@ impl Exchange {
         let mut health = self.of.shared.lock();
         self.is_trial.set(false);
         let verdict = health.failed(self.backend, Instant::now());
-        self.of.shared.note(&health);
+        self.of.shared.note(&health, self.backend);
         drop(health);
         let backend = self.host().target();
         match verdict {

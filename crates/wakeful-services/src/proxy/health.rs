@@ -68,9 +68,13 @@ impl Health {
         Self { settings, backends: vec![State::default(); backends] }
     }
 
-    /// Nothing is known against any.
-    pub(super) fn is_untroubled(&self) -> bool {
-        self.backends.iter().all(|state| state.failures == 0 && state.out_until.is_none())
+    pub(super) fn is_one_out(&self) -> bool {
+        self.backends.iter().any(|state| state.out_until.is_some())
+    }
+
+    /// And has not answered since.
+    pub(super) fn has_failed(&self, backend: usize) -> bool {
+        self.backends[backend].failures > 0
     }
 
     pub(super) fn standing(&self, backend: usize, now: Instant) -> Standing {
@@ -144,8 +148,9 @@ mod tests {
         health.failed(0, now);
         health.failed(0, now);
         health.succeeded(0);
-        assert!(health.is_untroubled());
+        assert!(!health.has_failed(0) && !health.is_one_out());
         assert_eq!(eject(&mut health, 0, now), Verdict::Ejected { for_: SECOND });
+        assert!(health.has_failed(0) && health.is_one_out());
         assert_eq!(health.standing(0, now), Standing::Out);
         assert_eq!(health.standing(1, now), Standing::In);
     }

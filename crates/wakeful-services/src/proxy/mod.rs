@@ -142,9 +142,11 @@ pub fn start(
     let of_loops = counts.clone();
     let running = options.http_server(listeners).start_per_connection(move || {
         let proxy = of_a_loop(&proxy, &to, shared.clone(), &of_loops);
-        move |client: Caller| {
-            let proxy = proxy.clone();
-            service_fn(move |request: Request<Incoming>| proxy.clone().serve(client, request))
+        move |caller: Caller| {
+            let (proxy, client) = (proxy.clone(), Rc::new(headers::Client::new(caller)));
+            service_fn(move |request: Request<Incoming>| {
+                proxy.clone().serve(client.clone(), request)
+            })
         }
     })?;
     let is_draining = Arc::<AtomicBool>::default();

@@ -13,13 +13,12 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use wakeful::time::sleep_until;
-use wakeful_http::Caller;
 use wakeful_http::client::{ClientError, HttpVersion};
 
 use super::backends::{Backends, Exchange};
 use super::budget::Budget;
 use super::counts::LoopCounts;
-use super::headers::{self, Refusal, Step};
+use super::headers::{self, Client, Refusal, Step};
 use super::request_body::{Progress, RequestBody};
 use super::response_body::{ProxyBody, ReadAhead};
 
@@ -51,7 +50,7 @@ impl Proxy {
     /// Never: what goes wrong is a response.
     pub(super) async fn serve(
         self: Rc<Self>,
-        client: Caller,
+        client: Rc<Client>,
         request: Request<Incoming>,
     ) -> Result<Response<ProxyBody>, Infallible> {
         let version = request.version();
@@ -63,7 +62,7 @@ impl Proxy {
 
     async fn forward(
         &self,
-        client: &Caller,
+        client: &Client,
         request: Request<Incoming>,
     ) -> Result<Response<ProxyBody>, Trouble> {
         let (mut parts, body) = request.into_parts();
@@ -142,15 +141,15 @@ impl Proxy {
         Ok(Response::from_parts(parts, body))
     }
 
-    fn answer(&self, client: &Caller, version: Version, trouble: &Trouble) -> Response<ProxyBody> {
+    fn answer(&self, client: &Client, version: Version, trouble: &Trouble) -> Response<ProxyBody> {
         let (status, text) = match trouble {
             Trouble::Refused(refusal) => {
                 self.counts.refused.add(1);
-                tracing::debug!(peer = %client.peer, error = %refusal, "a request is refused");
+                tracing::debug!(peer = %client.peer(), error = %refusal, "a request is refused");
                 (refusal.status(), format!("{refusal}\n"))
             }
             Trouble::Client(error) => {
-                tracing::debug!(peer = %client.peer, %error, "the body of a request broke off");
+                tracing::debug!(peer = %client.peer(), %error, "the body of a request broke off");
                 (StatusCode::BAD_REQUEST, "the body broke off\n".to_owned())
             }
             Trouble::NoBackend => {

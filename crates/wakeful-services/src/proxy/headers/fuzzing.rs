@@ -8,7 +8,7 @@ use wakeful::net::PeerAddr;
 use wakeful_http::client::HttpVersion;
 use wakeful_http::{Caller, Security};
 
-use super::{ForwardedHeaders, Framing, Refusal, Settings, Step, to_backend};
+use super::{Client, ForwardedHeaders, Framing, Refusal, Settings, Step, to_backend};
 
 /// A head of HTTP/1 in bytes, and the same as if HTTP/2 had brought it.
 pub(crate) fn heads(data: &[u8]) {
@@ -55,7 +55,7 @@ pub(crate) fn check(came: &Parts) {
         {
             for peer in peers {
                 let mut parts = came.clone();
-                let client = Caller { peer, security: Security::Plain };
+                let client = Client::new(Caller { peer, security: Security::Plain });
                 let step = to_backend(&mut parts, &client, &Settings { forwarded, version });
                 check_one(came, &parts, step, version);
             }

@@ -81,7 +81,11 @@ fn target(
     is_absolute: bool,
 ) -> Result<PathAndQuery, Refusal> {
     let Some(target) = target else {
-        return if is_absolute { Ok(PathAndQuery::from_static("/")) } else { Err(Refusal::Target) };
+        return match is_absolute {
+            true if *method == Method::OPTIONS => Ok(PathAndQuery::from_static("*")),
+            true => Ok(PathAndQuery::from_static("/")),
+            false => Err(Refusal::Target),
+        };
     };
     match target.as_str() {
         "*" if *method == Method::OPTIONS => Ok(target),

@@ -16,10 +16,9 @@ mod response;
 use http::header::{CONTENT_LENGTH, COOKIE, EXPECT, MAX_FORWARDS, TE, VIA};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
-use wakeful_http::Caller;
 use wakeful_http::client::HttpVersion;
 
-pub use self::forwarded::ForwardedHeaders;
+pub use self::forwarded::{Client, ForwardedHeaders};
 pub use self::framing::Framing;
 pub use self::names::trailers;
 pub use self::response::{BadResponse, to_client};
@@ -100,7 +99,7 @@ impl Refusal {
 /// The request is not to go on. What was changed by then is of no use.
 pub fn to_backend(
     parts: &mut Parts,
-    client: &Caller,
+    client: &Client,
     settings: &Settings,
 ) -> Result<Step, Refusal> {
     if parts.method == Method::CONNECT {

@@ -2,7 +2,7 @@ use http::request::Parts;
 use http::{Request, Response};
 
 use wakeful::net::PeerAddr;
-use wakeful_http::Security;
+use wakeful_http::{Caller, Security};
 
 use super::*;
 
@@ -24,7 +24,7 @@ const CLIENT: Caller = Caller {
 
 fn send(mut parts: Parts, forwarded: ForwardedHeaders) -> Result<(Step, Parts), Refusal> {
     let settings = Settings { forwarded, version: HttpVersion::Http1 };
-    to_backend(&mut parts, &CLIENT, &settings).map(|step| (step, parts))
+    to_backend(&mut parts, &Client::new(CLIENT), &settings).map(|step| (step, parts))
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn an_address_of_ipv6_is_in_brackets_and_quotes_where_it_has_to_be() {
 #[test]
 fn a_client_without_an_address_is_unknown() {
     let mut sent = parts(Version::HTTP_11, "/", &[("host", "x")]);
-    let client = Caller { peer: PeerAddr::Unix, security: Security::Plain };
+    let client = Client::new(Caller { peer: PeerAddr::Unix, security: Security::Plain });
     let settings = Settings { forwarded: ForwardedHeaders::Replace, version: HttpVersion::Http1 };
     to_backend(&mut sent, &client, &settings).unwrap();
     assert_eq!(sent.headers["x-forwarded-for"], "unknown");
