@@ -61,12 +61,13 @@
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
 //! from HTTP/1, `http1` when a connection of HTTP/1 may move, `http2` what is watched of HTTP/2, `secured` a connection by TLS, and [`tls`] what TLS needs. What is bounded is in `limits`; `watch` says when a
-//! connection's limits strike, `guard` what is answered then, `counts` how often it happened. `drain` is how a server ends. `files` serves a directory (feature `files`), [`observe`] and [`access_log`] tell what a server does.
+//! connection's limits strike, `guard` what is answered then, `counts` how often it happened. `drain` is how a server ends. [`client`] is the other side: requests to servers. `files` serves a directory (feature `files`), [`observe`] and [`access_log`] tell what a server does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod access_log;
 mod body;
+pub mod client;
 mod connection;
 mod counts;
 mod drain;
@@ -101,7 +102,7 @@ pub use hyper::service::service_fn;
 pub use limits::{Http2Limits, Limits, MaxAge, MinRate, PeerRate};
 pub use local::readiness;
 pub use observe::Peer;
-pub use server::{Running, Server};
+pub use server::{Caller, Running, Security, Server};
 
 /// An error of any kind.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -9,9 +9,11 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use hyper_util::service::TowerToHyperService;
-use wakeful::accept::{AcceptStrategy, ConnectionServer, Counts, Moves, Serving, SharedListener};
+use wakeful::accept::{
+    AcceptStrategy, Connection, ConnectionServer, Counts, Moves, Serving, SharedListener,
+};
 use wakeful::group::Loads;
-use wakeful::net::ListenAddr;
+use wakeful::net::{ListenAddr, PeerAddr};
 use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 
 use crate::body::RequestBody;
@@ -294,6 +296,27 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
+        self.start_per_connection(move || {
+            let service = make();
+            move |_| service.clone()
+        })
+    }
+
+    /// As [`start_with`](Self::start_with), with a service for each connection: `make` is called on each loop, and what it returns with the caller of each connection on that loop. A connection that moves
+    /// to another loop gets another service.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_per_connection<M, C, S, B>(self, make: M) -> io::Result<Running>
+    where
+        M: Fn() -> C + Send + Sync + 'static,
+        C: Fn(Caller) -> S + 'static,
+        S: hyper::service::Service<Request<RequestBody>, Response = Response<B>> + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
         let tls: Arc<[_]> = self.tls.into();
         let loops = self.group.loop_count()?;
         let max_connections = self.limits.max_connections;
@@ -307,13 +330,33 @@ impl Server {
             .max_connections(max_connections)
             .start(move || {
                 let (service, local, tls) = (make(), shared.of_next_loop(&observe), tls.clone());
-                move |connection| {
+                move |connection: Connection| {
                     let tls = tls[connection.listener].clone();
-                    connection::serve(connection, service.clone(), local.clone(), tls)
+                    let security = if tls.is_some() { Security::Tls } else { Security::Plain };
+                    let service = service(Caller { peer: connection.peer, security });
+                    connection::serve(connection, service, local.clone(), tls)
                 }
             })?;
         Ok(Running { serving, counts, linger, ending: Ending(readiness) })
     }
+}
+
+/// Who opened a connection, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// The other end.
+    pub peer: PeerAddr,
+    /// What protects the connection.
+    pub security: Security,
+}
+
+/// What protects a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Security {
+    /// Nothing: what goes over it can be read on the way.
+    Plain,
+    /// TLS.
+    Tls,
 }
 
 /// A server that runs. Dropping it aborts what it serves.

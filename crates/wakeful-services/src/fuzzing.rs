@@ -16,6 +16,14 @@ pub fn resp(data: &[u8]) {
     crate::kv::check_resp(data);
 }
 
+/// Heads of requests that a proxy sends on.
+///
+/// # Panics
+/// What goes on could be understood in two ways.
+pub fn heads(data: &[u8]) {
+    crate::proxy::headers::fuzzing::heads(data);
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -40,5 +48,10 @@ mod tests {
     #[test]
     fn the_corpus_of_resp() {
         go_through("resp", super::resp);
+    }
+
+    #[test]
+    fn the_corpus_of_heads() {
+        go_through("heads", super::heads);
     }
 }

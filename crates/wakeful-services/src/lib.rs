@@ -4,6 +4,7 @@
 //! * [`http_metrics`]: what a server of HTTP counts, for Prometheus.
 //! * [`echo`]: length-prefixed frames over TCP or a Unix socket.
 //! * [`kv`]: keys and values in memory, for clients of Redis.
+//! * [`proxy`]: HTTP requests go on to backends.
 //! * [`rpc`]: gRPC, unary and streaming.
 //! * [`options`]: what all are started with.
 
@@ -17,8 +18,10 @@ pub mod http_metrics;
 pub mod kv;
 pub mod metrics;
 pub mod options;
+pub mod proxy;
 pub mod rpc;
 pub mod tls_metrics;
 
 pub use options::ServeOptions;
+pub use wakeful_http::client::{HttpVersion, InvalidTarget, Target};
 pub use wakeful_http::{Running, tls};

@@ -64,8 +64,7 @@ impl ServeOptions {
     /// # Errors
     /// A text that names the address and says what is wrong with it.
     pub fn bind(&self) -> Result<Vec<SharedListener>, String> {
-        let bind = |addr| SharedListener::bind(addr).map_err(|e| describe(addr, &e));
-        self.listen.iter().map(bind).collect()
+        bind(&self.listen)
     }
 
     pub(crate) fn server(&self, listeners: Vec<SharedListener>) -> ConnectionServer {
@@ -96,6 +95,15 @@ impl ServeOptions {
             Pinning::Pinned => group.pin(),
         }
     }
+}
+
+/// Listens on all of `addrs`.
+///
+/// # Errors
+/// A text that names the address and says what is wrong with it.
+pub fn bind(addrs: &[ListenAddr]) -> Result<Vec<SharedListener>, String> {
+    let bind = |addr| SharedListener::bind(addr).map_err(|e| describe(addr, &e));
+    addrs.iter().map(bind).collect()
 }
 
 fn describe(addr: &ListenAddr, error: &std::io::Error) -> String {

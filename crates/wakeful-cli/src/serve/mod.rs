@@ -7,6 +7,7 @@ mod http;
 mod idle;
 mod kv;
 mod lifecycle;
+mod proxy;
 mod rpc;
 mod site;
 mod size;
@@ -40,6 +41,8 @@ enum Service {
     Kv(kv::KvArguments),
     /// gRPC: wakeful.echo.v1.Echo with Unary, ServerStream, ClientStream and BidiStream; health and reflection.
     Rpc(rpc::RpcArguments),
+    /// A reverse proxy for HTTP/1.1 and HTTP/2: requests go on to the backends that --to names, to the less busy of two.
+    Proxy(Box<proxy::ProxyArguments>),
 }
 
 /// # Errors
@@ -55,6 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         Some(Service::Echo(arguments)) => echo::serve(arguments),
         Some(Service::Kv(arguments)) => kv::serve(arguments),
         Some(Service::Rpc(arguments)) => rpc::serve(arguments),
+        Some(Service::Proxy(arguments)) => proxy::serve(arguments),
     }
     .map(|()| ExitCode::SUCCESS)
 }
@@ -68,5 +72,6 @@ fn check(arguments: &Arguments) -> Result<(), String> {
         Some(Service::Echo(arguments)) => arguments.common.check().and_then(|()| arguments.check()),
         Some(Service::Kv(arguments)) => arguments.common.check(),
         Some(Service::Rpc(arguments)) => arguments.check(),
+        Some(Service::Proxy(arguments)) => arguments.check(),
     }
 }

@@ -1,0 +1,170 @@
+//! `wakeful serve proxy`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use wakeful_services::options::bind;
+use wakeful_services::proxy::headers::ForwardedHeaders;
+use wakeful_services::proxy::{self, ProxyOptions};
+use wakeful_services::tls::ClientTls;
+use wakeful_services::{HttpVersion, InvalidTarget, Target};
+
+use super::activity::ActivityArguments;
+use super::common::{CommonArguments, address, seconds};
+use super::lifecycle::{Started, until_terminated};
+use super::size;
+use super::tls::TlsArguments;
+
+#[derive(Debug, Args)]
+pub(super) struct ProxyArguments {
+    #[command(flatten)]
+    pub(super) common: CommonArguments,
+
+    #[command(flatten)]
+    activity: ActivityArguments,
+
+    // Not a doc comment: rustdoc takes the brackets for a link.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        required = true,
+        help = "A backend: 127.0.0.1:8081, [::1]:8081, HOST:PORT, http://HOST[:PORT], https://HOST[:PORT], unix:PATH. May be repeated"
+    )]
+    to: Vec<String>,
+
+    /// Speak HTTP/2 to the backends (without TLS by prior knowledge), as gRPC needs it.
+    #[arg(long)]
+    http2_upstream: bool,
+
+    /// A PEM file with the authorities that backends of https:// must be of, instead of Mozilla's.
+    #[arg(long, value_name = "FILE")]
+    upstream_ca: Option<PathBuf>,
+
+    /// Seconds that a connection to a backend may take to be made [default: 2]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    connect_timeout: Option<Duration>,
+
+    /// Seconds that a backend may be silent: until its response begins, and between two pieces of it [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    upstream_timeout: Option<Duration>,
+
+    /// Connections to each backend on each loop; requests beyond them wait [default: 256]
+    #[arg(long, value_name = "N")]
+    upstream_connections: Option<usize>,
+
+    /// How much of a request's body is read before a backend is asked; the rest is streamed [default: 64KiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    request_buffer: Option<usize>,
+
+    /// How much of a response's body is read ahead of its client [default: 256KiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    response_buffer: Option<usize>,
+
+    /// How much of all bodies together waits on each loop [default: 64MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    loop_buffer: Option<usize>,
+
+    /// What becomes of X-Forwarded-* and Forwarded of clients.
+    #[arg(long, value_enum, default_value_t = Forwarded::Replace)]
+    forwarded: Forwarded,
+
+    // Not a doc comment: rustdoc takes the brackets for a link.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        help = "Where /healthz, /readyz and /metrics are, as --listen. Without it there are none: every path of the others is the backends'. May be repeated"
+    )]
+    admin: Vec<String>,
+
+    #[command(flatten)]
+    tls: TlsArguments,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Forwarded {
+    /// They go, and backends are told about the client: right where clients are strangers.
+    Replace,
+    /// The client is added to them: right behind another proxy that is trusted.
+    Append,
+    /// They go on as they came.
+    Keep,
+}
+
+impl ProxyArguments {
+    /// # Errors
+    /// Options that have no meaning together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.upstream_connections == Some(0) {
+            return Err("--upstream-connections is at least 1".to_owned());
+        }
+        if self.upstream_ca.is_some() && !self.has_tls_backends() {
+            return Err("--upstream-ca is for backends of https://".to_owned());
+        }
+        self.common.check().and_then(|()| self.tls.check())
+    }
+
+    fn has_tls_backends(&self) -> bool {
+        self.to.iter().any(|to| to.starts_with("https://"))
+    }
+
+    /// # Errors
+    /// A line for the user.
+    fn proxy_options(&self) -> Result<ProxyOptions, String> {
+        let target = |text: &String| -> Result<Target, String> {
+            text.parse().map_err(|error: InvalidTarget| format!("--to: {error}"))
+        };
+        let default = ProxyOptions::default();
+        Ok(ProxyOptions {
+            to: self.to.iter().map(target).collect::<Result<_, _>>()?,
+            version: if self.http2_upstream { HttpVersion::Http2 } else { HttpVersion::Http1 },
+            upstream_tls: self.upstream_tls()?,
+            connect_timeout: self.connect_timeout.unwrap_or(default.connect_timeout),
+            upstream_timeout: self.upstream_timeout.unwrap_or(default.upstream_timeout),
+            connections: self.upstream_connections.unwrap_or(default.connections),
+            request_buffer: self.request_buffer.unwrap_or(default.request_buffer),
+            response_buffer: self.response_buffer.unwrap_or(default.response_buffer),
+            loop_buffer: self.loop_buffer.unwrap_or(default.loop_buffer),
+            forwarded: match self.forwarded {
+                Forwarded::Replace => ForwardedHeaders::Replace,
+                Forwarded::Append => ForwardedHeaders::Append,
+                Forwarded::Keep => ForwardedHeaders::Keep,
+            },
+            ..default
+        })
+    }
+
+    fn upstream_tls(&self) -> Result<Option<ClientTls>, String> {
+        if !self.has_tls_backends() {
+            return Ok(None);
+        }
+        let builder = match &self.upstream_ca {
+            Some(ca) => ClientTls::builder().ca(ca),
+            None => ClientTls::builder(),
+        };
+        builder.build().map(Some).map_err(|error| format!("--upstream-ca: {error}"))
+    }
+}
+
+/// # Errors
+/// A line for the user.
+pub(super) fn serve(arguments: &ProxyArguments) -> Result<(), String> {
+    let mut options = arguments.common.options(&arguments.activity)?;
+    options.tls = arguments.tls.load()?;
+    let proxy_options = arguments.proxy_options()?;
+    let admin = arguments.admin.iter().map(|addr| address(addr)).collect::<Result<Vec<_>, _>>();
+    let admin = bind(&admin.map_err(|error| format!("--admin: {error}"))?)?;
+    let listeners = options.bind()?;
+    until_terminated(&options, || {
+        arguments.tls.watch(options.tls.as_ref())?;
+        let proxy = proxy::start(&options, proxy_options, listeners, admin)?;
+        for addr in proxy.admin_addrs() {
+            tracing::info!("admin on {addr}");
+        }
+        Ok(Started {
+            addrs: proxy.local_addrs().to_vec(),
+            loops: proxy.server().handles().len(),
+            shutdown: move |grace| proxy.shutdown(grace),
+        })
+    })
+}

@@ -1,0 +1,131 @@
+//! The bodies of a request under way and of a response.
+
+use std::fmt;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::{Bytes, Incoming};
+use wakeful::time::Sleep;
+
+use super::ClientError;
+
+/// The body of a response.
+///
+/// *Cancel-safety*: dropped before its end, it closes a connection of HTTP/1.1 (whose rest nobody reads), and resets its stream of HTTP/2.
+pub struct ResponseBody {
+    incoming: Incoming,
+    target: Arc<str>,
+    deadline: Option<Deadline>,
+    /// A stream counts as long as its body is read.
+    stream: Option<OpenStream>,
+}
+
+/// When the response has to be complete.
+#[derive(Debug)]
+pub(super) struct Deadline {
+    pub(super) sleep: Sleep,
+    pub(super) after: Duration,
+}
+
+/// Dropped, it makes room for another stream.
+pub(super) struct OpenStream(pub(super) Rc<dyn Streams>);
+
+/// A connection of HTTP/2, whatever bodies its requests have.
+pub(super) trait Streams {
+    fn ended_one(&self);
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.ended_one();
+    }
+}
+
+impl ResponseBody {
+    pub(super) fn new(
+        incoming: Incoming,
+        target: Arc<str>,
+        deadline: Option<Deadline>,
+        stream: Option<OpenStream>,
+    ) -> Self {
+        let stream = stream.filter(|_| !incoming.is_end_stream());
+        Self { incoming, target, deadline, stream }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = ClientError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
+        let this = &mut *self;
+        let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) else {
+            let Some(deadline) = &mut this.deadline else { return Poll::Pending };
+            std::task::ready!(Pin::new(&mut deadline.sleep).poll(cx));
+            let (target, after) = (this.target.clone(), deadline.after);
+            this.stream = None;
+            return Poll::Ready(Some(Err(ClientError::TotalTimeout { target, after })));
+        };
+        if !matches!(frame, Some(Ok(_))) || this.incoming.is_end_stream() {
+            this.stream = None;
+        }
+        let broken = |source| ClientError::Body { target: this.target.clone(), source };
+        Poll::Ready(frame.map(|frame| frame.map_err(broken)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl fmt::Debug for ResponseBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseBody").field("of", &self.target).finish_non_exhaustive()
+    }
+}
+
+/// The body of a request under way: the caller's, or none in place of one that was empty.
+pub(super) enum Outgoing<B> {
+    Given(B),
+    Empty,
+}
+
+impl<B: Body + Unpin> Body for Outgoing<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        match &mut *self {
+            Self::Given(body) => Pin::new(body).poll_frame(cx),
+            Self::Empty => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Given(body) => body.is_end_stream(),
+            Self::Empty => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Given(body) => body.size_hint(),
+            Self::Empty => SizeHint::with_exact(0),
+        }
+    }
+}

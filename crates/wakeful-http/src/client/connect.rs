@@ -1,0 +1,235 @@
+//! Making a connection, and what hyper reads and writes on it.
+//!
+//! A name may have several addresses: they are tried in turn, and the next one already when one takes long, as RFC 8305 advises ("happy eyeballs", without its sorting by history). The first connection
+//! wins and the others close.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use wakeful::net::{Stream, TcpStream, UnixStream, resolve};
+use wakeful::time::timeout;
+
+use super::target::Place;
+use super::{HttpVersion, Target};
+use crate::Security;
+use crate::tls::{Alpn, ClientTls, TlsStream};
+
+/// How long one address may take before the next one is tried beside it (RFC 8305, 8).
+const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
+
+/// What carries the bytes.
+#[derive(Debug)]
+pub(super) enum Transport {
+    Plain(Stream),
+    Tls(TlsStream<Stream>),
+}
+
+/// `tls`: what is trusted.
+pub(super) async fn connect(target: &Target, tls: Option<&ClientTls>) -> io::Result<Transport> {
+    let tls = match (target.security, tls) {
+        (Security::Plain, _) => None,
+        (Security::Tls, Some(tls)) => Some(tls),
+        (Security::Tls, None) => {
+            let text = "the client has no settings of TLS (`ClientBuilder::tls`)";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+    };
+    let stream = match &target.place {
+        Place::Address(addr) => Stream::Tcp(connect_tcp(*addr).await?),
+        Place::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
+        Place::Name(name, port) => {
+            let addrs = resolve((name.as_str(), *port)).await?;
+            Stream::Tcp(connect_any(by_turns(addrs)).await?)
+        }
+    };
+    match tls {
+        None => Ok(Transport::Plain(stream)),
+        Some(tls) => handshake(stream, target, tls).await.map(Transport::Tls),
+    }
+}
+
+/// The protocol is known before, so no other one is offered.
+async fn handshake(
+    stream: Stream,
+    target: &Target,
+    tls: &ClientTls,
+) -> io::Result<TlsStream<Stream>> {
+    let protocol = match target.version {
+        HttpVersion::Http1 => Alpn::Http1,
+        HttpVersion::Http2 => Alpn::Http2,
+    };
+    let stream = tls.connect_with(stream, &target.server_name(), &[protocol]).await?;
+    // A server that does not know ALPN speaks HTTP/1.1.
+    if stream.alpn().unwrap_or(Alpn::Http1) != protocol {
+        let text = "the server does not speak HTTP/2";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
+    Ok(stream)
+}
+
+async fn connect_tcp(addr: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(addr).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The families take turns, beginning with that of the first address.
+fn by_turns(addrs: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let Some(first) = addrs.first().copied() else { return addrs };
+    let (one, other): (Vec<_>, Vec<_>) =
+        addrs.into_iter().partition(|addr| addr.is_ipv4() == first.is_ipv4());
+    let length = one.len().max(other.len());
+    (0..length).flat_map(|at| [one.get(at), other.get(at)]).flatten().copied().collect()
+}
+
+async fn connect_any(addrs: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let mut attempts = FuturesUnordered::new();
+    let mut last = None;
+    for addr in addrs {
+        attempts.push(connect_tcp(addr));
+        while let Ok(Some(ended)) = timeout(NEXT_ATTEMPT, attempts.next()).await {
+            match ended {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Some(error),
+            }
+        }
+    }
+    while let Some(ended) = attempts.next().await {
+        match ended {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last
+        .unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no addresses")))
+}
+
+/// What was seen on a connection since its last request was handed to it: whether that one may be sent again depends on it.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Something was written.
+    pub(super) written: Cell<bool>,
+    /// How many reads succeeded; the last one may have been the end.
+    pub(super) reads: Cell<u32>,
+    /// Woken once, by the first read.
+    pub(super) first_read: Cell<Option<Waker>>,
+}
+
+impl Seen {
+    pub(super) fn forget(&self) {
+        self.written.set(false);
+        self.reads.set(0);
+    }
+}
+
+/// A transport that is watched.
+pub(super) struct Io {
+    transport: Transport,
+    seen: Rc<Seen>,
+}
+
+impl Io {
+    pub(super) fn new(transport: Transport) -> (Self, Rc<Seen>) {
+        let seen = Rc::<Seen>::default();
+        (Self { transport, seen: seen.clone() }, seen)
+    }
+
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.seen.written.set(true);
+        }
+        written
+    }
+}
+
+impl Read for Io {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        };
+        if matches!(read, Poll::Ready(Ok(()))) {
+            self.seen.reads.set(self.seen.reads.get().saturating_add(1));
+            if let Some(waker) = self.seen.first_read.take() {
+                waker.wake();
+            }
+        }
+        read
+    }
+}
+
+impl Write for Io {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        };
+        self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        };
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.transport {
+            Transport::Plain(stream) => stream.is_write_vectored(),
+            Transport::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_families_of_addresses_take_turns() {
+        let read = |text: &str| -> Vec<SocketAddr> {
+            text.split(' ').map(|addr| addr.parse().unwrap()).collect()
+        };
+        let (given, turns) = (
+            "[::1]:1 [::2]:1 [::3]:1 1.1.1.1:1 2.2.2.2:1",
+            "[::1]:1 1.1.1.1:1 [::2]:1 2.2.2.2:1 [::3]:1",
+        );
+        assert_eq!(by_turns(read(given)), read(turns));
+        assert_eq!(by_turns(Vec::new()), []);
+    }
+}

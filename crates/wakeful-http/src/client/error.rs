@@ -1,0 +1,132 @@
+//! What goes wrong with a request.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::InvalidTarget;
+
+/// Why there is no response, or not all of its body. Each names the server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The request's URI names no server that a client can talk to.
+    #[error(transparent)]
+    Target(#[from] InvalidTarget),
+    /// The request cannot be sent by this client.
+    #[error("the request to {target} cannot be sent: {reason}")]
+    Unsupported {
+        /// The server.
+        target: Arc<str>,
+        /// What is wrong with the request.
+        reason: &'static str,
+    },
+    /// No connection could be made. The error is that of the last address which was tried.
+    #[error("cannot connect to {target}: {source}")]
+    Connect {
+        /// The server.
+        target: Arc<str>,
+        /// What the kernel or the look-up said.
+        source: io::Error,
+    },
+    /// No connection could be made in time.
+    #[error("no connection to {target} within {after:?}")]
+    ConnectTimeout {
+        /// The server.
+        target: Arc<str>,
+        /// The limit.
+        after: Duration,
+    },
+    /// Too many requests wait for a connection already.
+    #[error("{waiting} requests wait for a connection to {target} already")]
+    QueueFull {
+        /// The server.
+        target: Arc<str>,
+        /// How many wait.
+        waiting: usize,
+    },
+    /// All connections were in use for too long.
+    #[error("all connections to {target} were in use for {after:?}")]
+    QueueTimeout {
+        /// The server.
+        target: Arc<str>,
+        /// The limit.
+        after: Duration,
+    },
+    /// The head of the response did not come in time.
+    #[error("no response from {target} within {after:?}")]
+    HeadTimeout {
+        /// The server.
+        target: Arc<str>,
+        /// The limit.
+        after: Duration,
+    },
+    /// The response was not complete in time.
+    #[error("the response of {target} was not complete within {after:?}")]
+    TotalTimeout {
+        /// The server.
+        target: Arc<str>,
+        /// The limit.
+        after: Duration,
+    },
+    /// The exchange broke off before the head of a response was complete: the connection closed or was reset, what came was no HTTP, or the request's own body failed.
+    #[error("no response from {target}: {}", chain(.source))]
+    Exchange {
+        /// The server.
+        target: Arc<str>,
+        /// What hyper said.
+        source: hyper::Error,
+    },
+    /// The body of the response broke off.
+    #[error("the response of {target} broke off: {}", chain(.source))]
+    Body {
+        /// The server.
+        target: Arc<str>,
+        /// What hyper said.
+        source: hyper::Error,
+    },
+}
+
+impl ClientError {
+    /// No connection could be made: the server has seen nothing of the request.
+    #[must_use]
+    pub fn is_connect(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::ConnectTimeout { .. })
+    }
+
+    /// A deadline has passed.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(
+            self,
+            Self::ConnectTimeout { .. }
+                | Self::QueueTimeout { .. }
+                | Self::HeadTimeout { .. }
+                | Self::TotalTimeout { .. }
+        )
+    }
+
+    /// This side had no place for the request: too many are under way, or waited for too long.
+    #[must_use]
+    pub fn is_overload(&self) -> bool {
+        matches!(self, Self::QueueFull { .. } | Self::QueueTimeout { .. })
+    }
+
+    /// The body of the request broke off, or could not be read: not the server's doing.
+    #[must_use]
+    pub fn is_request_body(&self) -> bool {
+        matches!(self, Self::Exchange { source, .. } if source.is_user())
+    }
+}
+
+/// hyper says what it did, and its source why that failed.
+fn chain(error: &hyper::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

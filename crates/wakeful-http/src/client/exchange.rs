@@ -1,0 +1,286 @@
+//! A request and its response, and the request once more where that is safe.
+
+use std::error::Error;
+use std::time::Instant;
+
+use http::header::{CONNECTION, HOST};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Method, Request, Response, Uri, Version};
+use http_body::Body;
+use hyper::body::Incoming;
+use wakeful::time::{sleep_until, timeout};
+
+use super::body::{Deadline, OpenStream, Outgoing};
+use super::host::{Host, Lease, Pool};
+use super::{ClientError, HttpVersion, RequestBody, ResponseBody};
+use crate::Security;
+
+type Copy<B> = fn(&B) -> Option<B>;
+
+impl<B: RequestBody> Host<B> {
+    /// Sends `request`, and again where [that is safe](super#what-is-sent-again), and returns the response once its head has come.
+    ///
+    /// What of the URI is another host than this one is only said to the server, by the `host` header or `:authority`; a `host` header of the request goes before it. The request's version does not matter.
+    ///
+    /// *Cancel-safety*: given up, the request is broken off: a connection of HTTP/1.1 closes, a stream of HTTP/2 is reset. Whether the server acted on it is not known.
+    ///
+    /// # Errors
+    /// No connection in time; no response in time; the exchange broke off; the method is CONNECT, which is not supported.
+    ///
+    /// # Panics
+    /// Where no loop runs.
+    pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, ClientError> {
+        self.send_with(request, |_| None).await.map_err(|failed| failed.error)
+    }
+
+    /// As [`send`](Self::send), with a body that is cloned to be sent again: let cloning it be cheap, as it is for `Full<Bytes>`.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub async fn send_replayable(
+        &self,
+        request: Request<B>,
+    ) -> Result<Response<ResponseBody>, ClientError>
+    where
+        B: Clone,
+    {
+        let copy = |body: &B| Some(body.clone());
+        self.send_with(request, copy).await.map_err(|failed| failed.error)
+    }
+
+    /// As [`send`](Self::send), for who has another server to ask: a request that no server acted on comes back with the error. `copy` says what is sent once more in place of a body, if it can be; one that is
+    /// empty from the start always can.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub async fn send_with(
+        &self,
+        request: Request<B>,
+        copy: fn(&B) -> Option<B>,
+    ) -> Result<Response<ResponseBody>, SendFailure<B>> {
+        let pool = &*self.0;
+        let (head, total) = (pool.settings.head_timeout, pool.settings.total_timeout);
+        let deadline = total.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
+        let (limit, is_total) = match (head, total) {
+            (Some(head), Some(total)) => (Some(head.min(total)), total < head),
+            (head, total) => (head.or(total), head.is_none()),
+        };
+        let exchange = self.exchange(request, copy);
+        let (response, stream) = match limit {
+            None => exchange.await?,
+            Some(after) => match timeout(after, exchange).await {
+                Ok(exchanged) => exchanged?,
+                Err(_) => {
+                    let target = pool.label.clone();
+                    let error = if is_total {
+                        ClientError::TotalTimeout { target, after }
+                    } else {
+                        ClientError::HeadTimeout { target, after }
+                    };
+                    return Err(error.into());
+                }
+            },
+        };
+        let deadline = deadline.map(|(at, after)| Deadline { sleep: sleep_until(at), after });
+        Ok(response.map(|body| ResponseBody::new(body, pool.label.clone(), deadline, stream)))
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<B>,
+        copy: Copy<B>,
+    ) -> Result<(Response<Incoming>, Option<OpenStream>), SendFailure<B>> {
+        let pool = &self.0;
+        let mut request = pool.address(request)?.map(Outgoing::Given);
+        let is_idempotent = request.method().is_idempotent();
+        let mut retries = pool.settings.retries;
+        loop {
+            let lease = match pool.lease().await {
+                Ok(lease) => lease,
+                Err(error) => return Err(SendFailure { error, request: given(request) }),
+            };
+            let again =
+                (retries > 0 && lease.may_be_stale()).then(|| copy_of(&request, copy)).flatten();
+            let failure = match lease.send(request).await {
+                Ok(exchanged) => return Ok(exchanged),
+                Err(failure) => failure,
+            };
+            let is_safe = match failure.acted {
+                Acted::No => true,
+                Acted::OnceAtMost => is_idempotent,
+                Acted::Perhaps => false,
+            };
+            request = match failure.request.or(again.filter(|_| is_safe)) {
+                Some(request) if retries > 0 => request,
+                untouched => {
+                    let (target, source) = (pool.label.clone(), failure.error);
+                    let error = ClientError::Exchange { target, source };
+                    return Err(SendFailure { error, request: untouched.and_then(given) });
+                }
+            };
+            retries -= 1;
+            pool.counts.add_retried();
+            tracing::debug!(target = %pool.label, error = %failure.error, "sending a request again");
+        }
+    }
+}
+
+/// A request that failed, and itself, if no server acted on it and all of it is still there. (Where the body that is left is a stand-in for an empty one, it is not.)
+#[derive(Debug)]
+pub struct SendFailure<B> {
+    /// What went wrong.
+    pub error: ClientError,
+    /// To be sent to another server, with a `host` in its head.
+    pub request: Option<Box<Request<B>>>,
+}
+
+impl<B> From<ClientError> for SendFailure<B> {
+    fn from(error: ClientError) -> Self {
+        Self { error, request: None }
+    }
+}
+
+fn given<B>(request: Request<Outgoing<B>>) -> Option<Box<Request<B>>> {
+    let (parts, body) = request.into_parts();
+    match body {
+        Outgoing::Given(body) => Some(Box::new(Request::from_parts(parts, body))),
+        Outgoing::Empty => None,
+    }
+}
+
+/// Nothing of the request is lost by this copy; `None`: its body cannot be had twice.
+fn copy_of<B: Body>(request: &Request<Outgoing<B>>, copy: Copy<B>) -> Option<Request<Outgoing<B>>> {
+    let body = match request.body() {
+        Outgoing::Empty => Outgoing::Empty,
+        Outgoing::Given(body) => match copy(body) {
+            Some(body) => Outgoing::Given(body),
+            None if body.is_end_stream() => Outgoing::Empty,
+            None => return None,
+        },
+    };
+    let mut copied = Request::new(body);
+    *copied.method_mut() = request.method().clone();
+    *copied.uri_mut() = request.uri().clone();
+    *copied.version_mut() = request.version();
+    copied.headers_mut().clone_from(request.headers());
+    copied.extensions_mut().clone_from(request.extensions());
+    Some(copied)
+}
+
+/// Did the server act on a request that failed?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Acted {
+    No,
+    /// Nothing tells.
+    OnceAtMost,
+    /// It began to answer, or may just be about to.
+    Perhaps,
+}
+
+struct Failure<B> {
+    error: hyper::Error,
+    /// Untouched.
+    request: Option<Request<Outgoing<B>>>,
+    acted: Acted,
+}
+
+impl<B: RequestBody> Lease<B> {
+    /// A server may have given the connection up, or refuse a stream.
+    fn may_be_stale(&self) -> bool {
+        match self {
+            Self::Http1(lease) => lease.connection.was_used(),
+            Self::Http2(..) => true,
+        }
+    }
+
+    async fn send(
+        self,
+        request: Request<Outgoing<B>>,
+    ) -> Result<(Response<Incoming>, Option<OpenStream>), Failure<B>> {
+        match self {
+            Self::Http1(mut lease) => {
+                let was_used = lease.connection.was_used();
+                lease.is_sent = true;
+                let mut failed = match lease.connection.send(request).await {
+                    Ok(response) => return Ok((response, None)),
+                    Err(failed) => failed,
+                };
+                let request = failed.take_message();
+                let error = failed.into_error();
+                let seen = lease.connection.seen();
+                // The end of the stream is a read, too.
+                let of_the_end = u32::from(error.is_incomplete_message());
+                let acted = if request.is_some() || !seen.written.get() {
+                    Acted::No
+                } else if was_used
+                    && !error.is_parse()
+                    && !error.is_user()
+                    && seen.reads.get() <= of_the_end
+                {
+                    Acted::OnceAtMost
+                } else {
+                    Acted::Perhaps
+                };
+                Err(Failure { error, request, acted })
+            }
+            Self::Http2(connection, stream) => {
+                let was_used = connection.was_used();
+                let mut failed = match connection.send(request).await {
+                    Ok(response) => return Ok((response, Some(stream))),
+                    Err(failed) => failed,
+                };
+                let request = failed.take_message();
+                let error = failed.into_error();
+                let of_http2 = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
+                let acted = match of_http2 {
+                    _ if request.is_some() => Acted::No,
+                    Some(e) if e.is_remote() && e.is_go_away() => Acted::No,
+                    Some(e) if e.is_remote() && e.reason() == Some(h2::Reason::REFUSED_STREAM) => {
+                        Acted::No
+                    }
+                    Some(e) if e.is_io() && was_used => Acted::OnceAtMost,
+                    _ => Acted::Perhaps,
+                };
+                Err(Failure { error, request, acted })
+            }
+        }
+    }
+}
+
+impl<B: RequestBody> Pool<B> {
+    /// Puts the request into the form that its HTTP wants, and says in it whom it is for.
+    fn address(&self, mut request: Request<B>) -> Result<Request<B>, ClientError> {
+        let unsupported = |reason| ClientError::Unsupported { target: self.label.clone(), reason };
+        if request.method() == Method::CONNECT {
+            return Err(unsupported("tunnels by CONNECT are not supported"));
+        }
+        let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        match self.target.version {
+            HttpVersion::Http1 => {
+                *request.version_mut() = Version::HTTP_11;
+                if !request.headers().contains_key(HOST) {
+                    let named = parts.authority.as_ref().and_then(|a| a.as_str().parse().ok());
+                    request.headers_mut().insert(HOST, named.unwrap_or_else(|| self.host.clone()));
+                }
+                (parts.scheme, parts.authority) = (None, None);
+            }
+            HttpVersion::Http2 => {
+                *request.version_mut() = Version::HTTP_2;
+                request.headers_mut().remove(CONNECTION);
+                let header = request.headers_mut().remove(HOST);
+                let header = header.map(|host| Authority::try_from(host.as_bytes()));
+                let header = header.transpose().map_err(|_| unsupported("its host is invalid"))?;
+                let authority = header.or(parts.authority);
+                parts.authority = Some(authority.unwrap_or_else(|| self.authority.clone()));
+                parts.scheme = Some(match self.target.security {
+                    Security::Plain => Scheme::HTTP,
+                    Security::Tls => Scheme::HTTPS,
+                });
+            }
+        }
+        parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
+        *request.uri_mut() =
+            Uri::from_parts(parts).map_err(|_| unsupported("its URI is invalid"))?;
+        Ok(request)
+    }
+}

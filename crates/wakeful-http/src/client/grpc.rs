@@ -1,0 +1,94 @@
+//! Clients that tonic generated, over a [`Host`]: `GreeterClient::new(GrpcService::new(host))`.
+//!
+//! tonic asks for bodies that are `Send`, and ours belong to a loop. So they are wrapped, and whoever does take one to another thread is told so by a panic.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Bytes;
+use send_wrapper::SendWrapper;
+use tower_service::Service;
+
+use super::{ClientError, Host, HttpVersion, RequestBody, ResponseBody};
+
+/// A host of HTTP/2 as a tower service, in the form that tonic's clients take.
+///
+/// [`head_timeout`](super::ClientBuilder::head_timeout) holds for a call until the head of its response comes, which a server that streams may put off until its first message.
+pub struct GrpcService<B: RequestBody> {
+    host: Host<B>,
+}
+
+impl<B: RequestBody> GrpcService<B> {
+    /// Calls go to `host`.
+    ///
+    /// # Panics
+    /// If the host's target is not of [`HttpVersion::Http2`]: gRPC is HTTP/2.
+    #[must_use]
+    pub fn new(host: Host<B>) -> Self {
+        let version = host.target().http_version();
+        assert_eq!(version, HttpVersion::Http2, "gRPC needs a target of HttpVersion::Http2");
+        Self { host }
+    }
+}
+
+impl<B: RequestBody> Clone for GrpcService<B> {
+    fn clone(&self) -> Self {
+        Self { host: self.host.clone() }
+    }
+}
+
+impl<B: RequestBody> fmt::Debug for GrpcService<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("GrpcService").field(&self.host).finish()
+    }
+}
+
+impl<B: RequestBody> Service<Request<B>> for GrpcService<B> {
+    type Response = Response<GrpcBody>;
+    type Error = ClientError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ClientError>>>>;
+
+    /// Always: calls wait in the host's queue.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let host = self.host.clone();
+        Box::pin(async move {
+            let response = host.send(request).await?;
+            Ok(response.map(|body| GrpcBody(SendWrapper::new(body))))
+        })
+    }
+}
+
+/// A [`ResponseBody`] that is `Send` for the compiler only.
+///
+/// # Panics
+/// When it is read or dropped on another thread than that of its loop.
+#[derive(Debug)]
+pub struct GrpcBody(SendWrapper<ResponseBody>);
+
+impl Body for GrpcBody {
+    type Data = Bytes;
+    type Error = ClientError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
+        Pin::new(&mut *self.0).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}

@@ -1,0 +1,329 @@
+//! The pool of one host on one loop: which connection a request gets, and in which order requests wait for one.
+//!
+//! A request takes an idle connection (the one that was used last), or has one made while there are fewer than allowed, or waits, first come, first served. What becomes free, a connection, a stream or the right
+//! to make a connection, is handed to the first that waits; one that is not waiting any more drops what it is handed, and the drop hands it on. So nothing is lost to a request that is given up.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use async_channel::{Sender, bounded};
+use http::HeaderValue;
+use http::uri::Authority;
+use wakeful::time::timeout;
+
+use super::body::OpenStream;
+use super::connect::connect;
+use super::http1::Http1;
+use super::http2::Http2;
+use super::settings::{ClientBuilder, ClientCounts};
+use super::{ClientError, HttpVersion, RequestBody, Target};
+
+/// A server that a [`Client`](super::Client) talks to, with its pool of connections. Clones share the pool.
+pub struct Host<B: RequestBody>(pub(super) Rc<Pool<B>>);
+
+impl<B: RequestBody> Clone for Host<B> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<B: RequestBody> fmt::Debug for Host<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.state.borrow();
+        f.debug_struct("Host")
+            .field("target", &self.0.label)
+            .field("connections", &state.open)
+            .field("idle", &state.idle.len())
+            .field("waiting", &state.waiting.len())
+            .finish()
+    }
+}
+
+impl<B: RequestBody> Host<B> {
+    pub(super) fn new(
+        target: Target,
+        settings: Rc<ClientBuilder>,
+        counts: Arc<ClientCounts>,
+    ) -> Self {
+        let authority = target.authority();
+        let host = HeaderValue::from_str(authority.as_str())
+            .unwrap_or_else(|_| HeaderValue::from_static("localhost"));
+        let label = target.to_string().into();
+        let state = RefCell::default();
+        Self(Rc::new(Pool { target, label, authority, host, settings, counts, state }))
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.0.target
+    }
+
+    /// How many connections there are, or are being made.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.0.state.borrow().open
+    }
+
+    pub(super) fn is_in_use(&self) -> bool {
+        Rc::strong_count(&self.0) > 1 || self.connections() > 0
+    }
+}
+
+pub(super) struct Pool<B: RequestBody> {
+    pub(super) target: Target,
+    /// The target, for errors.
+    pub(super) label: Arc<str>,
+    pub(super) authority: Authority,
+    pub(super) host: HeaderValue,
+    pub(super) settings: Rc<ClientBuilder>,
+    pub(super) counts: Arc<ClientCounts>,
+    state: RefCell<State<B>>,
+}
+
+struct State<B: RequestBody> {
+    idle: Vec<Rc<Http1<B>>>,
+    shared: Vec<Rc<Http2<B>>>,
+    /// Connections, with those that are being made.
+    open: usize,
+    connecting: usize,
+    waiting: VecDeque<Sender<Grant<B>>>,
+}
+
+/// Those in use end with what they do; their tasks hold them, but nothing takes them any more.
+impl<B: RequestBody> Drop for State<B> {
+    fn drop(&mut self) {
+        self.idle.iter().for_each(|connection| connection.close());
+        self.shared.iter().for_each(|connection| connection.close());
+    }
+}
+
+impl<B: RequestBody> Default for State<B> {
+    fn default() -> Self {
+        let (idle, shared, waiting) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { idle, shared, open: 0, connecting: 0, waiting }
+    }
+}
+
+/// What a request may do.
+enum Grant<B: RequestBody> {
+    Use(Lease<B>),
+    Connect(Slot<B>),
+}
+
+/// A connection for one request.
+pub(super) enum Lease<B: RequestBody> {
+    Http1(Http1Lease<B>),
+    Http2(Rc<Http2<B>>, OpenStream),
+}
+
+pub(super) struct Http1Lease<B: RequestBody> {
+    pool: Rc<Pool<B>>,
+    pub(super) connection: Rc<Http1<B>>,
+    /// From then on the connection's task knows when it is free again.
+    pub(super) is_sent: bool,
+}
+
+impl<B: RequestBody> Drop for Http1Lease<B> {
+    fn drop(&mut self) {
+        if !self.is_sent {
+            self.pool.give_back(&self.connection);
+        }
+    }
+}
+
+/// The right to make a connection.
+struct Slot<B: RequestBody> {
+    pool: Rc<Pool<B>>,
+    is_filled: bool,
+}
+
+impl<B: RequestBody> Drop for Slot<B> {
+    fn drop(&mut self) {
+        let mut state = self.pool.state.borrow_mut();
+        state.connecting -= 1;
+        if !self.is_filled {
+            state.open -= 1;
+        }
+        drop(state);
+        self.pool.serve_waiting();
+    }
+}
+
+impl<B: RequestBody> Slot<B> {
+    async fn connect(mut self) -> Result<Lease<B>, ClientError> {
+        let pool = self.pool.clone();
+        let after = pool.settings.connect_timeout;
+        let transport =
+            match timeout(after, connect(&pool.target, pool.settings.tls.as_ref())).await {
+                Ok(Ok(transport)) => transport,
+                Ok(Err(source)) => {
+                    pool.counts.add_failed();
+                    return Err(ClientError::Connect { target: pool.label.clone(), source });
+                }
+                Err(_) => {
+                    pool.counts.add_failed();
+                    return Err(ClientError::ConnectTimeout { target: pool.label.clone(), after });
+                }
+            };
+        let broken = |source| ClientError::Exchange { target: pool.label.clone(), source };
+        let lease = match pool.target.version {
+            HttpVersion::Http1 => {
+                let connection = Http1::start(&pool, transport).await.map_err(broken)?;
+                self.is_filled = true;
+                Lease::Http1(Http1Lease { pool: pool.clone(), connection, is_sent: false })
+            }
+            HttpVersion::Http2 => {
+                let connection = Http2::start(&pool, transport).await.map_err(broken)?;
+                self.is_filled = true;
+                // A new one has room.
+                let stream = connection.open_stream();
+                pool.state.borrow_mut().shared.push(connection.clone());
+                let Some(stream) = stream else {
+                    let (target, reason) = (pool.label.clone(), "the server allows no streams");
+                    return Err(ClientError::Unsupported { target, reason });
+                };
+                Lease::Http2(connection, stream)
+            }
+        };
+        pool.counts.add_opened();
+        Ok(lease)
+    }
+}
+
+impl<B: RequestBody> Pool<B> {
+    /// A connection for one request.
+    pub(super) async fn lease(self: &Rc<Self>) -> Result<Lease<B>, ClientError> {
+        let is_first = self.state.borrow().waiting.is_empty();
+        let grant = match is_first.then(|| self.take()).flatten() {
+            Some(grant) => grant,
+            None => self.wait().await?,
+        };
+        match grant {
+            Grant::Use(lease) => {
+                self.counts.add_reused();
+                Ok(lease)
+            }
+            Grant::Connect(slot) => slot.connect().await,
+        }
+    }
+
+    async fn wait(self: &Rc<Self>) -> Result<Grant<B>, ClientError> {
+        let (hand, handed) = bounded(1);
+        let waiting = {
+            let waiting = &mut self.state.borrow_mut().waiting;
+            if waiting.len() >= self.settings.max_waiting {
+                // Those that were given up are found here at the latest.
+                waiting.retain(|one| !one.is_closed());
+            }
+            if waiting.len() < self.settings.max_waiting {
+                waiting.push_back(hand);
+                None
+            } else {
+                Some(waiting.len())
+            }
+        };
+        if let Some(waiting) = waiting {
+            self.counts.add_refused();
+            return Err(ClientError::QueueFull { target: self.label.clone(), waiting });
+        }
+        self.counts.add_waited();
+        let after = self.settings.queue_timeout;
+        match timeout(after, handed.recv()).await {
+            Ok(Ok(grant)) => Ok(grant),
+            // The pool itself never closes one.
+            Ok(Err(_)) | Err(_) => {
+                Err(ClientError::QueueTimeout { target: self.label.clone(), after })
+            }
+        }
+    }
+
+    /// What there is for a request now.
+    fn take(self: &Rc<Self>) -> Option<Grant<B>> {
+        let state = &mut *self.state.borrow_mut();
+        let may_connect = state.open < self.settings.max_connections;
+        match self.target.version {
+            HttpVersion::Http1 => {
+                while let Some(connection) = state.idle.pop() {
+                    if connection.is_ready() {
+                        connection.lease();
+                        let pool = self.clone();
+                        let lease = Http1Lease { pool, connection, is_sent: false };
+                        return Some(Grant::Use(Lease::Http1(lease)));
+                    }
+                    // Its task ends, and counts it then.
+                    connection.close();
+                }
+                may_connect.then(|| self.slot(state))
+            }
+            HttpVersion::Http2 => {
+                for connection in &state.shared {
+                    if let Some(stream) = connection.open_stream() {
+                        return Some(Grant::Use(Lease::Http2(connection.clone(), stream)));
+                    }
+                }
+                // One at a time: it will have room for many.
+                (may_connect && state.connecting == 0).then(|| self.slot(state))
+            }
+        }
+    }
+
+    fn slot(self: &Rc<Self>, state: &mut State<B>) -> Grant<B> {
+        state.open += 1;
+        state.connecting += 1;
+        Grant::Connect(Slot { pool: self.clone(), is_filled: false })
+    }
+
+    /// Hands what there is to those that wait for it.
+    pub(super) fn serve_waiting(self: &Rc<Self>) {
+        loop {
+            {
+                let waiting = &mut self.state.borrow_mut().waiting;
+                while waiting.front().is_some_and(Sender::is_closed) {
+                    waiting.pop_front();
+                }
+                if waiting.is_empty() {
+                    return;
+                }
+            }
+            let Some(grant) = self.take() else { return };
+            let first = self.state.borrow_mut().waiting.pop_front();
+            // It waits: there is nobody else on this thread who could have given it up meanwhile. If it has, the grant's drop
+            // serves the next one.
+            drop(first.map(|first| first.try_send(grant)));
+        }
+    }
+
+    /// `connection` waits for its next request, here or with the first request that waits.
+    pub(super) fn give_back(self: &Rc<Self>, connection: &Rc<Http1<B>>) {
+        connection.release();
+        let mut state = self.state.borrow_mut();
+        let has_room = state.idle.len() < self.settings.max_idle.max(state.waiting.len());
+        if has_room && connection.is_ready() {
+            state.idle.push(connection.clone());
+        } else {
+            connection.close();
+        }
+        drop(state);
+        self.serve_waiting();
+    }
+
+    pub(super) fn forget_http1(self: &Rc<Self>, connection: &Rc<Http1<B>>) {
+        let mut state = self.state.borrow_mut();
+        state.idle.retain(|idle| !Rc::ptr_eq(idle, connection));
+        state.open -= 1;
+        drop(state);
+        self.serve_waiting();
+    }
+
+    pub(super) fn forget_http2(self: &Rc<Self>, connection: &Rc<Http2<B>>) {
+        let mut state = self.state.borrow_mut();
+        state.shared.retain(|shared| !Rc::ptr_eq(shared, connection));
+        state.open -= 1;
+        drop(state);
+        self.serve_waiting();
+    }
+}

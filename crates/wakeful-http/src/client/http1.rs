@@ -1,0 +1,145 @@
+//! A connection of HTTP/1.1: one request at a time, kept between requests.
+//!
+//! Its task drives hyper's connection and gives it back to the pool as soon as hyper would take another request: when the request is written and the response read to their ends, whether the caller has
+//! taken the response's body from its channel or not. A body that is dropped before its end makes hyper close the connection, so that one never comes back. The task ends the connection when it was idle for
+//! too long, and when nobody has its sender any more.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+use std::task::Poll;
+use std::time::Instant;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1};
+use wakeful::time::sleep_until;
+
+use super::RequestBody;
+use super::body::Outgoing;
+use super::connect::{Io, Seen, Transport};
+use super::host::Pool;
+
+pub(super) struct Http1<B: RequestBody> {
+    /// None once it is to close.
+    sender: RefCell<Option<http1::SendRequest<Outgoing<B>>>>,
+    seen: Rc<Seen>,
+    stage: Cell<Stage>,
+    used: Cell<bool>,
+    idle_since: Cell<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    /// A request has it, and is not sent yet.
+    Leased,
+    /// Until hyper would take another one.
+    Sent,
+}
+
+type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
+
+impl<B: RequestBody> Http1<B> {
+    /// It begins as leased.
+    pub(super) async fn start(pool: &Rc<Pool<B>>, transport: Transport) -> hyper::Result<Rc<Self>> {
+        let (io, seen) = Io::new(transport);
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(pool.settings.max_header_size)
+            .handshake::<_, Outgoing<B>>(io)
+            .await?;
+        let this = Rc::new(Self {
+            sender: RefCell::new(Some(sender)),
+            seen,
+            stage: Cell::new(Stage::Leased),
+            used: Cell::new(false),
+            idle_since: Cell::new(Instant::now()),
+        });
+        wakeful::spawn(drive(connection, this.clone(), Rc::downgrade(pool))).detach();
+        Ok(this)
+    }
+
+    pub(super) fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    pub(super) fn was_used(&self) -> bool {
+        self.used.get()
+    }
+
+    /// hyper would take a request now. (It may still find that the peer has closed.)
+    pub(super) fn is_ready(&self) -> bool {
+        self.sender.borrow().as_ref().is_some_and(http1::SendRequest::is_ready)
+    }
+
+    pub(super) fn lease(&self) {
+        self.stage.set(Stage::Leased);
+        self.seen.forget();
+    }
+
+    /// It waits for its next request.
+    pub(super) fn release(&self) {
+        self.stage.set(Stage::Idle);
+        self.idle_since.set(Instant::now());
+    }
+
+    /// hyper closes it when it has ended what it does.
+    pub(super) fn close(&self) {
+        *self.sender.borrow_mut() = None;
+    }
+
+    /// # Panics
+    /// If it is not leased.
+    pub(super) fn send(
+        &self,
+        request: Request<Outgoing<B>>,
+    ) -> impl Future<Output = Sent<B>> + use<B> {
+        self.used.set(true);
+        self.stage.set(Stage::Sent);
+        let mut sender = self.sender.borrow_mut();
+        sender.as_mut().expect("a leased connection has its sender").try_send_request(request)
+    }
+}
+
+async fn drive<B: RequestBody>(
+    connection: http1::Connection<Io, Outgoing<B>>,
+    this: Rc<Http1<B>>,
+    pool: Weak<Pool<B>>,
+) {
+    let idle_timeout = match pool.upgrade() {
+        Some(pool) => pool.settings.idle_timeout,
+        None => return,
+    };
+    let mut connection = pin!(connection);
+    // Not moved with each request: when it fires it says how long it really was.
+    let mut timer = pin!(sleep_until(Instant::now() + idle_timeout));
+    poll_fn(|cx| {
+        let ended = connection.as_mut().poll(cx);
+        if let Poll::Ready(Err(error)) = &ended {
+            tracing::debug!(%error, "a connection of the client ended with an error");
+        }
+        if ended.is_ready() {
+            return Poll::Ready(());
+        }
+        if this.stage.get() == Stage::Sent && this.is_ready() {
+            match pool.upgrade() {
+                Some(pool) => pool.give_back(&this),
+                None => this.close(),
+            }
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            let is_idle = this.stage.get() == Stage::Idle;
+            let since = if is_idle { this.idle_since.get() } else { Instant::now() };
+            if since + idle_timeout <= Instant::now() {
+                return Poll::Ready(());
+            }
+            timer.reset(since + idle_timeout);
+        }
+        Poll::Pending
+    })
+    .await;
+    if let Some(pool) = pool.upgrade() {
+        pool.forget_http1(&this);
+    }
+}

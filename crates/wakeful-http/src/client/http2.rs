@@ -1,0 +1,147 @@
+//! A connection of HTTP/2: many requests at a time, as many as the server allows.
+//!
+//! hyper would queue what is beyond that without a bound, so streams are counted here, from the request to the end of the response's body, and requests that do not fit wait in the pool's queue or go to
+//! another connection. After a GOAWAY hyper takes no more requests; those under way end, and the pool makes a new connection.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+use std::task::Poll;
+use std::time::Instant;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http2};
+use wakeful::io::{LoopExecutor, LoopTimer};
+use wakeful::time::sleep_until;
+
+use super::RequestBody;
+use super::body::{OpenStream, Outgoing, Streams};
+use super::connect::{Io, Seen, Transport};
+use super::host::Pool;
+
+pub(super) struct Http2<B: RequestBody> {
+    sender: RefCell<Option<http2::SendRequest<Outgoing<B>>>>,
+    pool: Weak<Pool<B>>,
+    streams: Cell<usize>,
+    /// How many streams the server allows.
+    limit: Cell<usize>,
+    used: Cell<bool>,
+    idle_since: Cell<Instant>,
+}
+
+type Driven<B> = http2::Connection<Io, Outgoing<B>, LoopExecutor>;
+type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
+
+impl<B: RequestBody> Http2<B> {
+    pub(super) async fn start(pool: &Rc<Pool<B>>, transport: Transport) -> hyper::Result<Rc<Self>> {
+        let (io, seen) = Io::new(transport);
+        let headers = u32::try_from(pool.settings.max_header_size).unwrap_or(u32::MAX);
+        let (sender, connection) = http2::Builder::new(LoopExecutor)
+            .timer(LoopTimer)
+            .max_header_list_size(headers)
+            .handshake::<_, Outgoing<B>>(io)
+            .await?;
+        let this = Rc::new(Self {
+            sender: RefCell::new(Some(sender)),
+            pool: Rc::downgrade(pool),
+            streams: Cell::new(0),
+            limit: Cell::new(connection.current_max_send_streams()),
+            used: Cell::new(false),
+            idle_since: Cell::new(Instant::now()),
+        });
+        wakeful::spawn(drive(connection, this.clone(), seen)).detach();
+        Ok(this)
+    }
+
+    pub(super) fn was_used(&self) -> bool {
+        self.used.get()
+    }
+
+    /// It takes no more requests.
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.borrow().as_ref().is_none_or(http2::SendRequest::is_closed)
+    }
+
+    /// Room for one more stream, which counts from here on; `None`: there is none.
+    pub(super) fn open_stream(self: &Rc<Self>) -> Option<OpenStream> {
+        if self.is_closed() || self.streams.get() >= self.limit.get() {
+            return None;
+        }
+        self.streams.set(self.streams.get() + 1);
+        Some(OpenStream(self.clone()))
+    }
+
+    pub(super) fn close(&self) {
+        *self.sender.borrow_mut() = None;
+    }
+
+    /// # Panics
+    /// If there is no stream for it.
+    pub(super) fn send(
+        &self,
+        request: Request<Outgoing<B>>,
+    ) -> impl Future<Output = Sent<B>> + use<B> {
+        self.used.set(true);
+        // hyper's sender wants to be mutable, and would not have to be.
+        let mut sender = self.sender.borrow_mut();
+        sender
+            .as_mut()
+            .expect("a connection has its sender while its pool is")
+            .try_send_request(request)
+    }
+}
+
+impl<B: RequestBody> Streams for Http2<B> {
+    fn ended_one(&self) {
+        self.streams.set(self.streams.get() - 1);
+        self.idle_since.set(Instant::now());
+        if let Some(pool) = self.pool.upgrade() {
+            pool.serve_waiting();
+        }
+    }
+}
+
+async fn drive<B: RequestBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen: Rc<Seen>) {
+    let idle_timeout = match this.pool.upgrade() {
+        Some(pool) => pool.settings.idle_timeout,
+        None => return,
+    };
+    let mut connection = pin!(connection);
+    let mut timer = pin!(sleep_until(Instant::now() + idle_timeout));
+    let mut waits_for_settings = true;
+    poll_fn(|cx| {
+        if waits_for_settings {
+            // The server's settings come first: with them comes its limit of streams.
+            waits_for_settings = false;
+            seen.first_read.set(Some(cx.waker().clone()));
+        }
+        let ended = connection.as_mut().poll(cx);
+        if let Poll::Ready(Err(error)) = &ended {
+            tracing::debug!(%error, "a connection of the client ended with an error");
+        }
+        if ended.is_ready() {
+            return Poll::Ready(());
+        }
+        let limit = connection.current_max_send_streams();
+        if this.limit.replace(limit) < limit
+            && let Some(pool) = this.pool.upgrade()
+        {
+            pool.serve_waiting();
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            let is_idle = this.streams.get() == 0;
+            let since = if is_idle { this.idle_since.get() } else { Instant::now() };
+            if since + idle_timeout <= Instant::now() {
+                return Poll::Ready(());
+            }
+            timer.reset(since + idle_timeout);
+        }
+        Poll::Pending
+    })
+    .await;
+    if let Some(pool) = this.pool.upgrade() {
+        pool.forget_http2(&this);
+    }
+}

@@ -1,0 +1,188 @@
+//! A client's settings and counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::{Client, HttpVersion, RequestBody};
+use crate::tls::ClientTls;
+
+/// hyper's least for the buffer of a connection.
+const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
+
+/// The settings of a [`Client`]. Those that count connections are for each host on each loop.
+///
+/// | setting | default | range | what happens beyond it |
+/// |---|---|---|---|
+/// | [`version`](Self::version) | HTTP/1.1 | | for hosts that a request's URI names |
+/// | [`tls`](Self::tls) | none | | hosts of `https` cannot be connected to |
+/// | [`connect_timeout`](Self::connect_timeout) | 5 s | any | [`ConnectTimeout`](super::ClientError::ConnectTimeout) |
+/// | [`head_timeout`](Self::head_timeout) | 30 s | any, or `None` | [`HeadTimeout`](super::ClientError::HeadTimeout) |
+/// | [`total_timeout`](Self::total_timeout) | `None` | any | [`TotalTimeout`](super::ClientError::TotalTimeout), also while the body is read |
+/// | [`max_connections`](Self::max_connections) | 64 | 1 and more | requests wait |
+/// | [`max_waiting`](Self::max_waiting) | 1,024 | any | [`QueueFull`](super::ClientError::QueueFull) |
+/// | [`queue_timeout`](Self::queue_timeout) | 5 s | any | [`QueueTimeout`](super::ClientError::QueueTimeout) |
+/// | [`max_idle`](Self::max_idle) | 32 | any | the connection is closed |
+/// | [`idle_timeout`](Self::idle_timeout) | 30 s | any | the connection is closed |
+/// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | the response is refused |
+/// | [`retries`](Self::retries) | 2 | any | the error is the caller's |
+#[derive(Debug, Clone)]
+#[must_use = "call `build`"]
+pub struct ClientBuilder {
+    pub(super) version: HttpVersion,
+    pub(super) tls: Option<ClientTls>,
+    pub(super) connect_timeout: Duration,
+    pub(super) head_timeout: Option<Duration>,
+    pub(super) total_timeout: Option<Duration>,
+    pub(super) max_connections: usize,
+    pub(super) max_waiting: usize,
+    pub(super) queue_timeout: Duration,
+    pub(super) max_idle: usize,
+    pub(super) idle_timeout: Duration,
+    pub(super) max_header_size: usize,
+    pub(super) retries: u32,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            version: HttpVersion::Http1,
+            tls: None,
+            connect_timeout: Duration::from_secs(5),
+            head_timeout: Some(Duration::from_secs(30)),
+            total_timeout: None,
+            max_connections: 64,
+            max_waiting: 1024,
+            queue_timeout: Duration::from_secs(5),
+            max_idle: 32,
+            idle_timeout: Duration::from_secs(30),
+            max_header_size: 64 * 1024,
+            retries: 2,
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// Which HTTP [`Client::send`] speaks to the hosts that URIs name. A [`Target`](super::Target) says it for itself.
+    pub fn version(mut self, version: HttpVersion) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Whom to trust where a host is to be spoken to by TLS. The protocols of these settings do not matter: the host's version is offered.
+    pub fn tls(mut self, tls: ClientTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// How long a connection may take to be made: the look-up of the name, all its addresses, and the handshake of TLS.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long it may take from the call until the head of the response has come, with the wait for a connection and all repetitions. `None`: no limit.
+    pub fn head_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.head_timeout = timeout;
+        self
+    }
+
+    /// How long it may take from the call until the end of the response's body. `None`: no limit.
+    pub fn total_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.total_timeout = timeout;
+        self
+    }
+
+    /// How many connections to a host there are at a time. A connection of HTTP/2 that takes no more requests, and only finishes those that it has, does not count.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = connections.max(1);
+        self
+    }
+
+    /// How many requests may wait for a connection to a host.
+    pub fn max_waiting(mut self, requests: usize) -> Self {
+        self.max_waiting = requests;
+        self
+    }
+
+    /// How long a request may wait for a connection to a host that has all its connections in use.
+    pub fn queue_timeout(mut self, timeout: Duration) -> Self {
+        self.queue_timeout = timeout;
+        self
+    }
+
+    /// How many connections of HTTP/1.1 to a host are kept though no request uses them.
+    pub fn max_idle(mut self, connections: usize) -> Self {
+        self.max_idle = connections;
+        self
+    }
+
+    /// How long a connection is kept that no request uses. It should be shorter than the server's own limit, so that requests seldom meet a connection that is just being closed.
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = timeout;
+        self
+    }
+
+    /// How large a response's header may be, in bytes. By HTTP/1 it is also the most that a connection's read buffer grows to.
+    pub fn max_header_size(mut self, bytes: usize) -> Self {
+        self.max_header_size = bytes.max(SMALLEST_HEADER_LIMIT);
+        self
+    }
+
+    /// How often a request may be sent again, where [that is safe](super#what-is-sent-again).
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// A client with these settings.
+    pub fn build<B: RequestBody>(self) -> Client<B> {
+        Client::with(self)
+    }
+}
+
+/// What a client counts.
+///
+/// *Threads*: written on the client's loop, read anywhere. Each number is exact; two are not read at the same instant.
+#[derive(Debug, Default)]
+pub struct ClientCounts {
+    opened: AtomicU64,
+    failed: AtomicU64,
+    reused: AtomicU64,
+    retried: AtomicU64,
+    waited: AtomicU64,
+    refused: AtomicU64,
+}
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $read:ident, $add:ident;)*) => {
+        impl ClientCounts {
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $read(&self) -> u64 {
+                    self.$read.load(Ordering::Relaxed)
+                }
+
+                pub(super) fn $add(&self) {
+                    // One writer: no need of an atomic addition.
+                    self.$read.store(self.$read.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                }
+            )*
+        }
+    };
+}
+
+counts! {
+    /// Connections made.
+    opened, add_opened;
+    /// Connections that could not be made.
+    failed, add_failed;
+    /// Requests that got a connection that had been used before.
+    reused, add_reused;
+    /// Requests that were sent again, each time that they were.
+    retried, add_retried;
+    /// Requests that waited for a connection.
+    waited, add_waited;
+    /// Requests refused because too many waited already.
+    refused, add_refused;
+}

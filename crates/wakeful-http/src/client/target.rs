@@ -1,0 +1,248 @@
+//! Whom a client talks to: where it is, and which HTTP it speaks.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use http::Uri;
+use http::uri::{Authority, Scheme};
+use wakeful::net::ListenAddr;
+
+use super::ClientError;
+use crate::Security;
+
+/// Which HTTP a connection speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum HttpVersion {
+    /// HTTP/1.1: one request at a time on each connection.
+    #[default]
+    Http1,
+    /// HTTP/2 by prior knowledge: many requests share a connection.
+    Http2,
+}
+
+/// A server: a name or an address with a port, or the path of a Unix socket; whether TLS protects the way to it, and the HTTP that it is spoken to in.
+///
+/// ```
+/// use wakeful_http::client::{HttpVersion, Target};
+///
+/// for text in ["127.0.0.1:8080", "[::1]:8080", "example.org:80", "http://example.org", "https://example.org", "unix:/run/app.sock"] {
+///     let target: Target = text.parse().unwrap();
+///     assert_eq!(target.http_version(), HttpVersion::Http1);
+/// }
+/// let grpc: Target = "127.0.0.1:50051".parse().unwrap();
+/// let grpc = grpc.version(HttpVersion::Http2);
+/// assert_eq!(grpc.to_string(), "127.0.0.1:50051");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Target {
+    pub(super) place: Place,
+    pub(super) security: Security,
+    pub(super) version: HttpVersion,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    Address(SocketAddr),
+    /// Without the brackets of an address.
+    Name(String, u16),
+    Unix(PathBuf),
+}
+
+const fn default_port(security: Security) -> u16 {
+    match security {
+        Security::Plain => 80,
+        Security::Tls => 443,
+    }
+}
+
+impl Target {
+    /// The same place, spoken to in `version`.
+    #[must_use]
+    pub fn version(mut self, version: HttpVersion) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Which HTTP it is spoken to in.
+    #[must_use]
+    pub fn http_version(&self) -> HttpVersion {
+        self.version
+    }
+
+    pub(super) fn of(uri: &Uri, version: HttpVersion) -> Result<Self, ClientError> {
+        let invalid = |reason| ClientError::Target(InvalidTarget { text: uri.to_string(), reason });
+        let security = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => Security::Plain,
+            Some(scheme) if *scheme == Scheme::HTTPS => Security::Tls,
+            _ => return Err(invalid("its scheme is neither http nor https")),
+        };
+        let authority = uri.authority().ok_or_else(|| invalid("it names no host"))?;
+        let place = Place::of(authority, security).map_err(invalid)?;
+        Ok(Self { place, security, version })
+    }
+
+    /// What a request says whom it is for, unless it knows better.
+    pub(super) fn authority(&self) -> Authority {
+        let text = match &self.place {
+            Place::Address(addr) => addr.to_string(),
+            Place::Name(name, port) if *port == default_port(self.security) => name.clone(),
+            Place::Name(name, port) => format!("{name}:{port}"),
+            Place::Unix(_) => "localhost".to_owned(),
+        };
+        text.parse().unwrap_or_else(|_| Authority::from_static("localhost"))
+    }
+
+    /// What its certificate has to be for.
+    pub(super) fn server_name(&self) -> String {
+        match &self.place {
+            Place::Address(addr) => addr.ip().to_string(),
+            Place::Name(name, _) => name.clone(),
+            Place::Unix(_) => "localhost".to_owned(),
+        }
+    }
+
+    fn new(place: Place) -> Self {
+        Self { place, security: Security::Plain, version: HttpVersion::default() }
+    }
+}
+
+impl Place {
+    fn of(authority: &Authority, security: Security) -> Result<Self, &'static str> {
+        if authority.as_str().contains('@') {
+            return Err("it has a user name, which is not supported");
+        }
+        let port = match authority.port() {
+            Some(port) => port.as_u16(),
+            None if authority.as_str().ends_with(':') => return Err("there is no port behind `:`"),
+            None => default_port(security),
+        };
+        let host = authority.host();
+        if host.is_empty() {
+            return Err("it names no host");
+        }
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        Ok(match bare.parse() {
+            Ok(ip) => Self::Address(SocketAddr::new(ip, port)),
+            Err(_) => Self::Name(host.to_owned(), port),
+        })
+    }
+}
+
+impl From<SocketAddr> for Target {
+    fn from(addr: SocketAddr) -> Self {
+        Self::new(Place::Address(addr))
+    }
+}
+
+impl From<ListenAddr> for Target {
+    fn from(addr: ListenAddr) -> Self {
+        match addr {
+            ListenAddr::Tcp(addr) => addr.into(),
+            ListenAddr::Unix(path) => Self::new(Place::Unix(path)),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = InvalidTarget;
+
+    /// `HOST:PORT`, `http://HOST[:PORT]`, `https://HOST[:PORT]`, `unix:PATH`.
+    fn from_str(text: &str) -> Result<Self, InvalidTarget> {
+        let invalid = |reason| InvalidTarget { text: text.to_owned(), reason };
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.is_empty() {
+                return Err(invalid("there is no path behind `unix:`"));
+            }
+            return Ok(Self::new(Place::Unix(path.into())));
+        }
+        let (authority, scheme) = match text.split_once("://") {
+            Some(("http", rest)) => (rest.strip_suffix('/').unwrap_or(rest), Some(Security::Plain)),
+            Some(("https", rest)) => (rest.strip_suffix('/').unwrap_or(rest), Some(Security::Tls)),
+            Some(_) => return Err(invalid("its scheme is neither http nor https")),
+            None => (text, None),
+        };
+        let expected = "expected HOST:PORT, http://HOST[:PORT], https://HOST[:PORT] or unix:PATH";
+        let authority: Authority = authority.parse().map_err(|_| invalid(expected))?;
+        if scheme.is_none() && authority.port().is_none() {
+            return Err(invalid(expected));
+        }
+        let security = scheme.unwrap_or(Security::Plain);
+        let place = Place::of(&authority, security).map_err(invalid)?;
+        Ok(Self { security, ..Self::new(place) })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.security == Security::Tls {
+            f.write_str("https://")?;
+        }
+        match &self.place {
+            Place::Address(addr) => addr.fmt(f),
+            Place::Name(name, port) => write!(f, "{name}:{port}"),
+            Place::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// The text or URI names no server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} names no HTTP server: {reason}")]
+pub struct InvalidTarget {
+    pub(super) text: String,
+    pub(super) reason: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_read_in_all_their_forms() {
+        for (text, as_printed) in [
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("[::1]:8080", "[::1]:8080"),
+            ("example.org:81", "example.org:81"),
+            ("http://example.org", "example.org:80"),
+            ("http://[::1]", "[::1]:80"),
+            ("http://example.org:8080/", "example.org:8080"),
+            ("https://example.org", "https://example.org:443"),
+            ("https://[::1]:80", "https://[::1]:80"),
+            ("unix:/run/a b.sock", "unix:/run/a b.sock"),
+        ] {
+            assert_eq!(text.parse::<Target>().expect(text).to_string(), as_printed);
+        }
+        for text in [
+            "",
+            "8080",
+            "example.org",
+            "unix:",
+            "ftp://example.org",
+            "http://",
+            "http://a/b",
+            "http://u:p@a",
+            "a:99999",
+            ":80",
+            "a:",
+        ] {
+            let error = text.parse::<Target>().expect_err(text).to_string();
+            assert!(error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_request_says_whom_it_is_for() {
+        for (text, authority) in [
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("http://example.org", "example.org"),
+            ("http://example.org:81", "example.org:81"),
+            ("https://example.org", "example.org"),
+            ("https://example.org:80", "example.org:80"),
+            ("unix:/run/app.sock", "localhost"),
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap().authority(), authority);
+        }
+    }
+}

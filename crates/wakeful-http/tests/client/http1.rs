@@ -1,0 +1,225 @@
+//! HTTP/1.1: which connection a request gets, and what becomes of it.
+
+use http::StatusCode;
+use wakeful_http::Server;
+use wakeful_http::client::Target;
+
+use super::common::{addr, router, server};
+use super::*;
+
+#[test]
+fn requests_one_after_the_other_share_a_connection() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let (client, host) = http1(Client::builder(), addr(&running));
+        for number in 0..100 {
+            let response = host.send(get(&format!("/n/{number}"))).await;
+            assert_eq!(text(response).await, number.to_string());
+        }
+        let response = host.send(request("POST", "/echo", "a body")).await;
+        assert_eq!(text(response).await, "a body");
+        let missing = host.send(get("/missing")).await.unwrap();
+        assert_eq!(missing.status(), StatusCode::NOT_FOUND);
+        assert_eq!((client.counts().opened(), client.counts().reused()), (1, 101));
+    });
+    assert_eq!(running.counts().accepted(), 1);
+}
+
+#[test]
+fn a_client_finds_the_host_by_the_uri_of_the_request() {
+    let running = server().start(router()).unwrap();
+    let port = addr(&running).port();
+    on_a_loop(async {
+        let client = Client::new();
+        for host in ["127.0.0.1", "localhost"] {
+            let response = client.send(get(&format!("http://{host}:{port}/n/7?q"))).await;
+            assert_eq!(text(response).await, "7");
+        }
+        for uri in ["/n/7", "ftp://127.0.0.1/", "http://user@127.0.0.1/"] {
+            let error = client.send(get(uri)).await.unwrap_err();
+            assert!(matches!(error, ClientError::Target(_)), "{error}");
+            assert!(error.to_string().contains(uri), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_request_says_in_its_head_whom_it_is_for() {
+    on_a_loop(async {
+        let addr = scripted(async |_, mut stream| {
+            loop {
+                let head = read_request(&mut stream).await;
+                if head.is_empty() {
+                    return;
+                }
+                answer(&mut stream, &head).await;
+            }
+        })
+        .await;
+        let (_client, host) = http1(Client::builder(), addr);
+        let head = text(host.send(get("/path?query")).await).await;
+        assert!(head.starts_with("GET /path?query HTTP/1.1\r\n"), "{head}");
+        assert!(head.contains(&format!("host: {addr}\r\n")), "{head}");
+        let head = text(host.send(get("http://elsewhere.example/path")).await).await;
+        assert!(head.starts_with("GET /path HTTP/1.1\r\n"), "{head}");
+        assert!(head.contains("host: elsewhere.example\r\n"), "{head}");
+        let mut named = get("http://elsewhere.example");
+        named.headers_mut().insert("host", "named.example".parse().unwrap());
+        let head = text(host.send(named).await).await;
+        assert!(head.starts_with("GET / HTTP/1.1\r\n"), "{head}");
+        assert!(head.contains("host: named.example\r\n"), "{head}");
+        let error = host.send(request("CONNECT", "a:80", "")).await.unwrap_err();
+        assert!(matches!(error, ClientError::Unsupported { .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_unix_socket_is_a_host_as_well() {
+    let path = std::env::temp_dir().join(format!("wakeful-client-{}.sock", std::process::id()));
+    let name = format!("unix:{}", path.display());
+    let running = Server::bind(name.as_str()).unwrap().start(router()).unwrap();
+    on_a_loop(async {
+        let target: Target = name.parse().unwrap();
+        let client = Client::new();
+        assert_eq!(text(client.host(&target).send(get("/")).await).await, "hello");
+        assert_eq!(text(client.host(&target).send(get("/n/1")).await).await, "1");
+        assert_eq!(client.counts().opened(), 1);
+    });
+    drop(running);
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn a_response_given_up_in_the_middle_closes_its_connection() {
+    on_a_loop(async {
+        let (closed, is_closed) = counter();
+        let addr = scripted(move |_, mut stream| {
+            let closed = closed.clone();
+            async move {
+                read_request(&mut stream).await;
+                stream
+                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
+                    .await
+                    .unwrap();
+                until_closed(&mut stream).await;
+                closed.set(closed.get() + 1);
+            }
+        })
+        .await;
+        let (client, host) = http1(Client::builder(), addr);
+        let mut response = host.send(get("/")).await.unwrap();
+        let part = response.body_mut().frame().await.unwrap().unwrap();
+        assert_eq!(part.into_data().unwrap(), "half");
+        drop(response);
+        until(|| is_closed.get() == 1).await;
+        until(|| host.connections() == 0).await;
+        // One that was not even answered.
+        let given_up = timeout(std::time::Duration::from_millis(1), async {
+            host.send(get("/")).await.unwrap().into_body().collect().await
+        });
+        assert!(given_up.await.is_err());
+        until(|| is_closed.get() == 2).await;
+        assert_eq!(client.counts().opened(), 2);
+    });
+}
+
+#[test]
+fn a_response_read_late_does_not_hold_its_connection() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let (client, host) = http1(Client::builder().max_connections(1), addr(&running));
+        let first = host.send(get("/n/1")).await;
+        let second = host.send(get("/n/2")).await;
+        assert_eq!(text(second).await, "2");
+        assert_eq!(text(first).await, "1");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+#[test]
+fn what_was_idle_for_too_long_is_closed() {
+    on_a_loop(async {
+        let (closed, is_closed) = counter();
+        let addr = scripted(move |_, mut stream| {
+            let closed = closed.clone();
+            async move {
+                read_request(&mut stream).await;
+                answer(&mut stream, "").await;
+                until_closed(&mut stream).await;
+                closed.set(closed.get() + 1);
+            }
+        })
+        .await;
+        let timeout = std::time::Duration::from_millis(5);
+        let (_client, host) = http1(Client::builder().idle_timeout(timeout), addr);
+        text(host.send(get("/")).await).await;
+        until(|| is_closed.get() == 1 && host.connections() == 0).await;
+    });
+}
+
+#[test]
+fn idle_connections_close_with_the_client_and_its_hosts() {
+    on_a_loop(async {
+        let (closed, is_closed) = counter();
+        let addr = scripted(move |_, mut stream| {
+            let closed = closed.clone();
+            async move {
+                read_request(&mut stream).await;
+                answer(&mut stream, "late").await;
+                until_closed(&mut stream).await;
+                closed.set(closed.get() + 1);
+            }
+        })
+        .await;
+        let (client, host) = http1(Client::builder(), addr);
+        let response = host.send(get("/")).await;
+        drop((client, host));
+        assert_eq!(text(response).await, "late");
+        until(|| is_closed.get() == 1).await;
+    });
+}
+
+#[test]
+fn no_more_than_max_idle_are_kept() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let (client, host) = http1(Client::builder().max_idle(1), addr(&running));
+        let both = [host.send(get("/slow")), host.send(get("/slow"))];
+        for response in futures_util::future::join_all(both).await {
+            assert_eq!(text(response).await, "slow");
+        }
+        assert_eq!(client.counts().opened(), 2);
+        until(|| host.connections() == 1).await;
+    });
+}
+
+#[test]
+fn what_is_no_http_is_an_error_that_names_the_server() {
+    on_a_loop(async {
+        let addr = scripted(async |_, mut stream| {
+            read_request(&mut stream).await;
+            stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n\r\n").await.unwrap();
+            until_closed(&mut stream).await;
+        })
+        .await;
+        let (client, host) = http1(Client::builder(), addr);
+        let error = host.send(get("/")).await.unwrap_err();
+        assert!(matches!(error, ClientError::Exchange { .. }), "{error}");
+        assert!(error.to_string().contains(&addr.to_string()), "{error}");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+#[test]
+fn a_unix_socket_that_is_not_there_is_an_error_of_the_connection() {
+    on_a_loop(async {
+        let client = Client::new();
+        let host = client.host(&"unix:/nowhere/at/all.sock".parse().unwrap());
+        let error = host.send(get("/")).await.unwrap_err();
+        assert!(
+            error.is_connect() && error.to_string().contains("/nowhere/at/all.sock"),
+            "{error}"
+        );
+        assert_eq!((client.counts().failed(), host.connections()), (1, 0));
+    });
+}

@@ -1,0 +1,308 @@
+//! HTTP/2: shared connections, the server's limit of streams, GOAWAY and refused streams; and gRPC by tonic's own client.
+
+use std::future::poll_fn;
+
+use h2::server::{Connection, SendResponse};
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use wakeful_http::client::{GrpcService, Target};
+
+use super::common::{addr, router, server};
+use super::*;
+
+type Http2 = Connection<TcpStream, Bytes>;
+type Asked = (Request<h2::RecvStream>, SendResponse<Bytes>);
+
+async fn accept(stream: TcpStream, max_streams: u32) -> Http2 {
+    h2::server::Builder::new().max_concurrent_streams(max_streams).handshake(stream).await.unwrap()
+}
+
+fn respond(mut asked: Asked, body: &str) {
+    let mut stream = asked.1.send_response(Response::new(()), false).unwrap();
+    stream.send_data(Bytes::from(body.to_owned()), true).unwrap();
+}
+
+#[test]
+fn a_hundred_requests_at_once_share_a_connection() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let (client, host) = http2(Client::builder(), addr(&running));
+        let requests = (0..100).map(|n| {
+            let host = host.clone();
+            async move { text(host.send(get(&format!("/n/{n}"))).await).await }
+        });
+        let texts = futures_util::future::join_all(requests).await;
+        assert_eq!(texts, (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
+        let response = host.send(request("POST", "/echo", "a body")).await;
+        assert_eq!(text(response).await, "a body");
+        assert_eq!(client.counts().opened(), 1);
+    });
+    assert_eq!(running.counts().accepted(), 1);
+}
+
+#[test]
+fn a_request_of_http2_says_whom_it_is_for() {
+    on_a_loop(async {
+        let addr = scripted(async |_, stream| {
+            let mut connection = accept(stream, 100).await;
+            while let Some(Ok(asked)) = connection.accept().await {
+                let host = asked.0.headers().get("host");
+                let text = format!("{} {:?}", asked.0.uri(), host);
+                respond(asked, &text);
+            }
+        })
+        .await;
+        let (_client, host) = http2(Client::builder(), addr);
+        assert_eq!(text(host.send(get("/a?b")).await).await, format!("http://{addr}/a?b None"));
+        let named = host.send(get("http://elsewhere.example/c")).await;
+        assert_eq!(text(named).await, "http://elsewhere.example/c None");
+        let mut named = get("http://elsewhere.example/c");
+        named.headers_mut().insert("host", "named.example".parse().unwrap());
+        assert_eq!(text(host.send(named).await).await, "http://named.example/c None");
+    });
+}
+
+#[test]
+fn the_servers_limit_of_streams_is_kept_and_the_rest_waits_here() {
+    on_a_loop(async {
+        let (most, at_most) = counter();
+        let addr = scripted(move |_, stream| {
+            let most = most.clone();
+            async move {
+                let mut connection = accept(stream, 2).await;
+                let mut held = Vec::new();
+                while let Some(Ok(asked)) = connection.accept().await {
+                    held.push(asked);
+                    most.set(most.get().max(held.len()));
+                    if held.len() == 2 {
+                        held.drain(..).for_each(|asked| respond(asked, "ok"));
+                    }
+                }
+            }
+        })
+        .await;
+        let (client, host) = http2(Client::builder().max_connections(1), addr);
+        // So that the server's settings are known.
+        let first = futures_util::future::join(host.send(get("/")), host.send(get("/"))).await;
+        text(first.0).await;
+        text(first.1).await;
+        let waited = client.counts().waited();
+        let requests = (0..10).map(|_| async { text(host.send(get("/")).await).await });
+        for text in futures_util::future::join_all(requests).await {
+            assert_eq!(text, "ok");
+        }
+        assert_eq!((client.counts().opened(), at_most.get()), (1, 2));
+        assert_eq!(client.counts().waited() - waited, 8);
+    });
+}
+
+#[test]
+fn more_streams_than_one_connection_allows_get_another_connection() {
+    on_a_loop(async {
+        let addr = scripted(async |_, stream| {
+            let mut connection = accept(stream, 1).await;
+            let mut held = Vec::new();
+            while let Some(Ok(asked)) = connection.accept().await {
+                let ends = asked.0.uri().path() == "/end";
+                held.push(asked);
+                if ends {
+                    held.drain(..).for_each(|asked| respond(asked, "ok"));
+                }
+            }
+        })
+        .await;
+        let (client, host) = http2(Client::builder().max_connections(2), addr);
+        text(host.send(get("/end")).await).await;
+        let mut held = Box::pin(host.send(get("/held")));
+        assert!(futures_lite::future::poll_once(&mut held).await.is_none());
+        assert_eq!(text(host.send(get("/end")).await).await, "ok");
+        assert_eq!((client.counts().opened(), host.connections()), (2, 2));
+    });
+}
+
+#[test]
+fn a_refused_stream_is_sent_again_whatever_its_method() {
+    on_a_loop(async {
+        let (seen, streams) = counter();
+        let addr = scripted(move |_, stream| {
+            let seen = seen.clone();
+            async move {
+                let mut connection = accept(stream, 100).await;
+                while let Some(Ok(mut asked)) = connection.accept().await {
+                    seen.set(seen.get() + 1);
+                    match seen.get() {
+                        1 => asked.1.send_reset(h2::Reason::REFUSED_STREAM),
+                        2 => respond(asked, "processed"),
+                        _ => asked.1.send_reset(h2::Reason::INTERNAL_ERROR),
+                    }
+                }
+            }
+        })
+        .await;
+        let (client, host) = http2(Client::builder(), addr);
+        let response = host.send_replayable(request("POST", "/", "a body")).await;
+        assert_eq!(text(response).await, "processed");
+        assert_eq!(client.counts().retried(), 1);
+        let error = host.send(get("/")).await.unwrap_err();
+        assert!(matches!(error, ClientError::Exchange { .. }), "{error}");
+        assert_eq!((client.counts().retried(), streams.get()), (1, 3));
+    });
+}
+
+#[test]
+fn after_a_goaway_what_is_under_way_ends_and_the_rest_gets_a_new_connection() {
+    on_a_loop(async {
+        let addr = scripted(async |number, stream| {
+            let mut connection = accept(stream, 100).await;
+            let mut held = None;
+            while let Some(Ok(asked)) = connection.accept().await {
+                if (number, asked.0.uri().path()) == (0, "/last") {
+                    connection.graceful_shutdown();
+                    held = Some(asked);
+                    // Until the client has another connection.
+                    while let Some(Ok(late)) = connection.accept().await {
+                        respond(late, "late");
+                    }
+                } else {
+                    respond(asked, &format!("connection {number}"));
+                }
+            }
+            drop(held);
+        })
+        .await;
+        let (client, host) = http2(Client::builder().max_connections(1), addr);
+        assert_eq!(text(host.send(get("/")).await).await, "connection 0");
+        let mut last = Box::pin(host.send(get("/last")));
+        assert!(futures_lite::future::poll_once(&mut last).await.is_none());
+        // What meets the old connection before the client has read the GOAWAY is still answered there.
+        loop {
+            match text(host.send(get("/")).await).await.as_str() {
+                "late" => {}
+                other => break assert_eq!(other, "connection 1"),
+            }
+        }
+        assert_eq!(client.counts().opened(), 2);
+        assert!(futures_lite::future::poll_once(&mut last).await.is_none(), "still under way");
+    });
+}
+
+/// Above the last stream that the server says it has seen.
+#[test]
+fn a_stream_that_a_goaway_leaves_out_is_sent_again() {
+    on_a_loop(async {
+        let addr = scripted(async |number, mut stream| {
+            if number > 0 {
+                let mut connection = accept(stream, 100).await;
+                while let Some(Ok(asked)) = connection.accept().await {
+                    respond(asked, "the second one");
+                }
+                return;
+            }
+            // By hand: empty settings, then a GOAWAY with stream 0, NO_ERROR, once the request is there.
+            stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+            let mut buf = [0; 4096];
+            let mut read = 0;
+            while !has_headers(&buf[..read]) {
+                read += stream.read(&mut buf[read..]).await.unwrap();
+            }
+            stream.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await.unwrap();
+            until_closed(&mut stream).await;
+        })
+        .await;
+        let (client, host) = http2(Client::builder(), addr);
+        let response = host.send(request("POST", "/", "")).await;
+        assert_eq!(text(response).await, "the second one");
+        assert_eq!((client.counts().retried(), client.counts().opened()), (1, 2));
+    });
+}
+
+/// Is there a frame of HEADERS behind the preface?
+fn has_headers(mut bytes: &[u8]) -> bool {
+    bytes = bytes.get(24..).unwrap_or_default();
+    while let [a, b, c, kind, rest @ ..] = bytes {
+        let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
+        if rest.len() < 5 + length {
+            return false;
+        }
+        if *kind == 1 {
+            return true;
+        }
+        bytes = &rest[5 + length..];
+    }
+    false
+}
+
+#[test]
+fn a_response_given_up_in_the_middle_resets_its_stream_only() {
+    on_a_loop(async {
+        let (reset, is_reset) = counter();
+        let addr = scripted(move |_, stream| {
+            let reset = reset.clone();
+            async move {
+                let mut connection = accept(stream, 1).await;
+                while let Some(Ok(mut asked)) = connection.accept().await {
+                    let mut stream = asked.1.send_response(Response::new(()), false).unwrap();
+                    if asked.0.uri().path() == "/half" {
+                        stream.send_data(Bytes::from_static(b"half"), false).unwrap();
+                        let reset = reset.clone();
+                        wakeful::spawn(async move {
+                            let reason = poll_fn(|cx| stream.poll_reset(cx)).await.unwrap();
+                            assert_eq!(reason, h2::Reason::CANCEL);
+                            reset.set(reset.get() + 1);
+                        })
+                        .detach();
+                    } else {
+                        stream.send_data(Bytes::from_static(b"whole"), true).unwrap();
+                    }
+                }
+            }
+        })
+        .await;
+        let (client, host) = http2(Client::builder().max_connections(1), addr);
+        let mut half = host.send(get("/half")).await.unwrap();
+        assert_eq!(half.body_mut().frame().await.unwrap().unwrap().into_data().unwrap(), "half");
+        drop(half);
+        until(|| is_reset.get() == 1).await;
+        // Its place is free again.
+        assert_eq!(text(host.send(get("/")).await).await, "whole");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+#[test]
+fn a_connection_without_streams_is_closed_in_its_time() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let timeout = std::time::Duration::from_millis(5);
+        let (_client, host) = http2(Client::builder().idle_timeout(timeout), addr(&running));
+        assert_eq!(text(host.send(get("/slow")).await).await, "slow");
+        until(|| host.connections() == 0).await;
+        until(|| running.counts().open() == 0).await;
+    });
+}
+
+#[test]
+fn tonic_s_generated_client_runs_over_a_host() {
+    let (reporter, service) = tonic_health::server::health_reporter();
+    let running = server().start(service).unwrap();
+    let target = Target::from(addr(&running)).version(HttpVersion::Http2);
+    on_a_loop(async {
+        reporter.set_service_status("known", tonic_health::ServingStatus::Serving).await;
+        let client = wakeful_http::client::Client::<tonic::body::Body>::new();
+        let mut health = HealthClient::new(GrpcService::new(client.host(&target)));
+        let asked = HealthCheckRequest { service: "known".to_owned() };
+        let status = health.check(asked.clone()).await.unwrap().into_inner();
+        assert_eq!(status.status(), ServingStatus::Serving);
+        let unknown = HealthCheckRequest { service: "unknown".to_owned() };
+        assert_eq!(health.check(unknown).await.unwrap_err().code(), Code::NotFound);
+        let mut watch = health.watch(asked).await.unwrap().into_inner();
+        let first = watch.message().await.unwrap().unwrap();
+        assert_eq!(first.status(), ServingStatus::Serving);
+        reporter.set_service_status("known", tonic_health::ServingStatus::NotServing).await;
+        let second = watch.message().await.unwrap().unwrap();
+        assert_eq!(second.status(), ServingStatus::NotServing);
+        assert_eq!(client.counts().opened(), 1);
+    });
+}

@@ -1,0 +1,160 @@
+//! Deadlines, and requests that wait for a connection.
+
+use std::time::Duration;
+
+use super::common::{Gate, addr, router, server};
+use super::*;
+
+const SHORT: Duration = Duration::from_millis(20);
+
+#[test]
+fn requests_beyond_max_connections_wait_their_turn() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let (client, host) = http1(Client::builder().max_connections(2), addr(&running));
+        let requests: Vec<_> =
+            (0..20).map(|n| host.send(get(&format!("/n/{n}"))).to_text()).collect();
+        let texts = futures_util::future::join_all(requests).await;
+        let expected: Vec<_> = (0..20).map(|n| n.to_string()).collect();
+        assert_eq!(texts, expected);
+        assert_eq!((client.counts().opened(), client.counts().waited()), (2, 18));
+    });
+    assert_eq!(running.counts().accepted(), 2);
+}
+
+/// So that they can be joined.
+trait ToText {
+    async fn to_text(self) -> String;
+}
+
+impl<F: Future<Output = Result<Response<ResponseBody>, ClientError>>> ToText for F {
+    async fn to_text(self) -> String {
+        text(self.await).await
+    }
+}
+
+#[test]
+fn one_that_is_given_up_while_it_waits_leaves_its_turn_to_the_next() {
+    let (gate, app) = Gate::on(router());
+    let running = server().start(app).unwrap();
+    on_a_loop(async {
+        let (client, host) = http1(Client::builder().max_connections(1), addr(&running));
+        let first = wakeful::spawn({
+            let host = host.clone();
+            async move { text(host.send(get("/gated")).await).await }
+        });
+        until(|| host.connections() == 1).await;
+        let mut waiting = Box::pin(host.send(get("/n/1")));
+        assert!(futures_lite::future::poll_once(&mut waiting).await.is_none());
+        let second = wakeful::spawn({
+            let host = host.clone();
+            async move { text(host.send(get("/n/2")).await).await }
+        });
+        until(|| client.counts().waited() == 2).await;
+        drop(waiting);
+        gate.open();
+        assert_eq!(first.await.unwrap(), "released");
+        assert_eq!(second.await.unwrap(), "2");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+#[test]
+fn one_that_is_given_up_with_the_connection_in_its_hands_hands_it_on() {
+    let (gate, app) = Gate::on(router());
+    let running = server().start(app).unwrap();
+    on_a_loop(async {
+        let (client, host) = http1(Client::builder().max_connections(1), addr(&running));
+        let first = host.send(get("/gated"));
+        let mut first = Box::pin(first);
+        assert!(futures_lite::future::poll_once(&mut first).await.is_none());
+        let mut second = Box::pin(host.send(get("/n/1")));
+        assert!(futures_lite::future::poll_once(&mut second).await.is_none());
+        gate.open();
+        assert_eq!(text(first.await).await, "released");
+        // By now the second one was handed the connection, but was not polled since.
+        until(|| client.counts().reused() == 0 && host_is_free(&host)).await;
+        drop(second);
+        assert_eq!(text(host.send(get("/n/2")).await).await, "2");
+        assert_eq!((client.counts().opened(), client.counts().reused()), (1, 1));
+    });
+}
+
+fn host_is_free(host: &Host<Full<Bytes>>) -> bool {
+    format!("{host:?}").contains("waiting: 0")
+}
+
+#[test]
+fn no_more_than_max_waiting_wait_and_none_for_ever() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let settings = Client::builder().max_connections(1).max_waiting(1).queue_timeout(SHORT);
+        let (client, host) = http1(settings, addr(&running));
+        let mut busy = Box::pin(host.send(get("/never")));
+        assert!(futures_lite::future::poll_once(&mut busy).await.is_none());
+        let mut waiting = Box::pin(host.send(get("/")));
+        assert!(futures_lite::future::poll_once(&mut waiting).await.is_none());
+        let error = host.send(get("/")).await.unwrap_err();
+        assert!(matches!(error, ClientError::QueueFull { waiting: 1, .. }), "{error}");
+        let error = waiting.await.unwrap_err();
+        assert!(matches!(error, ClientError::QueueTimeout { .. }), "{error}");
+        assert!(error.is_overload());
+        assert_eq!((client.counts().waited(), client.counts().refused()), (1, 1));
+        // Who gave up does not count any more.
+        drop(busy);
+        assert_eq!(text(host.send(get("/")).await).await, "hello");
+    });
+}
+
+#[test]
+fn a_head_that_does_not_come_is_an_error_in_its_time() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        for version in [HttpVersion::Http1, HttpVersion::Http2] {
+            let settings = Client::builder().head_timeout(Some(SHORT));
+            let (_client, host) = host(settings, addr(&running), version);
+            let error = host.send(get("/never")).await.unwrap_err();
+            assert!(matches!(error, ClientError::HeadTimeout { after: SHORT, .. }), "{error}");
+            assert!(error.is_timeout() && !error.is_connect());
+        }
+    });
+}
+
+#[test]
+fn the_time_in_all_ends_a_body_that_does_not_end() {
+    on_a_loop(async {
+        let addr = scripted(async |_, mut stream| {
+            read_request(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf").await.unwrap();
+            until_closed(&mut stream).await;
+        })
+        .await;
+        let (_client, host) = http1(Client::builder().total_timeout(Some(SHORT)), addr);
+        let mut body = host.send(get("/")).await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "half");
+        let error = body.frame().await.unwrap().unwrap_err();
+        assert!(matches!(error, ClientError::TotalTimeout { after: SHORT, .. }), "{error}");
+        drop(body);
+        until(|| host.connections() == 0).await;
+    });
+}
+
+/// A listener whose queue is full drops what would connect to it.
+#[test]
+fn a_connection_that_is_not_made_is_an_error_in_its_time() {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+    socket.listen(0).unwrap();
+    let addr = socket.local_addr().unwrap().as_socket().unwrap();
+    on_a_loop(async {
+        let mut held = Vec::new();
+        while let Ok(stream) = timeout(SHORT * 10, TcpStream::connect(addr)).await {
+            held.push(stream.unwrap());
+        }
+        let (client, host) = http1(Client::builder().connect_timeout(SHORT), addr);
+        let error = host.send(get("/")).await.unwrap_err();
+        assert!(matches!(error, ClientError::ConnectTimeout { after: SHORT, .. }), "{error}");
+        assert!(error.is_timeout() && error.is_connect());
+        assert_eq!((client.counts().failed(), host.connections()), (1, 0));
+    });
+}

@@ -1,0 +1,132 @@
+//! What is sent again, and what is not. The first connection of each server answers one request, and does with the second one what the test says.
+
+use super::*;
+
+async fn stale(second: &'static [u8]) -> (SocketAddr, Rc<Cell<usize>>) {
+    let (seen, requests) = counter();
+    let addr = scripted(move |number, mut stream| {
+        let seen = seen.clone();
+        async move {
+            for request in 0.. {
+                if read_request(&mut stream).await.is_empty() {
+                    return;
+                }
+                seen.set(seen.get() + 1);
+                if (number, request) == (0, 1) {
+                    return stream.write_all(second).await.unwrap();
+                }
+                answer(&mut stream, &format!("connection {number}")).await;
+            }
+        }
+    })
+    .await;
+    (addr, requests)
+}
+
+#[test]
+fn an_idempotent_request_is_repeated_if_a_kept_connection_closes_without_a_word() {
+    on_a_loop(async {
+        for method in ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"] {
+            let (addr, requests) = stale(b"").await;
+            let (client, host) = http1(Client::builder(), addr);
+            assert_eq!(text(host.send(get("/")).await).await, "connection 0");
+            assert!(host.send(request(method, "/", "")).await.unwrap().status().is_success());
+            assert_eq!((client.counts().retried(), client.counts().opened()), (1, 2), "{method}");
+            assert_eq!(requests.get(), 3);
+        }
+    });
+}
+
+#[test]
+fn one_that_is_not_idempotent_is_not_repeated_once_it_was_written() {
+    on_a_loop(async {
+        let (addr, requests) = stale(b"").await;
+        let (client, host) = http1(Client::builder(), addr);
+        text(host.send(get("/")).await).await;
+        let error = host.send(request("POST", "/", "")).await.unwrap_err();
+        assert!(matches!(error, ClientError::Exchange { .. }), "{error}");
+        assert_eq!((client.counts().retried(), requests.get()), (0, 2));
+    });
+}
+
+#[test]
+fn nothing_is_repeated_once_the_answer_has_begun() {
+    on_a_loop(async {
+        for begun in
+            [&b"H"[..], b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", b"?\r\n\r\n"]
+        {
+            let (addr, requests) = stale(begun).await;
+            let (client, host) = http1(Client::builder(), addr);
+            text(host.send(get("/")).await).await;
+            let error = host.send(get("/")).await.unwrap_err();
+            assert!(matches!(error, ClientError::Exchange { .. }), "{error}");
+            assert_eq!((client.counts().retried(), requests.get()), (0, 2));
+        }
+    });
+}
+
+#[test]
+fn a_body_is_repeated_only_if_it_can_be_cloned() {
+    on_a_loop(async {
+        let (addr, _) = stale(b"").await;
+        let (client, host) = http1(Client::builder(), addr);
+        text(host.send(get("/")).await).await;
+        assert!(host.send(request("PUT", "/", "a body")).await.is_err());
+        assert_eq!(client.counts().retried(), 0);
+
+        let (addr, _) = stale(b"").await;
+        let (client, host) = http1(Client::builder(), addr);
+        text(host.send(get("/")).await).await;
+        let response = host.send_replayable(request("PUT", "/", "a body")).await;
+        assert_eq!(text(response).await, "connection 1");
+        assert_eq!(client.counts().retried(), 1);
+    });
+}
+
+#[test]
+fn retries_can_be_switched_off() {
+    on_a_loop(async {
+        let (addr, _) = stale(b"").await;
+        let (client, host) = http1(Client::builder().retries(0), addr);
+        text(host.send(get("/")).await).await;
+        assert!(host.send(get("/")).await.is_err());
+        assert_eq!(client.counts().retried(), 0);
+    });
+}
+
+#[test]
+fn a_new_connection_that_closes_without_a_word_is_the_servers_answer() {
+    on_a_loop(async {
+        let (seen, connections) = counter();
+        let addr = scripted(move |_, mut stream| {
+            let seen = seen.clone();
+            async move {
+                seen.set(seen.get() + 1);
+                read_request(&mut stream).await;
+            }
+        })
+        .await;
+        let (client, host) = http1(Client::builder(), addr);
+        assert!(host.send(get("/")).await.is_err());
+        assert_eq!((client.counts().retried(), connections.get()), (0, 1));
+    });
+}
+
+/// Closed while nobody asks: the request finds it out before a byte is written, or never meets the connection.
+#[test]
+fn a_connection_that_was_closed_while_it_was_idle_costs_no_request() {
+    on_a_loop(async {
+        let addr = scripted(async |_, mut stream| {
+            read_request(&mut stream).await;
+            answer(&mut stream, "once").await;
+        })
+        .await;
+        let (client, host) = http1(Client::builder(), addr);
+        for number in 1..=20 {
+            let response = host.send(request("POST", "/", "a body")).await;
+            assert_eq!(text(response).await, "once");
+            until(|| host.connections() == 0).await;
+            assert_eq!(client.counts().opened(), number);
+        }
+    });
+}

@@ -1,0 +1,85 @@
+//! The same over TLS.
+
+use wakeful_http::client::Target;
+use wakeful_http::tls::ClientTls;
+
+use super::common::{addr, router, server};
+use super::material::Site;
+use super::*;
+
+fn target(addr: SocketAddr, version: HttpVersion) -> Target {
+    let target: Target = format!("https://localhost:{}", addr.port()).parse().unwrap();
+    target.version(version)
+}
+
+#[test]
+fn both_versions_are_spoken_over_tls() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    on_a_loop(async {
+        for version in [HttpVersion::Http1, HttpVersion::Http2] {
+            let client: Client = Client::builder().tls(site.client().build().unwrap()).build();
+            let host = client.host(&target(addr(&running), version));
+            for number in 0..20 {
+                let response = host.send(get(&format!("/n/{number}"))).await;
+                assert_eq!(text(response).await, number.to_string());
+            }
+            let response = host.send(request("POST", "/echo", "a body")).await;
+            assert_eq!(text(response).await, "a body");
+            assert_eq!((client.counts().opened(), client.counts().reused()), (1, 20));
+        }
+        let client: Client = Client::builder().tls(site.client().build().unwrap()).build();
+        let uri = format!("https://localhost:{}/n/7", addr(&running).port());
+        assert_eq!(text(client.send(get(&uri)).await).await, "7");
+    });
+}
+
+#[test]
+fn a_server_that_is_not_trusted_is_an_error_of_the_connection() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    on_a_loop(async {
+        for tls in [Some(ClientTls::builder().build().unwrap()), None] {
+            let settings = Client::builder();
+            let settings = match tls {
+                Some(tls) => settings.tls(tls),
+                None => settings,
+            };
+            let client: Client = settings.build();
+            let host = client.host(&target(addr(&running), HttpVersion::Http1));
+            let error = host.send(get("/")).await.unwrap_err();
+            assert!(error.is_connect(), "{error}");
+            assert_eq!((client.counts().failed(), host.connections()), (1, 0));
+        }
+    });
+}
+
+#[test]
+fn a_server_that_says_nothing_in_the_handshake_is_an_error_in_its_time() {
+    on_a_loop(async {
+        let addr = scripted(async |_, mut stream| until_closed(&mut stream).await).await;
+        let site = Site::new();
+        let after = std::time::Duration::from_millis(20);
+        let settings = Client::builder().tls(site.client().build().unwrap());
+        let client: Client = settings.connect_timeout(after).build();
+        let error =
+            client.host(&target(addr, HttpVersion::Http1)).send(get("/")).await.unwrap_err();
+        assert!(matches!(error, ClientError::ConnectTimeout { .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_response_given_up_in_the_middle_closes_its_connection_and_the_next_has_another_one() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    on_a_loop(async {
+        let client: Client = Client::builder().tls(site.client().build().unwrap()).build();
+        let host = client.host(&target(addr(&running), HttpVersion::Http1));
+        let large = Request::post("/echo").body(Full::from(vec![7; 5 << 20])).unwrap();
+        let mut response = host.send(large).await.unwrap();
+        assert!(response.body_mut().frame().await.unwrap().is_ok());
+        drop(response);
+        assert_eq!(text(host.send(get("/n/1")).await).await, "1");
+        assert_eq!(client.counts().opened(), 2);
+    });
+}

@@ -1,0 +1,179 @@
+//! The backends: which one a request gets, and what it turned out to be like.
+//!
+//! Each loop has connections of its own to each backend, counts what it has in flight there, and chooses by that alone: of two backends at random the one with less. Only what is known against a backend is shared by
+//! all loops, behind a lock that nobody takes to choose unless a backend is out, or for an answer unless it is of one that has failed.
+
+use std::cell::Cell;
+use std::fmt::Display;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use wakeful_http::client::{Client, Host, Target};
+
+use super::counts::{BackendCounts, LoopCounts};
+use super::health::{Ejection, Health, Standing, Verdict};
+use super::request_body::BufferedRequest;
+
+/// What all loops know.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// One is left out.
+    is_one_out: AtomicBool,
+    /// Of each: it failed, and has not answered since.
+    has_failed: Box<[AtomicBool]>,
+    health: Mutex<Health>,
+}
+
+impl Shared {
+    pub(super) fn new(backends: usize, ejection: Ejection) -> Arc<Self> {
+        let health = Mutex::new(Health::new(backends, ejection));
+        let has_failed = (0..backends).map(|_| AtomicBool::new(false)).collect();
+        Arc::new(Self { is_one_out: AtomicBool::new(false), has_failed, health })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Under the lock.
+    fn note(&self, health: &Health, backend: usize) {
+        self.is_one_out.store(health.is_one_out(), Ordering::Relaxed);
+        self.has_failed[backend].store(health.has_failed(backend), Ordering::Relaxed);
+    }
+}
+
+/// What one loop has.
+pub(super) struct Backends {
+    shared: Arc<Shared>,
+    hosts: Box<[Host<BufferedRequest>]>,
+    in_flight: Box<[Cell<usize>]>,
+    counts: Arc<LoopCounts>,
+}
+
+impl Backends {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        client: &Client<BufferedRequest>,
+        targets: &[Target],
+        counts: Arc<LoopCounts>,
+    ) -> Rc<Self> {
+        let hosts = targets.iter().map(|target| client.host(target)).collect();
+        let in_flight = targets.iter().map(|_| Cell::new(0)).collect();
+        Rc::new(Self { shared, hosts, in_flight, counts })
+    }
+
+    /// A backend for a request that `tried` the others in vain; `None`: there is no other.
+    pub(super) fn choose(self: &Rc<Self>, tried: &[usize]) -> Option<Exchange> {
+        let all = self.hosts.len();
+        if tried.is_empty() && !self.shared.is_one_out.load(Ordering::Relaxed) {
+            return Some(self.exchange(self.less_busy(all, |at| at), false));
+        }
+        let mut health = self.shared.lock();
+        let now = Instant::now();
+        let untried = (0..all).filter(|at| !tried.contains(at));
+        let mut of_use = Vec::with_capacity(all);
+        for backend in untried {
+            match health.standing(backend, now) {
+                Standing::In => of_use.push(backend),
+                Standing::Out => {}
+                Standing::Due => {
+                    health.begin_trial(backend);
+                    return Some(self.exchange(backend, true));
+                }
+            }
+        }
+        if of_use.is_empty() {
+            return None;
+        }
+        Some(self.exchange(self.less_busy(of_use.len(), |at| of_use[at]), false))
+    }
+
+    /// Of two among so many, the one with less in flight.
+    fn less_busy(&self, of: usize, backend: impl Fn(usize) -> usize) -> usize {
+        let one = fastrand::usize(..of);
+        if of == 1 {
+            return backend(one);
+        }
+        // Another one, each with the same chance.
+        let other = (one + fastrand::usize(1..of)) % of;
+        let (one, other) = (backend(one), backend(other));
+        if self.in_flight[other].get() < self.in_flight[one].get() { other } else { one }
+    }
+
+    fn exchange(self: &Rc<Self>, backend: usize, is_trial: bool) -> Exchange {
+        self.in_flight[backend].set(self.in_flight[backend].get() + 1);
+        let exchange = Exchange { of: self.clone(), backend, is_trial: Cell::new(is_trial) };
+        exchange.counts().requests.add(1);
+        exchange.counts().in_flight.add(1);
+        exchange
+    }
+}
+
+/// A request at a backend, until its response has been read.
+pub(super) struct Exchange {
+    of: Rc<Backends>,
+    pub(super) backend: usize,
+    is_trial: Cell<bool>,
+}
+
+impl Exchange {
+    pub(super) fn host(&self) -> &Host<BufferedRequest> {
+        &self.of.hosts[self.backend]
+    }
+
+    fn counts(&self) -> &BackendCounts {
+        self.of.counts.backend(self.backend)
+    }
+
+    /// The head of a response came: that settles a trial, however long the rest takes.
+    pub(super) fn answered(&self) {
+        if self.is_trial.get() {
+            self.succeeded();
+        }
+    }
+
+    pub(super) fn succeeded(&self) {
+        let shared = &self.of.shared;
+        if !shared.has_failed[self.backend].load(Ordering::Relaxed) {
+            return;
+        }
+        let mut health = shared.lock();
+        if self.is_trial.take() {
+            tracing::info!(backend = %self.host().target(), "the backend is back");
+        } else if health.standing(self.backend, Instant::now()) != Standing::In {
+            // From before it was left out.
+            return;
+        }
+        health.succeeded(self.backend);
+        shared.note(&health, self.backend);
+    }
+
+    pub(super) fn failed(&self, why: &impl Display) {
+        self.counts().failures.add(1);
+        let mut health = self.of.shared.lock();
+        self.is_trial.set(false);
+        let verdict = health.failed(self.backend, Instant::now());
+        self.of.shared.note(&health, self.backend);
+        drop(health);
+        let backend = self.host().target();
+        match verdict {
+            Verdict::Stays => tracing::warn!(%backend, error = %why, "the backend failed"),
+            Verdict::Ejected { for_ } => {
+                self.counts().ejections.add(1);
+                tracing::warn!(%backend, error = %why, "the backend failed, and is left out for {for_:?}");
+            }
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.of.in_flight[self.backend].set(self.of.in_flight[self.backend].get() - 1);
+        self.counts().in_flight.add(-1);
+        if self.is_trial.get() {
+            self.of.shared.lock().end_trial(self.backend);
+        }
+    }
+}

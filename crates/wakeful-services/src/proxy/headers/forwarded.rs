@@ -1,0 +1,143 @@
+//! What backends are told about the client: `X-Forwarded-For`, `-Proto` and `-Host`, and `Forwarded` (RFC 7239).
+
+use std::net::IpAddr;
+
+use bytes::BytesMut;
+use http::header::FORWARDED;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use wakeful::net::PeerAddr;
+use wakeful_http::{Caller, Security};
+
+/// What becomes of what a client says about those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ForwardedHeaders {
+    /// It is taken away, and the client is all that backends are told about: the default, and right where clients are strangers.
+    #[default]
+    Replace,
+    /// The client is added behind it: right behind another proxy that is trusted. Its `X-Forwarded-Proto` and `-Host` stay, if it says them.
+    Append,
+    /// It goes on as it came, and nothing is said about the client.
+    Keep,
+}
+
+const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Others that a backend may believe.
+const OTHERS: [HeaderName; 4] = [
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-server"),
+    HeaderName::from_static("x-real-ip"),
+    HeaderName::from_static("x-forwarded"),
+];
+
+/// Whom the requests of a connection come from, in the words that backends are told it in.
+#[derive(Debug, Clone)]
+pub struct Client {
+    caller: Caller,
+    /// `192.0.2.1`
+    address: HeaderValue,
+    /// `for=192.0.2.1`, with quotes and brackets where they have to be
+    node: Box<str>,
+}
+
+impl Client {
+    /// Worked out once for each connection.
+    #[must_use]
+    pub fn new(caller: Caller) -> Self {
+        let ip = match caller.peer {
+            PeerAddr::Tcp(addr) => Some(addr.ip().to_canonical()),
+            PeerAddr::Unix => None,
+        };
+        let node = match ip {
+            None => "for=unknown".to_owned(),
+            Some(IpAddr::V4(ip)) => format!("for={ip}"),
+            Some(IpAddr::V6(ip)) => format!("for=\"[{ip}]\""),
+        };
+        let address = ip.and_then(|ip| HeaderValue::try_from(ip.to_string()).ok());
+        let address = address.unwrap_or_else(|| HeaderValue::from_static("unknown"));
+        Self { caller, address, node: node.into() }
+    }
+
+    /// The other end of the connection.
+    #[must_use]
+    pub fn peer(&self) -> PeerAddr {
+        self.caller.peer
+    }
+
+    fn scheme(&self) -> &'static str {
+        match self.caller.security {
+            Security::Plain => "http",
+            Security::Tls => "https",
+        }
+    }
+}
+
+pub(super) fn tell(
+    headers: &mut HeaderMap,
+    client: &Client,
+    host: Option<&HeaderValue>,
+    how: ForwardedHeaders,
+) {
+    match how {
+        ForwardedHeaders::Keep => return,
+        ForwardedHeaders::Append => {}
+        ForwardedHeaders::Replace => {
+            for name in [FOR, PROTO, HOST, FORWARDED].iter().chain(&OTHERS) {
+                headers.remove(name);
+            }
+        }
+    }
+    if headers.contains_key(FOR) {
+        let mut list = list(headers, FOR);
+        list.extend_from_slice(client.address.as_bytes());
+        put(headers, FOR, list);
+    } else {
+        headers.insert(FOR, client.address.clone());
+    }
+    if !headers.contains_key(PROTO) {
+        headers.insert(PROTO, HeaderValue::from_static(client.scheme()));
+    }
+    if let Some(host) = host
+        && !headers.contains_key(HOST)
+    {
+        headers.insert(HOST, host.clone());
+    }
+    let mut list = list(headers, FORWARDED);
+    add_element(&mut list, client, host);
+    put(headers, FORWARDED, list);
+}
+
+/// `for=192.0.2.1;host=example.org;proto=http`
+fn add_element(list: &mut BytesMut, client: &Client, host: Option<&HeaderValue>) {
+    list.extend_from_slice(client.node.as_bytes());
+    // It was checked to be a host, so there is nothing in it to escape.
+    if let Some(host) = host.map(HeaderValue::as_bytes) {
+        let is_token = host.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(b));
+        let quote: &[u8] = if is_token { b"" } else { b"\"" };
+        for part in [b";host=", quote, host, quote] {
+            list.extend_from_slice(part);
+        }
+    }
+    list.extend_from_slice(b";proto=");
+    list.extend_from_slice(client.scheme().as_bytes());
+}
+
+/// What there is of a list, which may be on several lines, and a comma if there is something.
+fn list(headers: &HeaderMap, name: HeaderName) -> BytesMut {
+    let mut list = BytesMut::with_capacity(96);
+    for value in headers.get_all(name) {
+        list.extend_from_slice(value.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list
+}
+
+fn put(headers: &mut HeaderMap, name: HeaderName, list: BytesMut) {
+    match HeaderValue::from_maybe_shared(list.freeze()) {
+        Ok(value) => headers.insert(name, value),
+        // Made of values and an address: there is nothing in it that a value may not have.
+        Err(_) => headers.remove(name),
+    };
+}

@@ -1,0 +1,99 @@
+//! Whom a request is for, and the form of its target (RFC 9112, 3.2; RFC 9113, 8.3.1).
+
+use http::header::HOST;
+use http::request::Parts;
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderMap, HeaderValue, Method, Uri, Version};
+
+use super::Refusal;
+
+/// What the request says it is for, and its target in origin form. `None`: HTTP/1.0 need not say it.
+///
+/// An absolute target goes before `Host` in HTTP/1, as RFC 9112 asks of proxies; in HTTP/2 they must not differ.
+pub(super) fn of(parts: &mut Parts) -> Result<Option<HeaderValue>, Refusal> {
+    let header = of_headers(&parts.headers)?;
+    let is_http2 = parts.version == Version::HTTP_2;
+    let uri = std::mem::take(&mut parts.uri).into_parts();
+    if let Some(scheme) = &uri.scheme
+        && !matches!(scheme.as_str(), "http" | "https")
+    {
+        return Err(Refusal::Scheme);
+    }
+    // `example.org:80` alone is for CONNECT.
+    if uri.authority.is_some() && uri.scheme.is_none() && !is_http2 {
+        return Err(Refusal::Target);
+    }
+    let target = target(&parts.method, uri.path_and_query, uri.authority.is_some())?;
+    parts.uri = Uri::from(target);
+    let authority = uri.authority.as_ref().map(|authority| checked(authority.as_str().as_bytes()));
+    let host = match (authority.transpose()?, header) {
+        (Some(authority), Some(header)) if is_http2 => {
+            if !authority.as_bytes().eq_ignore_ascii_case(header.as_bytes()) {
+                return Err(Refusal::HostsDiffer);
+            }
+            Some(authority)
+        }
+        (Some(authority), _) => Some(authority),
+        (None, Some(header)) => Some(checked(header.as_bytes())?),
+        (None, None) if parts.version == Version::HTTP_10 => None,
+        (None, None) => return Err(Refusal::NoHost),
+    };
+    Ok(host)
+}
+
+/// Said once, by the proxy.
+pub(super) fn put(headers: &mut HeaderMap, host: Option<HeaderValue>) {
+    match host {
+        Some(host) => {
+            headers.insert(HOST, host);
+        }
+        None => {
+            headers.remove(HOST);
+        }
+    }
+}
+
+fn of_headers(headers: &HeaderMap) -> Result<Option<&HeaderValue>, Refusal> {
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() { Err(Refusal::ManyHosts) } else { Ok(host) }
+}
+
+/// A host with or without a port, and no user.
+fn checked(text: &[u8]) -> Result<HeaderValue, Refusal> {
+    let authority = Authority::try_from(text).map_err(|_| Refusal::InvalidHost)?;
+    let text = authority.as_str();
+    if authority.host().is_empty() || text.contains('@') {
+        return Err(Refusal::InvalidHost);
+    }
+    // A port that is none is not silently another one.
+    let behind = &text[authority.host().len()..];
+    if !behind.is_empty() && authority.port_u16().is_none() {
+        return Err(Refusal::InvalidHost);
+    }
+    HeaderValue::from_str(text).map_err(|_| Refusal::InvalidHost)
+}
+
+/// A path, or `*` for OPTIONS. An absolute target without a path is `/`, or `*` for OPTIONS (RFC 9112, 3.2.4).
+fn target(
+    method: &Method,
+    target: Option<PathAndQuery>,
+    is_absolute: bool,
+) -> Result<PathAndQuery, Refusal> {
+    let Some(target) = target else {
+        return match is_absolute {
+            true if *method == Method::OPTIONS => Ok(PathAndQuery::from_static("*")),
+            true => Ok(PathAndQuery::from_static("/")),
+            false => Err(Refusal::Target),
+        };
+    };
+    match target.as_str() {
+        "*" if *method == Method::OPTIONS => Ok(target),
+        text if text.starts_with('/') => Ok(target),
+        // `http://host?query`.
+        text if text.starts_with('?') && is_absolute => {
+            format!("/{text}").parse().map_err(|_| Refusal::Target)
+        }
+        _ => Err(Refusal::Target),
+    }
+}

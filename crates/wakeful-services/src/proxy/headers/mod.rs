@@ -1,0 +1,185 @@
+//! What a proxy does to the heads of messages, without any I/O: what is refused, what goes on, and what is said about how it came.
+//!
+//! The rules are those of RFC 9110 (7.6) and RFC 9112 (3.2, 6). The order matters: first the framing and the host are decided by what came, then everything that is meant for this hop only goes, whatever the message calls so, and what
+//! is the proxy's own to say is put in last. So no `Connection: host` takes away what the proxy says. No body's length is ever copied: the connection to the backend frames what it sends by itself.
+//!
+//! `names` has what goes, `framing` where a body ends, `host` whom a request is for, `forwarded` what is said about the client, `response` the way back.
+
+mod forwarded;
+mod framing;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
+mod host;
+mod names;
+mod response;
+
+use http::header::{CONTENT_LENGTH, COOKIE, EXPECT, MAX_FORWARDS, TE, VIA};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
+use wakeful_http::client::HttpVersion;
+
+pub use self::forwarded::{Client, ForwardedHeaders};
+pub use self::framing::Framing;
+pub use self::names::trailers;
+pub use self::response::{BadResponse, to_client};
+
+/// What there is to choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// What backends are told about the client.
+    pub forwarded: ForwardedHeaders,
+    /// How backends are spoken to.
+    pub version: HttpVersion,
+}
+
+/// What becomes of a request that is in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It goes on, with a body that was framed so.
+    Forward(Framing),
+    /// It may go no further (`Max-Forwards: 0`), and this is the answer.
+    Answer(StatusCode),
+}
+
+/// Why a request does not go on. [`status`](Self::status) is what the client gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // Each says it by its text.
+pub enum Refusal {
+    #[error("tunnels by CONNECT are not supported")]
+    Connect,
+    #[error("TRACE has a body")]
+    TraceWithBody,
+    #[error("both Content-Length and Transfer-Encoding")]
+    LengthAndCoding,
+    #[error("Content-Length is no number, or they differ")]
+    ContentLength,
+    #[error("the transfer coding is malformed, or chunked twice")]
+    TransferEncoding,
+    #[error("a transfer coding other than chunked")]
+    UnknownCoding,
+    #[error("Transfer-Encoding in a request that is not HTTP/1.1")]
+    CodingNotAllowed,
+    #[error("there is no Host")]
+    NoHost,
+    #[error("more than one Host")]
+    ManyHosts,
+    #[error("the host is invalid")]
+    InvalidHost,
+    #[error("Host and :authority differ")]
+    HostsDiffer,
+    #[error("the request target has not the form that the method asks for")]
+    Target,
+    #[error("a scheme other than http and https")]
+    Scheme,
+    #[error("a header field of a connection in HTTP/2")]
+    ConnectionField,
+    #[error("an expectation other than 100-continue")]
+    Expectation,
+    #[error("the HTTP version is not supported")]
+    Version,
+}
+
+impl Refusal {
+    /// What the client gets.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::Connect | Self::UnknownCoding => StatusCode::NOT_IMPLEMENTED,
+            Self::Expectation => StatusCode::EXPECTATION_FAILED,
+            Self::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            _ => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+/// Makes a request's head one for a backend.
+///
+/// # Errors
+/// The request is not to go on. What was changed by then is of no use.
+pub fn to_backend(
+    parts: &mut Parts,
+    client: &Client,
+    settings: &Settings,
+) -> Result<Step, Refusal> {
+    if parts.method == Method::CONNECT {
+        return Err(Refusal::Connect);
+    }
+    let framing = framing::of_request(parts.version, &parts.headers)?;
+    if parts.method == Method::TRACE && framing != Framing::None {
+        return Err(Refusal::TraceWithBody);
+    }
+    let host = host::of(parts)?;
+    check_expectation(&parts.headers)?;
+    let headers = &mut parts.headers;
+    let wants_trailers = names::wants_trailers(headers);
+    names::remove_hop_by_hop(headers);
+    headers.remove(CONTENT_LENGTH);
+    headers.remove(EXPECT);
+    if framing == Framing::Length(0) {
+        // "No body" is what it says; the connection would say nothing.
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+    if let Some(answer) = count_down(&parts.method, headers) {
+        return Ok(Step::Answer(answer));
+    }
+    if wants_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        if settings.version == HttpVersion::Http1 {
+            headers.insert(http::header::CONNECTION, HeaderValue::from_static("te"));
+        }
+    }
+    join_cookies(parts.version, headers);
+    headers.append(VIA, via(parts.version));
+    forwarded::tell(headers, client, host.as_ref(), settings.forwarded);
+    host::put(headers, host);
+    Ok(Step::Forward(framing))
+}
+
+/// The proxy answers it itself, by reading the body; nobody else has to.
+fn check_expectation(headers: &HeaderMap) -> Result<(), Refusal> {
+    let known = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    if headers.get_all(EXPECT).iter().all(known) { Ok(()) } else { Err(Refusal::Expectation) }
+}
+
+/// `Max-Forwards` (RFC 9110, 7.6.2): only TRACE and OPTIONS count, and what is no number is left alone.
+fn count_down(method: &Method, headers: &mut HeaderMap) -> Option<StatusCode> {
+    if *method != Method::TRACE && *method != Method::OPTIONS {
+        return None;
+    }
+    let left: u64 = headers.get(MAX_FORWARDS)?.to_str().ok()?.trim().parse().ok()?;
+    match left.checked_sub(1) {
+        Some(left) => {
+            headers.insert(MAX_FORWARDS, left.into());
+            None
+        }
+        // What is in a request may be secret, so it is not sent back.
+        None if *method == Method::TRACE => Some(StatusCode::METHOD_NOT_ALLOWED),
+        None => Some(StatusCode::NO_CONTENT),
+    }
+}
+
+/// HTTP/2 may send cookies one by one; HTTP/1 knows one line only (RFC 9113, 8.2.3).
+fn join_cookies(version: Version, headers: &mut HeaderMap) {
+    if version != Version::HTTP_2 || headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+        headers.insert(COOKIE, cookie);
+    }
+}
+
+/// Which HTTP the message came by.
+fn via(version: Version) -> HeaderValue {
+    HeaderValue::from_static(match version {
+        Version::HTTP_10 => "1.0 wakeful",
+        Version::HTTP_2 => "2.0 wakeful",
+        _ => "1.1 wakeful",
+    })
+}
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Fields that are meant for one hop, and fields that would be taken for others further on.
+
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_TYPE, COOKIE, HOST, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// What belongs to one connection whether `Connection` names it or not (RFC 9110, 7.6.1), besides `proxy-*`.
+const HOP_BY_HOP: [HeaderName; 6] = [
+    CONNECTION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("http2-settings"),
+];
+
+/// What backends by CGI's rules cannot tell from the same name with hyphens, and would believe.
+const NOT_WITH_UNDERSCORES: [&str; 12] = [
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-real-ip",
+    "authorization",
+];
+
+/// Names of the connection that came with HTTP/2, where they are an error (RFC 9113, 8.2.2).
+pub(super) fn has_connection_fields(headers: &HeaderMap) -> bool {
+    let other = |name: &HeaderName| *name != TE && headers.contains_key(name);
+    HOP_BY_HOP.iter().any(other) || headers.contains_key("proxy-connection")
+}
+
+/// Takes away what is for this hop: what each `Connection` names, what always is, and `proxy-*`, among them `proxy`, which CGI turns into HTTP_PROXY.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let named = |value: &HeaderValue| -> Vec<HeaderName> {
+            let names = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+            names.filter_map(|name| HeaderName::from_bytes(name).ok()).collect()
+        };
+        let named: Vec<_> = headers.get_all(CONNECTION).iter().flat_map(named).collect();
+        for name in named {
+            headers.remove(name);
+        }
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+    if headers.keys().any(is_misleading) {
+        let misleading: Vec<_> =
+            headers.keys().filter(|name| is_misleading(name)).cloned().collect();
+        for name in misleading {
+            headers.remove(name);
+        }
+    }
+}
+
+fn is_misleading(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    if let Some(rest) = name.strip_prefix("proxy") {
+        return rest.is_empty() || rest.starts_with(['-', '_']);
+    }
+    name.contains('_') && NOT_WITH_UNDERSCORES.contains(&&*name.replace('_', "-"))
+}
+
+/// Would the sender read trailers? Only that is told to the next hop, of all that `TE` may say.
+pub(super) fn wants_trailers(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(TE).iter();
+    values.any(|value| {
+        let mut codings = value.as_bytes().split(|byte| *byte == b',');
+        codings.any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    })
+}
+
+/// What no trailer may say, because who merged it into the head would be misled: the framing, the route, the credentials (RFC 9110, 6.5.1).
+const NOT_IN_TRAILERS: [HeaderName; 11] = [
+    CONTENT_LENGTH,
+    HOST,
+    TRAILER,
+    AUTHORIZATION,
+    CACHE_CONTROL,
+    CONTENT_ENCODING,
+    CONTENT_RANGE,
+    CONTENT_TYPE,
+    COOKIE,
+    SET_COOKIE,
+    MAX_FORWARDS,
+];
+
+/// Takes away what trailers may not say, in either direction.
+pub fn trailers(trailers: &mut HeaderMap) {
+    remove_hop_by_hop(trailers);
+    for name in &NOT_IN_TRAILERS {
+        trailers.remove(name);
+    }
+}

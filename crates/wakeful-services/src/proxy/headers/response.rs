@@ -1,0 +1,55 @@
+//! The way back: a backend's head becomes one for the client.
+
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, VIA};
+use http::response::Parts;
+use http::{Method, StatusCode, Version};
+
+use super::{framing, names, via};
+
+/// Why a backend's response does not go on: the client gets a 502.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // Each says it by its text.
+pub enum BadResponse {
+    #[error("both Content-Length and Transfer-Encoding")]
+    LengthAndCoding,
+    #[error("Content-Length is no number, or they differ")]
+    ContentLength,
+    #[error("a transfer coding other than chunked")]
+    Coding,
+    #[error("it changes to a protocol that nobody asked for")]
+    SwitchingProtocols,
+}
+
+/// Makes the head of a response to `method` one for the client.
+///
+/// # Errors
+/// The response is not to go on.
+pub fn to_client(parts: &mut Parts, method: &Method) -> Result<(), BadResponse> {
+    if parts.status.is_informational() {
+        return Err(BadResponse::SwitchingProtocols);
+    }
+    let headers = &mut parts.headers;
+    let length = framing::content_length(headers).ok_or(BadResponse::ContentLength)?;
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next() {
+        if length.is_some() {
+            return Err(BadResponse::LengthAndCoding);
+        }
+        let is_chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+        if !is_chunked || codings.next().is_some() {
+            return Err(BadResponse::Coding);
+        }
+    }
+    names::remove_hop_by_hop(headers);
+    headers.remove(CONTENT_LENGTH);
+    // There it says how long a body would be that does not come; else the body says it.
+    let is_bodiless = *method == Method::HEAD || parts.status == StatusCode::NOT_MODIFIED;
+    if let Some(length) = length.filter(|_| is_bodiless) {
+        headers.insert(CONTENT_LENGTH, length.into());
+    }
+    headers.append(VIA, via(parts.version));
+    // The client's connection says which one it is.
+    parts.version = Version::HTTP_11;
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! Passive health checks: what requests meet says how a backend is.
+//!
+//! A backend that failed several times in a row is left out for a while; then one request tries it, and it is either back, or out for twice as long. The last one that is in is never left out: a backend that may
+//! fail is better than none. No clock and no lock in here: who asks says what time it is.
+
+use std::time::{Duration, Instant};
+
+/// When a backend is left out, and for how long.
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | `failures` | 3 | 1 and more |
+/// | `shortest` | 1 s | over 0 |
+/// | `longest` | 60 s | `shortest` and more |
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ejection {
+    /// So many failures in a row, on all loops together, are too many.
+    pub failures: u32,
+    /// How long a backend is out the first time; each time after that it is twice as long.
+    pub shortest: Duration,
+    /// No longer than this.
+    pub longest: Duration,
+}
+
+impl Default for Ejection {
+    fn default() -> Self {
+        let (shortest, longest) = (Duration::from_secs(1), Duration::from_secs(60));
+        Self { failures: 3, shortest, longest }
+    }
+}
+
+/// How all backends are.
+#[derive(Debug)]
+pub(super) struct Health {
+    settings: Ejection,
+    backends: Vec<State>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct State {
+    /// In a row.
+    failures: u32,
+    /// How often in a row it was left out.
+    times: u32,
+    out_until: Option<Instant>,
+    /// One request tries it.
+    is_tried: bool,
+}
+
+/// Whether a backend may have a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    In,
+    /// It was out, and this request would try it.
+    Due,
+    Out,
+}
+
+/// What a failure led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Stays,
+    Ejected { for_: Duration },
+}
+
+impl Health {
+    pub(super) fn new(backends: usize, settings: Ejection) -> Self {
+        Self { settings, backends: vec![State::default(); backends] }
+    }
+
+    pub(super) fn is_one_out(&self) -> bool {
+        self.backends.iter().any(|state| state.out_until.is_some())
+    }
+
+    /// And has not answered since.
+    pub(super) fn has_failed(&self, backend: usize) -> bool {
+        self.backends[backend].failures > 0
+    }
+
+    pub(super) fn standing(&self, backend: usize, now: Instant) -> Standing {
+        let state = &self.backends[backend];
+        match state.out_until {
+            None => Standing::In,
+            Some(until) if until <= now && !state.is_tried => Standing::Due,
+            Some(_) => Standing::Out,
+        }
+    }
+
+    /// A request is about to try it.
+    pub(super) fn begin_trial(&mut self, backend: usize) {
+        self.backends[backend].is_tried = true;
+    }
+
+    /// It ended without telling anything.
+    pub(super) fn end_trial(&mut self, backend: usize) {
+        self.backends[backend].is_tried = false;
+    }
+
+    /// It answered: all is forgotten.
+    pub(super) fn succeeded(&mut self, backend: usize) {
+        self.backends[backend] = State::default();
+    }
+
+    pub(super) fn failed(&mut self, backend: usize, now: Instant) -> Verdict {
+        let in_beside = self.backends.iter().enumerate();
+        let in_beside = in_beside.filter(|(at, s)| *at != backend && s.out_until.is_none()).count();
+        let state = &mut self.backends[backend];
+        state.failures = state.failures.saturating_add(1);
+        let was_tried = std::mem::take(&mut state.is_tried);
+        let is_out = state.out_until.is_some();
+        // What was under way when it was left out says nothing new.
+        if is_out && !was_tried || !is_out && state.failures < self.settings.failures {
+            return Verdict::Stays;
+        }
+        if in_beside == 0 {
+            return Verdict::Stays;
+        }
+        let doubled = self
+            .settings
+            .shortest
+            .saturating_mul(1_u32.checked_shl(state.times).unwrap_or(u32::MAX));
+        let for_ = doubled.clamp(self.settings.shortest, self.settings.longest);
+        state.times = state.times.saturating_add(1);
+        state.out_until = now.checked_add(for_);
+        Verdict::Ejected { for_ }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn health(backends: usize) -> (Health, Instant) {
+        (Health::new(backends, Ejection::default()), Instant::now())
+    }
+
+    fn eject(health: &mut Health, backend: usize, now: Instant) -> Verdict {
+        assert_eq!(health.failed(backend, now), Verdict::Stays);
+        assert_eq!(health.failed(backend, now), Verdict::Stays);
+        health.failed(backend, now)
+    }
+
+    #[test]
+    fn failures_in_a_row_eject_and_a_success_between_them_does_not() {
+        let (mut health, now) = health(2);
+        health.failed(0, now);
+        health.failed(0, now);
+        health.succeeded(0);
+        assert!(!health.has_failed(0) && !health.is_one_out());
+        assert_eq!(eject(&mut health, 0, now), Verdict::Ejected { for_: SECOND });
+        assert!(health.has_failed(0) && health.is_one_out());
+        assert_eq!(health.standing(0, now), Standing::Out);
+        assert_eq!(health.standing(1, now), Standing::In);
+    }
+
+    #[test]
+    fn one_request_tries_it_when_the_time_is_up() {
+        let (mut health, now) = health(2);
+        eject(&mut health, 0, now);
+        let later = now + SECOND;
+        assert_eq!(health.standing(0, later - Duration::from_nanos(1)), Standing::Out);
+        assert_eq!(health.standing(0, later), Standing::Due);
+        health.begin_trial(0);
+        assert_eq!(health.standing(0, later), Standing::Out);
+        health.end_trial(0);
+        assert_eq!(health.standing(0, later), Standing::Due);
+        health.begin_trial(0);
+        health.succeeded(0);
+        assert_eq!(health.standing(0, later), Standing::In);
+    }
+
+    #[test]
+    fn each_trial_that_fails_doubles_the_time_up_to_the_longest() {
+        let (mut health, mut now) = health(2);
+        eject(&mut health, 0, now);
+        let mut times = Vec::new();
+        for _ in 0..40 {
+            now += Duration::from_secs(60);
+            health.begin_trial(0);
+            let Verdict::Ejected { for_ } = health.failed(0, now) else { panic!("not ejected") };
+            times.push(for_.as_secs());
+        }
+        assert_eq!(times[..7], [2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(times[39], 60);
+    }
+
+    #[test]
+    fn what_was_under_way_when_it_was_ejected_does_not_count() {
+        let (mut health, now) = health(2);
+        eject(&mut health, 0, now);
+        for _ in 0..10 {
+            assert_eq!(health.failed(0, now), Verdict::Stays);
+        }
+        assert_eq!(health.standing(0, now + SECOND), Standing::Due);
+    }
+
+    #[test]
+    fn the_last_one_stays() {
+        let (mut health, now) = health(2);
+        eject(&mut health, 0, now);
+        for _ in 0..10 {
+            assert_eq!(health.failed(1, now), Verdict::Stays);
+        }
+        assert_eq!(health.standing(1, now), Standing::In);
+        let (mut alone, now) = self::health(1);
+        for _ in 0..10 {
+            assert_eq!(alone.failed(0, now), Verdict::Stays);
+        }
+        assert_eq!(alone.standing(0, now), Standing::In);
+    }
+}

@@ -1,0 +1,234 @@
+//! A reverse proxy for HTTP: requests of HTTP/1.1 and HTTP/2 go on to backends.
+//!
+//! Each loop has connections of its own to each backend. A request goes to the one of two with less in flight; one that fails again and again is left out for a while ([`Ejection`]). A slow client holds no
+//! connection to a backend: its request's body is read before one is taken, and the response's is read ahead, both within limits. What can be understood in two ways is refused, and everything that goes on is framed anew
+//! ([`headers`]).
+//!
+//! `service` is one request's way, `request_body` and `response_body` what is buffered, `budget` how much of it in all, `backends` and `health` which backend is asked, `counts` and `metrics` what can be seen of it.
+//!
+//! What it does not do: tunnels (CONNECT), protocol upgrades (`Upgrade` is taken away), interim responses of backends (1xx go no further; `Expect: 100-continue` it answers by itself), caching.
+
+mod admin;
+mod backends;
+mod budget;
+mod counts;
+pub mod headers;
+mod health;
+mod metrics;
+mod request_body;
+mod response_body;
+mod service;
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hyper::Request;
+use wakeful::accept::SharedListener;
+use wakeful::net::ListenAddr;
+use wakeful_http::RequestBody;
+use wakeful_http::client::{ClientBuilder, HttpVersion, Target};
+use wakeful_http::tls::ClientTls;
+use wakeful_http::{Caller, Running, service_fn};
+
+pub use self::counts::Counts;
+use self::headers::ForwardedHeaders;
+pub use self::health::Ejection;
+use crate::ServeOptions;
+
+/// What a proxy is started with.
+///
+/// | field | default | range | what happens beyond it |
+/// |---|---|---|---|
+/// | `to` | none | 1 and more | |
+/// | `version` | HTTP/1.1 | | |
+/// | `upstream_tls` | none | | backends of `https` cannot be connected to |
+/// | `connect_timeout` | 2 s | any | another backend, then 504 |
+/// | `upstream_timeout` | 60 s | any | 504; a response that has begun is cut off |
+/// | `connections` | 256, for each backend on each loop | 1 and more | requests wait |
+/// | `max_waiting` | 1,024, for each backend on each loop | any | another backend, then 503 |
+/// | `queue_timeout` | 2 s | any | another backend, then 503 |
+/// | `idle_timeout` | 20 s | any | the connection to the backend is closed |
+/// | `attempts` | 3 | 1 and more | the last failure is the answer |
+/// | `request_buffer` | 64 KiB | any | the rest is streamed |
+/// | `response_buffer` | 256 KiB | any | the backend is read as the client reads |
+/// | `loop_buffer` | 64 MiB on each loop | any | as for the two above |
+/// | `forwarded` | [`ForwardedHeaders::Replace`] | | |
+/// | `ejection` | [`Ejection`] | | |
+#[derive(Debug, Clone)]
+pub struct ProxyOptions {
+    /// The backends.
+    pub to: Vec<Target>,
+    /// How all of them are spoken to.
+    pub version: HttpVersion,
+    /// Whom to trust, for backends of `https`.
+    pub upstream_tls: Option<ClientTls>,
+    /// How long a connection to a backend may take to be made.
+    pub connect_timeout: Duration,
+    /// How long a backend may be silent: until the head of its response, counted from the last piece of the request, and between two pieces of the response.
+    pub upstream_timeout: Duration,
+    /// How many connections to a backend each loop may have.
+    pub connections: usize,
+    /// How many requests may wait for a connection to a backend that has all in use.
+    pub max_waiting: usize,
+    /// How long a request may wait for a connection to a backend that has all in use.
+    pub queue_timeout: Duration,
+    /// How long a connection to a backend is kept that no request uses. Let it be shorter than the backend's own limit.
+    pub idle_timeout: Duration,
+    /// How many backends one request may try, if none acted on it.
+    pub attempts: usize,
+    /// How many bytes of a request's body are read before a backend is asked.
+    pub request_buffer: usize,
+    /// How many bytes of a response's body wait for its client.
+    pub response_buffer: usize,
+    /// How many bytes of bodies wait on a loop.
+    pub loop_buffer: usize,
+    /// What backends are told about the client.
+    pub forwarded: ForwardedHeaders,
+    /// When a backend is left out.
+    pub ejection: Ejection,
+}
+
+impl Default for ProxyOptions {
+    fn default() -> Self {
+        Self {
+            to: Vec::new(),
+            version: HttpVersion::Http1,
+            upstream_tls: None,
+            connect_timeout: Duration::from_secs(2),
+            upstream_timeout: Duration::from_secs(60),
+            connections: 256,
+            max_waiting: 1024,
+            queue_timeout: Duration::from_secs(2),
+            idle_timeout: Duration::from_secs(20),
+            attempts: 3,
+            request_buffer: 64 * 1024,
+            response_buffer: 256 * 1024,
+            loop_buffer: 64 * 1024 * 1024,
+            forwarded: ForwardedHeaders::default(),
+            ejection: Ejection::default(),
+        }
+    }
+}
+
+/// A proxy that runs. Dropping it aborts what it serves.
+#[derive(Debug)]
+pub struct RunningProxy {
+    running: Running,
+    admin: Option<Running>,
+    counts: Arc<Counts>,
+    is_draining: Arc<AtomicBool>,
+}
+
+/// Starts a proxy on `listeners`. Those of `admin` answer `/healthz`, `/readyz` and `/metrics`, on a loop of their own; every path of the others is the backends'.
+///
+/// # Errors
+/// There are no backends; the loops cannot be started.
+pub fn start(
+    options: &ServeOptions,
+    proxy: ProxyOptions,
+    listeners: Vec<SharedListener>,
+    admin: Vec<SharedListener>,
+) -> io::Result<RunningProxy> {
+    if proxy.to.is_empty() {
+        let none = "a proxy needs at least one backend";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, none));
+    }
+    let to: Vec<_> = proxy.to.iter().map(|target| target.clone().version(proxy.version)).collect();
+    let counts = Arc::new(Counts::new(to.iter().map(Target::to_string).collect()));
+    let shared = backends::Shared::new(to.len(), proxy.ejection);
+    let of_loops = counts.clone();
+    let running = options.http_server(listeners).start_per_connection(move || {
+        let proxy = of_a_loop(&proxy, &to, shared.clone(), &of_loops);
+        move |caller: Caller| {
+            let (proxy, client) = (proxy.clone(), Rc::new(headers::Client::new(caller)));
+            service_fn(move |request: Request<RequestBody>| {
+                proxy.clone().serve(client.clone(), request)
+            })
+        }
+    })?;
+    let is_draining = Arc::<AtomicBool>::default();
+    let admin = match admin {
+        none if none.is_empty() => None,
+        admin => Some(admin::start(admin, &running, counts.clone(), is_draining.clone())?),
+    };
+    Ok(RunningProxy { running, admin, counts, is_draining })
+}
+
+fn of_a_loop(
+    options: &ProxyOptions,
+    to: &[Target],
+    shared: Arc<backends::Shared>,
+    counts: &Counts,
+) -> Rc<service::Proxy> {
+    let settings = match &options.upstream_tls {
+        Some(tls) => ClientBuilder::default().tls(tls.clone()),
+        None => ClientBuilder::default(),
+    };
+    let client = settings
+        .connect_timeout(options.connect_timeout)
+        // The proxy has its own, which begins behind the request.
+        .head_timeout(None)
+        .max_connections(options.connections)
+        .max_idle(options.connections)
+        .max_waiting(options.max_waiting)
+        .queue_timeout(options.queue_timeout)
+        .idle_timeout(options.idle_timeout)
+        .retries(1)
+        .build();
+    let counts = counts.of_a_loop(client.counts());
+    let budget = budget::Budget::new(options.loop_buffer, counts.clone());
+    let silence = options.upstream_timeout;
+    let (limit, version) = (options.response_buffer, options.version);
+    Rc::new(service::Proxy {
+        backends: backends::Backends::new(shared, &client, to, counts.clone()),
+        headers: headers::Settings { forwarded: options.forwarded, version },
+        request_buffer: options.request_buffer,
+        attempts: options.attempts.max(1),
+        silence,
+        ahead: response_body::ReadAhead { limit, silence, budget },
+        counts,
+    })
+}
+
+impl RunningProxy {
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addrs(&self) -> &[ListenAddr] {
+        self.running.local_addrs()
+    }
+
+    /// Where its metrics are.
+    #[must_use]
+    pub fn admin_addrs(&self) -> &[ListenAddr] {
+        self.admin.as_ref().map_or(&[], Running::local_addrs)
+    }
+
+    /// The server of the clients' side.
+    #[must_use]
+    pub fn server(&self) -> &Running {
+        &self.running
+    }
+
+    /// What it counts about its backends.
+    #[must_use]
+    pub fn counts(&self) -> Arc<Counts> {
+        self.counts.clone()
+    }
+
+    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest. Returns how many connections were aborted. It always ends. Meanwhile `/readyz` says that it is not ready. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// A loop was blocked, and was left behind.
+    pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
+        self.is_draining.store(true, Ordering::Relaxed);
+        let aborted = self.running.shutdown(grace);
+        if let Some(admin) = self.admin {
+            // Nobody waits for what is only looked at.
+            admin.shutdown(Duration::ZERO)?;
+        }
+        aborted
+    }
+}

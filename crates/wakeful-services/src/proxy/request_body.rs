@@ -1,0 +1,171 @@
+//! A request's body on its way to a backend: what came of it before a backend was asked, and then the rest, straight from the client.
+//!
+//! A body that fits is complete before a backend hears of the request, so no slow client holds a connection to one; and it can be sent again to another one.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use wakeful_http::{BoxError, RequestBody};
+
+use super::budget::{Budget, Share};
+use super::headers;
+
+pub(super) struct BufferedRequest {
+    pieces: VecDeque<Bytes>,
+    /// How long the pieces are.
+    waiting: u64,
+    trailers: Option<HeaderMap>,
+    rest: Option<RequestBody>,
+    share: Option<Rc<Share>>,
+    progress: Rc<Progress>,
+}
+
+/// When the last of the body went on: a backend's time to answer begins there.
+#[derive(Debug)]
+pub(super) struct Progress {
+    last: Cell<Instant>,
+}
+
+impl Progress {
+    pub(super) fn last(&self) -> Instant {
+        self.last.get()
+    }
+
+    pub(super) fn touch(&self) {
+        self.last.set(Instant::now());
+    }
+}
+
+impl BufferedRequest {
+    /// Reads until the body has ended, `limit` is reached, or the loop has no room for more.
+    ///
+    /// # Errors
+    /// The client broke off.
+    pub(super) async fn read(
+        mut incoming: RequestBody,
+        limit: usize,
+        budget: &Rc<Budget>,
+    ) -> Result<Self, BoxError> {
+        let progress = Rc::new(Progress { last: Cell::new(Instant::now()) });
+        let mut body = Self {
+            pieces: VecDeque::new(),
+            waiting: 0,
+            trailers: None,
+            rest: None,
+            share: None,
+            progress,
+        };
+        if incoming.is_end_stream() {
+            return Ok(body);
+        }
+        let share = budget.share();
+        let mut has_ended = false;
+        while !has_ended && share.taken() < limit && share.has_room() {
+            let Some(frame) = incoming.frame().await else {
+                has_ended = true;
+                break;
+            };
+            match frame?.into_data() {
+                Ok(data) => {
+                    share.take(data.len());
+                    body.waiting += data.len() as u64;
+                    body.pieces.push_back(data);
+                    has_ended = incoming.is_end_stream();
+                }
+                Err(frame) => {
+                    body.trailers = frame.into_trailers().ok().map(cleaned);
+                    has_ended = true;
+                }
+            }
+        }
+        if !has_ended {
+            body.rest = Some(incoming);
+        }
+        body.share = Some(Rc::new(share));
+        body.progress.last.set(Instant::now());
+        Ok(body)
+    }
+
+    pub(super) fn progress(&self) -> Rc<Progress> {
+        self.progress.clone()
+    }
+
+    /// All of it is here.
+    pub(super) fn is_whole(&self) -> bool {
+        self.rest.is_none()
+    }
+
+    pub(super) fn has_trailers(&self) -> bool {
+        self.trailers.is_some()
+    }
+
+    /// The same once more; `None`: only the client has the rest.
+    pub(super) fn again(&self) -> Option<Self> {
+        self.is_whole().then(|| Self {
+            pieces: self.pieces.clone(),
+            waiting: self.waiting,
+            trailers: self.trailers.clone(),
+            rest: None,
+            share: self.share.clone(),
+            progress: self.progress.clone(),
+        })
+    }
+}
+
+fn cleaned(mut trailers: HeaderMap) -> HeaderMap {
+    headers::trailers(&mut trailers);
+    trailers
+}
+
+impl Body for BufferedRequest {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if let Some(piece) = this.pieces.pop_front() {
+            this.waiting -= piece.len() as u64;
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        if let Some(trailers) = this.trailers.take() {
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
+        // Nothing of it waits here any more.
+        this.share = None;
+        let Some(rest) = &mut this.rest else { return Poll::Ready(None) };
+        let frame = std::task::ready!(Pin::new(rest).poll_frame(cx));
+        this.progress.last.set(Instant::now());
+        Poll::Ready(frame.map(|frame| {
+            Ok(match frame?.into_trailers() {
+                Ok(trailers) => Frame::trailers(cleaned(trailers)),
+                Err(frame) => frame,
+            })
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let rest_ended = self.rest.as_ref().is_none_or(Body::is_end_stream);
+        self.pieces.is_empty() && self.trailers.is_none() && rest_ended
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.rest {
+            None => SizeHint::with_exact(self.waiting),
+            Some(rest) => match rest.size_hint().exact() {
+                Some(rest) => SizeHint::with_exact(self.waiting + rest),
+                None => SizeHint::default(),
+            },
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A response's body on its way to a client: read from the backend as fast as it comes, within limits, whatever the client's pace.
+//!
+//! What is complete with its head, as most are, is just passed on. For the rest a task reads ahead, until the response's own limit or the loop's is reached; then it reads on as the client does. A response of which
+//! nothing waits may always read one piece more, so that no client is stuck behind the buffers of others.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use wakeful::JoinHandle;
+use wakeful::time::timeout;
+use wakeful_http::client::{ClientError, ResponseBody};
+
+use super::backends::Exchange;
+use super::budget::{Budget, Share};
+use super::headers;
+
+/// What the proxy answers with: its own words, or a backend's.
+pub(super) enum ProxyBody {
+    Whole { data: Bytes, trailers: Option<HeaderMap> },
+    Piped(Piped),
+}
+
+/// Why a body broke off.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BrokenOff {
+    #[error(transparent)]
+    Backend(#[from] ClientError),
+    #[error("the backend sent nothing for {0:?}")]
+    Silent(Duration),
+}
+
+/// How a body is read ahead.
+#[derive(Debug, Clone)]
+pub(super) struct ReadAhead {
+    /// So many bytes at most, and a piece more.
+    pub(super) limit: usize,
+    /// How long the backend may send nothing.
+    pub(super) silence: Duration,
+    pub(super) budget: Rc<Budget>,
+}
+
+type Piece = Result<Frame<Bytes>, BrokenOff>;
+
+impl ProxyBody {
+    pub(super) fn text(text: impl Into<Bytes>) -> Self {
+        Self::Whole { data: text.into(), trailers: None }
+    }
+
+    /// Takes what has come of the body, and leaves a task to read the rest. The exchange lasts as long.
+    pub(super) fn read(mut body: ResponseBody, exchange: Exchange, ahead: ReadAhead) -> Self {
+        let exact = body.size_hint().exact();
+        let mut poll = || {
+            if body.is_end_stream() {
+                return Poll::Ready(None);
+            }
+            Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()))
+        };
+        let mut start = VecDeque::new();
+        let mut data = Bytes::new();
+        // Data and its end, or data, trailers and their end: what is more than that has a task.
+        for _ in 0..2 {
+            match poll() {
+                Poll::Pending => break,
+                Poll::Ready(None) => {
+                    exchange.succeeded();
+                    return Self::Whole { data, trailers: None };
+                }
+                Poll::Ready(Some(Ok(frame))) if frame.is_data() && start.is_empty() => {
+                    data = frame.data_ref().cloned().unwrap_or_default();
+                    start.push_back(Ok(frame));
+                }
+                Poll::Ready(Some(Ok(frame))) => match frame.into_trailers() {
+                    Ok(trailers) => {
+                        exchange.succeeded();
+                        return Self::Whole { data, trailers: Some(cleaned(trailers)) };
+                    }
+                    Err(frame) => start.push_back(Ok(frame)),
+                },
+                Poll::Ready(Some(Err(error))) => {
+                    exchange.failed(&error);
+                    start.push_back(Err(error.into()));
+                    break;
+                }
+            }
+        }
+        Self::Piped(Piped::start(start, exact, body, exchange, ahead))
+    }
+}
+
+fn cleaned(mut trailers: HeaderMap) -> HeaderMap {
+    headers::trailers(&mut trailers);
+    trailers
+}
+
+/// What is read by a task.
+pub(super) struct Piped {
+    pipe: Rc<Pipe>,
+    /// How long the rest is, if that is known.
+    left: Option<u64>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Piped {
+    /// The client has all, or has gone: then the backend need not go on.
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Between the task and the client's connection.
+struct Pipe {
+    pieces: RefCell<VecDeque<Piece>>,
+    has_ended: Cell<bool>,
+    share: Share,
+    reader: Cell<Option<Waker>>,
+    writer: Cell<Option<Waker>>,
+}
+
+impl Pipe {
+    fn push(&self, piece: Piece) {
+        if let Ok(frame) = &piece {
+            self.share.take(frame.data_ref().map_or(0, Bytes::len));
+        } else {
+            self.has_ended.set(true);
+        }
+        self.pieces.borrow_mut().push_back(piece);
+        wake(&self.reader);
+    }
+
+    fn end(&self) {
+        self.has_ended.set(true);
+        wake(&self.reader);
+    }
+
+    /// Waits until more may be read.
+    async fn room(&self, limit: usize) {
+        poll_fn(|cx| {
+            let (waiting, may_more) = (self.share.taken(), self.share.has_room());
+            if waiting == 0 || waiting < limit && may_more {
+                return Poll::Ready(());
+            }
+            self.writer.set(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+fn wake(waker: &Cell<Option<Waker>>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+impl Piped {
+    fn start(
+        start: VecDeque<Piece>,
+        left: Option<u64>,
+        body: ResponseBody,
+        exchange: Exchange,
+        ahead: ReadAhead,
+    ) -> Self {
+        let pipe = Rc::new(Pipe {
+            pieces: RefCell::default(),
+            has_ended: Cell::new(false),
+            share: ahead.budget.share(),
+            reader: Cell::default(),
+            writer: Cell::default(),
+        });
+        start.into_iter().for_each(|piece| pipe.push(piece));
+        let task = wakeful::spawn(read_ahead(pipe.clone(), body, exchange, ahead));
+        Self { pipe, left, task }
+    }
+}
+
+async fn read_ahead(pipe: Rc<Pipe>, mut body: ResponseBody, exchange: Exchange, ahead: ReadAhead) {
+    while !pipe.has_ended.get() {
+        pipe.room(ahead.limit).await;
+        let piece = match timeout(ahead.silence, body.frame()).await {
+            Ok(Some(Ok(frame))) => Ok(match frame.into_trailers() {
+                Ok(trailers) => Frame::trailers(cleaned(trailers)),
+                Err(frame) => frame,
+            }),
+            Ok(Some(Err(error))) => {
+                exchange.failed(&error);
+                Err(error.into())
+            }
+            Ok(None) => {
+                exchange.succeeded();
+                return pipe.end();
+            }
+            Err(_) => {
+                let broken = BrokenOff::Silent(ahead.silence);
+                exchange.failed(&broken);
+                Err(broken)
+            }
+        };
+        pipe.push(piece);
+    }
+}
+
+impl Body for ProxyBody {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
+        match &mut *self {
+            Self::Whole { data, trailers } => {
+                let data = std::mem::take(data);
+                let frame = if data.is_empty() {
+                    trailers.take().map(Frame::trailers)
+                } else {
+                    Some(Frame::data(data))
+                };
+                Poll::Ready(frame.map(Ok))
+            }
+            Self::Piped(Piped { pipe, left, .. }) => {
+                let Some(piece) = pipe.pieces.borrow_mut().pop_front() else {
+                    if pipe.has_ended.get() {
+                        return Poll::Ready(None);
+                    }
+                    pipe.reader.set(Some(cx.waker().clone()));
+                    return Poll::Pending;
+                };
+                if let Ok(frame) = &piece
+                    && let Some(data) = frame.data_ref()
+                {
+                    pipe.share.give_back(data.len());
+                    *left = left.map(|left| left.saturating_sub(data.len() as u64));
+                    wake(&pipe.writer);
+                }
+                Poll::Ready(Some(piece))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole { data, trailers } => data.is_empty() && trailers.is_none(),
+            Self::Piped(Piped { pipe, .. }) => {
+                pipe.has_ended.get() && pipe.pieces.borrow().is_empty()
+            }
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole { data, trailers: None } => SizeHint::with_exact(data.len() as u64),
+            Self::Piped(Piped { left: Some(left), .. }) => SizeHint::with_exact(*left),
+            _ => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! One request through the proxy: its head made fit, its body read, a backend chosen, and another one where the first failed without acting on it.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body;
+use wakeful::time::sleep_until;
+use wakeful_http::RequestBody;
+use wakeful_http::client::{ClientError, HttpVersion};
+
+use super::backends::{Backends, Exchange};
+use super::budget::Budget;
+use super::counts::LoopCounts;
+use super::headers::{self, Client, Refusal, Step};
+use super::request_body::{BufferedRequest, Progress};
+use super::response_body::{ProxyBody, ReadAhead};
+
+/// What the connections of a loop share.
+pub(super) struct Proxy {
+    pub(super) backends: Rc<Backends>,
+    pub(super) headers: headers::Settings,
+    pub(super) request_buffer: usize,
+    /// How many backends one request may try.
+    pub(super) attempts: usize,
+    pub(super) silence: Duration,
+    pub(super) ahead: ReadAhead,
+    pub(super) counts: Arc<LoopCounts>,
+}
+
+/// Why there is no response of a backend.
+enum Trouble {
+    Refused(Refusal),
+    /// The client's body broke off.
+    Client(String),
+    NoBackend,
+    Overload(ClientError),
+    TimedOut,
+    BadGateway,
+}
+
+impl Proxy {
+    /// # Errors
+    /// Never: what goes wrong is a response.
+    pub(super) async fn serve(
+        self: Rc<Self>,
+        client: Rc<Client>,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ProxyBody>, Infallible> {
+        let version = request.version();
+        Ok(match self.forward(&client, request).await {
+            Ok(response) => response,
+            Err(trouble) => self.answer(&client, version, &trouble),
+        })
+    }
+
+    async fn forward(
+        &self,
+        client: &Client,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ProxyBody>, Trouble> {
+        let (mut parts, body) = request.into_parts();
+        match headers::to_backend(&mut parts, client, &self.headers) {
+            Ok(Step::Forward(_)) => {}
+            Ok(Step::Answer(status)) => return Ok(answer(status, ProxyBody::text(""))),
+            Err(refusal) => return Err(Trouble::Refused(refusal)),
+        }
+        let budget: &Rc<Budget> = &self.ahead.budget;
+        let body = BufferedRequest::read(body, self.request_buffer, budget).await;
+        let body = body.map_err(|error| Trouble::Client(error.to_string()))?;
+        // The connection would take a GET whose body has no length for one without a body, and trailers need chunks.
+        if self.headers.version == HttpVersion::Http1
+            && (body.has_trailers() || body.size_hint().exact().is_none())
+        {
+            parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        let method = parts.method.clone();
+        self.ask(&method, Request::from_parts(parts, body)).await
+    }
+
+    async fn ask(
+        &self,
+        method: &Method,
+        mut request: Request<BufferedRequest>,
+    ) -> Result<Response<ProxyBody>, Trouble> {
+        let mut tried = Vec::new();
+        let mut last = Trouble::NoBackend;
+        for attempt in 1..=self.attempts {
+            let Some(exchange) = self.backends.choose(&tried) else { break };
+            if attempt > 1 {
+                self.counts.retried.add(1);
+            }
+            let progress = request.body().progress();
+            progress.touch();
+            let sent = exchange.host().send_with(request, BufferedRequest::again);
+            let failure = match within(self.silence, &progress, sent).await {
+                Some(Ok(response)) => return self.pass_on(method, exchange, response),
+                Some(Err(failure)) => failure,
+                None => {
+                    exchange.failed(&format_args!("no response within {:?}", self.silence));
+                    return Err(Trouble::TimedOut);
+                }
+            };
+            let error = failure.error;
+            last = if error.is_overload() {
+                Trouble::Overload(error)
+            } else if error.is_request_body() {
+                return Err(Trouble::Client(error.to_string()));
+            } else {
+                exchange.failed(&error);
+                if error.is_timeout() { Trouble::TimedOut } else { Trouble::BadGateway }
+            };
+            match failure.request {
+                Some(untouched) => request = *untouched,
+                None => break,
+            }
+            tried.push(exchange.backend);
+        }
+        Err(last)
+    }
+
+    fn pass_on(
+        &self,
+        method: &Method,
+        exchange: Exchange,
+        response: Response<wakeful_http::client::ResponseBody>,
+    ) -> Result<Response<ProxyBody>, Trouble> {
+        let (mut parts, body) = response.into_parts();
+        if let Err(bad) = headers::to_client(&mut parts, method) {
+            exchange.failed(&bad);
+            return Err(Trouble::BadGateway);
+        }
+        exchange.answered();
+        let body = ProxyBody::read(body, exchange, self.ahead.clone());
+        Ok(Response::from_parts(parts, body))
+    }
+
+    fn answer(&self, client: &Client, version: Version, trouble: &Trouble) -> Response<ProxyBody> {
+        let (status, text) = match trouble {
+            Trouble::Refused(refusal) => {
+                self.counts.refused.add(1);
+                tracing::debug!(peer = %client.peer(), error = %refusal, "a request is refused");
+                (refusal.status(), format!("{refusal}\n"))
+            }
+            Trouble::Client(error) => {
+                tracing::debug!(peer = %client.peer(), %error, "the body of a request broke off");
+                (StatusCode::BAD_REQUEST, "the body broke off\n".to_owned())
+            }
+            Trouble::NoBackend => {
+                tracing::warn!("there is no backend for a request");
+                (StatusCode::SERVICE_UNAVAILABLE, "no backend is available\n".to_owned())
+            }
+            Trouble::Overload(error) => {
+                tracing::warn!(%error, "a request found no connection");
+                (StatusCode::SERVICE_UNAVAILABLE, "all backends are busy\n".to_owned())
+            }
+            Trouble::TimedOut => {
+                (StatusCode::GATEWAY_TIMEOUT, "the backend did not answer in time\n".to_owned())
+            }
+            Trouble::BadGateway => {
+                (StatusCode::BAD_GATEWAY, "the backend did not answer\n".to_owned())
+            }
+        };
+        let mut response = answer(status, ProxyBody::text(text));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        // Where the next request begins is not sure.
+        if matches!(trouble, Trouble::Refused(_) | Trouble::Client(_)) && version < Version::HTTP_2
+        {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+fn answer(status: StatusCode, body: ProxyBody) -> Response<ProxyBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
+}
+
+/// `future`'s output; `None`: for so long neither that nor a piece of the request went on.
+async fn within<F: Future>(silence: Duration, progress: &Progress, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let until = || progress.last().checked_add(silence);
+    let Some(first) = until() else { return Some(future.await) };
+    let mut sleep = sleep_until(first);
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        while Pin::new(&mut sleep).poll(cx).is_ready() {
+            match until() {
+                Some(later) if later > Instant::now() => sleep.reset(later),
+                _ => return Poll::Ready(None),
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,251 @@
+//! Backends that die, stall, close half, send garbage, answer early, and reset.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::Duration;
+
+use socket2::SockRef;
+
+use crate::common::*;
+
+const SHORT: Duration = Duration::from_millis(50);
+
+#[test]
+fn a_backend_that_is_not_there_costs_no_request_while_another_one_is() {
+    let backend = Backend::mirror();
+    let proxy = proxy(&[nowhere(), backend.addr, nowhere()], |_| {});
+    for _ in 0..40 {
+        assert_status(&get(addr(&proxy), "/"), 200);
+    }
+    let counts = proxy.counts();
+    assert_eq!(counts.requests(1), 40);
+    assert_eq!([counts.ejections(0), counts.ejections(1), counts.ejections(2)], [1, 0, 1]);
+    // Three failures each, and then they are left out.
+    assert_eq!((counts.failures(0), counts.failures(2), counts.retried()), (3, 3, 6));
+}
+
+#[test]
+fn the_last_backend_is_asked_whatever_happened() {
+    let proxy = proxy(&[nowhere(), nowhere()], |_| {});
+    for _ in 0..10 {
+        assert_status(&get(addr(&proxy), "/"), 502);
+    }
+    let counts = proxy.counts();
+    assert_eq!(counts.ejections(0) + counts.ejections(1), 1);
+    assert!(counts.failures(0) + counts.failures(1) >= 10);
+}
+
+#[test]
+fn a_backend_that_comes_back_is_found_by_one_request() {
+    let away = nowhere();
+    let backend = Backend::mirror();
+    let proxy = proxy(&[away, backend.addr], |settings| settings.ejection.shortest = SHORT);
+    until("it is left out", || {
+        assert_status(&get(addr(&proxy), "/"), 200);
+        proxy.counts().ejections(0) == 1
+    });
+    let back = Backend::on(TcpListener::bind(away).unwrap(), |this, stream| {
+        while let Some(request) = this.read(stream) {
+            answer(stream, &request);
+        }
+    });
+    until("it is back", || {
+        assert_status(&get(addr(&proxy), "/"), 200);
+        back.requests().len() > 3
+    });
+}
+
+#[test]
+fn a_backend_that_stalls_is_a_504() {
+    let backend = Backend::start(|this, stream| {
+        this.read(stream);
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let proxy = proxy(&[backend.addr], |settings| settings.upstream_timeout = SHORT);
+    assert_status(&get(addr(&proxy), "/"), 504);
+    assert_eq!((proxy.counts().failures(0), backend.requests().len()), (1, 1));
+}
+
+#[test]
+fn a_backend_that_stalls_in_a_body_ends_the_response() {
+    let backend = Backend::start(|this, stream| {
+        this.read(stream);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").unwrap();
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let proxy = proxy(&[backend.addr], |settings| settings.upstream_timeout = SHORT);
+    let answer = get(addr(&proxy), "/");
+    assert!(answer.ends_with("\r\n\r\nhalf"), "{answer}");
+    assert_eq!(proxy.counts().failures(0), 1);
+}
+
+#[test]
+fn a_backend_that_dies_in_a_body_ends_the_response() {
+    for body in
+        ["content-length: 10\r\n\r\nhalf", "transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n"]
+    {
+        let backend = Backend::start(move |this, stream| {
+            this.read(stream);
+            stream.write_all(format!("HTTP/1.1 200 OK\r\n{body}").as_bytes()).unwrap();
+        });
+        let proxy = proxy(&[backend.addr], |_| {});
+        let answer = get(addr(&proxy), "/");
+        assert!(answer.contains("half") && !answer.ends_with("0\r\n\r\n"), "{answer}");
+        until("it is noticed", || proxy.counts().failures(0) == 1);
+    }
+}
+
+#[test]
+fn what_is_no_response_is_a_502() {
+    for garbage in [
+        "",
+        "SSH-2.0-OpenSSH_9.2\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\na: b\r\n c\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+        "HTTP/1.1 999999 ?\r\n\r\n",
+    ] {
+        let backend = Backend::start(move |this, stream| {
+            this.read(stream);
+            stream.write_all(garbage.as_bytes()).unwrap();
+        });
+        let proxy = proxy(&[backend.addr], |_| {});
+        let answer = get(addr(&proxy), "/");
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{garbage:?}: {answer}");
+        assert_eq!(proxy.counts().failures(0), 1, "{garbage:?}");
+    }
+}
+
+#[test]
+fn a_backend_that_closes_half_may_still_answer_or_not() {
+    let answering = Backend::start(|this, stream| {
+        this.read(stream);
+        answer(stream, "last words");
+        stream.shutdown(Shutdown::Write).unwrap();
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let proxy1 = proxy(&[answering.addr], |_| {});
+    for _ in 0..3 {
+        assert!(get(addr(&proxy1), "/").ends_with("last words"));
+    }
+    let silent = Backend::start(|this, stream| {
+        this.read(stream);
+        stream.shutdown(Shutdown::Write).unwrap();
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let proxy2 = proxy(&[silent.addr], |_| {});
+    assert_status(&get(addr(&proxy2), "/"), 502);
+}
+
+fn reset(stream: &TcpStream) {
+    SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+/// Answers one request on each connection, and resets at the next.
+fn resetting() -> Backend {
+    Backend::start(|this, stream| {
+        this.read(stream);
+        answer(stream, "once");
+        this.read(stream);
+        reset(stream);
+    })
+}
+
+#[test]
+fn a_kept_connection_that_is_reset_costs_a_get_nothing_and_is_a_502_for_a_post() {
+    let backend = resetting();
+    let proxy1 = proxy(&[backend.addr], |_| {});
+    for _ in 0..6 {
+        assert!(get(addr(&proxy1), "/").ends_with("once"));
+    }
+    assert_eq!(proxy1.counts().failures(0), 0);
+    let backend = resetting();
+    let proxy2 = proxy(&[backend.addr], |_| {});
+    assert!(get(addr(&proxy2), "/").ends_with("once"));
+    let post = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\nconnection: close\r\n\r\n1";
+    assert_status(&ask(addr(&proxy2), post), 502);
+    assert_eq!((backend.requests().len(), proxy2.counts().retried()), (2, 0));
+}
+
+#[test]
+fn a_backend_that_resets_at_once_is_a_502() {
+    let backend = Backend::start(|this, stream| {
+        this.read(stream);
+        reset(stream);
+    });
+    let proxy = proxy(&[backend.addr], |_| {});
+    assert_status(&get(addr(&proxy), "/"), 502);
+    assert_eq!(backend.requests().len(), 1);
+}
+
+#[test]
+fn an_answer_that_comes_before_the_request_is_read_is_passed_on_at_once() {
+    let backend = Backend::start(|_, stream| {
+        let mut buf = [0; 1000];
+        let _ = stream.read(&mut buf);
+        stream
+            .write_all(
+                b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\nconnection: close\r\n\r\nno!",
+            )
+            .unwrap();
+        // It reads on, so that its answer is not lost to a reset.
+        while stream.read(&mut buf).is_ok_and(|read| read > 0) {}
+    });
+    let proxy = proxy(&[backend.addr], |settings| settings.request_buffer = 1000);
+    let mut stream = connect(addr(&proxy));
+    stream
+        .write_all(
+            b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\nconnection: close\r\n\r\n",
+        )
+        .unwrap();
+    stream.write_all(&[b'x'; 2000]).unwrap();
+    let mut start = [0; 12];
+    stream.read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"HTTP/1.1 413");
+}
+
+#[test]
+fn a_backend_without_a_free_connection_is_a_503() {
+    let backend = Backend::start(|this, stream| {
+        this.read(stream);
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let proxy = proxy(&[backend.addr], |settings| {
+        settings.connections = 1;
+        settings.queue_timeout = SHORT;
+    });
+    let mut held = connect(addr(&proxy));
+    held.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    until("the backend has it", || !backend.requests().is_empty());
+    let answer = get(addr(&proxy), "/");
+    assert_status(&answer, 503);
+    assert!(answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
+    assert_eq!((backend.connections(), proxy.counts().failures(0)), (1, 0));
+}
+
+#[test]
+fn a_client_whose_body_breaks_off_leaves_no_request_behind() {
+    let backend = Backend::mirror();
+    let proxy = proxy(&[backend.addr], |settings| settings.request_buffer = 100);
+    let counts = proxy.server().counts();
+    for sent in [10, 1000] {
+        let mut stream = connect(addr(&proxy));
+        let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
+        stream.write_all(format!("{head}{}", "x".repeat(sent)).as_bytes()).unwrap();
+        drop(stream);
+    }
+    until("both are gone", || counts.accepted() == 2 && counts.open() == 0);
+    until("nothing is under way", || proxy.counts().in_flight(0) == 0);
+    until("the backend is alone", || backend.is_alone());
+    // Of what is streamed the backend may have a part, of the other one nothing.
+    let came = backend.requests();
+    assert!(
+        came.len() <= 1 && came.iter().all(|came| came.starts_with("in part: POST / ")),
+        "{came:?}"
+    );
+    assert_eq!(proxy.counts().failures(0), 0);
+    assert_status(&get(addr(&proxy), "/"), 200);
+}
