@@ -7,7 +7,7 @@ use std::{env, fs};
 
 /// The constant, the package of the peer and the crate it is about.
 const RUNTIMES: &[(&str, &str, &str)] = &[
-    ("AXUM", "axum-tokio", "axum"),
+    ("AXUM", "peer-axum", "axum"),
     ("COMPIO", "peer-compio", "compio"),
     ("GLOMMIO", "peer-glommio", "glommio"),
     ("IO_URING", "uring", "io-uring"),
@@ -15,6 +15,7 @@ const RUNTIMES: &[(&str, &str, &str)] = &[
     ("MONOIO", "peer-monoio", "monoio"),
     ("SMOL", "peer-smol", "smol"),
     ("TOKIO", "tokio-multi-thread", "tokio"),
+    ("TONIC", "peer-tonic", "tonic"),
     ("WAKEFUL", "late-wake", "wakeful"),
 ];
 

@@ -1,102 +1,137 @@
 //! One connection, from its first byte to its last.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
+use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
-use hyper::body::Incoming;
-use hyper::server::conn::http2;
+use hyper::rt::Read;
 use hyper::service::Service;
 use wakeful::accept::{Connection, Draining};
-use wakeful::io::{LoopExecutor, LoopTimer};
-use wakeful::net::Stream;
+use wakeful::net::{PeerAddr, Stream};
 use wakeful::time::timeout;
 
-use crate::protocol::{Protocol, detect};
-use crate::{BoxError, draining, http1};
-
-/// hyper's least; the defaults are larger.
-pub(crate) const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
-
-#[derive(Debug, Clone)]
-pub(crate) struct Limits {
-    pub(crate) header_read_timeout: Duration,
-    pub(crate) max_header_size: usize,
-}
+use crate::body::RequestBody;
+use crate::guard::Guarded;
+use crate::life::Life;
+use crate::limits::peers::{Peer, TooMany};
+use crate::local::Local;
+use crate::protocol::{Protocol, Rewound, detect};
+use crate::tls::ServerTls;
+use crate::watch::Watch;
+use crate::{BoxError, Refusal, draining, http1, http2, refuse, secured};
 
 /// Serves `connection` until it closes, or goes on to another loop. What goes wrong with a single connection is the client's, and is logged at
 /// debug level.
-pub(crate) async fn serve<S, B>(connection: Connection, service: S, limits: Limits)
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+pub(crate) async fn serve<S, B>(
+    connection: Connection,
+    service: S,
+    local: Rc<Local>,
+    tls: Option<ServerTls>,
+) where
+    S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Future: 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let Connection { stream, peer, draining, unread, moving } = connection;
+    let Connection { stream, peer, draining, unread, moving, .. } = connection;
     draining::enter(&draining);
+    let carried = moving.carried().and_then(|carried| carried.downcast().ok());
+    let life = match carried {
+        Some(carried) => Ok(Life::unpack(*carried)),
+        None => begin(peer, &local),
+    };
+    let Ok(life) = life else {
+        local.refuse(Refusal::PeerConnections);
+        if tls.is_some() {
+            return;
+        }
+        let mut io = Rewound { start: unread.into(), stream };
+        return refuse::answer(&mut io, StatusCode::SERVICE_UNAVAILABLE, &local).await;
+    };
     if let Stream::Tcp(stream) = &stream
         && let Err(error) = stream.set_nodelay(true)
     {
+        local.refuse(Refusal::NoRequest);
         tracing::debug!(%peer, %error, "the client has gone already");
         return;
     }
-    let detected = until_drained(&draining, detect(stream, &unread));
-    let first = timeout(limits.header_read_timeout, detected).await;
-    let (protocol, io) = match first {
-        Ok(Some(Ok(Some(found)))) => found,
-        // It never sent a request: nobody waits for an answer.
-        Ok(None | Some(Ok(None))) => return,
-        Ok(Some(Err(error))) => return tracing::debug!(%peer, %error, "no request came"),
-        Err(elapsed) => return tracing::debug!(%peer, error = %elapsed, "no request came"),
-    };
+    if let Some(tls) = tls {
+        // Boxed: a connection without TLS is no larger for it.
+        let accepted = secured::Accepted { stream, peer, draining, life };
+        return Box::pin(secured::serve(accepted, service, local, tls)).await;
+    }
+    let first = first_bytes(stream, &unread, peer, &life, &local, &draining).await;
+    let Some((protocol, io)) = first else { return };
+    let watch = Watch::new(local, protocol.version(), life);
+    let service = Guarded { service, watch: watch.clone() };
     let result = match protocol {
-        Protocol::Http1 => http1::serve(io, service, peer, &limits, &draining, &moving).await,
-        // It stays on its loop: the state of its streams and header tables cannot be taken along.
-        Protocol::Http2 => {
-            let header_list = u32::try_from(limits.max_header_size).unwrap_or(u32::MAX);
-            let connection = http2::Builder::new(LoopExecutor)
-                .timer(LoopTimer)
-                .max_header_list_size(header_list)
-                .enable_connect_protocol()
-                .serve_connection(io, service);
-            drive(connection, http2::Connection::graceful_shutdown, &draining).await
-        }
+        Protocol::Http1 => http1::serve(io, service, peer, &watch, &draining, &moving).await,
+        Protocol::Http2 => http2::serve(io, service, &watch, &draining).await,
     };
     if let Err(error) = result {
         tracing::debug!(%peer, %error, "the connection ended with an error");
     }
 }
 
-/// `future`'s output; `None` when the draining begins before.
-async fn until_drained<F: Future>(draining: &Draining, future: F) -> Option<F::Output> {
-    let (mut future, mut drained) = (pin!(future), pin!(draining.started()));
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => drained.as_mut().poll(cx).map(|()| None),
-    })
-    .await
+/// Waits for the bytes that tell the protocol. `None`: none came, which was counted, and nobody waits for an answer.
+pub(crate) async fn first_bytes<IO: Read + Unpin>(
+    io: IO,
+    unread: &[u8],
+    peer: PeerAddr,
+    life: &Life,
+    local: &Local,
+    draining: &Draining,
+) -> Option<(Protocol, Rewound<IO>)> {
+    let limits = local.limits();
+    let (patience, late) = match life.served() {
+        0 => (limits.header_timeout, Refusal::HeaderTimeout),
+        _ => (limits.idle_timeout, Refusal::IdleTimeout),
+    };
+    let refusal = match timeout(patience, until_drained(draining, local, detect(io, unread))).await
+    {
+        Ok(Some(Ok(Some(found)))) => return Some(found),
+        Ok(None) => None,
+        Ok(Some(Ok(None))) => (life.served() == 0).then_some(Refusal::NoRequest),
+        Ok(Some(Err(error))) => {
+            tracing::debug!(%peer, %error, "no request came");
+            Some(Refusal::NoRequest)
+        }
+        Err(error) => {
+            tracing::debug!(%peer, %error, "no request came");
+            Some(late)
+        }
+    };
+    refusal.into_iter().for_each(|refusal| local.refuse(refusal));
+    None
 }
 
-/// Runs hyper's connection to its end; when the draining begins, tells it once to finish what it is
-/// doing and to take no more.
-async fn drive<C: Future>(
-    connection: C,
-    graceful_shutdown: fn(Pin<&mut C>),
+/// A connection's life begins, if its peer may have one more.
+fn begin(peer: PeerAddr, local: &Local) -> Result<Life, TooMany> {
+    let place = match (local.peers(), peer) {
+        (Some(peers), PeerAddr::Tcp(addr)) => peers.enter(Peer::new(addr))?,
+        _ => None,
+    };
+    Ok(Life::new(local.limits().max_age, place))
+}
+
+/// `future`'s output; `None` when the draining begins before, and nothing comes of what may be on its way.
+pub(crate) async fn until_drained<F: Future>(
     draining: &Draining,
-) -> C::Output {
-    let (mut connection, mut drained) = (pin!(connection), pin!(draining.started()));
-    let mut told = false;
-    poll_fn(|cx| {
-        if !told && drained.as_mut().poll(cx).is_ready() {
-            told = true;
-            graceful_shutdown(connection.as_mut());
-        }
-        connection.as_mut().poll(cx)
-    })
-    .await
+    local: &Local,
+    future: F,
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut drained = pin!(draining.started());
+    let drained_before = poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => drained.as_mut().poll(cx).map(|()| None),
+    });
+    match drained_before.await {
+        Some(output) => Some(output),
+        None => timeout(local.linger(), future).await.ok(),
+    }
 }

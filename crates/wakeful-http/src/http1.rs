@@ -17,27 +17,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Sleep, Timer, Write};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use wakeful::accept::{Draining, Moving};
-use wakeful::io::LoopTimer;
-use wakeful::net::{PeerAddr, Stream};
+use wakeful::net::PeerAddr;
 
-use crate::BoxError;
-use crate::connection::Limits;
 use crate::protocol::Rewound;
 use crate::upgrade::{Offering, Offers};
+use crate::watch::{self, Act, Phase, Watch};
+use crate::{BoxError, Limits, Refusal, refuse};
 
 /// Serves it until it closes, or until another loop has it.
 pub(crate) async fn serve<S, B>(
     mut io: Rewound,
     mut service: S,
     peer: PeerAddr,
-    limits: &Limits,
+    watch: &Rc<Watch>,
     draining: &Draining,
     moving: &Moving,
 ) -> hyper::Result<()>
@@ -48,110 +47,225 @@ where
     B::Error: Into<BoxError>,
 {
     loop {
-        let is_wanted = || moving.is_wanted();
-        let End::BetweenRequests { stream, unread, service: kept } =
-            run(io, service, limits, draining, is_wanted).await?
+        let is_wanted = || !watch.is_closing() && moving.is_wanted();
+        let End::BetweenRequests { io: Rewound { start, stream }, mut unread, service: kept } =
+            run(io, service, watch, draining, is_wanted).await?
         else {
             return Ok(());
         };
+        unread.extend_from_slice(&start);
+        moving.carry(Box::new(watch.life.pack()));
         match moving.hand_over(stream, peer, unread) {
             Ok(()) => return Ok(()),
             // It goes on here.
             Err((stream, unread)) => io = Rewound { start: unread.into(), stream },
         }
+        if let Some(carried) = moving.carried().and_then(|carried| carried.downcast().ok()) {
+            watch.life.put_back(*carried);
+        }
         service = kept;
     }
 }
 
+/// Serves it until it closes. It stays on its loop.
+pub(crate) async fn serve_here<IO, S, B>(
+    io: IO,
+    service: S,
+    watch: &Rc<Watch>,
+    draining: &Draining,
+) -> hyper::Result<()>
+where
+    IO: Read + Write + Unpin + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+    S::Error: Into<BoxError>,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    run(io, service, watch, draining, || false).await.map(|_| ())
+}
+
 /// How a connection ended on this loop.
-enum End<S> {
+enum End<IO, S> {
     Closed,
-    /// Nothing is in flight, and everything is written. `unread` comes before what `stream` reads.
+    /// Nothing is in flight, and everything is written. `unread` comes before what `io` reads.
     BetweenRequests {
-        stream: Stream,
+        io: IO,
         unread: Vec<u8>,
         service: S,
     },
 }
 
 /// Serves it until it closes, or is between two requests and `is_wanted` elsewhere.
-async fn run<S, B>(
-    io: Rewound,
+async fn run<IO, S, B>(
+    io: IO,
     service: S,
-    limits: &Limits,
+    watch: &Rc<Watch>,
     draining: &Draining,
     is_wanted: impl Fn() -> bool,
-) -> hyper::Result<End<S>>
+) -> hyper::Result<End<IO, S>>
 where
+    IO: Read + Write + Unpin + 'static,
     S: Service<Request<Incoming>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let watched = Arc::new(Watched::default());
+    let watched = Arc::new(Watched::new());
     let offers = Rc::new(Offers::default());
-    let mut connection = http1::Builder::new()
-        .timer(WatchedTimer(watched.clone()))
-        .header_read_timeout(limits.header_read_timeout)
-        .max_buf_size(limits.max_header_size)
-        // A client may end its side behind its request and still want the answer.
-        .half_close(true)
-        .serve_connection(
-            WatchedIo { io, watched: watched.clone() },
-            WatchedService {
-                service: Offering { service, offers: offers.clone() },
-                watched: watched.clone(),
-            },
-        );
+    let limits = watch.local.limits();
+    let mut connection = builder(limits, &watched).serve_connection(
+        WatchedIo { io, watched: watched.clone(), watch: watch.clone() },
+        WatchedService {
+            service: Offering { service, offers: offers.clone() },
+            watched: watched.clone(),
+        },
+    );
     let mut drained = pin!(draining.started());
+    let mut timer = watch::Timer::new();
     let mut told = false;
-    poll_fn(|cx| {
+    let ended = poll_fn(|cx| {
         if !told && drained.as_mut().poll(cx).is_ready() {
             told = true;
-            Pin::new(&mut connection).graceful_shutdown();
+            watch.close_soon();
         }
-        let ended = Pin::new(&mut connection).poll(cx);
-        if ended.is_ready() || told || !is_wanted() || !watched.is_between_requests() {
-            return ended;
+        loop {
+            let ended = Pin::new(&mut connection).poll(cx);
+            if let Poll::Ready(ended) = ended {
+                return Poll::Ready(Ended::ByItself(ended));
+            }
+            if !told && is_wanted() && watched.is_between_requests() {
+                told = true;
+                watched.leaves.set(true);
+                Pin::new(&mut connection).graceful_shutdown();
+                let ended = Pin::new(&mut connection).poll(cx);
+                watched.leaves.set(ended.is_ready());
+                if let Poll::Ready(ended) = ended {
+                    return Poll::Ready(Ended::ByItself(ended));
+                }
+            }
+            match watch.poll(&mut timer, watched.phase(watch), cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Act::PollAgain) => {}
+                Poll::Ready(Act::Finish) => Pin::new(&mut connection).graceful_shutdown(),
+                Poll::Ready(Act::End(refusal)) => return Poll::Ready(Ended::By(refusal)),
+            }
         }
-        told = true;
-        watched.leaves.set(true);
-        Pin::new(&mut connection).graceful_shutdown();
-        let ended = Pin::new(&mut connection).poll(cx);
-        watched.leaves.set(ended.is_ready());
-        ended
     })
-    .await?;
-    if let Some(offer) = offers.accepted() {
+    .await;
+    if let (Ended::ByItself(Ok(())), Some(offer)) = (&ended, offers.accepted()) {
         let parts = connection.into_parts();
         // It is open as long as its user wants.
         offer.fulfil(parts.io.io, parts.read_buf).await;
         return Ok(End::Closed);
     }
     if !watched.leaves.get() {
-        return Ok(End::Closed);
+        let parts = connection.into_parts();
+        let has_come = !parts.read_buf.is_empty();
+        return close(parts.io.io, ended, has_come, watch).await.map(|()| End::Closed);
     }
     let parts = connection.into_parts();
-    let (Rewound { start, stream }, service) = (parts.io.io, parts.service.service.service);
-    let mut unread = Vec::from(parts.read_buf);
-    unread.extend_from_slice(&start);
-    Ok(End::BetweenRequests { stream, unread, service })
+    let (io, service) = (parts.io.io, parts.service.service.service);
+    Ok(End::BetweenRequests { io, unread: Vec::from(parts.read_buf), service })
 }
 
+/// What ended it.
+enum Ended {
+    /// hyper is done with it.
+    ByItself(hyper::Result<()>),
+    /// One of its limits.
+    By(Refusal),
+}
+
+/// Closes it, so that the client learns of what was answered last.
+async fn close<IO: Read + Write + Unpin>(
+    mut io: IO,
+    ended: Ended,
+    has_come: bool,
+    watch: &Watch,
+) -> hyper::Result<()> {
+    match ended {
+        Ended::By(Refusal::HeaderTimeout) if has_come => {
+            refuse::answer(&mut io, StatusCode::REQUEST_TIMEOUT, &watch.local).await;
+        }
+        Ended::By(_) => {}
+        Ended::ByItself(result) => {
+            let refusal = match &result {
+                Err(error) if error.is_parse_too_large() => Some(Refusal::HeaderTooLarge),
+                Err(error) if error.is_parse() => Some(Refusal::Malformed),
+                _ => None,
+            };
+            if let Some(refusal) = refusal {
+                watch.local.refuse(refusal);
+            }
+            // Its own answer is written; what is still on its way to it must not reset the connection before that was read.
+            if refusal.is_some() || watch.was_refused() {
+                refuse::linger(&mut io).await;
+            }
+            return result;
+        }
+    }
+    Ok(())
+}
+
+fn builder(limits: &Limits, watched: &Arc<Watched>) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(WatchedTimer(watched.clone()))
+        // The timer never fires; that it is asked for is what is watched.
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(limits.max_header_size)
+        // A client may end its side behind its request and still want the answer.
+        .half_close(true);
+    if limits.max_headers != HYPERS_MAX_HEADERS {
+        builder.max_headers(limits.max_headers);
+    }
+    builder
+}
+
+/// As many fit on its stack: another number costs an allocation for each request.
+const HYPERS_MAX_HEADERS: usize = 100;
+
 /// What hyper was seen to do.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Watched {
     /// It has called the service.
     served: Flag,
     /// It waits for a header, and has not called the service since.
     waits: Flag,
+    /// Something has come since it waits.
+    comes: Flag,
     /// It has not flushed behind its last write.
     unflushed: Flag,
     /// It was told to end because the connection goes on elsewhere.
     leaves: Flag,
+    /// What its timer says that it is: its deadlines do not matter.
+    now: Instant,
 }
 
 impl Watched {
+    fn new() -> Self {
+        let flag = Flag::default;
+        let (served, waits, comes, unflushed, leaves) = (flag(), flag(), flag(), flag(), flag());
+        Self { served, waits, comes, unflushed, leaves, now: Instant::now() }
+    }
+
+    fn waits(&self) {
+        self.waits.set(true);
+        self.comes.set(false);
+    }
+
+    fn phase(&self, watch: &Watch) -> Phase {
+        if watch.is_in_flight() || watch.is_write_blocked() || !self.waits.get() {
+            Phase::Busy
+        } else if self.comes.get() {
+            Phase::Header
+        } else if watch.life.served() == 0 {
+            Phase::First
+        } else {
+            Phase::Idle
+        }
+    }
+
     /// Before the first request hyper does not count as idle.
     fn is_between_requests(&self) -> bool {
         self.served.get() && self.waits.get() && !self.unflushed.get()
@@ -189,48 +303,70 @@ impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for WatchedServic
     }
 }
 
-/// Asked for nothing but the deadlines of headers.
+/// Asked for nothing but the deadlines of headers, which are [`Watch`]'s.
 struct WatchedTimer(Arc<Watched>);
 
 impl Timer for WatchedTimer {
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
-        LoopTimer.sleep(duration)
+    fn sleep(&self, _: Duration) -> Pin<Box<dyn Sleep>> {
+        self.0.waits();
+        Box::pin(Never)
     }
 
-    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
-        self.0.waits.set(true);
-        LoopTimer.sleep_until(deadline)
+    fn sleep_until(&self, _: Instant) -> Pin<Box<dyn Sleep>> {
+        self.0.waits();
+        Box::pin(Never)
     }
 
-    fn reset(&self, sleep: &mut Pin<Box<dyn Sleep>>, deadline: Instant) {
-        self.0.waits.set(true);
-        LoopTimer.reset(sleep, deadline);
+    fn now(&self) -> Instant {
+        self.0.now
+    }
+
+    fn reset(&self, _: &mut Pin<Box<dyn Sleep>>, _: Instant) {
+        self.0.waits();
     }
 }
 
-struct WatchedIo {
-    io: Rewound,
+/// Of no size, so that a box of it allocates nothing.
+struct Never;
+
+impl Future for Never {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+impl Sleep for Never {}
+
+struct WatchedIo<IO> {
+    io: IO,
     watched: Arc<Watched>,
+    watch: Rc<Watch>,
 }
 
-impl Read for WatchedIo {
+impl<IO: Read + Unpin> Read for WatchedIo<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        self.watched.comes.set(self.watched.comes.get() || read.is_ready());
+        read
     }
 }
 
-impl Write for WatchedIo {
+impl<IO: Write + Unpin> Write for WatchedIo<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.watched.unflushed.set(true);
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        let written = Pin::new(&mut self.io).poll_write(cx, buf);
+        self.watch.wrote(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -239,7 +375,9 @@ impl Write for WatchedIo {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.watched.unflushed.set(true);
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.watch.wrote(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

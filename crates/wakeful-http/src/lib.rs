@@ -13,6 +13,9 @@
 //! [`LoopGroup`](wakeful::LoopGroup) accepts. An HTTP/1.1 connection may go on to another loop between two requests, when loops are uneven or fewer of them are active
 //! ([`Server::moves`]); one of HTTP/2 stays on the loop that accepted it.
 //!
+//! # TLS
+//! [`Server::bind_tls`] and [`Server::tls`], by rustls: see [`tls`]. HTTP/2 is agreed on in the handshake. A connection by TLS stays on the loop that accepted it.
+//!
 //! # Services that are not `Send`
 //! [`Server::serve_with`] takes a closure that makes the service on each loop; the service may hold `Rc`s.
 //!
@@ -28,21 +31,40 @@
 //!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
-//! from HTTP/1, `http1` when a connection of HTTP/1 may move.
+//! from HTTP/1, `http1` when a connection of HTTP/1 may move, `http2` what is watched of HTTP/2, `secured` a connection by TLS, and [`tls`] what TLS needs. What is bounded is in `limits`; `watch` says when a
+//! connection's limits strike, `guard` what is answered then, `counts` how often it happened. `drain` is how a server ends.
 
+mod body;
 mod connection;
+mod counts;
+mod drain;
 mod draining;
 #[cfg(feature = "grpc")]
 pub mod grpc;
+mod guard;
 mod http1;
+mod http2;
+mod life;
+mod limits;
+mod local;
 mod protocol;
+mod refuse;
+mod requests;
+mod secured;
 mod server;
+pub mod tls;
 pub mod upgrade;
+mod watch;
 #[cfg(feature = "ws")]
 pub mod ws;
 
-pub use draining::{DrainBegins, drain_begins, draining};
+pub use body::RequestBody;
+pub use counts::{HttpCounts, LoopHttpCounts, Refusal};
+pub use drain::{DrainPlan, Readiness};
+pub use draining::{DrainBegins, drain_begins};
 pub use hyper::service::service_fn;
+pub use limits::{Http2Limits, Limits, MaxAge, MinRate, PeerRate};
+pub use local::readiness;
 pub use server::{Running, Server};
 
 /// An error of any kind.

@@ -1,12 +1,15 @@
 //! Which HTTP a connection speaks, found out by its first bytes.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use wakeful::net::Stream;
+
+use crate::watch::Version;
 
 /// What an HTTP/2 client begins with (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -17,11 +20,20 @@ pub(crate) enum Protocol {
     Http2,
 }
 
+impl Protocol {
+    pub(crate) fn version(self) -> Version {
+        match self {
+            Self::Http1 => Version::Http1,
+            Self::Http2 => Version::Http2,
+        }
+    }
+}
+
 /// Reads, behind what was read on another loop, until the bytes can only be one of the two. `None`: the peer closed before.
-pub(crate) async fn detect(
-    mut stream: Stream,
+pub(crate) async fn detect<IO: Read + Unpin>(
+    mut stream: IO,
     unread: &[u8],
-) -> io::Result<Option<(Protocol, Rewound)>> {
+) -> io::Result<Option<(Protocol, Rewound<IO>)>> {
     let mut start = BytesMut::from(unread);
     // As much as a small request: usually one read, and hyper's first one brings nothing new.
     let mut buf = [0; 1024];
@@ -29,12 +41,19 @@ pub(crate) async fn detect(
         if let Some(protocol) = decide(&start) {
             return Ok(Some((protocol, Rewound { start: start.freeze(), stream })));
         }
-        let read = stream.read(&mut buf).await?;
+        let read = read(&mut stream, &mut buf).await?;
         if read == 0 {
             return Ok(None);
         }
         start.extend_from_slice(&buf[..read]);
     }
+}
+
+/// Reads what is there, at least a byte; 0 at the end.
+pub(crate) async fn read<IO: Read + Unpin>(io: &mut IO, buf: &mut [u8]) -> io::Result<usize> {
+    let mut buf = ReadBuf::new(buf);
+    poll_fn(|cx| Pin::new(&mut *io).poll_read(cx, buf.unfilled())).await?;
+    Ok(buf.filled().len())
 }
 
 fn decide(start: &[u8]) -> Option<Protocol> {
@@ -50,12 +69,12 @@ fn decide(start: &[u8]) -> Option<Protocol> {
 
 /// A stream whose first bytes have been read and are read again.
 #[derive(Debug)]
-pub(crate) struct Rewound {
+pub(crate) struct Rewound<IO = Stream> {
     pub(crate) start: Bytes,
-    pub(crate) stream: Stream,
+    pub(crate) stream: IO,
 }
 
-impl Read for Rewound {
+impl<IO: Read + Unpin> Read for Rewound<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -71,7 +90,7 @@ impl Read for Rewound {
     }
 }
 
-impl Write for Rewound {
+impl<IO: Write + Unpin> Write for Rewound<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

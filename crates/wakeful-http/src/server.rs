@@ -2,19 +2,23 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use hyper_util::service::TowerToHyperService;
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Counts, Moves, Serving, SharedListener};
 use wakeful::group::Loads;
 use wakeful::net::ListenAddr;
 use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 
-use crate::BoxError;
-use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
+use crate::body::RequestBody;
+use crate::counts::HttpCounts;
+use crate::local::Shared;
+use crate::tls::ServerTls;
+use crate::{BoxError, DrainPlan, Limits, Readiness, connection};
 
 /// An HTTP/1.1 and HTTP/2 server on a group of loops. See [the crate](crate) for an example.
 ///
@@ -23,20 +27,21 @@ use crate::connection::{self, Limits, SMALLEST_HEADER_LIMIT};
 /// | [`group`](Self::group) | one loop for each CPU | | |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
-/// | [`header_read_timeout`](Self::header_read_timeout) | 30 s | over 0 | the connection is closed |
-/// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | 431 (HTTP/2: the request is refused) |
-/// | [`max_connections`](Self::max_connections) | no limit | 1 and more; 0 is no limit | further ones wait in the backlog |
-/// | [`grace`](Self::grace) | 10 s | any | what is left is aborted |
+/// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] | |
+/// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
+/// | [`drain_plan`](Self::drain_plan) | [`DrainPlan::default`] | [`DrainPlan`] | what is left after its grace is aborted |
 #[derive(Debug)]
 #[must_use = "call `serve` or `start`"]
 pub struct Server {
     listeners: Vec<SharedListener>,
+    /// For each listener.
+    tls: Vec<Option<ServerTls>>,
     group: LoopGroupBuilder,
     strategy: AcceptStrategy,
     moves: Option<Moves>,
     limits: Limits,
-    max_connections: usize,
-    grace: Duration,
+    drain_plan: DrainPlan,
+    readiness: Readiness,
 }
 
 impl Server {
@@ -64,22 +69,50 @@ impl Server {
     {
         let addr = addr.try_into().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         self.listeners.push(SharedListener::bind(&addr)?);
+        self.tls.push(None);
         Ok(self)
+    }
+
+    /// Listens on `addr` for connections by TLS.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn bind_tls<A>(addr: A, tls: ServerTls) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        Self::from_listeners(Vec::new()).also_bind_tls(addr, tls)
+    }
+
+    /// Listens on one more address, for connections by TLS.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn also_bind_tls<A>(self, addr: A, tls: ServerTls) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        let mut this = self.also_bind(addr)?;
+        if let Some(last) = this.tls.last_mut() {
+            *last = Some(tls);
+        }
+        Ok(this)
     }
 
     /// Listens on what was bound before, for example to bind all addresses first.
     pub fn from_listeners(listeners: Vec<SharedListener>) -> Self {
+        let tls = listeners.iter().map(|_| None).collect();
         Self {
             listeners,
+            tls,
             group: LoopGroupBuilder::default(),
             strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
-            limits: Limits {
-                header_read_timeout: Duration::from_secs(30),
-                max_header_size: 64 * 1024,
-            },
-            max_connections: 0,
-            grace: Duration::from_secs(10),
+            limits: Limits::default(),
+            drain_plan: DrainPlan::default(),
+            readiness: Readiness::new(),
         }
     }
 
@@ -102,29 +135,54 @@ impl Server {
         self
     }
 
-    /// How long a client may take to send a request's header, counted from its connection or from the end of the response
-    /// before: so it is also how long an idle connection is kept. When a connection moves it counts anew.
+    /// Speaks TLS on all addresses that it listens on so far, Unix sockets included, and plain HTTP on none of them. Clients choose HTTP/2 or HTTP/1.1 in the
+    /// handshake (ALPN); one that chooses nothing is told by its first bytes. Connections by TLS stay on their loops. Keep a clone of `tls` to
+    /// [reload](ServerTls::reload) its certificates.
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.tls.fill(Some(tls));
+        self
+    }
+
+    /// What is bounded: deadlines, sizes, numbers, rates.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// [`Limits::header_timeout`].
     pub fn header_read_timeout(mut self, timeout: Duration) -> Self {
-        self.limits.header_read_timeout = timeout.max(Duration::from_nanos(1));
+        self.limits.header_timeout = timeout;
         self
     }
 
-    /// How large a request's header may be, in bytes. By HTTP/1 it is also the size of the connection's read buffer.
+    /// [`Limits::max_header_size`].
     pub fn max_header_size(mut self, bytes: usize) -> Self {
-        self.limits.max_header_size = bytes.max(SMALLEST_HEADER_LIMIT);
+        self.limits.max_header_size = bytes;
         self
     }
 
-    /// How many connections are open at a time.
+    /// [`Limits::max_connections`].
     pub fn max_connections(mut self, connections: usize) -> Self {
-        self.max_connections = connections;
+        self.limits.max_connections = connections;
         self
     }
 
-    /// How long [`serve`](Self::serve) lets requests finish once it was told to end.
+    /// [`DrainPlan::grace`]: how long [`serve`](Self::serve) lets requests finish once it was told to end.
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.drain_plan.grace = grace;
         self
+    }
+
+    /// How [`serve`](Self::serve) ends once it was told to.
+    pub fn drain_plan(mut self, plan: DrainPlan) -> Self {
+        self.drain_plan = plan;
+        self
+    }
+
+    /// Whether it is ready, and when it drains: for the service that it will be given. On its loops, [`readiness`](crate::readiness) has it too.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.clone()
     }
 
     /// Where it listens, with the ports that the kernel chose where 0 was asked for.
@@ -139,7 +197,7 @@ impl Server {
     /// The loops cannot be started; a loop already runs on this thread; a loop was blocked at the end.
     pub fn serve<S, B>(self, service: S) -> io::Result<()>
     where
-        S: tower_service::Service<Request<Incoming>, Response = Response<B>>
+        S: tower_service::Service<Request<RequestBody>, Response = Response<B>>
             + Clone
             + Send
             + Sync
@@ -180,16 +238,16 @@ impl Server {
     pub fn serve_with<M, S, B>(self, make: M) -> io::Result<()>
     where
         M: Fn() -> S + Send + Sync + 'static,
-        S: hyper::service::Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
+        S: hyper::service::Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
         S::Future: 'static,
         S::Error: Into<BoxError>,
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
-        let grace = self.grace;
+        let plan = self.drain_plan;
         let drained = signal::run_until_terminated(
             || self.start_with(make),
-            move |running: Running| running.shutdown(grace),
+            move |running: Running| running.drain(plan),
         )?;
         drained.unwrap_or(Ok(0)).map(|_| ())
     }
@@ -200,7 +258,7 @@ impl Server {
     /// The loops cannot be started.
     pub fn start<S, B>(self, service: S) -> io::Result<Running>
     where
-        S: tower_service::Service<Request<Incoming>, Response = Response<B>>
+        S: tower_service::Service<Request<RequestBody>, Response = Response<B>>
             + Clone
             + Send
             + Sync
@@ -220,61 +278,109 @@ impl Server {
     pub fn start_with<M, S, B>(self, make: M) -> io::Result<Running>
     where
         M: Fn() -> S + Send + Sync + 'static,
-        S: hyper::service::Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
+        S: hyper::service::Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
         S::Future: 'static,
         S::Error: Into<BoxError>,
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
-        let limits = self.limits;
+        let loops = self.group.loop_count()?;
+        let max_connections = self.limits.max_connections;
+        let readiness = self.readiness;
+        let shared = Shared::new(self.limits, loops, readiness.clone());
+        let tls: Arc<[_]> = self.tls.into();
+        let (counts, linger) = (shared.counts.clone(), shared.linger.clone());
         let serving = ConnectionServer::new(self.listeners)
-            .group(self.group)
+            .group(self.group.loops(loops))
             .strategy(self.strategy)
             .moves(self.moves)
-            .max_connections(self.max_connections)
+            .max_connections(max_connections)
             .start(move || {
-                let (service, limits) = (make(), limits.clone());
-                move |connection| connection::serve(connection, service.clone(), limits.clone())
+                let (service, local, tls) = (make(), shared.of_next_loop(), tls.clone());
+                move |connection| {
+                    let tls = tls[connection.listener].clone();
+                    connection::serve(connection, service.clone(), local.clone(), tls)
+                }
             })?;
-        Ok(Running(serving))
+        Ok(Running { serving, counts, linger, ending: Ending(readiness) })
     }
 }
 
 /// A server that runs. Dropping it aborts what it serves.
 #[derive(Debug)]
-pub struct Running(Serving);
+pub struct Running {
+    serving: Serving,
+    counts: Arc<HttpCounts>,
+    linger: Arc<AtomicU64>,
+    ending: Ending,
+}
 
 impl Running {
     /// Where it listens.
     #[must_use]
     pub fn local_addrs(&self) -> &[ListenAddr] {
-        self.0.local_addrs()
+        self.serving.local_addrs()
     }
 
     /// The loops' handles, for their metrics.
     #[must_use]
     pub fn handles(&self) -> &[LoopHandle] {
-        self.0.handles()
+        self.serving.handles()
     }
 
     /// How busy the loops are, and how many of them are active.
     #[must_use]
     pub fn loads(&self) -> Loads {
-        self.0.loads()
+        self.serving.loads()
     }
 
     /// Counts of connections.
     #[must_use]
     pub fn counts(&self) -> Arc<Counts> {
-        self.0.counts()
+        self.serving.counts()
     }
 
-    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest. Returns how many connections were aborted. It always
-    /// ends. Blocks the calling thread.
+    /// Counts of requests, and of what was refused.
+    #[must_use]
+    pub fn http_counts(&self) -> Arc<HttpCounts> {
+        self.counts.clone()
+    }
+
+    /// Whether it is ready, and when it drains.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.ending.0.clone()
+    }
+
+    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest: [`drain`](Self::drain), with a plan that has only a grace.
+    ///
+    /// # Errors
+    /// As for `drain`.
+    pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
+        self.drain(DrainPlan { grace, ..DrainPlan::default() })
+    }
+
+    /// Ends as planned: says that it is not ready, stops accepting, lets requests finish, and aborts the rest. Returns how many connections were aborted. It always
+    /// ends, after `pre_drain` and `grace`, and a second more when a loop is blocked. Blocks the calling thread.
     ///
     /// # Errors
     /// A handler blocks a loop, which was left behind.
-    pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
-        Ok(self.0.shutdown(grace)?)
+    pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
+        self.ending.0.is_told_to_end();
+        thread::sleep(plan.pre_drain);
+        let linger = u64::try_from(plan.linger_within_grace().as_nanos()).unwrap_or(u64::MAX);
+        self.linger.store(linger, Ordering::Relaxed);
+        self.ending.0.drains();
+        Ok(self.serving.shutdown(plan.grace)?)
+    }
+}
+
+/// Who waits for the end need not wait for ever.
+#[derive(Debug)]
+struct Ending(Readiness);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.drains();
     }
 }

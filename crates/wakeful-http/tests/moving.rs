@@ -17,7 +17,7 @@ use hyper::body::Bytes;
 use wakeful::accept::Moves;
 use wakeful::group::Targets;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup};
-use wakeful_http::{Running, Server};
+use wakeful_http::{Limits, Refusal, Running, Server};
 
 use common::*;
 
@@ -183,4 +183,52 @@ fn a_response_that_streams_stays_where_it_is() {
     stream.get_mut().write_all(b"GET /n/7 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     assert_eq!(answer(&mut stream), "7");
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+/// How many requests are answered until the server says that it was the last one.
+fn ask_until_the_last(stream: TcpStream) -> u64 {
+    let mut stream = BufReader::new(stream);
+    stream.get_ref().set_nodelay(true).unwrap();
+    for asked in 1.. {
+        stream.get_mut().write_all(b"GET /n/1 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        let (mut line, mut is_last) = (String::new(), false);
+        while line != "\r\n" {
+            line.clear();
+            assert!(stream.read_line(&mut line).unwrap() > 0, "closed behind {asked}");
+            is_last |= line == "connection: close\r\n";
+        }
+        stream.read_exact(&mut [0; 1]).unwrap();
+        if is_last {
+            return asked;
+        }
+    }
+    unreachable!("so many are not asked")
+}
+
+#[test]
+fn what_a_connection_has_behind_it_goes_along() {
+    const MOST: u64 = 500;
+    let limits = Limits {
+        max_requests_per_connection: MOST,
+        max_connections_per_peer: 3,
+        ..Limits::default()
+    };
+    let served = Arc::default();
+    let running = moving_server().limits(limits).start(working_router(&served)).unwrap();
+    let counts = running.counts();
+    until("one moves", || {
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let stream = raw(&running);
+                scope.spawn(move || assert_eq!(ask_until_the_last(stream), MOST));
+            }
+        });
+        until("their places are free", || counts.open() == 0);
+        counts.moved() > 0
+    });
+    assert_eq!(running.http_counts().refused(Refusal::PeerConnections), 0);
+    let places = [raw(&running), raw(&running), raw(&running)];
+    until("three are open", || counts.open() == 3);
+    assert!(read_all(raw(&running)).starts_with("HTTP/1.1 503"));
+    drop(places);
 }

@@ -20,6 +20,8 @@ use wakeful::net::ListenAddr;
 
 use self::frames::Frames;
 pub use self::frames::MAX_PAYLOAD;
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::frames::fuzzing::check as check_frames;
 use crate::ServeOptions;
 use crate::connections::{log, set_nodelay};
 
@@ -59,7 +61,7 @@ pub fn start_frontend(
 }
 
 async fn serve(connection: Connection) -> io::Result<()> {
-    let Connection { mut stream, peer, draining, unread, moving } = connection;
+    let Connection { mut stream, peer, draining, unread, moving, .. } = connection;
     set_nodelay(&stream)?;
     let mut drained = std::pin::pin!(draining.started());
     let mut frames = Frames::behind(unread);

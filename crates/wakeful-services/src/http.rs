@@ -17,10 +17,11 @@ use futures_core::Stream;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use wakeful::accept::SharedListener;
+use wakeful_http::Running;
 use wakeful_http::ws::{WebSocket, WebSocketUpgrade};
-use wakeful_http::{Running, Server};
 
-use crate::{ServeOptions, metrics};
+use crate::http_metrics::HttpMetrics;
+use crate::{ServeOptions, metrics, tls_metrics};
 
 /// The longest sleep that `/sleep/{ms}` grants.
 pub const MAX_SLEEP: Duration = Duration::from_secs(60);
@@ -39,17 +40,14 @@ struct Shared {
 /// The loops cannot be started.
 pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Result<Running> {
     let shared = Shared::default();
-    let running = Server::from_listeners(listeners)
-        .group(options.group())
-        .strategy(options.accept)
-        .moves(options.moves)
-        .start(router(shared.clone()))?;
+    let running = options.http_server(listeners).start(router(shared.clone()))?;
+    let mut registry = metrics::registry(running.handles(), running.counts(), running.loads());
+    registry.register_collector(Box::new(HttpMetrics::new(running.http_counts())));
+    if let Some(tls) = &options.tls {
+        tls_metrics::register(&mut registry, tls.counts());
+    }
     // Set once, here.
-    let _ = shared.registry.set(metrics::registry(
-        running.handles(),
-        running.counts(),
-        running.loads(),
-    ));
+    let _ = shared.registry.set(registry);
     Ok(running)
 }
 

@@ -36,6 +36,9 @@ use self::service::{Local, Running, Service};
 use crate::ServeOptions;
 use crate::connections::log;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::resp::fuzzing::check as check_resp;
+
 /// The largest [`KvOptions::max_value`]: 512 MiB.
 pub const LARGEST_VALUE: usize = 512 << 20;
 

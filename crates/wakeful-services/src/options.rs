@@ -6,12 +6,16 @@ use wakeful::accept::{AcceptStrategy, ConnectionServer, Moves, SharedListener};
 use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
+use wakeful_http::Server;
+use wakeful_http::tls::ServerTls;
 
 /// Settings that all services have.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
     /// Where to listen.
     pub listen: Vec<ListenAddr>,
+    /// TLS on all these addresses, if the service speaks HTTP.
+    pub tls: Option<ServerTls>,
     /// How many loops; 0 is one for each CPU that the process may use.
     pub loops: usize,
     /// Where the loops' threads run.
@@ -37,6 +41,23 @@ pub enum Pinning {
     Pinned,
 }
 
+impl Default for ServeOptions {
+    /// As `wakeful serve` without an option, but that it listens nowhere.
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            loops: 0,
+            pinning: Pinning::Free,
+            accept: AcceptStrategy::default(),
+            concentrate: Some(Targets::default()),
+            moves: Some(Moves::default()),
+            idle: IdlePolicy::ADAPTIVE,
+            grace: Duration::from_secs(10),
+            tls: None,
+        }
+    }
+}
+
 impl ServeOptions {
     /// Listens everywhere that was asked for.
     ///
@@ -49,6 +70,18 @@ impl ServeOptions {
 
     pub(crate) fn server(&self, listeners: Vec<SharedListener>) -> ConnectionServer {
         ConnectionServer::new(listeners).group(self.group()).strategy(self.accept).moves(self.moves)
+    }
+
+    pub(crate) fn http_server(&self, listeners: Vec<SharedListener>) -> Server {
+        let server = Server::from_listeners(listeners)
+            .group(self.group())
+            .strategy(self.accept)
+            .moves(self.moves)
+            .grace(self.grace);
+        match &self.tls {
+            Some(tls) => server.tls(tls.clone()),
+            None => server,
+        }
     }
 
     pub(crate) fn group(&self) -> LoopGroupBuilder {

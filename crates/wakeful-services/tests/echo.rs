@@ -21,6 +21,7 @@ const PAYLOAD: usize = 40_000;
 fn options() -> ServeOptions {
     ServeOptions {
         listen: Vec::new(),
+        tls: None,
         loops: 2,
         pinning: Pinning::Free,
         accept: AcceptStrategy::default(),

@@ -101,7 +101,8 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 struct Request {
-    /// What is spoken. h2 is HTTP/2 with prior knowledge; frames are 4 bytes of length, big-endian, and a payload, as
+    /// What is spoken. h2 is HTTP/2 with prior knowledge; grpc are unary calls over it, of the method --path, as /package.Service/Method, with
+    /// the encoded message --body or --body-file; frames are 4 bytes of length, big-endian, and a payload, as
     /// `wakeful serve echo` answers.
     #[arg(long, value_enum, default_value = "http1")]
     protocol: ProtocolName,
@@ -148,6 +149,7 @@ struct Request {
 enum ProtocolName {
     Http1,
     H2,
+    Grpc,
     Frames,
     Resp,
 }
@@ -352,20 +354,19 @@ impl Arguments {
                 let size = request.sizes(request.resp_commands.len())?[0];
                 Template { path: request.resp_commands[0].clone(), ..Template::of_size(size) }
             }
-            ProtocolName::Http1 | ProtocolName::H2 => {
-                let body = match (&request.body, &request.body_file) {
-                    (Some(text), _) => text.clone().into_bytes(),
-                    (None, Some(file)) => std::fs::read(file)
-                        .map_err(|error| format!("{}: {error}", file.display()))?,
-                    (None, None) => Vec::new(),
-                };
-                Template {
-                    method: request.method.clone(),
-                    path: request.path.clone().or(url_path).unwrap_or_else(|| "/".to_owned()),
-                    authority,
-                    headers: request.headers.clone(),
-                    body,
-                }
+            ProtocolName::Http1 | ProtocolName::H2 => Template {
+                method: request.method.clone(),
+                path: request.path.clone().or(url_path).unwrap_or_else(|| "/".to_owned()),
+                authority,
+                headers: request.headers.clone(),
+                body: request.body()?,
+            },
+            ProtocolName::Grpc => {
+                let path = request.path.clone().or(url_path);
+                let path = path.ok_or("grpc needs --path /package.Service/Method")?;
+                let mut template = Template::grpc(&authority, &path, &request.body()?);
+                template.headers.extend(request.headers.iter().cloned());
+                template
             }
         })
     }
@@ -387,6 +388,16 @@ impl Arguments {
 }
 
 impl Request {
+    fn body(&self) -> Result<Vec<u8>, String> {
+        match (&self.body, &self.body_file) {
+            (Some(text), _) => Ok(text.clone().into_bytes()),
+            (None, Some(file)) => {
+                std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))
+            }
+            (None, None) => Ok(Vec::new()),
+        }
+    }
+
     /// The payload of each of so many commands.
     fn sizes(&self, commands: usize) -> Result<Vec<usize>, String> {
         match self.size[..] {
@@ -436,7 +447,7 @@ impl ProtocolName {
     fn protocol(self) -> Protocol {
         match self {
             Self::Http1 => Protocol::Http1,
-            Self::H2 => Protocol::Http2,
+            Self::H2 | Self::Grpc => Protocol::Http2,
             Self::Frames => Protocol::Frames,
             Self::Resp => Protocol::Resp,
         }

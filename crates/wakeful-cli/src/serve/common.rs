@@ -71,6 +71,7 @@ impl CommonArguments {
     pub(super) fn options(&self, activity: &ActivityArguments) -> Result<ServeOptions, String> {
         Ok(ServeOptions {
             listen: self.listen.iter().map(|addr| address(addr)).collect::<Result<_, _>>()?,
+            tls: None,
             loops: self.loops.into(),
             pinning: if self.pin { Pinning::Pinned } else { Pinning::Free },
             accept: self.strategy()?,

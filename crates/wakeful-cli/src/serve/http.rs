@@ -5,7 +5,8 @@ use wakeful_services::http;
 
 use super::activity::ActivityArguments;
 use super::common::CommonArguments;
-use super::lifecycle::{Started, until_terminated};
+use super::lifecycle::{running, until_terminated};
+use super::tls::TlsArguments;
 
 #[derive(Debug, Args)]
 pub(super) struct HttpArguments {
@@ -14,19 +15,27 @@ pub(super) struct HttpArguments {
 
     #[command(flatten)]
     activity: ActivityArguments,
+
+    #[command(flatten)]
+    tls: TlsArguments,
+}
+
+impl HttpArguments {
+    /// # Errors
+    /// Options that have no meaning together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.common.check().and_then(|()| self.tls.check())
+    }
 }
 
 /// # Errors
 /// A line for the user.
 pub(super) fn serve(arguments: &HttpArguments) -> Result<(), String> {
-    let options = arguments.common.options(&arguments.activity)?;
+    let mut options = arguments.common.options(&arguments.activity)?;
+    options.tls = arguments.tls.load()?;
     let listeners = options.bind()?;
     until_terminated(&options, || {
-        let running = http::start(&options, listeners)?;
-        Ok(Started {
-            addrs: running.local_addrs().to_vec(),
-            loops: running.handles().len(),
-            shutdown: move |grace| running.shutdown(grace),
-        })
+        arguments.tls.watch(options.tls.as_ref())?;
+        http::start(&options, listeners).map(running)
     })
 }

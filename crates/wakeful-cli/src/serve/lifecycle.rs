@@ -8,7 +8,7 @@ use wakeful::ShutdownError;
 use wakeful::accept::Serving;
 use wakeful::net::ListenAddr;
 use wakeful::signal;
-use wakeful_services::ServeOptions;
+use wakeful_services::{Running, ServeOptions};
 
 /// A service that runs.
 pub(super) struct Started<F> {
@@ -28,6 +28,17 @@ pub(super) fn serving(
     }
 }
 
+/// As [`serving`], of a server of HTTP.
+pub(super) fn running(
+    running: Running,
+) -> Started<impl FnOnce(Duration) -> io::Result<usize> + Send + 'static> {
+    Started {
+        addrs: running.local_addrs().to_vec(),
+        loops: running.handles().len(),
+        shutdown: move |grace| running.shutdown(grace),
+    }
+}
+
 /// Serves until TERM or Ctrl-C, and drains.
 ///
 /// # Errors
@@ -43,8 +54,13 @@ where
     let grace = options.grace;
     let started = || {
         let service = start()?;
+        let scheme = if options.tls.is_some() { "https://" } else { "" };
         for addr in &service.addrs {
-            tracing::info!("listening on {addr}, loops {}, idle {}", service.loops, options.idle);
+            tracing::info!(
+                "listening on {scheme}{addr}, loops {}, idle {}",
+                service.loops,
+                options.idle
+            );
         }
         Ok(service)
     };

@@ -9,6 +9,7 @@ mod kv;
 mod lifecycle;
 mod rpc;
 mod size;
+mod tls;
 
 use std::process::ExitCode;
 
@@ -61,10 +62,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
 /// Options that have no meaning together.
 fn check(arguments: &Arguments) -> Result<(), String> {
     match &arguments.service {
-        None => arguments.http.common.check(),
-        Some(Service::Http(arguments)) => arguments.common.check(),
+        None => arguments.http.check(),
+        Some(Service::Http(arguments)) => arguments.check(),
         Some(Service::Echo(arguments)) => arguments.common.check().and_then(|()| arguments.check()),
         Some(Service::Kv(arguments)) => arguments.common.check(),
-        Some(Service::Rpc(arguments)) => arguments.common.check().and_then(|()| arguments.check()),
+        Some(Service::Rpc(arguments)) => arguments.check(),
     }
 }

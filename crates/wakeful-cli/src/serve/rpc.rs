@@ -5,8 +5,9 @@ use wakeful_services::rpc::{self, RpcOptions};
 
 use super::activity::ActivityArguments;
 use super::common::CommonArguments;
-use super::lifecycle::{Started, until_terminated};
+use super::lifecycle::{running, until_terminated};
 use super::size;
+use super::tls::TlsArguments;
 
 #[derive(Debug, Args)]
 pub(super) struct RpcArguments {
@@ -19,6 +20,9 @@ pub(super) struct RpcArguments {
     /// The longest message that is accepted [default: 4MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_message: Option<usize>,
+
+    #[command(flatten)]
+    tls: TlsArguments,
 }
 
 impl RpcArguments {
@@ -28,24 +32,21 @@ impl RpcArguments {
         if self.activity.has_moves() {
             return Err("--moves: connections of HTTP/2 never move".to_owned());
         }
-        Ok(())
+        self.common.check().and_then(|()| self.tls.check())
     }
 }
 
 /// # Errors
 /// A line for the user.
 pub(super) fn serve(arguments: &RpcArguments) -> Result<(), String> {
-    let options = arguments.common.options(&arguments.activity)?;
+    let mut options = arguments.common.options(&arguments.activity)?;
+    options.tls = arguments.tls.load()?;
     let default = RpcOptions::default();
     let rpc_options =
         RpcOptions { max_message: arguments.max_message.unwrap_or(default.max_message) };
     let listeners = options.bind()?;
     until_terminated(&options, || {
-        let running = rpc::start(&options, &rpc_options, listeners)?;
-        Ok(Started {
-            addrs: running.local_addrs().to_vec(),
-            loops: running.handles().len(),
-            shutdown: move |grace| running.shutdown(grace),
-        })
+        arguments.tls.watch(options.tls.as_ref())?;
+        rpc::start(&options, &rpc_options, listeners).map(running)
     })
 }

@@ -8,24 +8,29 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::service::service_fn;
 use wakeful::JoinHandle;
-use wakeful::net::UnixStream;
+use wakeful::net::{Stream, UnixStream};
 use wakeful::task::yield_now;
+
+use crate::Readiness;
+use crate::life::Life;
+use crate::local::Shared;
+use crate::watch::Version;
 
 use super::*;
 
 /// More than the socket takes at once.
 const LARGE: usize = 4 << 20;
 
-async fn leave<S, B>(stream: Stream, unread: &[u8], service: S) -> End<S>
+async fn leave<S, B>(stream: Stream, unread: &[u8], service: S) -> End<Rewound, S>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let limits =
-        Limits { header_read_timeout: Duration::from_secs(600), max_header_size: 64 * 1024 };
     let io = Rewound { start: Bytes::copy_from_slice(unread), stream };
-    run(io, service, &limits, &Draining::default(), || true).await.unwrap()
+    let local = Shared::new(Limits::default(), 1, Readiness::new()).of_next_loop();
+    let watch = Watch::new(local, Version::Http1, Life::new(None, None));
+    run(io, service, &watch, &Draining::default(), || true).await.unwrap()
 }
 
 /// Whether it leaves, when it does.
@@ -68,7 +73,7 @@ fn between_two_requests_it_leaves_with_what_has_come_of_the_next_one() {
         let requests =
             "GET /a HTTP/1.1\r\nhost: x\r\n\r\nGET /b HTTP/1.1\r\nhost: x\r\n\r\nGET /c HT";
         client.write_all(requests.as_bytes()).await.unwrap();
-        let End::BetweenRequests { stream, unread, .. } =
+        let End::BetweenRequests { io: Rewound { stream, .. }, unread, .. } =
             leave(server.into(), b"", service_fn(say_path)).await
         else {
             panic!("it closed")

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub)] // Each test file is a program of its own and uses a part.
 
+pub mod frames;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::thread;

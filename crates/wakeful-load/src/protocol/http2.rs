@@ -6,6 +6,8 @@
 //! Frames are taken whole, but for DATA, which is dropped as it arrives. Faults that concern one stream reset it and fail
 //! its request; others are errors of the connection. A stream that is no longer known has been answered or reset, and frames on it are ignored.
 //!
+//! A request of gRPC (by its `content-type`) has failed if its `grpc-status` is not 0, whatever its `:status`.
+//!
 //! In a steady state nothing is allocated but what the generator's buffers take.
 
 mod hpack;
@@ -139,7 +141,7 @@ impl Conversation for Http2 {
     fn request(&mut self, out: &mut Vec<u8>) -> u64 {
         let id = self.next;
         self.next += 2;
-        let Request { block, body } = &*self.request;
+        let Request { block, body, .. } = &*self.request;
         let renounce = self.settings.small_table && !self.table_renounced;
         let length = block.len() + usize::from(renounce);
         let flags = END_HEADERS | if body.is_empty() { END_STREAM } else { 0 };
@@ -150,7 +152,8 @@ impl Conversation for Http2 {
         }
         out.extend_from_slice(block);
         let window = self.settings.window.into();
-        let stream = Stream { window, unsent: body.len(), received: 0, outcome: None };
+        let stream =
+            Stream { window, unsent: body.len(), received: 0, outcome: None, grpc_ok: None };
         self.streams.insert(id, stream);
         self.send_body(id, out);
         u64::from(id / 2)

@@ -33,6 +33,26 @@ impl Template {
         Self { method, path, authority, ..Self::default() }
     }
 
+    /// A unary call of gRPC over HTTP/2: `path` is `/package.Service/Method`, and `message` an encoded one.
+    pub fn grpc(authority: &str, path: &str, message: &[u8]) -> Self {
+        let mut template = Self::http("POST", authority, path);
+        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        template.headers =
+            vec![header("content-type", "application/grpc"), header("te", "trailers")];
+        // Not compressed, and so long.
+        template.body.push(0);
+        template.body.extend_from_slice(&(message.len() as u32).to_be_bytes());
+        template.body.extend_from_slice(message);
+        template
+    }
+
+    /// By its `content-type`.
+    pub(super) fn is_grpc(&self) -> bool {
+        self.headers.iter().any(|(name, value)| {
+            name.eq_ignore_ascii_case("content-type") && value.starts_with("application/grpc")
+        })
+    }
+
     /// What `host` and `:authority` say.
     pub(super) fn host(&self) -> &str {
         let host = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));

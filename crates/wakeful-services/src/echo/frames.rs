@@ -97,6 +97,9 @@ impl Frames {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing;
+
 #[cfg(test)]
 mod tests {
     use super::*;

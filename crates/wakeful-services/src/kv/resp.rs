@@ -249,5 +249,7 @@ fn length(bytes: &[u8], start: usize, error: &str) -> Result<Option<(i64, usize)
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing;
 #[cfg(test)]
 mod tests;

@@ -13,8 +13,8 @@ use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use wakeful::accept::SharedListener;
+use wakeful_http::Running;
 use wakeful_http::grpc::{self, GrpcLayer, Reflection};
-use wakeful_http::{Running, Server};
 
 use self::echo::Echoing;
 use self::proto::echo_server::{EchoServer, SERVICE_NAME};
@@ -76,10 +76,5 @@ pub fn start(
         .add_service(reflection.v1())
         .add_service(reflection.v1alpha());
     let layer = GrpcLayer::new().linger(LINGER.min(options.grace / 2));
-    Server::from_listeners(listeners)
-        .group(options.group())
-        .strategy(options.accept)
-        .moves(options.moves)
-        .grace(options.grace)
-        .start(routes.prepare().into_axum_router().layer(layer))
+    options.http_server(listeners).start(routes.prepare().into_axum_router().layer(layer))
 }

@@ -28,6 +28,7 @@ impl Service {
         let serve = ServeOptions {
             accept: AcceptStrategy::default(),
             listen: Vec::new(),
+            tls: None,
             loops,
             pinning: Pinning::Free,
             concentrate: Some(Targets::default()),

@@ -35,6 +35,7 @@ pub fn service(rpc_options: &RpcOptions) -> Running {
         moves: None,
         idle: IdlePolicy::Park,
         grace: GUARD,
+        tls: None,
     };
     let listeners = options.bind().unwrap();
     rpc::start(&options, rpc_options, listeners).unwrap()

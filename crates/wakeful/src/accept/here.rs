@@ -1,5 +1,6 @@
 //! One loop's side of a server: what it needs to serve a connection, and what an open one holds.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
@@ -30,9 +31,13 @@ pub(super) struct Shared {
 /// What an open connection holds; given back when its handler ends, however it does.
 #[derive(Debug)]
 pub(super) struct Held {
+    /// What its handler wants to have on the next loop.
+    pub(super) carried: Option<Box<dyn Any + Send>>,
     counts: Arc<Counts>,
     /// The loop that it is on, or on its way to.
     number: usize,
+    /// Where it came in.
+    listener: usize,
     _open: mpsc::Sender<Infallible>,
     _permit: Permit,
 }
@@ -121,12 +126,20 @@ where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
-    /// A connection that this loop has accepted, for loop `number`.
-    pub(super) fn arrived(&self, accepted: Accepted, permit: Permit, number: usize) -> Arrival {
+    /// A connection that this loop has accepted from `listener`, for loop `number`.
+    pub(super) fn arrived(
+        &self,
+        accepted: Accepted,
+        listener: usize,
+        permit: Permit,
+        number: usize,
+    ) -> Arrival {
         self.shared.counts.of(number).one_more_open();
         let held = Held {
+            carried: None,
             counts: self.shared.counts.clone(),
             number,
+            listener,
             _open: self.shared.open.clone(),
             _permit: permit,
         };
@@ -157,10 +170,12 @@ where
         if !arrival.moved {
             self.counts().count_accepted();
         }
+        let listener = arrival.held.as_ref().map_or(0, |held| held.listener);
         let held = Rc::new(RefCell::new(arrival.held.take()));
         let (peer, draining) = (arrival.peer, self.draining.clone());
         let moving = Moving::new(self.mover.clone(), held.clone());
-        let serving = (self.handler)(Connection { stream, peer, draining, unread, moving });
+        let serving =
+            (self.handler)(Connection { stream, peer, listener, draining, unread, moving });
         spawn(async move {
             serving.await;
             // It has gone along, if the connection has moved.
@@ -186,6 +201,7 @@ impl Route {
     pub(super) fn bring<H, F>(
         &self,
         accepted: Accepted,
+        listener: usize,
         permit: Permit,
         here: &Here<H>,
     ) -> io::Result<()>
@@ -195,13 +211,13 @@ impl Route {
     {
         match self {
             Self::Here => {
-                let arrival = here.arrived(accepted, permit, here.number);
+                let arrival = here.arrived(accepted, listener, permit, here.number);
                 here.shared.balance.accepted(here.number);
                 here.serve(arrival).map_err(|refused| refused.error)
             }
             Self::Placed(dispatcher) => {
                 let number = dispatcher.pick(here.shared.balance.active());
-                let arrival = here.arrived(accepted, permit, number);
+                let arrival = here.arrived(accepted, listener, permit, number);
                 dispatcher.place(arrival, here);
                 Ok(())
             }

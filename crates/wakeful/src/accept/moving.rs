@@ -4,6 +4,7 @@
 //! answered, nothing is in flight) hands its connection over, with the bytes that it has read and not used; a handler of the same server goes on with it on the
 //! other loop. One that never asks keeps its connections where they are.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -95,6 +96,20 @@ impl Moving {
         let here = balance.now().saturating_sub(self.since);
         let rest = balance.moves().map_or(u128::MAX, |moves| moves.interval.as_nanos());
         u128::from(here) >= rest && !draining.is_started()
+    }
+
+    /// Takes `luggage` along when the connection goes on: what a handler knows of its connection beside the bytes. The handler on the other loop gets it by
+    /// [`carried`](Self::carried). It replaces what was carried before.
+    pub fn carry(&self, luggage: Box<dyn Any + Send>) {
+        let before = self.held.borrow_mut().as_mut().and_then(|held| held.carried.replace(luggage));
+        // Whatever its destructor does, nothing is borrowed.
+        drop(before);
+    }
+
+    /// What the handler before gave to [`carry`](Self::carry), once. A handler whose [`hand_over`](Self::hand_over) failed takes it back so.
+    #[must_use]
+    pub fn carried(&self) -> Option<Box<dyn Any + Send>> {
+        self.held.borrow_mut().as_mut()?.carried.take()
     }
 
     /// Gives the connection to another loop of the server, whose handler gets it with `unread`: what was read from it and is not answered. The handler

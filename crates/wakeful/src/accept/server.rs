@@ -147,12 +147,12 @@ impl ConnectionServer {
                 let mover = Rc::new(Mover { number, balance, routes, draining: draining.clone() });
                 let here = Rc::new(Here { number, handler, shared, draining, reserve, mover });
                 let route = Rc::new(dispatcher.map_or(Route::Here, Route::Placed));
-                let accepting = |listener: Listener| {
+                let accepting = |(place, listener): (usize, Listener)| {
                     let listener = Rc::new(listener);
                     let kept = Rc::downgrade(&listener);
-                    (kept, spawn(accept(listener, here.clone(), route.clone())))
+                    (kept, spawn(accept(listener, place, here.clone(), route.clone())))
                 };
-                let listeners = listeners.into_iter().map(accepting).collect();
+                let listeners = listeners.into_iter().enumerate().map(accepting).collect();
                 let inbox = inbox.map(|inbox| spawn(inbox.serve(here.clone())));
                 let accepting = Accepting { here, listeners, route, inbox, is_dispatched };
                 spawn(accepting.end_when(stopped)).detach();
@@ -173,6 +173,8 @@ pub struct Connection {
     pub stream: Stream,
     /// Who is at the other end.
     pub peer: PeerAddr,
+    /// Which of the server's listeners it came to, by its place among them.
+    pub listener: usize,
     /// When the server begins to drain.
     pub draining: Draining,
     /// What the handler before read and did not use, if the connection comes from another loop: see [`Moving`].
@@ -240,7 +242,7 @@ impl Serving {
 }
 
 /// Takes connections from one listener until it is aborted, or the listener is broken.
-async fn accept<H, F>(listener: Rc<Listener>, here: Rc<Here<H>>, route: Rc<Route>)
+async fn accept<H, F>(listener: Rc<Listener>, place: usize, here: Rc<Here<H>>, route: Rc<Route>)
 where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
@@ -248,7 +250,8 @@ where
     let mut trouble = Trouble::default();
     loop {
         let accepted = here.shared.limit.accept(&listener, here.counts()).await;
-        let served = accepted.and_then(|(accepted, permit)| route.bring(accepted, permit, &here));
+        let served =
+            accepted.and_then(|(accepted, permit)| route.bring(accepted, place, permit, &here));
         match served {
             Ok(()) => trouble.is_over(),
             Err(error) => {
@@ -261,7 +264,7 @@ where
 }
 
 /// Takes what the kernel's backlog holds, before the listener closes. What would exceed the limit of connections is left in it.
-async fn accept_out<H, F>(listener: &Listener, here: &Here<H>, route: &Route)
+async fn accept_out<H, F>(listener: &Listener, place: usize, here: &Here<H>, route: &Route)
 where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
@@ -271,7 +274,7 @@ where
         let Some(permit) = here.shared.limit.try_permit() else { return };
         let served = match listener.try_accept_detached() {
             Ok(None) => return,
-            Ok(Some(accepted)) => route.bring(accepted, permit, here),
+            Ok(Some(accepted)) => route.bring(accepted, place, permit, here),
             Err(error) => Err(error),
         };
         match served {
@@ -307,12 +310,12 @@ where
     async fn end_when(self, stopped: async_channel::Receiver<Infallible>) {
         // Nothing is ever sent: it ends by being closed.
         let _ = stopped.recv().await;
-        for (listener, accepting) in self.listeners {
+        for (place, (listener, accepting)) in self.listeners.into_iter().enumerate() {
             let Some(listener) = listener.upgrade() else { continue };
             accepting.abort();
             // Then nobody else keeps the listener open.
             let _ = accepting.await;
-            accept_out(&listener, &self.here, &self.route).await;
+            accept_out(&listener, place, &self.here, &self.route).await;
         }
         drop(self.route);
         if let Some(inbox) = self.inbox {

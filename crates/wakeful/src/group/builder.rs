@@ -90,15 +90,23 @@ impl LoopGroupBuilder {
         self
     }
 
+    /// How many loops there will be.
+    ///
+    /// # Errors
+    /// It is for the machine to say, and it does not.
+    pub fn loop_count(&self) -> io::Result<usize> {
+        match self.loops {
+            Some(loops) => Ok(loops.get()),
+            None => Ok(thread::available_parallelism()?.get()),
+        }
+    }
+
     /// Starts the threads and their loops.
     ///
     /// # Errors
     /// No threads or descriptors left; the affinity mask cannot be read or set. What was started by then is stopped.
     pub fn build(self) -> io::Result<LoopGroup> {
-        let loops = match self.loops {
-            Some(loops) => loops.get(),
-            None => thread::available_parallelism()?.get(),
-        };
+        let loops = self.loop_count()?;
         let cpus = match self.pinning {
             Pinning::Free => Vec::new(),
             Pinning::ToCpus => allowed_cpus()?,

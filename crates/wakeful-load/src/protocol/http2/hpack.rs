@@ -1,7 +1,7 @@
-//! HPACK (RFC 7541) as far as `:status` goes.
+//! HPACK (RFC 7541) as far as `:status` and `grpc-status` go.
 //!
 //! Every block must be read, for each may change the table that later ones refer to; but all that is kept of a field is
-//! how long its parts are and, if it is `:status`, its code. So a block is read without building a list of its fields,
+//! how long its parts are and, if it is one of the two, what it says. So a block is read without building a list of its fields,
 //! and whatever it unfolds to takes no room.
 //!
 //! Decoders that build every field were tried and left: they allocate for each, and the best known ones set up the
@@ -44,12 +44,40 @@ pub(super) enum Status {
     Invalid,
 }
 
-/// One field. `status` is other than `Absent` only if that is its name.
+/// What a block says of how a request went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) status: Status,
+    /// Whether `grpc-status` is 0, if it is there.
+    pub(super) grpc_ok: Option<bool>,
+}
+
+/// One field.
 #[derive(Debug, Clone, Copy)]
 struct Field {
     name: usize,
     value: usize,
-    status: Status,
+    says: Says,
+}
+
+/// What a field says, by its name.
+#[derive(Debug, Clone, Copy)]
+enum Says {
+    Nothing,
+    Status(Status),
+    /// It is 0.
+    GrpcStatus(bool),
+}
+
+impl Says {
+    /// What another field of the same name says with `value`.
+    fn with(self, value: &[u8]) -> Self {
+        match self {
+            Self::Nothing => Self::Nothing,
+            Self::Status(_) => Self::Status(code(value)),
+            Self::GrpcStatus(_) => Self::GrpcStatus(value == b"0"),
+        }
+    }
 }
 
 /// Reads the blocks of one connection.
@@ -73,9 +101,9 @@ type Fault = &'static str;
 
 impl Decoder {
     /// Reads a whole block.
-    pub(super) fn decode(&mut self, block: &[u8]) -> Result<Status, Fault> {
+    pub(super) fn decode(&mut self, block: &[u8]) -> Result<Said, Fault> {
         let mut rest = block;
-        let mut status = Status::Absent;
+        let (mut status, mut grpc_ok) = (Status::Absent, None);
         let mut fields = false;
         while let Some(&first) = rest.first() {
             if first & 0xe0 == 0x20 {
@@ -94,22 +122,23 @@ impl Decoder {
             } else {
                 self.literal(&mut rest, first & 0x40 != 0)?
             };
-            status = match (status, field.status) {
-                (status, Status::Absent) => status,
-                (Status::Absent, new) => new,
-                _ => Status::Invalid,
-            };
+            match (status, field.says) {
+                (_, Says::Nothing) => {}
+                (_, Says::GrpcStatus(ok)) => grpc_ok = Some(ok),
+                (Status::Absent, Says::Status(new)) => status = new,
+                (_, Says::Status(_)) => status = Status::Invalid,
+            }
         }
-        Ok(status)
+        Ok(Said { status, grpc_ok })
     }
 
     fn at(&self, index: usize) -> Result<Field, Fault> {
         let before = index.checked_sub(1).ok_or("a field of index 0")?;
         if let Some(name) = STATIC_NAMES.get(before) {
             let status = index.checked_sub(FIRST_STATUS).and_then(|at| STATIC_STATUS.get(at));
-            let status = status.map_or(Status::Absent, |code| Status::Code(*code));
+            let says = status.map_or(Says::Nothing, |code| Says::Status(Status::Code(*code)));
             // No one asks how long its value is: it does not go into the table.
-            return Ok(Field { name: name.len(), value: 0, status });
+            return Ok(Field { name: name.len(), value: 0, says });
         }
         let field = self.table.get(before - STATIC_NAMES.len());
         field.copied().ok_or("a field that is not in the table")
@@ -117,21 +146,25 @@ impl Decoder {
 
     fn literal(&mut self, rest: &mut &[u8], indexed: bool) -> Result<Field, Fault> {
         let index = integer(rest, if indexed { 6 } else { 4 })?;
-        let (name, is_status) = if index == 0 {
+        let (name, says) = if index == 0 {
             let name = self.unfold(string(rest)?)?;
-            (name.len(), name == b":status")
+            let says = match name {
+                b":status" => Says::Status(Status::Absent),
+                b"grpc-status" => Says::GrpcStatus(false),
+                _ => Says::Nothing,
+            };
+            (name.len(), says)
         } else {
             let field = self.at(index)?;
-            (field.name, field.status != Status::Absent)
+            (field.name, field.says)
         };
         let value = string(rest)?;
         // Nobody needs to know what the value is, or how long.
-        if !indexed && !is_status {
-            return Ok(Field { name, value: 0, status: Status::Absent });
+        if !indexed && matches!(says, Says::Nothing) {
+            return Ok(Field { name, value: 0, says });
         }
         let value = self.unfold(value)?;
-        let status = if is_status { code(value) } else { Status::Absent };
-        let field = Field { name, value: value.len(), status };
+        let field = Field { name, value: value.len(), says: says.with(value) };
         if indexed {
             self.insert(field);
         }

@@ -209,10 +209,11 @@ impl Http2 {
         out: &mut Vec<u8>,
         answers: &mut Vec<Answer>,
     ) -> Result<(), ProtocolError> {
-        let status = self.receiving.fields.decode(fragments);
-        let status = status.map_err(|fault| error(format!("a header block with {fault}")))?;
+        let said = self.receiving.fields.decode(fragments);
+        let said = said.map_err(|fault| error(format!("a header block with {fault}")))?;
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-        let good = match (status, stream.outcome) {
+        stream.grpc_ok = said.grpc_ok.or(stream.grpc_ok);
+        let good = match (said.status, stream.outcome) {
             (Status::Absent, Some(_)) => end,
             (Status::Code(101), None) => false,
             (Status::Code(100..200), None) => !end,
@@ -236,6 +237,8 @@ impl Http2 {
         let Some(outcome) = stream.outcome else {
             return self.fail(id, Code::Protocol, out, answers);
         };
+        let is_ok = !self.request.is_grpc || stream.grpc_ok == Some(true);
+        let outcome = if is_ok { outcome } else { Outcome::Failure };
         // It does not want the rest of the body.
         if stream.unsent > 0 {
             wire::write_reset(out, id, Code::Cancel);

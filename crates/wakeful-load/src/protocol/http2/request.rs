@@ -15,6 +15,8 @@ const CONNECTION: [&str; 4] = ["connection", "keep-alive", "proxy-connection", "
 pub(super) struct Request {
     pub(super) block: Vec<u8>,
     pub(super) body: Vec<u8>,
+    /// Its answer tells in `grpc-status` how it went.
+    pub(super) is_grpc: bool,
 }
 
 impl Request {
@@ -49,7 +51,7 @@ impl Request {
         if block.len() >= MIN_MAX_FRAME {
             return Err(InvalidTemplate::HeadersTooLong(block.len()));
         }
-        Ok(Self { block, body: body.clone() })
+        Ok(Self { block, body: body.clone(), is_grpc: template.is_grpc() })
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Stream {
     pub(super) received: u32,
     /// What the answer's head said, once it has come.
     pub(super) outcome: Option<Outcome>,
+    /// Whether its `grpc-status` was 0, once it has come.
+    pub(super) grpc_ok: Option<bool>,
 }
 
 /// The map keeps its room, so that a steady number of streams allocates nothing.

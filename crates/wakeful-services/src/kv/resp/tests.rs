@@ -1,31 +1,9 @@
 use proptest::prelude::*;
 
+use super::fuzzing::{Seen, parse};
 use super::*;
 
 const LIMITS: Limits = Limits { word: 1000, command: 2000 };
-
-/// What a connection would see: commands, and perhaps an error behind them.
-type Seen = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
-
-/// Gives the parser the pieces one after another, as a connection does.
-fn parse<'a>(limits: Limits, pieces: impl IntoIterator<Item = &'a [u8]>) -> Seen {
-    let (mut parser, mut bytes, mut commands) = (Parser::new(limits), Vec::new(), Vec::new());
-    for piece in pieces {
-        bytes.extend_from_slice(piece);
-        loop {
-            match parser.parse(&bytes) {
-                Ok(None) => break,
-                Ok(Some(length)) => {
-                    let words = parser.words(&bytes[..length]);
-                    commands.push(words.iter().map(<[u8]>::to_vec).collect());
-                    bytes.drain(..length);
-                }
-                Err(error) => return (commands, Some(error)),
-            }
-        }
-    }
-    (commands, None)
-}
 
 fn whole(bytes: &[u8]) -> Seen {
     parse(LIMITS, [bytes])

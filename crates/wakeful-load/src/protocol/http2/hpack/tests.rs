@@ -15,14 +15,19 @@ impl Full {
         Self(full)
     }
 
-    fn decode(&mut self, block: &[u8]) -> Result<Status, DecoderError> {
+    fn decode(&mut self, block: &[u8]) -> Result<Said, DecoderError> {
         let fields = self.0.decode(block)?;
-        let mut found = fields.iter().filter(|(name, _)| name == b":status").map(|(_, it)| it);
-        Ok(match (found.next(), found.next()) {
-            (None, _) => Status::Absent,
-            (Some(value), None) => code(value),
+        let values = |wanted: &[u8]| {
+            let of_name = fields.iter().filter(|(name, _)| name == wanted);
+            of_name.map(|(_, value)| value.clone()).collect::<Vec<_>>()
+        };
+        let status = match &values(b":status")[..] {
+            [] => Status::Absent,
+            [value] => code(value),
             _ => Status::Invalid,
-        })
+        };
+        let grpc_ok = values(b"grpc-status").last().map(|value| value == b"0");
+        Ok(Said { status, grpc_ok })
     }
 }
 
@@ -53,7 +58,7 @@ fn the_examples_of_the_rfc() {
         let mut decoder = Decoder { max: 256, ..Decoder::default() };
         let mut sizes = Vec::new();
         let codes = blocks.map(|block| {
-            let status = decoder.decode(&hex(block)).unwrap();
+            let status = decoder.decode(&hex(block)).unwrap().status;
             sizes.push(decoder.size);
             status
         });
@@ -64,7 +69,7 @@ fn the_examples_of_the_rfc() {
 
 #[test]
 fn what_a_status_may_be() {
-    let status = |block: &[u8]| Decoder::default().decode(block).unwrap();
+    let status = |block: &[u8]| Decoder::default().decode(block).unwrap().status;
     assert_eq!(status(b""), Status::Absent);
     assert_eq!(status(b"\x8e"), Status::Code(500));
     assert_eq!(status(b"\x08\x03418"), Status::Code(418));
@@ -74,6 +79,18 @@ fn what_a_status_may_be() {
     {
         assert_eq!(status(invalid), Status::Invalid, "{}", invalid.escape_ascii());
     }
+}
+
+#[test]
+fn a_grpc_status_is_known_by_its_name_also_from_the_table() {
+    let mut decoder = Decoder::default();
+    let mut grpc = |block: &[u8]| decoder.decode(block).unwrap().grpc_ok;
+    assert_eq!(grpc(b"\x88"), None);
+    assert_eq!(grpc(b"\x10\x0bgrpc-status\x010"), Some(true));
+    assert_eq!(grpc(b"\x40\x0bgrpc-status\x0214"), Some(false));
+    assert_eq!(grpc(b"\xbe"), Some(false), "the field itself");
+    assert_eq!(grpc(b"\x7e\x010"), Some(true), "its name, with another value");
+    assert_eq!(grpc(b"\xbe"), Some(true));
 }
 
 #[test]
@@ -121,11 +138,11 @@ fn put_string(block: &mut Vec<u8>, bytes: &[u8], huffman: bool) {
 /// One field's representation. Indices are sometimes beyond the table.
 fn field() -> impl Strategy<Value = Vec<u8>> {
     let value = prop_oneof![
-        select(&["200", "404", "x"][..]).prop_map(|it| it.as_bytes().to_vec()),
+        select(&["200", "404", "0", "x"][..]).prop_map(|it| it.as_bytes().to_vec()),
         vec(any::<u8>(), 0..60),
         vec(any::<u8>(), 0..1200),
     ];
-    let name = select(&[":status", "content-length", "x-a"][..]);
+    let name = select(&[":status", "grpc-status", "content-length", "x-a"][..]);
     let index = prop_oneof![4 => 1..70_usize, 1 => 8..15_usize, 4 => 62..66_usize];
     let form = select(&[(0x40_u8, 6_u32), (0, 4), (0x10, 4)][..]);
     prop_oneof![

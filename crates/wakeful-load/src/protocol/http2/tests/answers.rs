@@ -55,6 +55,29 @@ fn the_status_decides() {
 }
 
 #[test]
+fn of_grpc_the_trailers_decide() {
+    let template = Template::grpc("localhost", "/a.B/C", b"\x0a\x01x");
+    assert_eq!(template.body, b"\0\0\0\0\x03\x0a\x01x");
+    let mut http = opened(&template, &[]);
+    for _ in 0..4 {
+        http.request(&mut Vec::new());
+    }
+    let status = |value: &[u8]| [b"\x10\x0bgrpc-status\x01", value].concat();
+    let (mut answers, mut out) = (Vec::new(), Vec::new());
+    for frames in [
+        [head(1, b"\x88"), last(1, &status(b"0"))],
+        [head(3, b"\x88"), last(3, &status(b"4"))],
+        // Without a word.
+        [head(5, b"\x88"), frame(0, 1, 5, b"")],
+        // Trailers only.
+        [last(7, &[b"\x88".to_vec(), status(b"0")].concat()), Vec::new()],
+    ] {
+        http.receive(&frames.concat(), &mut out, &mut answers).unwrap();
+    }
+    assert_eq!(outcomes(&answers), "+--+");
+}
+
+#[test]
 fn bodies_and_trailers_are_dropped() {
     good(&[&head(1, b"\x88"), &frame(0, 0, 1, b"abc"), &frame(0, 1, 1, b"d")], "+ 0 ");
     good(&[&head(1, b"\x88"), &frame(0, 0, 1, b"abc")], "  ");

@@ -1,0 +1,123 @@
+//! The options of TLS, for the services that speak HTTP, and what reloads the files: SIGHUP, and a look at them now and then.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use wakeful::signal::{SIGHUP, Signals};
+use wakeful::task::spawn_blocking;
+use wakeful_services::tls::{ClientAuth, MinVersion, ServerTls};
+
+use super::common::seconds;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "TLS")]
+pub(super) struct TlsArguments {
+    /// Speak TLS: a PEM file with the certificate and those of its issuers. HUP reads the files again; what is bad then is logged and changes nothing. May be repeated,
+    /// with as many keys: which one a client gets goes by the name that it asks for.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Vec<PathBuf>,
+
+    /// A PEM file with the certificate's private key: PKCS#8, SEC1 or PKCS#1, not encrypted.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Vec<PathBuf>,
+
+    /// A PEM file with the authorities that clients' certificates must be of.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+
+    /// With --tls-client-ca, whether a client may come without a certificate.
+    #[arg(long, value_enum, default_value_t = Auth::Require, requires = "tls_client_ca")]
+    tls_client_auth: Auth,
+
+    /// The oldest version of TLS that is spoken.
+    #[arg(long, value_enum, default_value_t = Version::Tls12, requires = "tls_cert")]
+    tls_min_version: Version,
+
+    /// Also look every so many seconds whether one of the files has changed, and read them again then.
+    #[arg(long, value_name = "SECONDS", value_parser = interval, requires = "tls_cert", allow_negative_numbers = true)]
+    tls_reload_interval: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Auth {
+    /// It may; one that does not verify is refused.
+    Request,
+    /// It may not.
+    Require,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Version {
+    #[value(name = "1.2")]
+    Tls12,
+    #[value(name = "1.3")]
+    Tls13,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = seconds(text)?;
+    if interval.is_zero() { Err("expected more than 0 seconds".to_owned()) } else { Ok(interval) }
+}
+
+impl TlsArguments {
+    /// # Errors
+    /// Options that have no meaning together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.tls_cert.len() == self.tls_key.len() {
+            return Ok(());
+        }
+        let (certificates, keys) = (self.tls_cert.len(), self.tls_key.len());
+        Err(format!("--tls-cert and --tls-key go in pairs: {certificates} and {keys} are given"))
+    }
+
+    /// `None` without a certificate: plain HTTP.
+    ///
+    /// # Errors
+    /// A line for the user: a file cannot be used.
+    pub(super) fn load(&self) -> Result<Option<ServerTls>, String> {
+        if self.tls_cert.is_empty() {
+            return Ok(None);
+        }
+        let mut builder = ServerTls::builder().min_version(match self.tls_min_version {
+            Version::Tls12 => MinVersion::Tls12,
+            Version::Tls13 => MinVersion::Tls13,
+        });
+        for (certificate, key) in self.tls_cert.iter().zip(&self.tls_key) {
+            builder = builder.certificate(certificate, key);
+        }
+        if let Some(ca) = &self.tls_client_ca {
+            let auth = match self.tls_client_auth {
+                Auth::Request => ClientAuth::Request,
+                Auth::Require => ClientAuth::Require,
+            };
+            builder = builder.client_ca(auth, ca);
+        }
+        let tls = builder.build().map_err(|error| format!("cannot serve: {error}"))?;
+        Ok(Some(tls))
+    }
+
+    /// Reads the files again when they or the user say so, from now on and for as long as this thread's loop runs.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left.
+    pub(super) fn watch(&self, tls: Option<&ServerTls>) -> io::Result<()> {
+        let Some(tls) = tls else { return Ok(()) };
+        if let Some(interval) = self.tls_reload_interval {
+            wakeful::spawn(tls.clone().reload_on_change(interval)).detach();
+        }
+        // Caught before the server listens: it would end the program.
+        let mut hangups = Signals::new(&[SIGHUP])?;
+        let tls = tls.clone();
+        wakeful::spawn(async move {
+            while hangups.recv().await.is_ok() {
+                let tls = tls.clone();
+                // What fails is logged there, and a panic by its hook.
+                let _ = spawn_blocking(move || tls.reload()).await;
+            }
+        })
+        .detach();
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! Bodies on their way through the limits: a request's as the service reads it, and a response's.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{LengthLimitError, Limited};
+use hyper::body::Incoming;
+use pin_project_lite::pin_project;
+
+use crate::BoxError;
+use crate::requests::InFlight;
+
+/// A request's body: hyper's, within the server's limits.
+///
+/// Beyond [`Limits::max_body`](crate::Limits::max_body) reading it fails with a [`LengthLimitError`], as that of `http_body_util::Limited`; the client is answered 413, whatever the service makes of it,
+/// unless the response has begun.
+///
+/// *Threads*: `Send`.
+#[derive(Debug)]
+pub struct RequestBody {
+    inner: Limited<Incoming>,
+    /// What its limits need; a request without a body has none.
+    progress: Option<Progress>,
+}
+
+impl RequestBody {
+    pub(crate) fn new(inner: Incoming, progress: Option<Progress>, most: u64) -> Self {
+        let most = if most == 0 { usize::MAX } else { usize::try_from(most).unwrap_or(usize::MAX) };
+        Self { inner: Limited::new(inner, most), progress }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        if let Some(progress) = &self.progress {
+            progress.saw(&polled);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// How far a request's body is. Shared with the body, which may be read on another thread.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    received: AtomicU64,
+    /// Somebody reads, and nothing is there.
+    is_waiting: AtomicBool,
+    is_too_large: AtomicBool,
+}
+
+impl Progress {
+    fn saw(&self, polled: &Poll<Option<Result<Frame<Bytes>, BoxError>>>) {
+        self.0.is_waiting.store(polled.is_pending(), Ordering::Relaxed);
+        match polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+                self.0.received.fetch_add(length, Ordering::Relaxed);
+            }
+            Poll::Ready(Some(Err(error))) if error.is::<LengthLimitError>() => {
+                self.0.is_too_large.store(true, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// How many bytes have come, and whether more are waited for.
+    pub(crate) fn now(&self) -> (u64, bool) {
+        (self.0.received.load(Ordering::Relaxed), self.0.is_waiting.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.0.is_too_large.load(Ordering::Relaxed)
+    }
+}
+
+pin_project! {
+    /// A response's body; the request is in flight until it is gone.
+    pub(crate) struct ResponseBody<B> {
+        // None: the server has answered by itself.
+        #[pin]
+        inner: Option<B>,
+        in_flight: Option<InFlight>,
+    }
+}
+
+impl<B> ResponseBody<B> {
+    pub(crate) fn of_service(inner: B, in_flight: Option<InFlight>) -> Self {
+        Self { inner: Some(inner), in_flight }
+    }
+
+    pub(crate) fn empty() -> Self {
+        Self { inner: None, in_flight: None }
+    }
+}
+
+impl<B: Body> Body for ResponseBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        match self.project().inner.as_pin_mut() {
+            Some(inner) => inner.poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}

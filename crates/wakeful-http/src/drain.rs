@@ -1,0 +1,133 @@
+//! How a server ends: the plan, and who is told.
+//!
+//! 1. *Not ready.* [`Readiness::is_ready`] turns false, and what probes the server (`/readyz`, gRPC's health) says so. It goes on as before, for `pre_drain`, so that whoever sends traffic here learns of it.
+//! 2. *Draining.* Streams are told ([`Readiness::until_draining`]). What waits in the listeners' backlogs is accepted, and the listeners close.
+//!    HTTP/2 connections say GOAWAY; those of HTTP/1.1 say `connection: close` with their next response.
+//! 3. *The end.* A connection without a request closes when none came for `linger`, any other one when it has answered. What is left after `grace` is aborted, and counted.
+//!
+//! A request that is on its way when the server turns to 2 is answered: on an open connection it comes within `linger`, and then its response is the last one. To close an idle connection at once would
+//! cross such a request on the way, and its client could not know whether it was served.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_channel::{Receiver, Sender};
+
+/// How a server ends; see [`Running::drain`](crate::Running::drain).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrainPlan {
+    /// How long it goes on while it says that it is not ready: longer than whoever asks takes to notice. None by default.
+    pub pre_drain: Duration,
+    /// How long a connection of HTTP/1.1 without a request is kept for one that may be on its way; a quarter of the grace at most. 200 ms by default.
+    pub linger: Duration,
+    /// How long all may take, after `pre_drain`. What is left then is aborted. 10 s by default.
+    pub grace: Duration,
+}
+
+impl Default for DrainPlan {
+    fn default() -> Self {
+        Self {
+            pre_drain: Duration::ZERO,
+            linger: Duration::from_millis(200),
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+impl DrainPlan {
+    /// Who is idle is not to be aborted.
+    pub(crate) fn linger_within_grace(&self) -> Duration {
+        self.linger.min(self.grace / 4)
+    }
+}
+
+/// Whether a server is ready for requests, and when it begins to drain: for handlers, health checks, streams.
+///
+/// ```
+/// # use wakeful_http::Readiness;
+/// async fn events(readiness: Readiness) {
+///     // Select on this one, beside what the stream waits for, and end the stream when it is there.
+///     readiness.until_draining().await;
+/// }
+/// ```
+///
+/// *Threads*: `Send` and `Sync`.
+#[derive(Debug, Clone)]
+pub struct Readiness {
+    ready: Signal,
+    draining: Signal,
+}
+
+/// Nothing is ever sent: it is closed.
+#[derive(Debug, Clone)]
+struct Signal {
+    sender: Arc<Sender<Infallible>>,
+    receiver: Receiver<Infallible>,
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        let (sender, receiver) = async_channel::bounded(1);
+        Self { sender: Arc::new(sender), receiver }
+    }
+}
+
+impl Signal {
+    fn give(&self) {
+        self.sender.close();
+    }
+
+    fn is_given(&self) -> bool {
+        self.receiver.is_closed()
+    }
+
+    fn wait(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
+        let receiver = self.receiver.clone();
+        async move {
+            let _ = receiver.recv().await;
+        }
+    }
+}
+
+impl Readiness {
+    pub(crate) fn new() -> Self {
+        Self { ready: Signal::default(), draining: Signal::default() }
+    }
+
+    /// Should more requests be sent here? From the server's making on, until it is told to end.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        !self.ready.is_given()
+    }
+
+    /// Waits until it is not ready any more: it is told to end, and goes on for [`DrainPlan::pre_drain`].
+    ///
+    /// *Cancel-safe*.
+    pub fn until_not_ready(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
+        self.ready.wait()
+    }
+
+    /// Has it begun to drain?
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.is_given()
+    }
+
+    /// Waits until it begins to drain. A response that would go on (server-sent events, a stream of gRPC, a WebSocket) should come to its end then: after [`DrainPlan::grace`] it is aborted.
+    ///
+    /// *Cancel-safe*.
+    pub fn until_draining(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
+        self.draining.wait()
+    }
+
+    pub(crate) fn is_told_to_end(&self) {
+        self.ready.give();
+    }
+
+    pub(crate) fn drains(&self) {
+        self.ready.give();
+        self.draining.give();
+    }
+}

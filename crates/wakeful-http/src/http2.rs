@@ -1,0 +1,338 @@
+//! An HTTP/2 connection, to its end on one loop: the state of its streams and header tables cannot be taken along.
+//!
+//! h2 sees every byte; [`Observed`] sees the headers of frames as they go by, in both directions, so that floods are noticed and, at the end, the client can be told why in a frame of its own.
+
+use std::cell::RefCell;
+use std::error::Error as _;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use hyper::server::conn::http2;
+use hyper::service::Service;
+use wakeful::accept::Draining;
+use wakeful::io::LoopTimer;
+use wakeful::time::timeout;
+
+use crate::guard::Streams;
+use crate::limits::flood::Flood;
+use crate::limits::frames::{self, Frame, FrameReader};
+use crate::watch::{self, Act, Phase, Watch};
+use crate::{BoxError, Limits, Refusal, refuse};
+
+/// For the last frame.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Serves it until it closes.
+pub(crate) async fn serve<I, S, B>(
+    io: I,
+    service: S,
+    watch: &Rc<Watch>,
+    draining: &Draining,
+) -> hyper::Result<()>
+where
+    I: Read + Write + Unpin + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+    S::Future: 'static,
+    S::Error: Into<BoxError>,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    let limits = watch.local.limits();
+    let seen = Rc::new(RefCell::new(Seen::new(limits)));
+    // Shared, because hyper does not give it back.
+    let io = Rc::new(RefCell::new(io));
+    let observed = Observed { io: io.clone(), seen: seen.clone(), watch: watch.clone() };
+    let connection = builder(limits, watch).serve_connection(observed, service);
+    let ended = drive(connection, &seen, watch, draining).await;
+    let result = match ended {
+        Ended::ByItself(result) => result,
+        Ended::By(refusal) => {
+            let word = seen.borrow().last_word(refusal);
+            // With hyper's connection went the other one who had it.
+            if let (Some(word), Ok(io)) = (word, Rc::try_unwrap(io)) {
+                say(io.into_inner(), word).await;
+            }
+            Ok(())
+        }
+    };
+    if let Err(error) = &result {
+        count(error, &seen.borrow(), watch);
+    }
+    result
+}
+
+/// What ended it.
+enum Ended {
+    ByItself(hyper::Result<()>),
+    By(Refusal),
+}
+
+async fn drive<I, S, B>(
+    connection: http2::Connection<I, S, Streams>,
+    seen: &RefCell<Seen>,
+    watch: &Watch,
+    draining: &Draining,
+) -> Ended
+where
+    I: Read + Write + Unpin + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+    S::Future: 'static,
+    S::Error: Into<BoxError>,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    let (mut connection, mut drained) = (pin!(connection), pin!(draining.started()));
+    let (mut timer, mut told) = (watch::Timer::new(), false);
+    poll_fn(|cx| {
+        if !watch.is_closing() && drained.as_mut().poll(cx).is_ready() {
+            watch.close_soon();
+        }
+        loop {
+            if watch.is_closing() && !told {
+                told = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(Ended::ByItself(ended));
+            }
+            if watch.is_closing() && !told {
+                continue;
+            }
+            let phase = {
+                let mut seen = seen.borrow_mut();
+                if let Some(refusal) = seen.flood {
+                    watch.local.refuse(refusal);
+                    return Poll::Ready(Ended::By(refusal));
+                }
+                seen.count_refused(watch);
+                seen.phase(watch)
+            };
+            match watch.poll(&mut timer, phase, cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Act::PollAgain) => {}
+                Poll::Ready(Act::Finish) if !told => {}
+                // It was told, nothing is in flight, and it does not leave.
+                Poll::Ready(Act::Finish) => return Poll::Ready(Ended::ByItself(Ok(()))),
+                Poll::Ready(Act::End(refusal)) => return Poll::Ready(Ended::By(refusal)),
+            }
+        }
+    })
+    .await
+}
+
+fn builder(limits: &Limits, watch: &Rc<Watch>) -> http2::Builder<Streams> {
+    let http2 = &limits.http2;
+    let mut builder = http2::Builder::new(Streams(watch.clone()));
+    builder
+        .timer(LoopTimer)
+        .max_header_list_size(u32::try_from(limits.max_header_size).unwrap_or(u32::MAX))
+        .max_concurrent_streams(http2.max_streams)
+        .initial_stream_window_size(http2.stream_window)
+        .initial_connection_window_size(http2.connection_window)
+        .max_frame_size(http2.max_frame_size)
+        .max_send_buf_size(http2.max_send_buffer)
+        .keep_alive_interval(http2.ping_interval)
+        .keep_alive_timeout(http2.ping_timeout)
+        .max_pending_accept_reset_streams(http2.max_pending_resets)
+        .max_local_error_reset_streams(http2.max_error_resets)
+        // A service that has no use for it answers it as any other request.
+        .enable_connect_protocol();
+    builder
+}
+
+/// Writes the last frame, if there is room for it.
+async fn say<I: Read + Write + Unpin>(mut io: I, word: [u8; 17]) {
+    let written = poll_fn(|cx| Pin::new(&mut io).poll_write(cx, &word));
+    if let Ok(Ok(_)) = timeout(PATIENCE, written).await {
+        refuse::linger(&mut io).await;
+    }
+}
+
+/// What went wrong by the client's doing.
+fn count(error: &hyper::Error, seen: &Seen, watch: &Watch) {
+    let Some(h2) = error.source().and_then(|source| source.downcast_ref::<h2::Error>()) else {
+        if error.is_timeout() {
+            watch.local.refuse(Refusal::Http2PingTimeout);
+        }
+        return;
+    };
+    if !h2.is_library() {
+        return;
+    }
+    // h2 has told the client which, in words.
+    let text = String::from_utf8_lossy(seen.sent.farewell());
+    let refusal = [
+        ("continuations", Refusal::Http2ContinuationFlood),
+        ("resets", Refusal::Http2ResetFlood),
+        ("data_frames", Refusal::Http2EmptyDataFlood),
+        ("way_too_large", Refusal::HeaderTooLarge),
+    ]
+    .into_iter()
+    .find_map(|(word, refusal)| text.contains(word).then_some(refusal));
+    watch.local.refuse(refusal.unwrap_or(Refusal::Http2Protocol));
+}
+
+/// What has gone by.
+#[derive(Debug)]
+struct Seen {
+    received: FrameReader,
+    sent: FrameReader,
+    limits: Flood,
+    flood: Option<Refusal>,
+    /// A header has begun and not ended.
+    in_header: bool,
+    /// The stream that the client opened last, and how many it has.
+    last_stream: u32,
+    opened: u64,
+    refused: u64,
+}
+
+impl Seen {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            received: FrameReader::of_client(),
+            sent: FrameReader::of_server(),
+            limits: Flood::new(&limits.http2),
+            flood: None,
+            in_header: false,
+            last_stream: 0,
+            opened: 0,
+            refused: 0,
+        }
+    }
+
+    /// The client has sent so much.
+    fn received(&mut self, bytes: &[u8]) {
+        let Self { received, limits, flood, in_header, last_stream, opened, .. } = self;
+        received.feed(bytes, |frame| {
+            if let Err(refusal) = limits.received(frame) {
+                flood.get_or_insert(refusal);
+            }
+            if matches!(frame.kind, frames::HEADERS | frames::CONTINUATION) {
+                *in_header = frame.flags & frames::END_HEADERS == 0;
+                if frame.kind == frames::HEADERS && frame.stream > *last_stream {
+                    *last_stream = frame.stream;
+                    *opened += 1;
+                }
+            }
+        });
+    }
+
+    fn sent(&mut self, bytes: &[u8]) {
+        let Self { sent, limits, .. } = self;
+        sent.feed(bytes, |frame: Frame| limits.sent(frame));
+    }
+
+    fn phase(&self, watch: &Watch) -> Phase {
+        if self.in_header {
+            Phase::Header
+        } else if watch.is_in_flight() || watch.is_write_blocked() {
+            Phase::Busy
+        } else {
+            Phase::Idle
+        }
+    }
+
+    /// What was opened and never came to the service, h2 has refused: when it has read all.
+    fn count_refused(&mut self, watch: &Watch) {
+        let begun = watch.life.served() + u64::from(self.in_header);
+        let refused = self.opened.saturating_sub(begun);
+        if refused > self.refused && !watch.is_closing() && !watch.is_write_blocked() {
+            let more = refused - self.refused;
+            self.refused = refused;
+            watch.local.counts().refuse_many(Refusal::Http2Refused, more);
+        }
+    }
+
+    /// What the client is told, if it can be: nothing fits into the middle of a frame.
+    fn last_word(&self, refusal: Refusal) -> Option<[u8; 17]> {
+        let error = match refusal {
+            Refusal::MaxAge => h2::Reason::NO_ERROR,
+            _ => h2::Reason::ENHANCE_YOUR_CALM,
+        };
+        self.sent.is_between_frames().then(|| frames::goaway(self.last_stream, error.into()))
+    }
+}
+
+/// The io that hyper is given.
+struct Observed<I> {
+    io: Rc<RefCell<I>>,
+    seen: Rc<RefCell<Seen>>,
+    watch: Rc<Watch>,
+}
+
+impl<I: Read + Unpin> Read for Observed<I> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut seen = self.seen.borrow_mut();
+        if seen.flood.is_some() {
+            // Its driver ends it.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.watch.local.with_scratch(|scratch| {
+            let room = scratch.len().min(buf.remaining());
+            let mut read = ReadBuf::new(&mut scratch[..room]);
+            ready!(Pin::new(&mut *self.io.borrow_mut()).poll_read(cx, read.unfilled()))?;
+            seen.received(read.filled());
+            buf.put_slice(read.filled());
+            Poll::Ready(Ok(()))
+        })
+    }
+}
+
+impl<I: Write + Unpin> Write for Observed<I> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut *self.io.borrow_mut()).poll_write(cx, buf);
+        if let Poll::Ready(Ok(count)) = written {
+            self.seen.borrow_mut().sent(&buf[..count]);
+        }
+        self.watch.wrote(&written);
+        written
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut *self.io.borrow_mut()).poll_write_vectored(cx, slices);
+        if let Poll::Ready(Ok(mut left)) = written {
+            let mut seen = self.seen.borrow_mut();
+            for slice in slices {
+                let count = left.min(slice.len());
+                seen.sent(&slice[..count]);
+                left -= count;
+            }
+        }
+        self.watch.wrote(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.borrow().is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.io.borrow_mut()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,173 @@
+//! What a server bounds, and what it answers beyond each bound.
+//!
+//! [`Limits`] has the settings. `peers` is the table of clients, `frames` what is seen of HTTP/2's frames, `flood` how many of them are too many; what a connection does about all that, and when, is in
+//! `watch`. Every limit that strikes is counted by its [`Refusal`](crate::Refusal).
+
+pub(crate) mod flood;
+pub(crate) mod frames;
+mod http2;
+pub(crate) mod peers;
+
+use std::time::Duration;
+
+pub use http2::Http2Limits;
+
+/// hyper's least; the defaults are larger.
+const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
+/// hyper's greatest.
+const GREATEST_URI_LIMIT: usize = 65_534;
+/// Below it, timers would do nothing else.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+
+/// What a server bounds: [`Server::limits`](crate::Server::limits). `None`, and 0 for a number, is no limit; what is out of range becomes the nearest in it.
+///
+/// | setting | default | range | beyond it |
+/// |---|---|---|---|
+/// | `header_timeout` | 30 s | 1 ms and more | 408 and close, if a part of the header came; else close. HTTP/2: GOAWAY (ENHANCE_YOUR_CALM) in mid-header, and close |
+/// | `idle_timeout` | 75 s | 1 ms and more | close. HTTP/2: GOAWAY (NO_ERROR), and close |
+/// | `body_timeout` | 30 s | 1 ms and more | 408 and close, or, behind the response's head, abort (HTTP/2: the stream) |
+/// | `request_timeout` | none | 1 ms and more | 503 and close, or, behind the response's head, abort (HTTP/2: the stream) |
+/// | `min_rate` | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted |
+/// | `max_connections` | none | | further ones wait in the backlog |
+/// | `max_connections_per_peer` | none | | 503 and close, at once |
+/// | `max_requests` | none | | 503 with `retry-after` |
+/// | `peer_rate` | none | [`PeerRate`] | 429 with `retry-after` |
+/// | `max_header_size` | 64 KiB | 8 KiB and more | 431 (and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
+/// | `max_headers` | 100 | 1 and more | 431 (HTTP/1.1: and close) |
+/// | `max_uri` | 65,534 | 1 to 65,534 | 414 |
+/// | `max_body` | none | | 413 and close, by `content-length` at once, else as soon as so much has come; behind the response's head, its body is cut off |
+/// | `max_requests_per_connection` | none | | the last response says `connection: close` (HTTP/2: GOAWAY) |
+/// | `max_age` | none | [`MaxAge`] | the next response says `connection: close` (HTTP/2: GOAWAY); after the grace, abort |
+/// | `http2` | | [`Http2Limits`] | |
+///
+/// A peer is an IPv4 address, or the /64 network of an IPv6 address; clients of Unix sockets are none. Behind a proxy all clients are one peer.
+///
+/// Deadlines are looked at about four times within each, by one timer for each connection: a request may have a quarter more time than its limit says, and costs no timer. `body_timeout`,
+/// `min_rate` (for bodies), `max_body` and `request_timeout` do not apply to gRPC (content type `application/grpc…`), whose streams may be silent for as long as they like and have deadlines of
+/// their own, nor to what `CONNECT` or an upgrade has opened.
+///
+/// When a connection of HTTP/1.1 moves to another loop, its age, its requests and its place in its peer's account go along; header and idle timeout count anew.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// How long a client may take for a request's header, from its first byte on; for the first one, from the connection on.
+    pub header_timeout: Duration,
+    /// How long a connection may be open without a request.
+    pub idle_timeout: Duration,
+    /// How long nothing may come of a body that is waited for.
+    pub body_timeout: Option<Duration>,
+    /// How long a request may take, from its header to its response's end.
+    pub request_timeout: Option<Duration>,
+    /// How slow a client may be.
+    pub min_rate: Option<MinRate>,
+    /// How many connections are open at a time, on all loops together.
+    pub max_connections: usize,
+    /// How many of them one peer may have.
+    pub max_connections_per_peer: u32,
+    /// How many requests are in flight at a time, on all loops together. With this limit each request changes a number that all loops share.
+    pub max_requests: usize,
+    /// How many requests a second one peer may send.
+    pub peer_rate: Option<PeerRate>,
+    /// How large a request's header may be, in bytes. By HTTP/1 it is also the size of the connection's read buffer.
+    pub max_header_size: usize,
+    /// How many fields a header may have.
+    pub max_headers: usize,
+    /// How long path and query may be, in bytes.
+    pub max_uri: usize,
+    /// How large a request's body may be, in bytes.
+    pub max_body: u64,
+    /// How many requests are taken from one connection.
+    pub max_requests_per_connection: u64,
+    /// How long a connection is kept, however busy it is.
+    pub max_age: Option<MaxAge>,
+    /// What is HTTP/2's own.
+    pub http2: Http2Limits,
+}
+
+/// How slow a client may be: it is waited for, and sends (or takes) less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MinRate {
+    /// What it must do at least.
+    pub bytes_per_second: u64,
+    /// Averaged over so much time of waiting for it; 1 ms and more. As long is nothing said.
+    pub window: Duration,
+}
+
+/// How many requests one peer may send: a bucket that fills at a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerRate {
+    /// 1 to a thousand million.
+    pub requests_per_second: u32,
+    /// How many may come at once; 1 and more.
+    pub burst: u32,
+}
+
+/// How long a connection is kept.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MaxAge {
+    /// From its accept on.
+    pub age: Duration,
+    /// Up to such a share of `age` is added, differently for each connection, so that those which came together do not go together: 0.0 to 1.0.
+    pub jitter: f64,
+    /// How long what is in flight then may go on.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            header_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            body_timeout: Some(Duration::from_secs(30)),
+            request_timeout: None,
+            // Kestrel's rate; its grace is half as long.
+            min_rate: Some(MinRate { bytes_per_second: 240, window: Duration::from_secs(10) }),
+            max_connections: 0,
+            max_connections_per_peer: 0,
+            max_requests: 0,
+            peer_rate: None,
+            max_header_size: 64 * 1024,
+            max_headers: 100,
+            max_uri: GREATEST_URI_LIMIT,
+            max_body: 0,
+            max_requests_per_connection: 0,
+            max_age: None,
+            http2: Http2Limits::default(),
+        }
+    }
+}
+
+impl Limits {
+    /// All in range.
+    pub(crate) fn clamped(mut self) -> Self {
+        let least = |timeout: Duration| timeout.max(SHORTEST_TIMEOUT);
+        self.header_timeout = least(self.header_timeout);
+        self.idle_timeout = least(self.idle_timeout);
+        self.body_timeout = self.body_timeout.map(least);
+        self.request_timeout = self.request_timeout.map(least);
+        self.max_header_size = self.max_header_size.max(SMALLEST_HEADER_LIMIT);
+        self.max_headers = self.max_headers.max(1);
+        self.max_uri = self.max_uri.clamp(1, GREATEST_URI_LIMIT);
+        if let Some(rate) = &mut self.min_rate {
+            rate.window = least(rate.window);
+        }
+        if let Some(rate) = &mut self.peer_rate {
+            rate.requests_per_second = rate.requests_per_second.clamp(1, 1_000_000_000);
+            rate.burst = rate.burst.max(1);
+        }
+        if let Some(max_age) = &mut self.max_age {
+            let jitter = max_age.jitter;
+            max_age.jitter = if jitter.is_nan() { 0.0 } else { jitter.clamp(0.0, 1.0) };
+            max_age.age = least(max_age.age);
+        }
+        self.http2 = self.http2.clamped();
+        self
+    }
+
+    /// How often a busy connection is looked at: about four times within the shortest of its limits, and at most every second.
+    pub(crate) fn tick(&self) -> Option<Duration> {
+        let window = self.min_rate.map(|rate| rate.window);
+        let shortest = [self.body_timeout, self.request_timeout, window];
+        let shortest = shortest.into_iter().flatten().min()?;
+        Some((shortest / 4).min(Duration::from_secs(1)))
+    }
+}

@@ -1,0 +1,140 @@
+//! HTTP/2's frames as they go by (RFC 9113, 4.1): their headers, not what they hold.
+//!
+//! A reader is fed all bytes of one direction in pieces of any size, keeps no more than one header of them (and what a GOAWAY says), and tells of each frame when its header is complete. It checks nothing:
+//! what is wrong with a frame is for h2 to say.
+
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+#[cfg(test)]
+pub(crate) const PRIORITY: u8 = 2;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+#[cfg(test)]
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
+
+pub(crate) const ACK: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+
+const HEADER_LENGTH: usize = 9;
+/// What a client begins with.
+const PREFACE_LENGTH: u32 = 24;
+
+/// More is nothing to go by.
+const LONGEST_FAREWELL: usize = 64;
+
+/// A frame's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    /// Of what follows the header.
+    pub(crate) length: u32,
+    pub(crate) stream: u32,
+}
+
+/// Where in its direction's bytes a reader is.
+#[derive(Debug, Default)]
+pub(crate) struct FrameReader {
+    header: [u8; HEADER_LENGTH],
+    /// How much of `header` is there.
+    have: usize,
+    /// How much comes before the next header.
+    skip: u32,
+    /// What the last GOAWAY says, as far as it is short.
+    farewell: Vec<u8>,
+    /// How much more of it is to be kept.
+    keep: usize,
+}
+
+impl FrameReader {
+    /// Of what a server sends.
+    pub(crate) fn of_server() -> Self {
+        Self::default()
+    }
+
+    /// Of what a client sends.
+    pub(crate) fn of_client() -> Self {
+        Self { skip: PREFACE_LENGTH, ..Self::default() }
+    }
+
+    /// Are the bytes so far whole frames?
+    pub(crate) fn is_between_frames(&self) -> bool {
+        self.have == 0 && self.skip == 0
+    }
+
+    /// The words of the last GOAWAY, behind its numbers.
+    pub(crate) fn farewell(&self) -> &[u8] {
+        self.farewell.get(8..).unwrap_or_default()
+    }
+
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Frame)) {
+        while !bytes.is_empty() {
+            if self.skip > 0 {
+                let count = bytes.len().min(self.skip as usize);
+                let kept = count.min(self.keep);
+                self.farewell.extend_from_slice(&bytes[..kept]);
+                self.keep -= kept;
+                bytes = &bytes[count..];
+                self.skip -= u32::try_from(count).unwrap_or(self.skip);
+                continue;
+            }
+            let count = bytes.len().min(HEADER_LENGTH - self.have);
+            self.header[self.have..self.have + count].copy_from_slice(&bytes[..count]);
+            self.have += count;
+            bytes = &bytes[count..];
+            if self.have == HEADER_LENGTH {
+                self.have = 0;
+                let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = self.header;
+                let length = u32::from_be_bytes([0, l0, l1, l2]);
+                self.skip = length;
+                let stream = u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]);
+                if kind == GOAWAY {
+                    self.farewell.clear();
+                    self.keep = LONGEST_FAREWELL.min(length as usize);
+                }
+                each(Frame { kind, flags, length, stream });
+            }
+        }
+    }
+}
+
+/// The last word to a client: what came before `last_stream` may have been begun.
+pub(crate) fn goaway(last_stream: u32, error: u32) -> [u8; 17] {
+    let mut frame = [0; 17];
+    frame[2] = 8;
+    frame[3] = GOAWAY;
+    frame[9..13].copy_from_slice(&last_stream.to_be_bytes());
+    frame[13..].copy_from_slice(&error.to_be_bytes());
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_found_however_their_bytes_are_cut() {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend([0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]);
+        bytes.extend([0, 0, 3, DATA, 1, 0x80, 0, 1, 2, 7, 7, 7]);
+        bytes.extend([0, 0, 12, GOAWAY, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 11]);
+        bytes.extend(b"calm");
+        let expected = [
+            Frame { kind: SETTINGS, flags: 0, length: 0, stream: 0 },
+            Frame { kind: DATA, flags: 1, length: 3, stream: 0x102 },
+            Frame { kind: GOAWAY, flags: 0, length: 12, stream: 0 },
+        ];
+        for size in 1..=bytes.len() {
+            let (mut reader, mut frames) = (FrameReader::of_client(), Vec::new());
+            for piece in bytes.chunks(size) {
+                reader.feed(piece, |frame| frames.push(frame));
+            }
+            assert_eq!(frames, expected, "in pieces of {size}");
+            assert!(reader.is_between_frames());
+            assert_eq!(reader.farewell(), b"calm");
+        }
+    }
+}

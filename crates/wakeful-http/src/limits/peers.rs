@@ -1,0 +1,229 @@
+//! Who has how many connections, and sends how many requests.
+//!
+//! A table of the peers of all loops. It is asked when a connection comes; from then on the connection holds its peer's account, and a request costs at most one compare-and-swap there. An account is
+//! kept as long as it says something: a connection is open, or the bucket is not full again. The table is bounded: those without connections go when there is no room, and a peer that still finds none is
+//! not counted (each who is counted has a connection open, so the limit of all connections is what bounds these).
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::PeerRate;
+
+/// One lock each.
+const SHARDS: usize = 16;
+/// About 100 bytes each: 6 MiB in all.
+const GREATEST_SHARD: usize = 4096;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The accounts of all peers.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    shards: [Mutex<HashMap<Peer, Arc<Account>>>; SHARDS],
+    max_connections: u32,
+    rate: Option<Rate>,
+    epoch: Instant,
+}
+
+/// An IPv4 address in the lower half, or the upper half of an IPv6 address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Peer {
+    V4(u32),
+    V6(u64),
+}
+
+impl Peer {
+    pub(crate) fn new(addr: SocketAddr) -> Self {
+        match addr.ip().to_canonical() {
+            IpAddr::V4(addr) => Self::V4(addr.to_bits()),
+            IpAddr::V6(addr) => Self::V6(u64::try_from(addr.to_bits() >> 64).unwrap_or(0)),
+        }
+    }
+
+    fn shard(self) -> usize {
+        let bits = match self {
+            Self::V4(bits) => u64::from(bits),
+            Self::V6(bits) => bits,
+        };
+        // Neighbours into different shards; who sends all into one finds it full, and is not counted there.
+        usize::try_from(bits.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60).unwrap_or(0) % SHARDS
+    }
+}
+
+/// What is known of one peer.
+#[derive(Debug, Default)]
+struct Account {
+    connections: AtomicU32,
+    /// When its bucket will be full again, in nanoseconds since the epoch.
+    full_at: AtomicU64,
+}
+
+/// The generic cell rate algorithm: each request moves the instant at which the bucket is full by a step, and there is room as long as that is not too far away.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    step: u64,
+    depth: u64,
+}
+
+/// A connection's place in its peer's account, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    peer: Peer,
+    account: Arc<Account>,
+    peers: Arc<Peers>,
+}
+
+/// The peer has all the connections that it may have.
+#[derive(Debug)]
+pub(crate) struct TooMany;
+
+impl Peers {
+    /// `None` when there is nothing to count.
+    pub(crate) fn new(max_connections: u32, rate: Option<PeerRate>) -> Option<Arc<Self>> {
+        if max_connections == 0 && rate.is_none() {
+            return None;
+        }
+        let rate = rate.map(|rate| {
+            let step = SECOND / u64::from(rate.requests_per_second);
+            Rate { step, depth: step.saturating_mul(rate.burst.into()) }
+        });
+        Some(Arc::new(Self {
+            shards: Default::default(),
+            max_connections,
+            rate,
+            epoch: Instant::now(),
+        }))
+    }
+
+    /// One more connection of a peer; `None` when there is no room to count it.
+    pub(crate) fn enter(self: &Arc<Self>, peer: Peer) -> Result<Option<Place>, TooMany> {
+        let mut shard = self.shard(peer);
+        if shard.len() >= GREATEST_SHARD && !shard.contains_key(&peer) {
+            shard.retain(|_, account| account.connections.load(Ordering::Relaxed) > 0);
+            if shard.len() >= GREATEST_SHARD {
+                return Ok(None);
+            }
+        }
+        let account = shard.entry(peer).or_default();
+        // Only changed under this lock, but for those that go.
+        let before = account.connections.fetch_add(1, Ordering::Relaxed);
+        let place = Place { peer, account: account.clone(), peers: self.clone() };
+        drop(shard);
+        if self.max_connections > 0 && before >= self.max_connections {
+            // The place goes again.
+            return Err(TooMany);
+        }
+        Ok(Some(place))
+    }
+
+    fn shard(&self, peer: Peer) -> MutexGuard<'_, HashMap<Peer, Arc<Account>>> {
+        self.shards[peer.shard()].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Place {
+    /// May it send one more request? If not, in how many nanoseconds.
+    pub(crate) fn request(&self) -> Result<(), u64> {
+        let Some(rate) = self.peers.rate else { return Ok(()) };
+        let now = self.peers.now();
+        let step = |full_at: u64| {
+            let next = full_at.max(now).saturating_add(rate.step);
+            (next - now <= rate.depth).then_some(next)
+        };
+        let full_at = &self.account.full_at;
+        match full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step) {
+            Ok(_) => Ok(()),
+            Err(full_at) => Err(full_at.saturating_add(rate.step).saturating_sub(now + rate.depth)),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Self { peer, account, peers } = self;
+        let is_last = account.connections.fetch_sub(1, Ordering::Relaxed) == 1;
+        // Its bucket is not full: it has to be remembered.
+        if !is_last || account.full_at.load(Ordering::Relaxed) > peers.now() {
+            return;
+        }
+        let mut shard = peers.shard(*peer);
+        let is_unused = |account: &Arc<Account>| account.connections.load(Ordering::Relaxed) == 0;
+        if shard.get(peer).is_some_and(is_unused) {
+            shard.remove(peer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(text: &str) -> Peer {
+        Peer::new(SocketAddr::new(text.parse().unwrap(), 1))
+    }
+
+    fn known(peers: &Peers) -> usize {
+        peers.shards.iter().map(|shard| shard.lock().unwrap().len()).sum()
+    }
+
+    #[test]
+    fn a_peer_is_an_ipv4_address_or_a_network_of_ipv6() {
+        assert_eq!(peer("10.0.0.1"), peer("::ffff:10.0.0.1"));
+        assert_ne!(peer("10.0.0.1"), peer("10.0.0.2"));
+        assert_eq!(peer("2001:db8:1:2::1"), peer("2001:db8:1:2:ffff::9"));
+        assert_ne!(peer("2001:db8:1:2::1"), peer("2001:db8:1:3::1"));
+        assert_ne!(peer("0.0.0.1"), peer("0:0:0:1::"));
+    }
+
+    #[test]
+    fn places_come_back_and_peers_without_one_are_forgotten() {
+        let peers = Peers::new(2, None).unwrap();
+        let first = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
+        let _second = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
+        assert!(peers.enter(peer("10.0.0.1")).is_err());
+        let other = peers.enter(peer("10.0.0.2")).unwrap().unwrap();
+        drop(first);
+        peers.enter(peer("10.0.0.1")).unwrap().unwrap();
+        assert_eq!(known(&peers), 2);
+        drop(other);
+        assert_eq!(known(&peers), 1);
+    }
+
+    #[test]
+    fn a_burst_is_granted_and_then_the_rate() {
+        let rate = PeerRate { requests_per_second: 1, burst: 3 };
+        let peers = Peers::new(0, Some(rate)).unwrap();
+        let place = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
+        for _ in 0..3 {
+            place.request().unwrap();
+        }
+        let wait = place.request().unwrap_err();
+        assert!((1..=SECOND).contains(&wait), "{wait}");
+        // A new connection does not help.
+        drop(place);
+        let place = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
+        place.request().unwrap_err();
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_forgets_only_who_is_not_connected() {
+        let peers = Peers::new(1, Some(PeerRate { requests_per_second: 1, burst: 1 })).unwrap();
+        let held = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
+        for number in 0..200_000 {
+            let place = peers.enter(Peer::V4(0xb000_0000 + number)).unwrap();
+            if let Some(place) = place {
+                place.request().unwrap();
+            }
+        }
+        assert!(known(&peers) <= SHARDS * GREATEST_SHARD);
+        assert!(peers.enter(peer("10.0.0.1")).is_err());
+        drop(held);
+    }
+}

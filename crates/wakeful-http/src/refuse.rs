@@ -1,0 +1,56 @@
+//! Last words to an HTTP/1 client: an answer without a request to answer to, and a close that lets it be read.
+//!
+//! A socket that is closed with something unread in it resets its connection, and the reset may overtake the answer. So what still comes is read and forgotten, within bounds
+//! (as `lingering_close` of nginx does).
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use http::StatusCode;
+use hyper::rt::{Read, ReadBuf, Write};
+use wakeful::time::timeout;
+
+use crate::local::Local;
+
+/// For all of it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What is read and forgotten, in bytes.
+const MOST: usize = 1 << 20;
+
+/// Answers with `status`, and that it closes.
+pub(crate) async fn answer<I: Read + Write + Unpin>(io: &mut I, status: StatusCode, local: &Local) {
+    local.counts().response(status);
+    let retry = match status {
+        StatusCode::SERVICE_UNAVAILABLE => "retry-after: 1\r\n",
+        _ => "",
+    };
+    let text =
+        format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n{retry}\r\n");
+    // It fits into the socket's buffer, or the client reads nothing anyway.
+    let written = poll_fn(|cx| Pin::new(&mut *io).poll_write(cx, text.as_bytes()));
+    if let Ok(Ok(_)) = timeout(PATIENCE, written).await {
+        linger(io).await;
+    }
+}
+
+/// Ends our side, and waits until the client has ended its own.
+pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
+    // Whatever goes wrong, there is nobody to be told.
+    let _ = timeout(PATIENCE, drain(io)).await;
+}
+
+async fn drain<I: Read + Write + Unpin>(io: &mut I) -> io::Result<()> {
+    poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await?;
+    let (mut buf, mut read) = ([0; 4096], 0);
+    while read < MOST {
+        let mut buf = ReadBuf::new(&mut buf);
+        poll_fn(|cx| Pin::new(&mut *io).poll_read(cx, buf.unfilled())).await?;
+        match buf.filled().len() {
+            0 => break,
+            count => read += count,
+        }
+    }
+    Ok(())
+}

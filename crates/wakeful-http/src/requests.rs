@@ -1,0 +1,178 @@
+//! A request in flight: from its header to its response's end, and what its limits make of it.
+
+use std::rc::Rc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+
+use crate::body::Progress;
+use crate::watch::{Waiting, Watch};
+use crate::{Limits, Refusal};
+
+/// A request among those of its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    place: usize,
+    /// Places are used again.
+    number: u64,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Request {
+    number: u64,
+    /// `None`: nothing comes of it that is limited.
+    body: Option<Progress>,
+    reading: Waiting,
+    /// When its body's silence began.
+    silent_since: Option<Instant>,
+    /// When it was seen first.
+    begun: Option<Instant>,
+    /// Its deadline is its own.
+    is_free: bool,
+    is_responding: bool,
+    verdict: Option<Refusal>,
+    pub(crate) waker: Option<Waker>,
+}
+
+/// Whom a request's limits spare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nobody.
+    Plain,
+    /// A stream that has its own idea of time: gRPC, or a tunnel.
+    Free,
+}
+
+impl Request {
+    /// Looks at it, `passed` after the last time; a refusal that it returns is new.
+    pub(crate) fn look(
+        &mut self,
+        limits: &Limits,
+        now: Instant,
+        passed: Duration,
+    ) -> Option<Refusal> {
+        let begun = *self.begun.get_or_insert(now);
+        if self.is_free || self.verdict.is_some() {
+            return None;
+        }
+        let is_late = limits.request_timeout.is_some_and(|most| now - begun >= most);
+        self.verdict = if is_late {
+            Some(Refusal::RequestTimeout)
+        } else {
+            self.look_at_body(limits, now, passed)
+        };
+        self.verdict
+    }
+
+    fn look_at_body(&mut self, limits: &Limits, now: Instant, passed: Duration) -> Option<Refusal> {
+        let (received, is_waiting) = self.body.as_ref()?.now();
+        if !is_waiting || received != self.reading.bytes.get() {
+            self.silent_since = None;
+        }
+        self.reading.bytes.set(received);
+        self.reading.is_waiting.set(is_waiting);
+        let silent = now - *self.silent_since.get_or_insert(now);
+        if limits.body_timeout.is_some_and(|most| is_waiting && silent >= most) {
+            return Some(Refusal::BodyTimeout);
+        }
+        // Nothing at all is for the timeout, where there is one.
+        let is_silent = limits.body_timeout.is_some() && self.reading.is_silent();
+        let rate = limits.min_rate?;
+        (self.reading.is_too_slow(rate, passed) && !is_silent).then_some(Refusal::SlowRequest)
+    }
+
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.verdict.is_some() && self.is_responding
+    }
+}
+
+/// What a request holds as long as it is in flight.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) watch: Rc<Watch>,
+    pub(crate) key: Key,
+}
+
+impl InFlight {
+    pub(crate) fn new(watch: Rc<Watch>, kind: Kind, body: Option<Progress>) -> Self {
+        let number = watch.count_request();
+        let request = Request {
+            number,
+            body,
+            reading: Waiting::default(),
+            silent_since: None,
+            begun: None,
+            is_free: kind == Kind::Free,
+            is_responding: false,
+            verdict: None,
+            waker: None,
+        };
+        let place = watch.requests.borrow_mut().insert(request);
+        let key = Key { place, number };
+        watch.called.set(Some(key));
+        Self { watch, key }
+    }
+
+    fn with<R>(&self, use_it: impl FnOnce(&mut Request) -> R) -> R {
+        use_it(&mut self.watch.requests.borrow_mut()[self.key.place])
+    }
+
+    /// What to answer instead of what the service would.
+    pub(crate) fn verdict(&self) -> Option<Refusal> {
+        self.with(|request| {
+            let is_too_large = request.body.as_ref().is_some_and(Progress::is_too_large);
+            request.verdict.or(is_too_large.then_some(Refusal::BodyTooLarge))
+        })
+    }
+
+    /// Its response begins.
+    pub(crate) fn responds(&self) {
+        self.with(|request| request.is_responding = true);
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let request = self.watch.requests.borrow_mut().try_remove(self.key.place);
+        drop(request);
+        self.watch.local.end_request();
+        self.watch.local.counts().request_ends();
+    }
+}
+
+impl Watch {
+    /// Is the request to end though its response has begun?
+    pub(crate) fn is_aborted(&self, key: Key) -> bool {
+        let requests = self.requests.borrow();
+        let request = requests.get(key.place).filter(|request| request.number == key.number);
+        request.is_some_and(Request::is_aborted)
+    }
+
+    /// Who is woken when something is decided about the request.
+    pub(crate) fn wakes(&self, key: Key, waker: &Waker) {
+        let mut requests = self.requests.borrow_mut();
+        let request = requests.get_mut(key.place).filter(|request| request.number == key.number);
+        if let Some(request) = request
+            && !request.waker.as_ref().is_some_and(|known| known.will_wake(waker))
+        {
+            request.waker = Some(waker.clone());
+        }
+    }
+}
+
+/// What is answered to it.
+pub(crate) fn status(refusal: Refusal) -> StatusCode {
+    match refusal {
+        Refusal::HeaderTimeout | Refusal::BodyTimeout | Refusal::SlowRequest => {
+            StatusCode::REQUEST_TIMEOUT
+        }
+        Refusal::PeerRate => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
+        Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        // Also for what took too long: 504 would say that somebody behind the server did.
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}

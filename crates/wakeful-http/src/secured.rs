@@ -1,0 +1,106 @@
+//! One connection by TLS: the handshake, the protocol, and then HTTP as without it.
+//!
+//! It stays on its loop: its keys and counters cannot be taken along. A client that has begun its handshake when the server begins to drain may finish it, and ask its first
+//! request; one that has said nothing yet is closed, as without TLS.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::rt::Write;
+use hyper::service::Service;
+use wakeful::accept::Draining;
+use wakeful::net::{PeerAddr, Stream};
+use wakeful::time::timeout;
+
+use crate::body::RequestBody;
+use crate::connection::{first_bytes, until_drained};
+use crate::guard::Guarded;
+use crate::life::Life;
+use crate::local::Local;
+use crate::protocol::{Protocol, Rewound};
+use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
+use crate::watch::Watch;
+use crate::{BoxError, Refusal, http1, http2};
+
+/// What was accepted, before its handshake.
+pub(crate) struct Accepted {
+    pub(crate) stream: Stream,
+    pub(crate) peer: PeerAddr,
+    pub(crate) draining: Draining,
+    pub(crate) life: Life,
+}
+
+/// Serves it until it closes.
+pub(crate) async fn serve<S, B>(
+    Accepted { mut stream, peer, draining, life }: Accepted,
+    service: S,
+    local: Rc<Local>,
+    tls: ServerTls,
+) where
+    S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
+    S::Future: 'static,
+    S::Error: Into<BoxError>,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    let stream = match until_drained(&draining, &local, tls.begin(&mut stream)).await {
+        None => return,
+        Some(Ok(begun)) => tls.finish(stream, begun).await,
+        Some(Err(error)) => Err(error),
+    };
+    let mut stream = match stream {
+        Ok(stream) => stream,
+        Err(error) => {
+            local.refuse(Refusal::Tls);
+            return tracing::debug!(%peer, %error, "no TLS");
+        }
+    };
+    let alpn = stream.alpn();
+    let certificates = stream.peer_certificates().map(|chain| PeerCertificates(chain.into()));
+    let first = first_bytes(&mut stream, &[], peer, &life, &local, &draining).await;
+    let Some((detected, Rewound { start, .. })) = first else { return goodbye(stream).await };
+    let io = Rewound { start, stream };
+    let protocol = match alpn {
+        None => detected,
+        Some(Alpn::Http1) => Protocol::Http1,
+        Some(Alpn::Http2) => Protocol::Http2,
+    };
+    let watch = Watch::new(local, protocol.version(), life);
+    let service = Identified { service, certificates };
+    let service = Guarded { service, watch: watch.clone() };
+    let result = match protocol {
+        Protocol::Http1 => http1::serve_here(io, service, &watch, &draining).await,
+        Protocol::Http2 => http2::serve(io, service, &watch, &draining).await,
+    };
+    if let Err(error) = result {
+        tracing::debug!(%peer, %error, "the connection ended with an error");
+    }
+}
+
+/// Ends a connection that nothing is to be sent on, as TLS has it. Who does not take the few bytes at once is not waited for.
+async fn goodbye(mut stream: TlsStream<Stream>) {
+    let _ = timeout(Duration::ZERO, poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx))).await;
+}
+
+/// Tells the handlers who asks, if the client has said so.
+struct Identified<S> {
+    service: S,
+    certificates: Option<PeerCertificates>,
+}
+
+impl<S: Service<Request<RequestBody>>> Service<Request<RequestBody>> for Identified<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn call(&self, mut request: Request<RequestBody>) -> S::Future {
+        if let Some(certificates) = &self.certificates {
+            request.extensions_mut().insert(certificates.clone());
+        }
+        self.service.call(request)
+    }
+}

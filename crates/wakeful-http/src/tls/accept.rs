@@ -1,0 +1,177 @@
+//! The server's side of a handshake: in time, counted, and civil to who has the wrong port.
+//!
+//! Until a client's first bytes there is nothing of rustls in memory. What fails is told to the client, in TLS (an alert) or, to plain HTTP, in plain HTTP; then its
+//! bytes are read to their end for a moment, because the kernel resets a connection that is closed over unread bytes, and the client would not see what it was told.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use hyper::rt::{Read, Write};
+use rustls::ServerConnection;
+use wakeful::time::{timeout, timeout_at};
+
+use super::server::ServerTls;
+use super::stream::{TlsStream, Truncation};
+use crate::protocol::read;
+
+/// The first byte of a client's first record (RFC 8446, 5.1). Older clients than those of TLS 1.0 have another one, and are not served.
+const HANDSHAKE: u8 = 22;
+
+/// Most clients' first flight.
+const FIRST_READ: usize = 2048;
+
+/// What plain HTTP is told.
+const WRONG_PORT: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 44\r\n\r\nThis port speaks TLS: ask again by https://\n";
+
+/// How long, and how much, a client that was refused is listened to.
+const LINGER: Duration = Duration::from_secs(1);
+const MOST_LINGERED: usize = 256 * 1024;
+
+/// Why there was no handshake.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// The client took too long.
+    #[error("no TLS handshake within {0:?}")]
+    TimedOut(Duration),
+    /// It does not speak TLS. It was answered, if it asked in plain HTTP.
+    #[error(
+        "plain HTTP, or another protocol, came to a port that speaks TLS: its first byte was {first:#04x}"
+    )]
+    NotTls {
+        /// What came instead of 0x16.
+        first: u8,
+    },
+    /// It left before it sent a byte.
+    #[error("the client closed without a byte")]
+    Silent,
+    /// The handshake failed, on one of the two sides.
+    #[error("the TLS handshake failed: {0}")]
+    Failed(#[source] io::Error),
+}
+
+impl ServerTls {
+    /// Does the server's side of the handshake over `io`, a connection that nothing was read from.
+    ///
+    /// *Not cancel-safe*: dropped, the connection is gone.
+    ///
+    /// # Errors
+    /// See [`AcceptError`]. The client was told, if it can be.
+    pub async fn accept<IO>(&self, mut io: IO) -> Result<TlsStream<IO>, AcceptError>
+    where
+        IO: Read + Write + Unpin,
+    {
+        let begun = self.begin(&mut io).await?;
+        self.finish(io, begun).await
+    }
+
+    /// Waits for the client's first bytes. Dropped meanwhile, nothing was read.
+    pub(crate) async fn begin<IO>(&self, io: &mut IO) -> Result<Begun, AcceptError>
+    where
+        IO: Read + Unpin,
+    {
+        let deadline = Instant::now() + self.0.settings.handshake_timeout;
+        let mut first = vec![0; FIRST_READ];
+        let read = timeout_at(deadline, read(io, &mut first)).await;
+        let begun = match read {
+            Ok(Ok(0)) => Err(AcceptError::Silent),
+            Ok(Ok(count)) => {
+                first.truncate(count);
+                Ok(Begun { first, deadline })
+            }
+            Ok(Err(error)) => Err(AcceptError::Failed(error)),
+            Err(_) => Err(self.timed_out()),
+        };
+        begun.map_err(|error| self.counted(error))
+    }
+
+    /// Does the rest.
+    pub(crate) async fn finish<IO>(
+        &self,
+        io: IO,
+        Begun { first, deadline }: Begun,
+    ) -> Result<TlsStream<IO>, AcceptError>
+    where
+        IO: Read + Write + Unpin,
+    {
+        if first[0] != HANDSHAKE {
+            let error = self.counted(AcceptError::NotTls { first: first[0] });
+            refuse_in_plain(io, first[0]).await;
+            return Err(error);
+        }
+        let session = ServerConnection::new(self.config());
+        let session =
+            session.map_err(|e| self.counted(AcceptError::Failed(io::Error::other(e))))?;
+        let mut stream = TlsStream::new(io, session, first, Truncation::IsAnEnd);
+        match timeout_at(deadline, poll_fn(|cx| stream.poll_handshake(cx))).await {
+            Ok(Ok(())) => {
+                self.0.counts.handshakes.one_more();
+                if stream.is_resumed() {
+                    self.0.counts.resumed.one_more();
+                }
+                Ok(stream)
+            }
+            Ok(Err(error)) => {
+                let error = self.counted(AcceptError::Failed(error));
+                linger(&mut stream.into_inner()).await;
+                Err(error)
+            }
+            Err(_) => Err(self.counted(self.timed_out())),
+        }
+    }
+
+    fn timed_out(&self) -> AcceptError {
+        AcceptError::TimedOut(self.0.settings.handshake_timeout)
+    }
+
+    fn counted(&self, error: AcceptError) -> AcceptError {
+        let counts = &self.0.counts;
+        match error {
+            // Probes of load balancers do this all day.
+            AcceptError::Silent => return error,
+            AcceptError::TimedOut(_) => counts.timed_out.one_more(),
+            AcceptError::NotTls { .. } => counts.not_tls.one_more(),
+            AcceptError::Failed(_) => {}
+        }
+        counts.failed.one_more();
+        error
+    }
+}
+
+/// A client has sent something.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// At least a byte.
+    first: Vec<u8>,
+    deadline: Instant,
+}
+
+/// Tells a client of plain HTTP that it has the wrong port.
+async fn refuse_in_plain<IO: Read + Write + Unpin>(mut io: IO, first: u8) {
+    if first.is_ascii_alphabetic() {
+        // All of it fits into an empty socket, and who does not take it is told nothing.
+        let told = poll_fn(|cx| Pin::new(&mut io).poll_write(cx, WRONG_PORT)).await;
+        if told.is_err() {
+            return;
+        }
+    }
+    linger(&mut io).await;
+}
+
+/// Ends the write side, and waits a moment for the peer to do so.
+async fn linger<IO: Read + Write + Unpin>(io: &mut IO) {
+    let lingering = async {
+        poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await?;
+        let mut unheard = vec![0; FIRST_READ];
+        for _ in 0..MOST_LINGERED / FIRST_READ {
+            if read(io, &mut unheard).await? == 0 {
+                break;
+            }
+        }
+        io::Result::Ok(())
+    };
+    // Whatever comes of it, the connection is over.
+    let _ = timeout(LINGER, lingering).await;
+}

@@ -1,0 +1,166 @@
+//! The client's side: whom to trust, and a handshake over any stream.
+
+use std::future::poll_fn;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hyper::rt::{Read, Write};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+use super::files::{self, Pair};
+use super::stream::{TlsStream, Truncation};
+use super::{Alpn, MinVersion, TlsError, provider};
+
+/// Connects by TLS, as a client.
+///
+/// ```no_run
+/// use wakeful::net::TcpStream;
+/// use wakeful_http::tls::{Alpn, ClientTls};
+///
+/// # async fn example() -> std::io::Result<()> {
+/// let tls = ClientTls::builder().build()?;
+/// let stream = TcpStream::connect("example.org:443").await?;
+/// let stream = tls.connect(stream, "example.org").await?;
+/// if stream.alpn() == Some(Alpn::Http2) {
+///     // hyper::client::conn::http2::handshake(stream)
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Sessions are kept in memory (the last 256 servers'), so that the next handshake with a server is short. Clones share them.
+///
+/// *Threads*: `Clone`, `Send` and `Sync`. One for each loop shares no lock.
+#[derive(Debug, Clone)]
+pub struct ClientTls(Arc<ClientConfig>);
+
+impl ClientTls {
+    /// Settings to begin with: Mozilla's authorities (`webpki-roots`), no certificate of its own, TLS 1.2 and 1.3, h2 and http/1.1.
+    pub fn builder() -> ClientTlsBuilder {
+        ClientTlsBuilder {
+            ca: None,
+            identity: None,
+            min_version: MinVersion::default(),
+            protocols: Alpn::ALL.to_vec(),
+        }
+    }
+
+    /// Does the handshake over `io` with the server that calls itself `server_name`: a host name, or an IP address, with or without the brackets of a URL. What both
+    /// sides agreed on is [`TlsStream::alpn`]. Has no deadline of its own: put a `wakeful::time::timeout` around it.
+    ///
+    /// A server that refuses a client's certificate by TLS 1.3 says so behind the handshake: the first read fails.
+    ///
+    /// *Not cancel-safe*: dropped, the connection is gone.
+    ///
+    /// # Errors
+    /// `InvalidInput`: the name is none. `InvalidData`: the server's certificate is not trusted, or not for this name, or it speaks no version, cipher or
+    /// protocol of ours. The kernel's.
+    pub async fn connect<IO>(&self, io: IO, server_name: &str) -> io::Result<TlsStream<IO>>
+    where
+        IO: Read + Write + Unpin,
+    {
+        self.handshake(io, server_name, self.0.alpn_protocols.clone()).await
+    }
+
+    /// As [`connect`](Self::connect), offering these protocols instead of the builder's; none: the server is not asked.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    pub async fn connect_with<IO>(
+        &self,
+        io: IO,
+        server_name: &str,
+        protocols: &[Alpn],
+    ) -> io::Result<TlsStream<IO>>
+    where
+        IO: Read + Write + Unpin,
+    {
+        self.handshake(io, server_name, Alpn::names(protocols)).await
+    }
+
+    async fn handshake<IO>(
+        &self,
+        io: IO,
+        server_name: &str,
+        protocols: Vec<Vec<u8>>,
+    ) -> io::Result<TlsStream<IO>>
+    where
+        IO: Read + Write + Unpin,
+    {
+        let bare = server_name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        let name = ServerName::try_from(bare.unwrap_or(server_name).to_owned());
+        let name = name.map_err(|error| {
+            let text = format!("{server_name:?} is no server's name: {error}");
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        let session = ClientConnection::new_with_alpn(self.0.clone(), name, protocols);
+        let session = session.map_err(io::Error::other)?;
+        let mut stream = TlsStream::new(io, session, Vec::new(), Truncation::IsAnError);
+        poll_fn(|cx| stream.poll_handshake(cx)).await?;
+        Ok(stream)
+    }
+}
+
+/// The settings of a [`ClientTls`].
+#[derive(Debug, Clone)]
+#[must_use = "call `build`"]
+pub struct ClientTlsBuilder {
+    ca: Option<PathBuf>,
+    identity: Option<Pair>,
+    min_version: MinVersion,
+    protocols: Vec<Alpn>,
+}
+
+impl ClientTlsBuilder {
+    /// Trusts the authorities in this PEM file, and no others.
+    pub fn ca(mut self, ca: impl Into<PathBuf>) -> Self {
+        self.ca = Some(ca.into());
+        self
+    }
+
+    /// Identifies itself with this certificate to servers that ask: PEM files, as at
+    /// [`ServerTlsBuilder::certificate`](super::ServerTlsBuilder::certificate).
+    pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some(Pair { certificate: certificate.into(), key: key.into() });
+        self
+    }
+
+    /// The oldest version that is spoken.
+    pub fn min_version(mut self, version: MinVersion) -> Self {
+        self.min_version = version;
+        self
+    }
+
+    /// Which protocols are offered, the preferred one first; none: the server is not asked.
+    pub fn protocols(mut self, protocols: &[Alpn]) -> Self {
+        self.protocols = protocols.to_vec();
+        self
+    }
+
+    /// Reads the files. Blocks on them.
+    ///
+    /// # Errors
+    /// As for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build); a certificate's time is the server's to judge.
+    pub fn build(self) -> Result<ClientTls, TlsError> {
+        let roots = match &self.ca {
+            Some(ca) => files::roots(ca)?,
+            None => RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() },
+        };
+        let settings = |error: rustls::Error| TlsError::Settings(error.to_string());
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(self.min_version.versions())
+            .map_err(settings)?
+            .with_root_certificates(roots);
+        let mut config = match &self.identity {
+            Some(pair) => {
+                let (chain, key) = pair.load_plain()?;
+                builder.with_client_auth_cert(chain, key).map_err(settings)?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = Alpn::names(&self.protocols);
+        Ok(ClientTls(Arc::new(config)))
+    }
+}

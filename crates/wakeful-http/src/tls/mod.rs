@@ -1,0 +1,144 @@
+//! TLS 1.2 and 1.3 by rustls, for servers and clients.
+//!
+//! [`ServerTls`] is a server's certificates and settings: [`Server::tls`](crate::Server::tls) and
+//! [`Server::bind_tls`](crate::Server::bind_tls) take it, and its clones reload its files while the server runs. [`ClientTls`] connects. Both give a [`TlsStream`], which
+//! hyper takes, over any stream that hyper takes.
+//!
+//! The cryptography is `ring`'s, which builds in seconds and needs no CMake, unless the program has chosen another one for the process
+//! (`rustls::crypto::CryptoProvider::install_default`, for example of aws-lc-rs).
+//!
+//! `stream` has the bytes, `files` reads certificates, `server` and `accept` are the server's side, `client` the other one.
+
+mod accept;
+mod client;
+mod counts;
+mod files;
+mod server;
+mod stream;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::SupportedProtocolVersion;
+use rustls::crypto::CryptoProvider;
+use rustls::version::{TLS12, TLS13};
+
+pub use rustls::pki_types::CertificateDer;
+
+pub use self::accept::AcceptError;
+pub use self::client::{ClientTls, ClientTlsBuilder};
+pub use self::counts::TlsCounts;
+pub use self::server::{ClientAuth, ServerTls, ServerTlsBuilder};
+pub use self::stream::TlsStream;
+
+/// The oldest version of TLS that is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MinVersion {
+    /// TLS 1.2 and 1.3.
+    #[default]
+    Tls12,
+    /// TLS 1.3 only.
+    Tls13,
+}
+
+impl MinVersion {
+    fn versions(self) -> &'static [&'static SupportedProtocolVersion] {
+        const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
+        match self {
+            Self::Tls12 => BOTH,
+            Self::Tls13 => &BOTH[..1],
+        }
+    }
+}
+
+/// A protocol that client and server agree on in the handshake (RFC 7301).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Alpn {
+    /// `h2`.
+    Http2,
+    /// `http/1.1`.
+    Http1,
+}
+
+impl Alpn {
+    /// All, the preferred one first.
+    pub const ALL: &'static [Self] = &[Self::Http2, Self::Http1];
+
+    fn wire(self) -> &'static [u8] {
+        match self {
+            Self::Http2 => b"h2",
+            Self::Http1 => b"http/1.1",
+        }
+    }
+
+    fn from_wire(name: &[u8]) -> Option<Self> {
+        Self::ALL.iter().copied().find(|alpn| alpn.wire() == name)
+    }
+
+    fn names(protocols: &[Self]) -> Vec<Vec<u8>> {
+        protocols.iter().map(|alpn| alpn.wire().to_vec()).collect()
+    }
+}
+
+/// The certificates that a client has identified itself with, its own first: verified, and an extension of each of its requests. There is none if the client showed
+/// no certificate.
+#[derive(Debug, Clone)]
+pub struct PeerCertificates(pub(crate) Arc<[CertificateDer<'static>]>);
+
+impl PeerCertificates {
+    /// The client's own certificate, in DER.
+    #[must_use]
+    pub fn leaf(&self) -> &CertificateDer<'static> {
+        &self.0[0]
+    }
+
+    /// All that the client has sent, its own first.
+    #[must_use]
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.0
+    }
+}
+
+/// Why there is no TLS with these settings.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A file was read, and is no use.
+    #[error("{}: {reason}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The settings contradict each other.
+    #[error("TLS: {0}")]
+    Settings(String),
+}
+
+impl From<TlsError> for io::Error {
+    fn from(error: TlsError) -> Self {
+        let kind = match &error {
+            TlsError::Unreadable { source, .. } => source.kind(),
+            TlsError::Unusable { .. } => io::ErrorKind::InvalidData,
+            TlsError::Settings(_) => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// The process's, or ring's.
+fn provider() -> Arc<CryptoProvider> {
+    CryptoProvider::get_default()
+        .cloned()
+        .unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()))
+}

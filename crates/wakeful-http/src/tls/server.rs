@@ -1,0 +1,272 @@
+//! A server's TLS: its settings, and the certificates that may change while it runs.
+//!
+//! Each handshake takes the configuration of its moment, so a reload concerns no connection that is open. A reload replaces all or nothing: what cannot be
+//! loaded leaves everything as it was. Sessions go on over a reload, unless the authorities for clients changed: a ticket vouches for a client that these have verified.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+use wakeful::task::spawn_blocking;
+use wakeful::time::sleep;
+
+use super::files::{self, ByName, Pair};
+use super::{Alpn, MinVersion, TlsCounts, TlsError, provider};
+
+/// Whether a client must identify itself with a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// It is asked to, and served without. One that shows a certificate that does not verify is refused.
+    Request,
+    /// Without a certificate that verifies there is no handshake.
+    Require,
+}
+
+/// A server's TLS, made by [`ServerTls::builder`]. Its clones are the same one: keep one to reload it while a server has the other.
+///
+/// A handshake computes on the loop: with an ECDSA key some 0.1 ms, with an RSA key of 2,048 bits ten times that. Prefer ECDSA.
+///
+/// *Threads*: `Clone`, `Send` and `Sync`.
+#[derive(Clone)]
+pub struct ServerTls(pub(super) Arc<Shared>);
+
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    current: RwLock<Arc<ServerConfig>>,
+    /// Held by who reloads.
+    source: Mutex<Source>,
+    pub(super) counts: Arc<TlsCounts>,
+}
+
+/// Where the current configuration comes from.
+struct Source {
+    client_roots: Option<RootCertStore>,
+    /// What the files looked like before they were last read.
+    looks: Vec<Look>,
+}
+
+/// Changes when a file is written or replaced; `None` if it cannot be seen.
+type Look = Option<(i64, i64, u64, u64)>;
+
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pairs: Vec<Pair>,
+    clients: Option<(ClientAuth, PathBuf)>,
+    min_version: MinVersion,
+    protocols: Vec<Alpn>,
+    pub(super) handshake_timeout: Duration,
+}
+
+impl ServerTls {
+    /// Settings to begin with. At least one certificate is needed.
+    pub fn builder() -> ServerTlsBuilder {
+        ServerTlsBuilder(Settings {
+            pairs: Vec::new(),
+            clients: None,
+            min_version: MinVersion::default(),
+            protocols: Alpn::ALL.to_vec(),
+            handshake_timeout: Duration::from_secs(10),
+        })
+    }
+
+    /// A certificate chain and its private key, both PEM files, with the defaults for everything else.
+    ///
+    /// # Errors
+    /// As for [`ServerTlsBuilder::build`].
+    pub fn from_files(
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Result<Self, TlsError> {
+        Self::builder().certificate(certificate, key).build()
+    }
+
+    /// Reads all files again. Handshakes from now on use what is in them; open connections go on with what they have. Blocks on the files: call it
+    /// on a thread that may block, for example by `wakeful::task::spawn_blocking`.
+    ///
+    /// # Errors
+    /// As for [`ServerTlsBuilder::build`], and logged: everything stays as it was.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let Shared { settings, current, source, counts } = &*self.0;
+        let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
+        source.looks = settings.looks();
+        let before = (source.client_roots.as_ref(), self.config().ticketer.clone());
+        match settings.load(Some(before)) {
+            Ok((config, client_roots)) => {
+                *current.write().unwrap_or_else(PoisonError::into_inner) = config;
+                source.client_roots = client_roots;
+                counts.reloads.one_more();
+                tracing::info!("TLS: the certificates were reloaded");
+                Ok(())
+            }
+            Err(error) => {
+                counts.failed_reloads.one_more();
+                tracing::error!(%error, "TLS: cannot reload the certificates, the old ones stay in use");
+                Err(error)
+            }
+        }
+    }
+
+    /// Looks at the files again and again, on the blocking pool, and [reloads](Self::reload) when one was written or replaced. It never ends: spawn it on a
+    /// loop. For files that are changed by who cannot send a signal.
+    pub async fn reload_on_change(self, every: Duration) {
+        loop {
+            sleep(every).await;
+            let this = self.clone();
+            // A panic in there is reported by its hook, and the next look may do better.
+            let _ = spawn_blocking(move || this.reload_if_changed()).await;
+        }
+    }
+
+    fn reload_if_changed(&self) {
+        let looks = self.0.settings.looks();
+        let source = self.0.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = source.looks != looks;
+        drop(source);
+        if changed {
+            // Logged.
+            let _ = self.reload();
+        }
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counts(&self) -> Arc<TlsCounts> {
+        self.0.counts.clone()
+    }
+
+    pub(super) fn config(&self) -> Arc<ServerConfig> {
+        self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { settings, counts, .. } = &*self.0;
+        f.debug_struct("ServerTls").field("settings", settings).field("counts", counts).finish()
+    }
+}
+
+/// The settings of a [`ServerTls`].
+///
+/// | setting | default | what happens beyond it |
+/// |---|---|---|
+/// | [`certificate`](Self::certificate) | none; one is needed | |
+/// | [`client_ca`](Self::client_ca) | clients are not asked | the handshake fails |
+/// | [`min_version`](Self::min_version) | TLS 1.2 | the handshake fails |
+/// | [`protocols`](Self::protocols) | h2, http/1.1 | the handshake fails |
+/// | [`handshake_timeout`](Self::handshake_timeout) | 10 s | the connection is closed |
+#[derive(Debug, Clone)]
+#[must_use = "call `build`"]
+pub struct ServerTlsBuilder(Settings);
+
+impl ServerTlsBuilder {
+    /// A PEM file of a certificate followed by those of its issuers, and one of its private key (PKCS#8, SEC1 or PKCS#1, not encrypted). May be called several
+    /// times: which one a client gets is chosen by the name that it asks for (SNI), and the first one is for who asks for none of them.
+    pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.0.pairs.push(Pair { certificate: certificate.into(), key: key.into() });
+        self
+    }
+
+    /// Asks clients for certificates of the authorities in `ca`, a PEM file. Handlers find them as the request's extension
+    /// [`PeerCertificates`](super::PeerCertificates).
+    pub fn client_ca(mut self, auth: ClientAuth, ca: impl Into<PathBuf>) -> Self {
+        self.0.clients = Some((auth, ca.into()));
+        self
+    }
+
+    /// The oldest version that is spoken.
+    pub fn min_version(mut self, version: MinVersion) -> Self {
+        self.0.min_version = version;
+        self
+    }
+
+    /// Which protocols are offered to clients that ask (ALPN), the preferred one first. A client that does not ask is told by its first bytes.
+    pub fn protocols(mut self, protocols: &[Alpn]) -> Self {
+        self.0.protocols = protocols.to_vec();
+        self
+    }
+
+    /// How long a client may take for its handshake, from its connection on.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.0.handshake_timeout = timeout.max(Duration::from_nanos(1));
+        self
+    }
+
+    /// Reads the files. Blocks on them.
+    ///
+    /// # Errors
+    /// A file cannot be read, or has no PEM of its kind in it; a key does not belong to its certificate; a certificate has expired or is not valid yet; there is no certificate.
+    pub fn build(self) -> Result<ServerTls, TlsError> {
+        let Self(settings) = self;
+        let looks = settings.looks();
+        let (config, client_roots) = settings.load(None)?;
+        Ok(ServerTls(Arc::new(Shared {
+            settings,
+            current: RwLock::new(config),
+            source: Mutex::new(Source { client_roots, looks }),
+            counts: Arc::default(),
+        })))
+    }
+}
+
+type Loaded = (Arc<ServerConfig>, Option<RootCertStore>);
+
+impl Settings {
+    /// `before`: whom the tickets vouch for, and who makes them.
+    fn load(
+        &self,
+        before: Option<(Option<&RootCertStore>, Arc<dyn ProducesTickets>)>,
+    ) -> Result<Loaded, TlsError> {
+        let settings = |error: &dyn fmt::Display| TlsError::Settings(error.to_string());
+        if self.pairs.is_empty() {
+            return Err(TlsError::Settings("no certificate is given".to_owned()));
+        }
+        let provider = provider();
+        let keys: Result<Vec<_>, _> =
+            self.pairs.iter().map(|pair| pair.load(&provider).map(Arc::new)).collect();
+        let roots = self.clients.as_ref().map(|(_, ca)| files::roots(ca)).transpose()?;
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(self.min_version.versions())
+            .map_err(|error| settings(&error))?;
+        let builder = match (&self.clients, &roots) {
+            (Some((auth, _)), Some(roots)) => {
+                let roots = Arc::new(roots.clone());
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+                let verifier = match auth {
+                    ClientAuth::Request => verifier.allow_unauthenticated(),
+                    ClientAuth::Require => verifier,
+                };
+                let verifier = verifier.build().map_err(|error| settings(&error))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(ByName(keys?)));
+        config.alpn_protocols = Alpn::names(&self.protocols);
+        // Sessions are in tickets, so that all loops know them without a lock or a store.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = match before {
+            Some((verified_by, ticketer)) if same(verified_by, roots.as_ref()) => ticketer,
+            _ => rustls::crypto::ring::Ticketer::new().map_err(|error| settings(&error))?,
+        };
+        Ok((Arc::new(config), roots))
+    }
+
+    fn looks(&self) -> Vec<Look> {
+        let pairs = self.pairs.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
+        let all = pairs.chain(self.clients.as_ref().map(|(_, ca)| ca));
+        let look = |path: &PathBuf| {
+            let file = std::fs::metadata(path).ok()?;
+            Some((file.mtime(), file.mtime_nsec(), file.ino(), file.size()))
+        };
+        all.map(look).collect()
+    }
+}
+
+fn same(one: Option<&RootCertStore>, other: Option<&RootCertStore>) -> bool {
+    one.map(|store| &store.roots) == other.map(|store| &store.roots)
+}

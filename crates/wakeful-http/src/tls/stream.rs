@@ -1,0 +1,295 @@
+//! The bytes of a TLS connection, in hyper's traits.
+//!
+//! rustls does the protocol and no I/O. What it has decrypted is given out before the socket is asked for more: the socket may be empty while
+//! a record waits in memory. What it has encrypted is written when the user flushes, or when 64 KiB of it wait, so that a response's parts go
+//! out together. Both buffers are bounded, by rustls and by [`ROOM`].
+//!
+//! The socket is read into a buffer that the connections of a thread share: rustls alone would read 4 KiB at a time. `accept.rs` and `client.rs` begin
+//! connections.
+
+use std::cell::Cell;
+use std::io::{self, BufRead as _, IoSlice, Write as _};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use rustls::pki_types::CertificateDer;
+use rustls::{Connection, HandshakeKind};
+
+use super::Alpn;
+
+/// How much is read from a socket at once: about one record of the largest size.
+const ROOM: usize = 16 * 1024;
+
+thread_local! {
+    /// Absent while it is used: a connection through another TLS connection gets one of its own.
+    static SHARED: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
+}
+
+/// What the end of the socket means where the peer has not said that it ends (`close_notify`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Truncation {
+    /// The end: what the peer sends says by itself where it is complete, as requests do.
+    IsAnEnd,
+    /// An error: who cut the connection may have cut a response that ends with it.
+    IsAnError,
+}
+
+/// A TLS connection over `IO`, with hyper's [`Read`] and [`Write`].
+///
+/// What is written is sent by a flush (hyper flushes behind each response), or when 64 KiB wait. A shutdown tells the peer so
+/// (`close_notify`) and ends `IO`'s write side. Dropped without, the peer sees the connection cut.
+///
+/// It does not move to another loop: its keys and counters are in the middle of something.
+#[derive(Debug)]
+pub struct TlsStream<IO> {
+    io: IO,
+    session: Box<Connection>,
+    /// Read from the socket and not taken by rustls yet, from `fed` on.
+    unfed: Vec<u8>,
+    fed: usize,
+    truncation: Truncation,
+    /// `close_notify` is among what was encrypted.
+    said_goodbye: bool,
+}
+
+impl<IO> TlsStream<IO> {
+    /// Over `io`, from which `unfed` was read already.
+    pub(super) fn new(
+        io: IO,
+        session: impl Into<Connection>,
+        unfed: Vec<u8>,
+        truncation: Truncation,
+    ) -> Self {
+        let session = Box::new(session.into());
+        Self { io, session, unfed, fed: 0, truncation, said_goodbye: false }
+    }
+
+    /// The protocol that both sides agreed on by ALPN; `None` if the client named none.
+    #[must_use]
+    pub fn alpn(&self) -> Option<Alpn> {
+        self.session.alpn_protocol().and_then(Alpn::from_wire)
+    }
+
+    /// What the peer has identified itself with, its own certificate first; `None` if it has not.
+    #[must_use]
+    pub fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
+        self.session.peer_certificates().filter(|chain| !chain.is_empty())
+    }
+
+    /// Did the handshake take up an earlier session?
+    #[must_use]
+    pub fn is_resumed(&self) -> bool {
+        self.session.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// What it runs over.
+    #[must_use]
+    pub fn get_ref(&self) -> &IO {
+        &self.io
+    }
+
+    pub(super) fn into_inner(self) -> IO {
+        self.io
+    }
+}
+
+impl<IO: Read + Write + Unpin> TlsStream<IO> {
+    /// Does the handshake, but for sending what then still waits (a server's tickets go with its first response).
+    pub(super) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.session.is_handshaking() {
+            ready!(self.poll_send(cx))?;
+            if self.session.is_handshaking() && ready!(self.poll_receive(cx))? == 0 {
+                let text = "the peer closed in the middle of the handshake";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, text)));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends what is encrypted.
+    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.session.wants_write() {
+            let mut records = Records { io: &mut self.io, cx };
+            match self.session.write_tls(&mut records) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        // Sockets hold nothing back, other streams may.
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    /// Has rustls take what comes next: how many bytes, 0 at the end.
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.fed < self.unfed.len() {
+            let unfed = std::mem::take(&mut self.unfed);
+            let count = self.feed(cx, &unfed[self.fed..])?;
+            self.fed += count;
+            // An idle connection holds no buffer.
+            if self.fed < unfed.len() {
+                self.unfed = unfed;
+            }
+            return Poll::Ready(Ok(count));
+        }
+        let mut room = SHARED.take().unwrap_or_else(|| vec![0; ROOM].into());
+        let received = self.poll_receive_into(cx, &mut room);
+        SHARED.set(Some(room));
+        received
+    }
+
+    fn poll_receive_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        // Tickets, alerts, new keys. Their failure shows where it matters: at the next write.
+        let _ = self.poll_send(cx)?;
+        let mut buf = ReadBuf::new(room);
+        ready!(Pin::new(&mut self.io).poll_read(cx, buf.unfilled()))?;
+        let received = buf.filled();
+        if received.is_empty() {
+            self.session.read_tls(&mut io::empty())?;
+            return Poll::Ready(Ok(0));
+        }
+        let count = self.feed(cx, received)?;
+        if count < received.len() {
+            self.unfed = received[count..].to_vec();
+            self.fed = 0;
+        }
+        Poll::Ready(Ok(received.len()))
+    }
+
+    /// Has rustls take as much of `records` as it will hold.
+    fn feed(&mut self, cx: &mut Context<'_>, records: &[u8]) -> io::Result<usize> {
+        let mut rest = records;
+        while !rest.is_empty() {
+            // It refuses when as much as a record is decrypted and not read: then there is enough for now.
+            if self.session.read_tls(&mut rest).is_err() {
+                break;
+            }
+            if let Err(error) = self.session.process_new_packets() {
+                // The alert that tells the peer why, if the socket takes it at once.
+                let _ = self.poll_send(cx);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+        }
+        if rest.len() == records.len() {
+            // It was asked because nothing is decrypted, so this is a message that never ends.
+            let text = "the peer sent a TLS message that is too long";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok(records.len() - rest.len())
+    }
+}
+
+impl<IO: Read + Write + Unpin> Read for TlsStream<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let room = buf.remaining();
+        while buf.remaining() > 0 {
+            let mut reader = this.session.reader();
+            match reader.fill_buf() {
+                Ok([]) => break,
+                Ok(plain) => {
+                    let count = plain.len().min(buf.remaining());
+                    buf.put_slice(&plain[..count]);
+                    reader.consume(count);
+                }
+                Err(_) if buf.remaining() < room => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(this.poll_receive(cx))?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return match this.truncation {
+                        Truncation::IsAnEnd => Poll::Ready(Ok(())),
+                        Truncation::IsAnError => Poll::Ready(Err(error)),
+                    };
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<IO: Read + Write + Unpin> Write for TlsStream<IO> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if slices.iter().all(|slice| slice.is_empty()) {
+            return Poll::Ready(Ok(0));
+        }
+        loop {
+            let taken = self.session.writer().write_vectored(slices)?;
+            if taken > 0 {
+                return Poll::Ready(Ok(taken));
+            }
+            // As much is encrypted as may wait.
+            if !self.session.wants_write() {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            ready!(self.poll_send(cx))?;
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_send(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.said_goodbye {
+            self.said_goodbye = true;
+            self.session.send_close_notify();
+        }
+        ready!(self.poll_send(cx))?;
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// The socket, as rustls writes to it. Pending is `WouldBlock`.
+struct Records<'a, 'b, IO> {
+    io: &'a mut IO,
+    cx: &'a mut Context<'b>,
+}
+
+impl<IO: Write + Unpin> io::Write for Records<'_, '_, IO> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        block(Pin::new(&mut *self.io).poll_write(self.cx, buf))
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        block(Pin::new(&mut *self.io).poll_write_vectored(self.cx, slices))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn block(written: Poll<io::Result<usize>>) -> io::Result<usize> {
+    match written {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}

@@ -1,0 +1,384 @@
+//! What a connection does, as far as its limits ask: what is in flight, since when it is idle, what it waits for.
+//!
+//! One [`Watch`] for each connection, shared by what hyper is given (the io, the service, the executor) and by who drives hyper. They only note what happens, without asking a clock. After each poll of
+//! hyper's connection its driver asks [`Watch::poll`], which reads the clock if the connection has gone from one [`Phase`] to another, and keeps one timer, armed late: it
+//! may be earlier than what is due, never later, so a request that comes and goes moves none. While requests are in flight it ticks, and looks at each of them.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+use wakeful::time::{Sleep, sleep_until};
+
+use crate::Refusal;
+use crate::life::Life;
+use crate::local::Local;
+use crate::requests::{Key, Request};
+
+/// What was refused may take so long to learn of it.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long an HTTP/2 client may take to leave once it was told to.
+const GOING_AWAY: Duration = Duration::from_secs(5);
+/// Longer than any limit.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Its first request.
+    First,
+    /// The rest of a request's header.
+    Header,
+    /// Another request.
+    Idle,
+    /// What it does: a request is in flight, or a response is not written.
+    Busy,
+}
+
+/// What its driver should do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Poll hyper again: something was decided.
+    PollAgain,
+    /// Nothing is in flight: close, as the protocol has it.
+    Finish,
+    /// End it now. It has been counted.
+    End(Refusal),
+}
+
+/// Which protocol, as far as ending differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http1,
+    Http2,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) local: Rc<Local>,
+    pub(crate) version: Version,
+    pub(crate) life: Life,
+    pub(crate) requests: RefCell<Slab<Request>>,
+    /// The request that the service was called with last, until its stream's task is spawned.
+    pub(crate) called: Cell<Option<Key>>,
+    /// How many of its streams were upgraded and are open.
+    pub(crate) tunnels: Cell<usize>,
+    /// The next response is the last one.
+    closing: Cell<bool>,
+    /// And it ends in any case.
+    end_at: Cell<Option<(Instant, Refusal)>>,
+    writes: Waiting,
+    phase: Cell<(Phase, u64, bool)>,
+    since: Cell<Instant>,
+    ticked: Cell<Instant>,
+}
+
+impl Watch {
+    pub(crate) fn new(local: Rc<Local>, version: Version, life: Life) -> Rc<Self> {
+        let phase = (Phase::First, life.served(), false);
+        let since = life.arrived();
+        Rc::new(Self {
+            local,
+            version,
+            life,
+            requests: RefCell::default(),
+            called: Cell::new(None),
+            tunnels: Cell::new(0),
+            closing: Cell::new(false),
+            end_at: Cell::new(None),
+            writes: Waiting::default(),
+            phase: Cell::new(phase),
+            since: Cell::new(since),
+            ticked: Cell::new(since),
+        })
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.get()
+    }
+
+    /// One more request; returns how many there are with it. It may be the last one.
+    pub(crate) fn count_request(&self) -> u64 {
+        let number = self.life.one_more();
+        let most = self.local.limits().max_requests_per_connection;
+        if most > 0 && number >= most {
+            self.close_soon();
+        }
+        number
+    }
+
+    /// The next response is the last one; what is in flight is taken to its end.
+    pub(crate) fn close_soon(&self) {
+        self.closing.set(true);
+    }
+
+    /// A request was refused in a way that ends the connection.
+    pub(crate) fn close_after(&self, refusal: Refusal) {
+        self.close_soon();
+        self.end_within(LAST_WORDS, refusal);
+    }
+
+    /// Was something answered that ends the connection?
+    pub(crate) fn was_refused(&self) -> bool {
+        self.end_at.get().is_some_and(|(_, refusal)| refusal != Refusal::MaxAge)
+    }
+
+    fn end_within(&self, duration: Duration, refusal: Refusal) {
+        if self.end_at.get().is_none() {
+            self.end_at.set(Some((Instant::now() + duration, refusal)));
+        }
+    }
+
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.tunnels.get() > 0 || !self.requests.borrow().is_empty()
+    }
+
+    pub(crate) fn is_write_blocked(&self) -> bool {
+        self.writes.is_waiting.get()
+    }
+
+    pub(crate) fn wrote<E>(&self, written: &Poll<Result<usize, E>>) {
+        match written {
+            Poll::Ready(Ok(count)) => {
+                self.writes.is_waiting.set(false);
+                self.writes.bytes.set(self.writes.bytes.get() + *count as u64);
+            }
+            Poll::Ready(Err(_)) => self.writes.is_waiting.set(false),
+            Poll::Pending => self.writes.is_waiting.set(true),
+        }
+    }
+
+    /// After a poll of hyper's connection: is anything due?
+    pub(crate) fn poll(&self, timer: &mut Timer, phase: Phase, cx: &mut Context<'_>) -> Poll<Act> {
+        self.enter(phase);
+        loop {
+            let due = self.due(phase);
+            if timer.armed.is_none_or(|armed| armed > due) {
+                timer.sleep.reset(due);
+                timer.armed = Some(due);
+            }
+            if Pin::new(&mut timer.sleep).poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            timer.armed = None;
+            let now = Instant::now();
+            if now >= self.due(phase)
+                && let Some(act) = self.act(phase, now)
+            {
+                return Poll::Ready(act);
+            }
+        }
+    }
+
+    /// Notes since when it is in its phase: from a request's end to the next one's beginning it has been in another one, though nobody has looked.
+    fn enter(&self, phase: Phase) {
+        let (before, ..) = self.phase.get();
+        let here = (phase, self.life.served(), self.closing.get());
+        let same =
+            matches!((before, phase), (Phase::First, Phase::Header) | (Phase::Busy, Phase::Busy));
+        if self.phase.replace(here) == here || same {
+            return;
+        }
+        let now = Instant::now();
+        self.since.set(now);
+        if before != Phase::Busy {
+            self.ticked.set(now);
+        }
+    }
+
+    /// When to look again.
+    fn due(&self, phase: Phase) -> Instant {
+        let limits = self.local.limits();
+        let since = self.since.get();
+        let mut due = since
+            + match phase {
+                Phase::First | Phase::Idle if self.closing.get() => self.patience(),
+                Phase::First | Phase::Header => limits.header_timeout,
+                Phase::Idle => limits.idle_timeout,
+                Phase::Busy => FAR,
+            };
+        if phase == Phase::Busy
+            && let Some(tick) = limits.tick()
+        {
+            due = self.ticked.get() + tick;
+        }
+        if let (Some(expires), false) = (self.life.expires(), self.closing.get()) {
+            due = due.min(expires);
+        }
+        if let Some((end_at, _)) = self.end_at.get() {
+            due = due.min(end_at);
+        }
+        due
+    }
+
+    /// How long it may be idle once it is closing: a request may be on its way.
+    fn patience(&self) -> Duration {
+        match self.version {
+            Version::Http1 => self.local.linger(),
+            Version::Http2 => GOING_AWAY,
+        }
+    }
+
+    /// Something is due. `None`: nothing for the driver.
+    fn act(&self, phase: Phase, now: Instant) -> Option<Act> {
+        if let Some((end_at, refusal)) = self.end_at.get()
+            && now >= end_at
+        {
+            if refusal != Refusal::MaxAge {
+                return Some(Act::End(refusal));
+            }
+            if !matches!(phase, Phase::First | Phase::Idle) {
+                self.local.refuse(refusal);
+                return Some(Act::End(refusal));
+            }
+            // Nothing is lost.
+            return Some(Act::Finish);
+        }
+        if !self.closing.get() && self.life.expires().is_some_and(|expires| now >= expires) {
+            self.close_soon();
+            let grace = self.local.limits().max_age.map_or(FAR, |max_age| max_age.grace);
+            self.end_within(grace, Refusal::MaxAge);
+            return Some(Act::PollAgain);
+        }
+        match phase {
+            Phase::First if self.closing.get() => Some(Act::Finish),
+            Phase::First | Phase::Header => {
+                self.local.refuse(Refusal::HeaderTimeout);
+                Some(Act::End(Refusal::HeaderTimeout))
+            }
+            Phase::Idle => {
+                if !self.closing.get() {
+                    self.local.refuse(Refusal::IdleTimeout);
+                    self.close_soon();
+                }
+                Some(Act::Finish)
+            }
+            Phase::Busy => self.tick(now),
+        }
+    }
+
+    /// Looks at all that is in flight.
+    fn tick(&self, now: Instant) -> Option<Act> {
+        let limits = self.local.limits();
+        let passed = now.saturating_duration_since(self.ticked.replace(now));
+        if let Some(rate) = limits.min_rate
+            && self.writes.is_too_slow(rate, passed)
+        {
+            self.local.refuse(Refusal::SlowResponse);
+            return Some(Act::End(Refusal::SlowResponse));
+        }
+        let mut act = None;
+        let mut wake = Vec::new();
+        for (_, request) in &mut *self.requests.borrow_mut() {
+            let Some(refusal) = request.look(limits, now, passed) else { continue };
+            self.local.refuse(refusal);
+            // HTTP/1 has nothing else to abort than the connection.
+            act = match act {
+                Some(Act::End(_)) => act,
+                _ if request.is_aborted() && self.version == Version::Http1 => {
+                    Some(Act::End(refusal))
+                }
+                _ => Some(Act::PollAgain),
+            };
+            wake.extend(request.waker.take());
+        }
+        wake.into_iter().for_each(Waker::wake);
+        act
+    }
+}
+
+/// The timer of one connection.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    sleep: Sleep,
+    armed: Option<Instant>,
+}
+
+impl Timer {
+    pub(crate) fn new() -> Self {
+        // The instant does not count: it is set before the first poll.
+        Self { sleep: sleep_until(Instant::now()), armed: None }
+    }
+}
+
+/// Waiting for a client, and how much it does meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    pub(crate) is_waiting: Cell<bool>,
+    pub(crate) bytes: Cell<u64>,
+    /// For how long, as far as it was looked at, and how much there was when that began.
+    waited: Cell<Duration>,
+    from: Cell<u64>,
+}
+
+impl Waiting {
+    /// Looked at `passed` after the last time: has it done less than `rate` for a whole window?
+    pub(crate) fn is_too_slow(&self, rate: crate::limits::MinRate, passed: Duration) -> bool {
+        if !self.is_waiting.get() {
+            self.waited.set(Duration::ZERO);
+            self.from.set(self.bytes.get());
+            return false;
+        }
+        let waited = self.waited.get() + passed;
+        self.waited.set(waited);
+        if waited < rate.window {
+            return false;
+        }
+        self.waited.set(Duration::ZERO);
+        let done = self.bytes.get() - self.from.replace(self.bytes.get());
+        (done as f64) < rate.bytes_per_second as f64 * waited.as_secs_f64()
+    }
+
+    /// Nothing has come since the window began.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.bytes.get() == self.from.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::limits::MinRate;
+
+    use super::*;
+
+    const RATE: MinRate = MinRate { bytes_per_second: 100, window: Duration::from_secs(4) };
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn add(waiting: &Waiting, bytes: u64) {
+        waiting.bytes.set(waiting.bytes.get() + bytes);
+    }
+
+    #[test]
+    fn a_client_is_too_slow_when_it_does_too_little_for_a_whole_window() {
+        let waiting = Waiting::default();
+        waiting.is_waiting.set(true);
+        for second in 1..=12 {
+            add(&waiting, 100);
+            assert!(!waiting.is_too_slow(RATE, SECOND), "at {second} s");
+        }
+        // A burst counts in its window only.
+        add(&waiting, 10_000);
+        for _ in 0..4 {
+            assert!(!waiting.is_too_slow(RATE, SECOND));
+        }
+        for _ in 0..3 {
+            add(&waiting, 99);
+            assert!(!waiting.is_too_slow(RATE, SECOND));
+        }
+        assert!(waiting.is_too_slow(RATE, SECOND));
+    }
+
+    #[test]
+    fn who_is_not_waited_for_may_be_slow() {
+        let waiting = Waiting::default();
+        for second in 0..100 {
+            waiting.is_waiting.set(second % 4 != 0);
+            assert!(!waiting.is_too_slow(RATE, SECOND));
+        }
+    }
+}

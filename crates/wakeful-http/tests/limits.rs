@@ -1,0 +1,376 @@
+//! What each limit answers over HTTP/1.1, and that it is counted.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use futures_lite::stream;
+use wakeful_http::{Limits, MaxAge, MinRate, PeerRate, Refusal, Running};
+
+use common::*;
+
+const SHORT: Duration = Duration::from_millis(100);
+
+fn start(limits: Limits) -> Running {
+    server().limits(limits).start(app()).unwrap()
+}
+
+fn app() -> Router {
+    router()
+        .route("/read", post(|body: Bytes| async move { body.len().to_string() }))
+        // Reads its body in a task of its own, and answers whatever comes of it.
+        .route(
+            "/swallow",
+            post(|_: Result<Bytes, axum::extract::rejection::BytesRejection>| async { "fine" }),
+        )
+        .route("/begin", get(|| async { Body::from_stream(begins_and_waits()) }))
+        .route("/large", get(|| async { vec![b'w'; 8 << 20].into_response() }))
+}
+
+/// A first piece, and never another one.
+fn begins_and_waits() -> impl stream::Stream<Item = Result<Bytes, std::io::Error>> {
+    use futures_lite::StreamExt;
+    stream::once(Ok(Bytes::from_static(b"begun"))).chain(stream::pending())
+}
+
+fn ask(running: &Running, text: &str) -> TcpStream {
+    let mut stream = raw(running);
+    stream.write_all(text.as_bytes()).unwrap();
+    stream
+}
+
+fn answer(running: &Running, text: &str) -> String {
+    read_all(ask(running, text))
+}
+
+fn get_request(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")
+}
+
+fn assert_closes_with(answer: &str, status: &str) {
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer:?}");
+    assert!(answer.contains("connection: close"), "{answer:?}");
+}
+
+/// One response, of a connection that stays.
+fn read_response(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    loop {
+        let mut byte = [0; 1];
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "closed behind {text:?}");
+        text.push(byte[0]);
+        let Some(end) = text.windows(4).position(|end| end == b"\r\n\r\n") else { continue };
+        let head = String::from_utf8_lossy(&text[..end]).into_owned();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if text.len() == end + 4 + length.map_or(0, |length| length.parse().unwrap()) {
+            return String::from_utf8(text).unwrap();
+        }
+    }
+}
+
+fn refused(running: &Running, refusal: Refusal) -> u64 {
+    running.http_counts().refused(refusal)
+}
+
+/// Some are counted only when the client has been told.
+fn counted(running: &Running, refusal: Refusal, times: u64) {
+    until("it is counted", || refused(running, refusal) >= times);
+    assert_eq!(refused(running, refusal), times, "{refusal:?}");
+}
+
+#[test]
+fn a_header_that_does_not_end_is_408_and_a_client_that_says_nothing_gets_nothing() {
+    let running = start(Limits { header_timeout: SHORT, ..Limits::default() });
+    assert_closes_with(&answer(&running, "GET / HTTP/1.1\r\nhos"), "408");
+    assert_eq!(read_all(raw(&running)), "");
+    counted(&running, Refusal::HeaderTimeout, 2);
+    // Also behind a request, from the first byte on.
+    let mut stream = ask(&running, &get_request("/"));
+    assert!(read_response(&mut stream).ends_with("hello"));
+    stream.write_all(b"GET").unwrap();
+    assert_closes_with(&read_all(stream), "408");
+    counted(&running, Refusal::HeaderTimeout, 3);
+    is_served(&running);
+}
+
+#[test]
+fn a_header_byte_by_byte_does_not_win_time() {
+    let running = start(Limits { header_timeout: SHORT, ..Limits::default() });
+    let mut stream = ask(&running, "GET / HTTP/1.1\r\nx: ");
+    stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    let mut answer = Vec::new();
+    let start = Instant::now();
+    loop {
+        assert!(start.elapsed() < GUARD, "it goes on for ever");
+        let mut buf = [0; 1024];
+        match stream.read(&mut buf) {
+            Ok(0) => break,
+            Ok(count) => answer.extend_from_slice(&buf[..count]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                let _ = stream.write_all(b"y");
+            }
+            Err(_) => break,
+        }
+    }
+    assert_closes_with(&String::from_utf8(answer).unwrap(), "408");
+}
+
+#[test]
+fn an_idle_connection_is_closed_without_a_word() {
+    let running = start(Limits { idle_timeout: SHORT, ..Limits::default() });
+    let mut stream = ask(&running, &get_request("/"));
+    assert!(read_response(&mut stream).ends_with("hello"));
+    assert_eq!(read_all(stream), "");
+    counted(&running, Refusal::IdleTimeout, 1);
+    assert_eq!(refused(&running, Refusal::HeaderTimeout), 0);
+}
+
+#[test]
+fn a_body_of_which_nothing_more_comes_is_408() {
+    let limits = Limits { body_timeout: Some(SHORT), ..Limits::default() };
+    let running = start(limits);
+    let post = "POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf";
+    assert_closes_with(&answer(&running, post), "408");
+    let post = "POST /read HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n";
+    assert_closes_with(&answer(&running, post), "408");
+    counted(&running, Refusal::BodyTimeout, 2);
+    // Once the response has begun there is nothing left to answer.
+    let echo = "POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf";
+    let text = answer(&running, echo);
+    assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("half"), "{text}");
+    counted(&running, Refusal::BodyTimeout, 3);
+}
+
+#[test]
+fn a_body_that_nobody_waits_for_may_take_its_time() {
+    let limits = Limits { body_timeout: Some(Duration::from_millis(10)), ..Limits::default() };
+    let running = start(limits);
+    // The handler sleeps for 50 ms and never reads.
+    let post = "GET /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf";
+    assert!(read_response(&mut ask(&running, post)).ends_with("slow"));
+    assert_eq!(refused(&running, Refusal::BodyTimeout), 0);
+}
+
+#[test]
+fn grpc_streams_and_what_they_wait_for_have_no_such_limits() {
+    let limits = Limits {
+        body_timeout: Some(SHORT),
+        request_timeout: Some(SHORT * 4),
+        max_body: 5,
+        ..Limits::default()
+    };
+    let running = start(limits);
+    let head = "POST /read HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc+proto\r\ncontent-length: 10\r\n\r\n";
+    let mut stream = ask(&running, &format!("{head}half"));
+    // Others, but for their type the same, tell that the time has passed.
+    let post = "POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nhal";
+    assert_closes_with(&answer(&running, post), "408");
+    assert_closes_with(&answer(&running, &get_request("/never")), "503");
+    stream.write_all(b"other.").unwrap();
+    assert!(read_response(&mut stream).ends_with("10"));
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_503_and_what_it_has_begun_is_cut_off() {
+    let limits = Limits { request_timeout: Some(SHORT), ..Limits::default() };
+    let running = start(limits);
+    assert_closes_with(&answer(&running, &get_request("/never")), "503");
+    counted(&running, Refusal::RequestTimeout, 1);
+    let text = answer(&running, &get_request("/begin"));
+    assert!(text.starts_with("HTTP/1.1 200") && text.contains("begun"), "{text}");
+    assert!(!text.ends_with("0\r\n\r\n"), "its end would say that it is whole: {text}");
+    counted(&running, Refusal::RequestTimeout, 2);
+    assert_eq!(running.http_counts().in_flight(), 0);
+}
+
+#[test]
+fn a_body_that_trickles_is_408_and_a_response_that_nobody_takes_is_aborted() {
+    let rate = MinRate { bytes_per_second: 1_000_000, window: SHORT };
+    let running = start(Limits { min_rate: Some(rate), ..Limits::default() });
+    let mut stream =
+        ask(&running, "POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n");
+    stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    let mut answer = Vec::new();
+    loop {
+        let mut buf = [0; 1024];
+        match stream.read(&mut buf) {
+            Ok(0) => break,
+            Ok(count) => answer.extend_from_slice(&buf[..count]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                let _ = stream.write_all(b"y");
+            }
+            Err(_) => break,
+        }
+    }
+    assert_closes_with(&String::from_utf8(answer).unwrap(), "408");
+    counted(&running, Refusal::SlowRequest, 1);
+    let stream = ask(&running, &get_request("/large"));
+    until("the response is aborted", || refused(&running, Refusal::SlowResponse) == 1);
+    until("the connection is closed", || running.counts().open() == 0);
+    drop(stream);
+    is_served(&running);
+}
+
+#[test]
+fn beyond_a_peer_s_connections_the_next_one_is_503_and_a_place_comes_back() {
+    let running = start(Limits { max_connections_per_peer: 2, ..Limits::default() });
+    let mut first = ask(&running, &get_request("/"));
+    let mut second = ask(&running, &get_request("/"));
+    read_response(&mut first);
+    read_response(&mut second);
+    assert_closes_with(&answer(&running, &get_request("/")), "503");
+    counted(&running, Refusal::PeerConnections, 1);
+    drop(first);
+    until("the place is free", || running.counts().open() == 1);
+    is_served(&running);
+}
+
+#[test]
+fn too_many_requests_at_a_time_are_503_and_the_connection_stays() {
+    let (gate, app) = Gate::on(app());
+    let limits = Limits { max_requests: 1, ..Limits::default() };
+    let running = server().limits(limits).start(app).unwrap();
+    let mut busy = ask(&running, &get_request("/gated"));
+    gate.wait_for_one();
+    let mut stream = ask(&running, &get_request("/"));
+    let text = read_response(&mut stream);
+    assert!(text.starts_with("HTTP/1.1 503") && text.contains("retry-after: 1"), "{text}");
+    counted(&running, Refusal::Requests, 1);
+    assert_eq!(running.http_counts().in_flight(), 1);
+    gate.open();
+    assert!(read_response(&mut busy).ends_with("released"));
+    until("it is over", || running.http_counts().in_flight() == 0);
+    stream.write_all(get_request("/").as_bytes()).unwrap();
+    assert!(read_response(&mut stream).ends_with("hello"));
+}
+
+#[test]
+fn too_many_requests_a_second_are_429_and_a_new_connection_does_not_help() {
+    // One in 1,000 s.
+    let rate = PeerRate { requests_per_second: 1, burst: 2 };
+    let running = start(Limits { peer_rate: Some(rate), ..Limits::default() });
+    let mut stream = ask(&running, &get_request("/").repeat(3));
+    assert!(read_response(&mut stream).ends_with("hello"));
+    assert!(read_response(&mut stream).ends_with("hello"));
+    let text = read_response(&mut stream);
+    assert!(text.starts_with("HTTP/1.1 429") && text.contains("retry-after: 1"), "{text}");
+    drop(stream);
+    let mut stream = ask(&running, &get_request("/").repeat(3));
+    let statuses: Vec<_> = (0..3).map(|_| read_response(&mut stream)[9..12].to_owned()).collect();
+    assert!(statuses.contains(&"429".to_owned()), "{statuses:?}");
+    assert!(refused(&running, Refusal::PeerRate) >= 2);
+    assert_eq!(running.http_counts().responses(4), refused(&running, Refusal::PeerRate));
+}
+
+#[test]
+fn a_header_that_is_too_large_is_431_and_one_that_is_no_http_400() {
+    let limits = Limits { max_header_size: 8 * 1024, max_headers: 10, ..Limits::default() };
+    let running = start(limits);
+    // More than is read before the answer: it arrives all the same.
+    let header = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(300_000));
+    let text = answer(&running, &header);
+    assert_closes_with(&text, "431");
+    let many: String = (0..10).map(|n| format!("h{n}: v\r\n")).collect();
+    let text = answer(&running, &format!("GET / HTTP/1.1\r\nhost: x\r\n{many}\r\n"));
+    assert_closes_with(&text, "431");
+    assert_closes_with(&answer(&running, "this is not http\r\n\r\n"), "400");
+    counted(&running, Refusal::HeaderTooLarge, 2);
+    counted(&running, Refusal::Malformed, 1);
+    is_served(&running);
+}
+
+#[test]
+fn a_path_that_is_too_long_is_414() {
+    let running = start(Limits { max_uri: 20, ..Limits::default() });
+    let mut stream = ask(&running, &get_request(&format!("/{}", "x".repeat(20))));
+    assert!(read_response(&mut stream).starts_with("HTTP/1.1 414"));
+    stream.write_all(get_request("/").as_bytes()).unwrap();
+    assert!(read_response(&mut stream).ends_with("hello"));
+    counted(&running, Refusal::UriTooLong, 1);
+}
+
+#[test]
+fn a_body_that_is_too_large_is_413_at_once_or_when_so_much_has_come() {
+    let running = start(Limits { max_body: 1000, ..Limits::default() });
+    let post = |path: &str| format!("POST {path} HTTP/1.1\r\nhost: x\r\n");
+    let fits = format!("{}content-length: 1000\r\n\r\n{}", post("/read"), "y".repeat(1000));
+    assert!(read_response(&mut ask(&running, &fits)).ends_with("1000"));
+    // Before anything of it has come.
+    let text = answer(&running, &format!("{}content-length: 1001\r\n\r\n", post("/read")));
+    assert_closes_with(&text, "413");
+    assert_eq!(running.http_counts().requests(), 2);
+    let chunk = format!("1f4\r\n{}\r\n", "y".repeat(500));
+    for path in ["/read", "/swallow"] {
+        let text = format!("{}transfer-encoding: chunked\r\n\r\n{chunk}{chunk}{chunk}", post(path));
+        // Its end never comes.
+        assert_closes_with(&answer(&running, &text), "413");
+    }
+    counted(&running, Refusal::BodyTooLarge, 3);
+    let text = format!("{}transfer-encoding: chunked\r\n\r\n{chunk}", post("/echo"));
+    let mut stream = ask(&running, &text);
+    let mut seen = vec![0; 4096];
+    let count = stream.read(&mut seen).unwrap();
+    assert!(seen[..count].starts_with(b"HTTP/1.1 200"));
+    stream.write_all(chunk.repeat(3).as_bytes()).unwrap();
+    let rest = read_all(stream);
+    assert!(!rest.ends_with("0\r\n\r\n"), "its end would say that it is whole");
+}
+
+#[test]
+fn the_last_request_of_a_connection_is_told_so() {
+    let running = start(Limits { max_requests_per_connection: 3, ..Limits::default() });
+    let text = answer(&running, &get_request("/").repeat(5));
+    assert_eq!(text.matches("HTTP/1.1 200").count(), 3, "{text}");
+    let last = text.rfind("HTTP/1.1").unwrap();
+    assert!(!text[..last].contains("connection: close"), "{text}");
+    assert!(text[last..].contains("connection: close"), "{text}");
+}
+
+#[test]
+fn an_old_connection_is_told_with_its_next_response_and_ended_after_its_grace() {
+    let max_age = MaxAge { age: SHORT, jitter: 0.5, grace: SHORT };
+    let running = start(Limits { max_age: Some(max_age), ..Limits::default() });
+    // Busy all the time.
+    let mut stream = ask(&running, "");
+    loop {
+        stream.write_all(get_request("/").as_bytes()).unwrap();
+        let text = read_response(&mut stream);
+        assert!(text.ends_with("hello"), "{text}");
+        if text.contains("connection: close") {
+            break;
+        }
+    }
+    assert_eq!(read_all(stream), "");
+    // Idle: closed without a word.
+    let mut stream = ask(&running, &get_request("/"));
+    read_response(&mut stream);
+    assert_eq!(read_all(stream), "");
+    assert_eq!(refused(&running, Refusal::MaxAge), 0);
+    assert_eq!(answer(&running, &get_request("/never")), "");
+    counted(&running, Refusal::MaxAge, 1);
+}
+
+#[test]
+fn who_comes_and_goes_is_counted_and_so_is_every_request() {
+    let running = start(Limits::default());
+    for _ in 0..10 {
+        let stream = raw(&running);
+        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+    // One may be reset while it waits to be accepted.
+    until("all are gone", || running.counts().open() == 0 && running.counts().accepted() > 0);
+    drop(raw(&running));
+    until("they are counted", || {
+        refused(&running, Refusal::NoRequest) == running.counts().accepted()
+    });
+    is_served(&running);
+    let counts = running.http_counts();
+    until("the request has ended", || counts.in_flight() == 0);
+    assert_eq!((counts.requests(), counts.responses(2)), (1, 1));
+}

@@ -1,0 +1,246 @@
+//! What each limit answers over HTTP/2, and that it is counted.
+
+mod common;
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::routing::{get, post};
+use futures_lite::{StreamExt, stream};
+use wakeful_http::{Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal, Running};
+
+use common::frames::{Client, *};
+use common::*;
+
+const SHORT: Duration = Duration::from_millis(100);
+const MAX_STREAMS: u16 = 3;
+const INITIAL_WINDOW: u16 = 4;
+
+fn start(limits: Limits) -> Running {
+    server().limits(limits).start(app()).unwrap()
+}
+
+fn app() -> Router {
+    let begun = || stream::once(Ok::<_, std::io::Error>(Bytes::from_static(b"begun")));
+    router()
+        .route("/read", post(|body: Bytes| async move { body.len().to_string() }))
+        .route(
+            "/begin",
+            get(move || async move { Body::from_stream(begun().chain(stream::pending())) }),
+        )
+        .route("/large", get(|| async { vec![b'w'; 8 << 20] }))
+}
+
+fn counted(running: &Running, refusal: Refusal, times: u64) {
+    let counts = running.http_counts();
+    until("it is counted", || counts.refused(refusal) >= times);
+    assert_eq!(counts.refused(refusal), times, "{refusal:?}");
+}
+
+/// The connection goes on.
+fn serves(client: &mut Client, stream: u32) {
+    client.get(stream, "/");
+    assert_eq!(client.wait_for(HEADERS).status(), "200");
+    assert_eq!(client.wait_for(DATA).payload, b"hello");
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_503_and_what_it_has_begun_is_reset() {
+    let running = start(Limits { request_timeout: Some(SHORT), ..Limits::default() });
+    let mut client = Client::new(&running);
+    client.get(1, "/never");
+    assert_eq!(client.wait_for(HEADERS).status(), "503");
+    client.get(3, "/begin");
+    assert_eq!(client.wait_for(HEADERS).status(), "200");
+    let reset = client.wait_for(RST_STREAM);
+    assert_eq!((reset.stream, reset.error()), (3, CANCEL));
+    counted(&running, Refusal::RequestTimeout, 2);
+    serves(&mut client, 5);
+}
+
+#[test]
+fn a_response_for_which_the_client_gives_no_room_is_reset_too() {
+    let running = start(Limits { request_timeout: Some(SHORT), ..Limits::default() });
+    let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 0)]);
+    client.get(1, "/large");
+    assert_eq!(client.wait_for(HEADERS).status(), "200");
+    let reset = client.wait_for(RST_STREAM);
+    assert_eq!((reset.stream, reset.error()), (1, CANCEL));
+    counted(&running, Refusal::RequestTimeout, 1);
+    until("nothing is in flight", || running.http_counts().in_flight() == 0);
+}
+
+#[test]
+fn a_body_of_which_nothing_more_comes_is_408() {
+    let running = start(Limits { body_timeout: Some(SHORT), ..Limits::default() });
+    let mut client = Client::new(&running);
+    client.send(HEADERS, END_HEADERS, 1, &head("POST", "/read"));
+    client.send(DATA, 0, 1, b"half");
+    assert_eq!(client.wait_for(HEADERS).status(), "408");
+    counted(&running, Refusal::BodyTimeout, 1);
+    serves(&mut client, 3);
+}
+
+#[test]
+fn a_connection_that_takes_nothing_is_aborted() {
+    let rate = MinRate { bytes_per_second: 1_000_000, window: SHORT };
+    let running = start(Limits { min_rate: Some(rate), ..Limits::default() });
+    let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, (1 << 31) - 1)]);
+    client.send(WINDOW_UPDATE, 0, 0, &((1_u32 << 31) - 1 - 65_535).to_be_bytes());
+    for stream in 0..4 {
+        client.get(1 + 2 * stream, "/large");
+    }
+    counted(&running, Refusal::SlowResponse, 1);
+    until("it is closed", || running.counts().open() == 0);
+    is_served(&running);
+}
+
+#[test]
+fn a_body_that_is_too_large_is_413_by_its_length_or_when_so_much_has_come() {
+    let running = start(Limits { max_body: 1000, ..Limits::default() });
+    let mut client = Client::new(&running);
+    let head_with_length = [head("POST", "/read"), field("content-length", "1001")].concat();
+    client.send(HEADERS, END_HEADERS, 1, &head_with_length);
+    assert_eq!(client.wait_for(HEADERS).status(), "413");
+    client.send(HEADERS, END_HEADERS, 3, &head("POST", "/read"));
+    client.send(DATA, 0, 3, &[b'y'; 800]);
+    client.send(DATA, 0, 3, &[b'y'; 800]);
+    let head = loop {
+        let frame = client.wait_for(HEADERS);
+        if frame.stream == 3 {
+            break frame;
+        }
+    };
+    // By the second time, h2's table of fields has it.
+    assert_eq!(head.payload[0] & 0x80, 0x80);
+    counted(&running, Refusal::BodyTooLarge, 2);
+    serves(&mut client, 5);
+}
+
+#[test]
+fn a_header_that_is_too_large_is_431_and_one_beyond_all_measure_ends_the_connection() {
+    let limits = Limits { max_header_size: 8 * 1024, max_headers: 5, ..Limits::default() };
+    let running = start(limits);
+    let mut client = Client::new(&running);
+    let large = [head("GET", "/"), field("x", &"y".repeat(10_000))].concat();
+    client.send(HEADERS, END_STREAM | END_HEADERS, 1, &large);
+    assert_eq!(client.wait_for(HEADERS).status(), "431");
+    // By h2, which does not say why.
+    counted(&running, Refusal::Http2Refused, 1);
+    let mut client = Client::new(&running);
+    let many = [head("GET", "/"), field("x", "y").repeat(6)].concat();
+    client.send(HEADERS, END_STREAM | END_HEADERS, 1, &many);
+    assert_eq!(client.wait_for(HEADERS).status(), "431");
+    counted(&running, Refusal::HeaderTooLarge, 1);
+    serves(&mut client, 3);
+    // A bomb: a field that is remembered, and then named by one byte each.
+    let mut bomb = head("GET", "/");
+    let mut remembered = field("x", &"y".repeat(3000));
+    remembered[0] = 0x40;
+    bomb.extend(remembered);
+    bomb.extend([0xbe; 10_000]);
+    client.send(HEADERS, END_STREAM | END_HEADERS, 5, &bomb);
+    assert_eq!(client.goaway(), ENHANCE_YOUR_CALM);
+    counted(&running, Refusal::HeaderTooLarge, 2);
+    is_served(&running);
+}
+
+#[test]
+fn paths_rates_and_numbers_are_answered_as_over_http1() {
+    let rate = PeerRate { requests_per_second: 1, burst: 2 };
+    let limits = Limits { max_uri: 20, peer_rate: Some(rate), ..Limits::default() };
+    let running = start(limits);
+    let mut client = Client::new(&running);
+    client.get(1, &"/x".repeat(20));
+    assert_eq!(client.wait_for(HEADERS).status(), "414");
+    counted(&running, Refusal::UriTooLong, 1);
+    let mut client = Client::new(&running);
+    for stream in [1, 3, 5, 7] {
+        client.get(stream, "/");
+    }
+    until("one is refused", || running.http_counts().refused(Refusal::PeerRate) > 0);
+    let (gate, app) = Gate::on(app());
+    let limits = Limits { max_requests: 1, ..Limits::default() };
+    let running = server().limits(limits).start(app).unwrap();
+    let mut client = Client::new(&running);
+    client.get(1, "/gated");
+    gate.wait_for_one();
+    client.get(3, "/");
+    let refused = client.wait_for(HEADERS);
+    assert_eq!((refused.stream, refused.status().as_str()), (3, "503"));
+    counted(&running, Refusal::Requests, 1);
+    gate.open();
+    assert_eq!(client.wait_for(HEADERS).stream, 1);
+}
+
+#[test]
+fn one_stream_too_many_is_refused_and_may_be_tried_again() {
+    let http2 = Http2Limits { max_streams: 2, ..Http2Limits::default() };
+    let running = start(Limits { http2, ..Limits::default() });
+    let mut client = Client::new(&running);
+    let settings = client.wait_for(SETTINGS);
+    let announced = settings.payload.chunks(6).any(|setting| {
+        setting[..2] == MAX_STREAMS.to_be_bytes() && setting[2..] == 2_u32.to_be_bytes()
+    });
+    assert!(announced, "{settings:?}");
+    for stream in [1, 3, 5] {
+        client.get(stream, "/never");
+    }
+    let reset = client.wait_for(RST_STREAM);
+    assert_eq!((reset.stream, reset.error()), (5, REFUSED_STREAM));
+    counted(&running, Refusal::Http2Refused, 1);
+}
+
+#[test]
+fn what_is_idle_or_old_or_has_asked_enough_goes_away_without_an_error() {
+    let running = start(Limits { idle_timeout: SHORT, ..Limits::default() });
+    let mut client = Client::new(&running);
+    serves(&mut client, 1);
+    assert_eq!(client.goaway(), NO_ERROR);
+    counted(&running, Refusal::IdleTimeout, 1);
+
+    let running = start(Limits { max_requests_per_connection: 2, ..Limits::default() });
+    let mut client = Client::new(&running);
+    serves(&mut client, 1);
+    serves(&mut client, 3);
+    assert_eq!(client.goaway(), NO_ERROR);
+
+    let max_age = MaxAge { age: SHORT, jitter: 0.0, grace: SHORT };
+    let running = start(Limits { max_age: Some(max_age), ..Limits::default() });
+    let mut client = Client::new(&running);
+    serves(&mut client, 1);
+    assert_eq!(client.goaway(), NO_ERROR);
+    let mut client = Client::new(&running);
+    client.get(1, "/never");
+    assert_eq!(client.goaway(), NO_ERROR);
+    counted(&running, Refusal::MaxAge, 1);
+}
+
+#[test]
+fn a_header_that_does_not_end_and_a_client_that_does_not_answer_end_the_connection() {
+    let running = start(Limits { header_timeout: SHORT, ..Limits::default() });
+    let mut client = Client::new(&running);
+    serves(&mut client, 1);
+    client.send(HEADERS, END_STREAM, 3, &head("GET", "/"));
+    assert_eq!(client.goaway(), ENHANCE_YOUR_CALM);
+    counted(&running, Refusal::HeaderTimeout, 1);
+
+    let http2 =
+        Http2Limits { ping_interval: Some(SHORT), ping_timeout: SHORT, ..Http2Limits::default() };
+    let running = start(Limits { http2, ..Limits::default() });
+    let mut client = Client::new(&running);
+    // It reads everything, and answers nothing.
+    while client.next().is_some() {}
+    counted(&running, Refusal::Http2PingTimeout, 1);
+}
+
+#[test]
+fn what_is_no_http2_is_a_protocol_error() {
+    let running = start(Limits::default());
+    let mut client = Client::new(&running);
+    client.send(DATA, 0, 1, b"of no stream");
+    assert_eq!(client.goaway(), PROTOCOL_ERROR);
+    counted(&running, Refusal::Http2Protocol, 1);
+    is_served(&running);
+}

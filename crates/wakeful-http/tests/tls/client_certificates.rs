@@ -1,0 +1,99 @@
+//! Clients that identify themselves.
+
+use std::io::Write;
+
+use axum::Router;
+use axum::extract::Extension;
+use axum::routing::get;
+use http_body_util::BodyExt;
+use hyper::client::conn::http2;
+use wakeful::io::LoopExecutor;
+use wakeful::net::TcpStream;
+use wakeful_http::Running;
+use wakeful_http::tls::{ClientAuth, PeerCertificates, ServerTls};
+
+use crate::common::{addr, request, server, until};
+use crate::material::{Authority, Issued, Site};
+use crate::raw::{CLOSING_GET, connect, rest, with};
+
+/// Says how long the certificate of the client is.
+fn app() -> Router {
+    let who = |peer: Option<Extension<PeerCertificates>>| async move {
+        peer.map_or("nobody".to_owned(), |Extension(peer)| {
+            format!("{}, of {}", peer.leaf().len(), peer.chain().len())
+        })
+    };
+    Router::new().route("/", get(who))
+}
+
+fn serving(site: &Site, auth: ClientAuth) -> (Running, ServerTls) {
+    let tls = site.builder().client_ca(auth, site.ca()).build().unwrap();
+    (server().tls(tls.clone()).start(app()).unwrap(), tls)
+}
+
+fn answer(running: &Running, site: &Site, identity: Option<&Issued>) -> std::io::Result<String> {
+    let config = with(&site.ca(), rustls::ALL_VERSIONS, identity);
+    let mut client = connect(addr(running), config);
+    client.write_all(CLOSING_GET)?;
+    rest(&mut client).map(|text| text.rsplit("\r\n\r\n").next().unwrap().to_owned())
+}
+
+#[test]
+fn a_client_that_must_identify_itself_is_refused_without_and_served_with_a_certificate() {
+    let site = Site::new();
+    let (running, tls) = serving(&site, ClientAuth::Require);
+    let refused = answer(&running, &site, None).unwrap_err();
+    assert!(refused.to_string().contains("CertificateRequired"), "{refused}");
+    until("it is counted", || tls.counts().failed() == 1);
+
+    let client = site.authority.issue("a client");
+    let expected = format!("{}, of 1", client.der.len());
+    assert_eq!(answer(&running, &site, Some(&client)).unwrap(), expected);
+
+    let of_a_stranger = Authority::new("a stranger").issue("a client");
+    let refused = answer(&running, &site, Some(&of_a_stranger)).unwrap_err();
+    assert!(refused.to_string().contains("UnknownCA"), "{refused}");
+    until("it is counted", || tls.counts().failed() == 2);
+    assert_eq!(tls.counts().handshakes(), 1);
+}
+
+#[test]
+fn a_client_that_is_asked_may_stay_nobody_but_may_not_lie() {
+    let site = Site::new();
+    let (running, _) = serving(&site, ClientAuth::Request);
+    assert_eq!(answer(&running, &site, None).unwrap(), "nobody");
+    let client = site.authority.issue("a client");
+    let expected = format!("{}, of 1", client.der.len());
+    assert_eq!(answer(&running, &site, Some(&client)).unwrap(), expected);
+    let of_a_stranger = Authority::new("a stranger").issue("a client");
+    assert!(answer(&running, &site, Some(&of_a_stranger)).is_err());
+}
+
+#[test]
+fn each_request_of_http2_says_who_asks() {
+    let site = Site::new();
+    let (running, _) = serving(&site, ClientAuth::Require);
+    let client = site.authority.issue("a client");
+    let expected = format!("{}, of 1", client.der.len());
+    let tls = site
+        .client()
+        .certificate(
+            site.directory.write("client.pem", &client.certificate),
+            site.directory.write("client.key", &client.key),
+        )
+        .build()
+        .unwrap();
+    let addr = addr(&running);
+    wakeful::block_on(async {
+        let stream = TcpStream::connect(addr).await.unwrap();
+        let stream = tls.connect(stream, "localhost").await.unwrap();
+        let (mut sender, connection) =
+            http2::Builder::new(LoopExecutor).handshake(stream).await.unwrap();
+        wakeful::spawn(connection).detach();
+        for _ in 0..3 {
+            let response = sender.send_request(request("GET", "/", "")).await.unwrap();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, expected);
+        }
+    });
+}

@@ -1,0 +1,350 @@
+//! HTTP over TLS, from the first request to the end of the connection.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream as StdTcpStream;
+use std::thread;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::{http1, http2};
+use wakeful::io::{LoopExecutor, LoopTimer};
+use wakeful::net::{ListenAddr, TcpStream, UnixStream};
+use wakeful_http::Server;
+use wakeful_http::tls::{Alpn, ClientTls};
+
+use crate::common::{
+    GUARD, addr, is_served, raw as plain, read_all, request, router, server, until,
+};
+use crate::material::{Directory, Site};
+use crate::raw::{CLOSING_GET, GET, ask, config, connect, read_until, rest, shake};
+
+async fn http1_client(
+    tls: &ClientTls,
+    addr: std::net::SocketAddr,
+) -> http1::SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let stream = tls.connect_with(stream, "localhost", &[Alpn::Http1]).await.unwrap();
+    assert_eq!(stream.alpn(), Some(Alpn::Http1));
+    let (sender, connection) = http1::handshake(stream).await.unwrap();
+    wakeful::spawn(connection).detach();
+    sender
+}
+
+async fn http2_client(
+    tls: &ClientTls,
+    addr: std::net::SocketAddr,
+) -> http2::SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let stream = tls.connect(stream, "localhost").await.unwrap();
+    assert_eq!(stream.alpn(), Some(Alpn::Http2));
+    let builder = http2::Builder::new(LoopExecutor);
+    let (sender, connection) = builder.clone().timer(LoopTimer).handshake(stream).await.unwrap();
+    wakeful::spawn(connection).detach();
+    sender
+}
+
+/// Of several records, and no two records alike.
+fn large() -> Vec<u8> {
+    (0..5_u32 << 18).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
+}
+
+#[test]
+fn hyper_s_http1_client_gets_and_sends_large_bodies() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    let (addr, tls) = (addr(&running), site.client().build().unwrap());
+    wakeful::block_on(async {
+        let mut client = http1_client(&tls, addr).await;
+        for number in 0..100 {
+            let path = format!("/n/{number}");
+            let response = client.send_request(request("GET", &path, "")).await.unwrap();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, number.to_string());
+        }
+        let response = client.send_request(request("POST", "/echo", large())).await.unwrap();
+        assert!(response.into_body().collect().await.unwrap().to_bytes() == large());
+    });
+    assert_eq!(running.counts().accepted(), 1);
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn hyper_s_http2_client_runs_100_streams_and_large_bodies() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    let (addr, tls) = (addr(&running), site.client().build().unwrap());
+    wakeful::block_on(async {
+        let client = http2_client(&tls, addr).await;
+        let streams: Vec<_> = (0..100)
+            .map(|number: u32| {
+                let mut client = client.clone();
+                wakeful::spawn(async move {
+                    let path = format!("/n/{number}");
+                    let response = client.send_request(request("GET", &path, "")).await.unwrap();
+                    let body = response.into_body().collect().await.unwrap().to_bytes();
+                    assert_eq!(body, number.to_string());
+                })
+            })
+            .collect();
+        let large_ones: Vec<_> = (0..4)
+            .map(|_| {
+                let mut client = client.clone();
+                wakeful::spawn(async move {
+                    let sent = client.send_request(request("POST", "/echo", large())).await;
+                    let body = sent.unwrap().into_body().collect().await.unwrap().to_bytes();
+                    assert!(body == large());
+                })
+            })
+            .collect();
+        for stream in streams.into_iter().chain(large_ones) {
+            stream.await.unwrap();
+        }
+    });
+    assert_eq!(running.counts().accepted(), 1);
+    running.shutdown(GUARD).unwrap();
+}
+
+/// The socket is empty while most of them wait decrypted.
+#[test]
+fn requests_that_came_in_one_record_are_all_answered() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    let mut client = connect(addr(&running), config(&site.ca()));
+    let mut requests = GET.repeat(300);
+    requests.extend_from_slice(CLOSING_GET);
+    assert!(requests.len() < 16 * 1024, "one record");
+    client.write_all(&requests).unwrap();
+    let answers = rest(&mut client).unwrap();
+    assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 301);
+}
+
+/// More than the socket and both sides' buffers take: the server has to wait for the client, and goes on.
+#[test]
+fn a_client_that_reads_late_gets_all_of_a_large_response() {
+    let site = Site::new();
+    let sent = large();
+    let body = sent.clone();
+    let app = router().route("/large", axum::routing::get(async move || body));
+    let running = server().tls(site.tls()).start(app).unwrap();
+    let mut client = connect(addr(&running), config(&site.ca()));
+    client.write_all(b"GET /large HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    // Others are served meanwhile.
+    for _ in 0..20 {
+        ask(&mut connect(addr(&running), config(&site.ca())));
+    }
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    assert!(answer.ends_with(&sent));
+}
+
+#[test]
+fn a_connection_that_ends_says_so() {
+    let site = Site::new();
+    let running =
+        server().tls(site.tls()).header_read_timeout(Duration::from_millis(100)).start(router());
+    let running = running.unwrap();
+    let mut client = connect(addr(&running), config(&site.ca()));
+    client.write_all(CLOSING_GET).unwrap();
+    assert!(rest(&mut client).unwrap().ends_with("hello"), "no `close_notify` is an error here");
+    // One that never asks is closed in time, and told so too.
+    let mut silent = connect(addr(&running), config(&site.ca()));
+    shake(&mut silent).unwrap();
+    assert_eq!(rest(&mut silent).unwrap(), "");
+}
+
+#[test]
+fn a_client_that_ends_its_side_gets_its_answer_whether_it_says_so_or_not() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    for says_so in [true, false] {
+        let mut client = connect(addr(&running), config(&site.ca()));
+        client.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        if says_so {
+            client.conn.send_close_notify();
+            client.flush().unwrap();
+        }
+        client.sock.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(rest(&mut client).unwrap().ends_with("slow"), "{says_so}");
+    }
+}
+
+#[test]
+fn a_request_that_is_cut_off_ends_that_connection_only() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    for linger in [None, Some(Duration::ZERO)] {
+        let mut client = connect(addr(&running), config(&site.ca()));
+        client
+            .write_all(
+                b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\nbeginning",
+            )
+            .unwrap();
+        socket2::SockRef::from(&client.sock).set_linger(linger).unwrap();
+        drop(client);
+    }
+    ask(&mut connect(addr(&running), config(&site.ca())));
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0, "nothing of them is left");
+}
+
+/// A record that was changed on its way.
+#[test]
+fn a_damaged_record_ends_the_connection() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    let mut client = connect(addr(&running), config(&site.ca()));
+    ask(&mut client);
+    client.sock.write_all(b"\x17\x03\x03\x00\x20aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa").unwrap();
+    let error = rest(&mut client).unwrap_err();
+    let told = error.to_string();
+    assert!(told.contains("BadRecordMac") || error.kind() == ErrorKind::ConnectionReset, "{told}");
+    until("it is closed", || running.counts().open() == 0);
+}
+
+#[test]
+fn plain_and_tls_are_served_side_by_side() {
+    let site = Site::new();
+    let running = Server::bind("127.0.0.1:0")
+        .unwrap()
+        .also_bind_tls("127.0.0.1:0", site.tls())
+        .unwrap()
+        .group(wakeful::LoopGroup::builder().loops(2))
+        .start(router())
+        .unwrap();
+    is_served(&running);
+    let ListenAddr::Tcp(secured) = running.local_addrs()[1] else { unreachable!() };
+    ask(&mut connect(secured, config(&site.ca())));
+    let mut lost = StdTcpStream::connect(secured).unwrap();
+    lost.write_all(GET).unwrap();
+    assert!(read_all(lost).starts_with("HTTP/1.1 400"));
+    // A record that is no request.
+    let mut lost = plain(&running);
+    lost.write_all(b"\x16\x03\x01\x00\x01\x01\r\n\r\n").unwrap();
+    assert!(read_all(lost).starts_with("HTTP/1.1 400"));
+}
+
+#[test]
+fn a_unix_socket_speaks_tls() {
+    let (site, directory) = (Site::new(), Directory::new());
+    let path = directory.path("socket");
+    let address = format!("unix:{}", path.display());
+    let running = Server::bind_tls(address.as_str(), site.tls()).unwrap().start(router()).unwrap();
+    let tls = site.client().build().unwrap();
+    let body = wakeful::block_on(async {
+        let stream = UnixStream::connect(&path).await.unwrap();
+        let stream = tls.connect_with(stream, "localhost", &[]).await.unwrap();
+        assert_eq!(stream.alpn(), None);
+        let (mut sender, connection) = http1::handshake(stream).await.unwrap();
+        wakeful::spawn(connection).detach();
+        let response = sender.send_request(request("GET", "/", "")).await.unwrap();
+        response.into_body().collect().await.unwrap().to_bytes()
+    });
+    assert_eq!(body, "hello");
+    running.shutdown(GUARD).unwrap();
+}
+
+#[test]
+fn many_connections_over_several_loops_are_all_answered() {
+    let site = Site::new();
+    let tls = site.tls();
+    let running = server().tls(tls.clone()).start(router()).unwrap();
+    let addr = addr(&running);
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let client = site.client().build().unwrap();
+            thread::spawn(move || {
+                wakeful::block_on(async {
+                    let clients: Vec<_> = (0..50)
+                        .map(|number: u32| {
+                            let tls = client.clone();
+                            wakeful::spawn(async move {
+                                let mut client = http1_client(&tls, addr).await;
+                                for _ in 0..5 {
+                                    let path = format!("/n/{number}");
+                                    let sent = client.send_request(request("GET", &path, "")).await;
+                                    let body = sent.unwrap().into_body().collect().await.unwrap();
+                                    assert_eq!(body.to_bytes(), number.to_string());
+                                }
+                            })
+                        })
+                        .collect();
+                    for client in clients {
+                        client.await.unwrap();
+                    }
+                });
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(tls.counts().handshakes(), 100);
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn a_server_that_is_not_who_it_says_is_refused_by_the_client() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    let addr = addr(&running);
+    let refused = |tls: ClientTls, name: &'static str| {
+        wakeful::block_on(async move {
+            let stream = TcpStream::connect(addr).await.unwrap();
+            tls.connect(stream, name).await.unwrap_err()
+        })
+    };
+    let stranger = refused(ClientTls::builder().build().unwrap(), "localhost");
+    assert!(stranger.to_string().contains("UnknownIssuer"), "{stranger}");
+    let trusting = || site.client().build().unwrap();
+    let name = refused(trusting(), "elsewhere.example");
+    assert!(name.to_string().contains("not valid for name"), "{name}");
+    let ip = refused(trusting(), "[::1]");
+    assert!(ip.to_string().contains("not valid for name"), "{ip}");
+    let none = refused(trusting(), "no name");
+    assert_eq!(none.kind(), ErrorKind::InvalidInput);
+    assert!(none.to_string().contains("no name"), "{none}");
+}
+
+/// A response that ends with its connection is complete only if the server says so.
+#[test]
+fn a_response_that_is_cut_off_is_an_error_for_the_client() {
+    let site = Site::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let config = site.rustls_server();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut session = rustls::ServerConnection::new(config).unwrap();
+        let mut server = rustls::Stream::new(&mut session, &mut stream);
+        let mut request = [0; 1024];
+        assert!(server.read(&mut request).unwrap() > 0);
+        server.write_all(b"HTTP/1.1 200 OK\r\n\r\nthe first half").unwrap();
+        server.flush().unwrap();
+        // And no `close_notify`.
+    });
+    let tls = site.client().build().unwrap();
+    let body = wakeful::block_on(async {
+        let stream = TcpStream::connect(addr).await.unwrap();
+        let stream = tls.connect_with(stream, "localhost", &[]).await.unwrap();
+        let (mut sender, connection) = http1::handshake(stream).await.unwrap();
+        wakeful::spawn(connection).detach();
+        let response = sender.send_request(request("GET", "/", "")).await.unwrap();
+        response.into_body().collect().await
+    });
+    assert!(body.is_err());
+    server.join().unwrap();
+}
+
+#[test]
+fn a_kept_connection_is_asked_again_and_again() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    let mut client = connect(addr(&running), config(&site.ca()));
+    for _ in 0..100 {
+        ask(&mut client);
+    }
+    // In pieces: a header over several records.
+    for byte in CLOSING_GET {
+        client.write_all(&[*byte]).unwrap();
+    }
+    assert!(read_until(&mut client, b"hello").starts_with(b"HTTP/1.1 200"));
+    assert_eq!(running.counts().accepted(), 1);
+}

@@ -1,0 +1,12 @@
+//! TLS: handshakes, certificates and their reload, connections from beginning to end. The raw clients are rustls on blocking sockets; hyper's are over this crate's own client side.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod client_certificates;
+mod connections;
+mod draining;
+mod handshakes;
+mod material;
+mod raw;
+mod reloading;

@@ -1,0 +1,58 @@
+//! What has to be true of the frames whatever is sent: for the fuzz target `frames`, and for the tests.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use super::{Frames, HEADER, MAX_PAYLOAD};
+
+/// Of frames one after another: how many bytes are whole ones, and whether a longer one than is allowed comes behind.
+fn model(bytes: &[u8]) -> (usize, bool) {
+    let mut whole = 0;
+    while let Some(header) = bytes[whole..].first_chunk::<HEADER>() {
+        let payload = u32::from_be_bytes(*header) as usize;
+        if payload > MAX_PAYLOAD {
+            return (whole, true);
+        }
+        if bytes.len() - whole < HEADER + payload {
+            break;
+        }
+        whole += HEADER + payload;
+    }
+    (whole, false)
+}
+
+/// The first byte says in what pieces the rest comes.
+///
+/// # Panics
+/// A frame is answered that is not whole, or differently from how it came; or one that is too long is not refused.
+pub(crate) fn check(data: &[u8]) {
+    let Some((step, bytes)) = data.split_first() else { return };
+    let (whole, refused) = model(bytes);
+    let (mut frames, mut answered) = (Frames::new(), Vec::new());
+    for mut piece in bytes.chunks(usize::from(*step).max(1)) {
+        while !piece.is_empty() {
+            let before = frames.bytes().len();
+            let read = read(&mut frames, &mut piece);
+            assert_eq!(frames.bytes().len(), before + read);
+            let Ok(complete) = frames.complete() else {
+                assert!(refused, "nothing was too long");
+                return assert!(bytes.starts_with(&answered) && answered.len() <= whole);
+            };
+            answered.extend_from_slice(&frames.bytes()[..complete]);
+            frames.consume(complete);
+        }
+    }
+    assert!(!refused, "one was too long");
+    assert_eq!((answered.as_slice(), frames.bytes()), bytes.split_at(whole));
+    assert_eq!(frames.end().is_ok(), whole == bytes.len());
+}
+
+/// From memory, so it never waits.
+fn read(frames: &mut Frames, from: &mut &[u8]) -> usize {
+    let told = None::<Pin<&mut std::future::Pending<()>>>;
+    let reading = pin!(frames.read_from(from, told));
+    match reading.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(read)) => read,
+        other => panic!("{other:?}"),
+    }
+}

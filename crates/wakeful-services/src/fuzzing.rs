@@ -1,0 +1,44 @@
+//! What the targets in `fuzz/` call, each with arbitrary bytes. The tests call it with the corpus that they found, so that it is gone through without a fuzzer as well.
+
+/// Frames of the echo service.
+///
+/// # Panics
+/// They are not treated as they should be.
+pub fn frames(data: &[u8]) {
+    crate::echo::check_frames(data);
+}
+
+/// Commands of Redis clients.
+///
+/// # Panics
+/// They are not treated as they should be.
+pub fn resp(data: &[u8]) {
+    crate::kv::check_resp(data);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    fn go_through(target: &str, check: fn(&[u8])) {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+        let mut inputs = 0;
+        for file in std::fs::read_dir(&corpus).unwrap() {
+            let path = file.unwrap().path();
+            println!("{}", path.display());
+            check(&std::fs::read(path).unwrap());
+            inputs += 1;
+        }
+        assert!(inputs > 10, "{inputs} in {}", corpus.display());
+    }
+
+    #[test]
+    fn the_corpus_of_frames() {
+        go_through("frames", super::frames);
+    }
+
+    #[test]
+    fn the_corpus_of_resp() {
+        go_through("resp", super::resp);
+    }
+}

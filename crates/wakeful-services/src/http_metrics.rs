@@ -1,0 +1,66 @@
+//! What a server counts of HTTP, as Prometheus text. Each `reason` is there from the start, so that an attack is a line that rises and not one that appears.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use wakeful_http::{HttpCounts, LoopHttpCounts, Refusal};
+
+/// Reads the counts of a server when it is asked. Requests are for each loop, what was refused for all together.
+#[derive(Debug)]
+pub struct HttpMetrics(Arc<HttpCounts>);
+
+impl HttpMetrics {
+    /// Of [`Running::http_counts`](wakeful_http::Running::http_counts).
+    #[must_use]
+    pub fn new(counts: Arc<HttpCounts>) -> Self {
+        Self(counts)
+    }
+
+    fn of_loops<M: EncodeMetric>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        (name, help, kind): (&str, &str, MetricType),
+        metric: impl Fn(&LoopHttpCounts) -> M,
+    ) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for (number, counts) in self.0.loops().enumerate() {
+            let label = [("loop", number.to_string())];
+            metric(counts).encode(family.encode_family(&label)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Collector for HttpMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let requests =
+            ("wakeful_http_requests", "Requests whose header has come", MetricType::Counter);
+        self.of_loops(&mut encoder, requests, |counts| ConstCounter::new(counts.requests()))?;
+        let help = "Requests whose response has not ended";
+        let in_flight = ("wakeful_http_requests_in_flight", help, MetricType::Gauge);
+        self.of_loops(&mut encoder, in_flight, |counts| {
+            ConstGauge::new(i64::try_from(counts.in_flight()).unwrap_or(i64::MAX))
+        })?;
+        let help = "Responses begun, by the class of their status";
+        let mut family =
+            encoder.encode_descriptor("wakeful_http_responses", help, None, MetricType::Counter)?;
+        for class in 1..=5 {
+            let label = [("class", format!("{class}xx"))];
+            ConstCounter::new(self.0.responses(class)).encode(family.encode_family(&label)?)?;
+        }
+        let help =
+            "What was refused, or ended, because a limit was reached or the protocol was broken";
+        let mut family =
+            encoder.encode_descriptor("wakeful_http_refused", help, None, MetricType::Counter)?;
+        for refusal in Refusal::ALL {
+            let label = [("reason", refusal.reason())];
+            ConstCounter::new(self.0.refused(*refusal)).encode(family.encode_family(&label)?)?;
+        }
+        Ok(())
+    }
+}
