@@ -93,6 +93,8 @@ fn on_http2_sockets_share_a_connection_and_are_told_of_the_drain() {
                 assert!(socket.next().await.unwrap().unwrap() == message);
             }
             wakeful::time::sleep(5 * idle_timeout).await;
+            // It was not told to go, either.
+            sender.send_request(request("GET", "/missing", "")).await.unwrap();
             for socket in &mut sockets {
                 socket.send(Message::binary("still here")).await.unwrap();
                 assert!(socket.next().await.unwrap().unwrap().is_binary());
