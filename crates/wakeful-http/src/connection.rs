@@ -7,11 +7,10 @@ use std::task::Poll;
 
 use http::{Request, Response, StatusCode};
 use http_body::Body;
-use hyper::rt::Read;
 use hyper::service::Service;
 use wakeful::accept::{Connection, Draining};
 use wakeful::net::{PeerAddr, Stream};
-use wakeful::time::timeout;
+use wakeful::time::{sleep, timeout};
 
 use crate::body::RequestBody;
 use crate::guard::Guarded;
@@ -47,6 +46,7 @@ pub(crate) async fn serve<S, B>(
     let Ok(life) = life else {
         local.refuse(Refusal::PeerConnections);
         if tls.is_some() {
+            // To answer takes a handshake, which is what should not be spent.
             return;
         }
         let mut io = Rewound { start: unread.into(), stream };
@@ -61,12 +61,30 @@ pub(crate) async fn serve<S, B>(
     }
     if let Some(tls) = tls {
         // Boxed: a connection without TLS is no larger for it.
-        let accepted = secured::Accepted { stream, peer, draining, life };
-        return Box::pin(secured::serve(accepted, service, local, tls)).await;
+        return Box::pin(secured::serve(stream, peer, draining, service, life, local, tls)).await;
     }
-    let first = first_bytes(stream, &unread, peer, &life, &local, &draining).await;
-    let Some((protocol, io)) = first else { return };
-    let watch = Watch::new(local, protocol.version(), life);
+    let limits = local.limits();
+    let (patience, late) = match life.served() {
+        0 => (limits.header_timeout, Refusal::HeaderTimeout),
+        _ => (limits.idle_timeout, Refusal::IdleTimeout),
+    };
+    let detected = until_drained(&draining, &local, detect(stream, &unread));
+    let (protocol, io) = match timeout(patience, detected).await {
+        Ok(Some(Ok(Some(found)))) => found,
+        // Nobody waits for an answer.
+        Ok(None) => return,
+        Ok(Some(Ok(None))) if life.served() > 0 => return,
+        Ok(Some(Ok(None))) => return local.refuse(Refusal::NoRequest),
+        Ok(Some(Err(error))) => {
+            local.refuse(Refusal::NoRequest);
+            return tracing::debug!(%peer, %error, "no request came");
+        }
+        Err(error) => {
+            local.refuse(late);
+            return tracing::debug!(%peer, %error, "no request came");
+        }
+    };
+    let watch = Watch::new(local, protocol, life);
     let service = Guarded { service, watch: watch.clone() };
     let result = match protocol {
         Protocol::Http1 => http1::serve(io, service, peer, &watch, &draining, &moving).await,
@@ -75,38 +93,6 @@ pub(crate) async fn serve<S, B>(
     if let Err(error) = result {
         tracing::debug!(%peer, %error, "the connection ended with an error");
     }
-}
-
-/// Waits for the bytes that tell the protocol. `None`: none came, which was counted, and nobody waits for an answer.
-pub(crate) async fn first_bytes<IO: Read + Unpin>(
-    io: IO,
-    unread: &[u8],
-    peer: PeerAddr,
-    life: &Life,
-    local: &Local,
-    draining: &Draining,
-) -> Option<(Protocol, Rewound<IO>)> {
-    let limits = local.limits();
-    let (patience, late) = match life.served() {
-        0 => (limits.header_timeout, Refusal::HeaderTimeout),
-        _ => (limits.idle_timeout, Refusal::IdleTimeout),
-    };
-    let refusal = match timeout(patience, until_drained(draining, local, detect(io, unread))).await
-    {
-        Ok(Some(Ok(Some(found)))) => return Some(found),
-        Ok(None) => None,
-        Ok(Some(Ok(None))) => (life.served() == 0).then_some(Refusal::NoRequest),
-        Ok(Some(Err(error))) => {
-            tracing::debug!(%peer, %error, "no request came");
-            Some(Refusal::NoRequest)
-        }
-        Err(error) => {
-            tracing::debug!(%peer, %error, "no request came");
-            Some(late)
-        }
-    };
-    refusal.into_iter().for_each(|refusal| local.refuse(refusal));
-    None
 }
 
 /// A connection's life begins, if its peer may have one more.
@@ -124,14 +110,22 @@ pub(crate) async fn until_drained<F: Future>(
     local: &Local,
     future: F,
 ) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut drained = pin!(draining.started());
-    let drained_before = poll_fn(|cx| match future.as_mut().poll(cx) {
+    let lingered = async {
+        draining.started().await;
+        sleep(local.linger()).await;
+    };
+    until(lingered, future).await
+}
+
+/// `future`'s output; `None` when `end` comes before.
+pub(crate) async fn until<F: Future>(
+    end: impl Future<Output = ()>,
+    future: F,
+) -> Option<F::Output> {
+    let (mut future, mut end) = (pin!(future), pin!(end));
+    poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => drained.as_mut().poll(cx).map(|()| None),
-    });
-    match drained_before.await {
-        Some(output) => Some(output),
-        None => timeout(local.linger(), future).await.ok(),
-    }
+        Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+    })
+    .await
 }

@@ -14,8 +14,9 @@ use pin_project_lite::pin_project;
 
 use crate::Refusal;
 use crate::body::{Progress, RequestBody, ResponseBody};
+use crate::protocol::Protocol;
 use crate::requests::{InFlight, Key, Kind, status};
-use crate::watch::{Version, Watch};
+use crate::watch::Watch;
 
 /// A service of one connection.
 #[derive(Debug)]
@@ -143,7 +144,7 @@ fn head(refused: Refused, watch: &Watch) -> http::response::Parts {
     }
     let is_of_request_only =
         matches!(refused.refusal, Refusal::PeerRate | Refusal::Requests | Refusal::UriTooLong);
-    if watch.version == Version::Http1 && !is_of_request_only {
+    if watch.protocol == Protocol::Http1 && !is_of_request_only {
         watch.close_after(refused.refusal);
     }
     say_close(&mut head.headers, status, watch);
@@ -153,7 +154,7 @@ fn head(refused: Refused, watch: &Watch) -> http::response::Parts {
 
 /// The last response of a connection says so, where the protocol has it in the response.
 fn say_close(headers: &mut http::HeaderMap, status: StatusCode, watch: &Watch) {
-    let is_last = watch.version == Version::Http1 && watch.is_closing();
+    let is_last = watch.protocol == Protocol::Http1 && watch.is_closing();
     if is_last && status != StatusCode::SWITCHING_PROTOCOLS {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

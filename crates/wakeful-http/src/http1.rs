@@ -6,7 +6,7 @@
 //! That is what [`Watched`] sees, and hyper has the last word: told to shut down gracefully, it ends at once if it is idle, with everything flushed, and may be taken apart. If it is not, it finishes
 //! what it does with `connection: close`, and stays. So a mistake here would cost a connection, not a byte.
 //!
-//! A connection that is being upgraded, or closes behind its response, never waits for another header, so it never moves. hyper ends an upgraded one without a shutdown; then its parts are [`Offers`]' to give.
+//! A connection that is being upgraded, or closes behind its response, never waits for another header, so it never moves.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -111,14 +111,12 @@ where
     B::Error: Into<BoxError>,
 {
     let watched = Arc::new(Watched::new());
-    let offers = Rc::new(Offers::default());
     let limits = watch.local.limits();
+    let offers = Rc::new(Offers::default());
+    let service = Offering { service, offers: offers.clone() };
     let mut connection = builder(limits, &watched).serve_connection(
         WatchedIo { io, watched: watched.clone(), watch: watch.clone() },
-        WatchedService {
-            service: Offering { service, offers: offers.clone() },
-            watched: watched.clone(),
-        },
+        WatchedService { service, watched: watched.clone() },
     );
     let mut drained = pin!(draining.started());
     let mut timer = watch::Timer::new();
@@ -152,7 +150,9 @@ where
         }
     })
     .await;
-    if let (Ended::ByItself(Ok(())), Some(offer)) = (&ended, offers.accepted()) {
+    if matches!(ended, Ended::ByItself(Ok(())))
+        && let Some(offer) = offers.accepted()
+    {
         let parts = connection.into_parts();
         // It is open as long as its user wants.
         offer.fulfil(parts.io.io, parts.read_buf).await;

@@ -9,8 +9,6 @@ use bytes::{Buf, Bytes, BytesMut};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use wakeful::net::Stream;
 
-use crate::watch::Version;
-
 /// What an HTTP/2 client begins with (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -18,15 +16,6 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) enum Protocol {
     Http1,
     Http2,
-}
-
-impl Protocol {
-    pub(crate) fn version(self) -> Version {
-        match self {
-            Self::Http1 => Version::Http1,
-            Self::Http2 => Version::Http2,
-        }
-    }
 }
 
 /// Reads, behind what was read on another loop, until the bytes can only be one of the two. `None`: the peer closed before.

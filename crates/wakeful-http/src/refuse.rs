@@ -9,10 +9,11 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use http::StatusCode;
-use hyper::rt::{Read, ReadBuf, Write};
+use hyper::rt::{Read, Write};
 use wakeful::time::timeout;
 
 use crate::local::Local;
+use crate::protocol;
 
 /// For all of it.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -45,9 +46,7 @@ async fn drain<I: Read + Write + Unpin>(io: &mut I) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await?;
     let (mut buf, mut read) = ([0; 4096], 0);
     while read < MOST {
-        let mut buf = ReadBuf::new(&mut buf);
-        poll_fn(|cx| Pin::new(&mut *io).poll_read(cx, buf.unfilled())).await?;
-        match buf.filled().len() {
+        match protocol::read(io, &mut buf).await? {
             0 => break,
             count => read += count,
         }

@@ -6,7 +6,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Request, Response};
 use http_body::Body;
@@ -14,30 +14,28 @@ use hyper::rt::Write;
 use hyper::service::Service;
 use wakeful::accept::Draining;
 use wakeful::net::{PeerAddr, Stream};
-use wakeful::time::timeout;
+use wakeful::time::{sleep_until, timeout};
 
 use crate::body::RequestBody;
-use crate::connection::{first_bytes, until_drained};
+use crate::connection::{until, until_drained};
 use crate::guard::Guarded;
 use crate::life::Life;
 use crate::local::Local;
-use crate::protocol::{Protocol, Rewound};
+use crate::protocol::{Protocol, Rewound, detect};
 use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
 use crate::watch::Watch;
 use crate::{BoxError, Refusal, http1, http2};
 
-/// What was accepted, before its handshake.
-pub(crate) struct Accepted {
-    pub(crate) stream: Stream,
-    pub(crate) peer: PeerAddr,
-    pub(crate) draining: Draining,
-    pub(crate) life: Life,
-}
+/// So long behind its handshake a client may send its first request although the server drains: who has taken the trouble is about to ask.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Serves it until it closes.
 pub(crate) async fn serve<S, B>(
-    Accepted { mut stream, peer, draining, life }: Accepted,
+    mut stream: Stream,
+    peer: PeerAddr,
+    draining: Draining,
     service: S,
+    life: Life,
     local: Rc<Local>,
     tls: ServerTls,
 ) where
@@ -61,17 +59,39 @@ pub(crate) async fn serve<S, B>(
     };
     let alpn = stream.alpn();
     let certificates = stream.peer_certificates().map(|chain| PeerCertificates(chain.into()));
-    let first = first_bytes(&mut stream, &[], peer, &life, &local, &draining).await;
-    let Some((detected, Rewound { start, .. })) = first else { return goodbye(stream).await };
+    let until_asked = Instant::now() + FIRST_REQUEST;
+    let too_late = async {
+        draining.started().await;
+        sleep_until(until_asked).await;
+    };
+    let detected = until(too_late, detect(&mut stream, &[]));
+    let first = timeout(local.limits().header_timeout, detected).await;
+    let (detected, start) = match first {
+        Ok(Some(Ok(Some((protocol, Rewound { start, .. }))))) => (protocol, start),
+        Ok(Some(Err(error))) => {
+            local.refuse(Refusal::NoRequest);
+            return tracing::debug!(%peer, %error, "no request came");
+        }
+        // Nobody waits for an answer.
+        Ok(None) => return goodbye(stream).await,
+        Ok(Some(Ok(None))) => {
+            local.refuse(Refusal::NoRequest);
+            return goodbye(stream).await;
+        }
+        Err(elapsed) => {
+            local.refuse(Refusal::HeaderTimeout);
+            tracing::debug!(%peer, error = %elapsed, "no request came");
+            return goodbye(stream).await;
+        }
+    };
     let io = Rewound { start, stream };
     let protocol = match alpn {
         None => detected,
         Some(Alpn::Http1) => Protocol::Http1,
         Some(Alpn::Http2) => Protocol::Http2,
     };
-    let watch = Watch::new(local, protocol.version(), life);
-    let service = Identified { service, certificates };
-    let service = Guarded { service, watch: watch.clone() };
+    let watch = Watch::new(local, protocol, life);
+    let service = Guarded { service: Identified { service, certificates }, watch: watch.clone() };
     let result = match protocol {
         Protocol::Http1 => http1::serve_here(io, service, &watch, &draining).await,
         Protocol::Http2 => http2::serve(io, service, &watch, &draining).await,

@@ -25,9 +25,9 @@ use crate::{BoxError, DrainPlan, Limits, Readiness, connection};
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`group`](Self::group) | one loop for each CPU | | |
+/// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] | |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
-/// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] | |
 /// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
 /// | [`drain_plan`](Self::drain_plan) | [`DrainPlan::default`] | [`DrainPlan`] | what is left after its grace is aborted |
 #[derive(Debug)]
@@ -58,21 +58,6 @@ impl Server {
         Self::from_listeners(Vec::new()).also_bind(addr)
     }
 
-    /// Listens on one more address.
-    ///
-    /// # Errors
-    /// As for [`bind`](Self::bind).
-    pub fn also_bind<A>(mut self, addr: A) -> io::Result<Self>
-    where
-        A: TryInto<ListenAddr>,
-        A::Error: Into<BoxError>,
-    {
-        let addr = addr.try_into().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        self.listeners.push(SharedListener::bind(&addr)?);
-        self.tls.push(None);
-        Ok(self)
-    }
-
     /// Listens on `addr` for connections by TLS.
     ///
     /// # Errors
@@ -101,6 +86,21 @@ impl Server {
         Ok(this)
     }
 
+    /// Listens on one more address.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn also_bind<A>(mut self, addr: A) -> io::Result<Self>
+    where
+        A: TryInto<ListenAddr>,
+        A::Error: Into<BoxError>,
+    {
+        let addr = addr.try_into().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        self.listeners.push(SharedListener::bind(&addr)?);
+        self.tls.push(None);
+        Ok(self)
+    }
+
     /// Listens on what was bound before, for example to bind all addresses first.
     pub fn from_listeners(listeners: Vec<SharedListener>) -> Self {
         let tls = listeners.iter().map(|_| None).collect();
@@ -114,6 +114,14 @@ impl Server {
             drain_plan: DrainPlan::default(),
             readiness: Readiness::new(),
         }
+    }
+
+    /// Speaks TLS on all addresses that it listens on so far, Unix sockets included, and plain HTTP on none of them. Clients choose HTTP/2 or HTTP/1.1 in the
+    /// handshake (ALPN); one that chooses nothing is told by its first bytes. Connections by TLS stay on their loops. Keep a clone of `tls` to
+    /// [reload](ServerTls::reload) its certificates.
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.tls.fill(Some(tls));
+        self
     }
 
     /// The loops that serve.
@@ -132,14 +140,6 @@ impl Server {
     /// it; one of HTTP/2 never does.
     pub fn moves(mut self, moves: Option<Moves>) -> Self {
         self.moves = moves;
-        self
-    }
-
-    /// Speaks TLS on all addresses that it listens on so far, Unix sockets included, and plain HTTP on none of them. Clients choose HTTP/2 or HTTP/1.1 in the
-    /// handshake (ALPN); one that chooses nothing is told by its first bytes. Connections by TLS stay on their loops. Keep a clone of `tls` to
-    /// [reload](ServerTls::reload) its certificates.
-    pub fn tls(mut self, tls: ServerTls) -> Self {
-        self.tls.fill(Some(tls));
         self
     }
 
@@ -284,11 +284,11 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
+        let tls: Arc<[_]> = self.tls.into();
         let loops = self.group.loop_count()?;
         let max_connections = self.limits.max_connections;
         let readiness = self.readiness;
         let shared = Shared::new(self.limits, loops, readiness.clone());
-        let tls: Arc<[_]> = self.tls.into();
         let (counts, linger) = (shared.counts.clone(), shared.linger.clone());
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group.loops(loops))

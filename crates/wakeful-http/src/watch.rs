@@ -17,6 +17,7 @@ use wakeful::time::{Sleep, sleep_until};
 use crate::Refusal;
 use crate::life::Life;
 use crate::local::Local;
+use crate::protocol::Protocol;
 use crate::requests::{Key, Request};
 
 /// What was refused may take so long to learn of it.
@@ -50,18 +51,11 @@ pub(crate) enum Act {
     End(Refusal),
 }
 
-/// Which protocol, as far as ending differs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
-    Http1,
-    Http2,
-}
-
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) local: Rc<Local>,
-    pub(crate) version: Version,
+    pub(crate) protocol: Protocol,
     pub(crate) life: Life,
     pub(crate) requests: RefCell<Slab<Request>>,
     /// The request that the service was called with last, until its stream's task is spawned.
@@ -79,12 +73,12 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(local: Rc<Local>, version: Version, life: Life) -> Rc<Self> {
+    pub(crate) fn new(local: Rc<Local>, protocol: Protocol, life: Life) -> Rc<Self> {
         let phase = (Phase::First, life.served(), false);
         let since = life.arrived();
         Rc::new(Self {
             local,
-            version,
+            protocol,
             life,
             requests: RefCell::default(),
             called: Cell::new(None),
@@ -218,9 +212,9 @@ impl Watch {
 
     /// How long it may be idle once it is closing: a request may be on its way.
     fn patience(&self) -> Duration {
-        match self.version {
-            Version::Http1 => self.local.linger(),
-            Version::Http2 => GOING_AWAY,
+        match self.protocol {
+            Protocol::Http1 => self.local.linger(),
+            Protocol::Http2 => GOING_AWAY,
         }
     }
 
@@ -280,7 +274,7 @@ impl Watch {
             // HTTP/1 has nothing else to abort than the connection.
             act = match act {
                 Some(Act::End(_)) => act,
-                _ if request.is_aborted() && self.version == Version::Http1 => {
+                _ if request.is_aborted() && self.protocol == Protocol::Http1 => {
                     Some(Act::End(refusal))
                 }
                 _ => Some(Act::PollAgain),

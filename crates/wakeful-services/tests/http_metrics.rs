@@ -24,6 +24,7 @@ fn ask(addr: &ListenAddr, text: &str) -> String {
 fn what_is_refused_is_a_line_that_rises() {
     let options = ServeOptions {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
+        tls: None,
         loops: 2,
         pinning: Pinning::Free,
         accept: AcceptStrategy::Exclusive,
@@ -31,7 +32,6 @@ fn what_is_refused_is_a_line_that_rises() {
         moves: None,
         idle: IdlePolicy::Park,
         grace: Duration::from_secs(10),
-        ..ServeOptions::default()
     };
     let running = http::start(&options, options.bind().unwrap()).unwrap();
     let addr = &running.local_addrs()[0];

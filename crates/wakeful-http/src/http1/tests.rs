@@ -14,7 +14,7 @@ use wakeful::task::yield_now;
 use crate::Readiness;
 use crate::life::Life;
 use crate::local::Shared;
-use crate::watch::Version;
+use crate::protocol::Protocol;
 
 use super::*;
 
@@ -29,7 +29,7 @@ where
 {
     let io = Rewound { start: Bytes::copy_from_slice(unread), stream };
     let local = Shared::new(Limits::default(), 1, Readiness::new()).of_next_loop();
-    let watch = Watch::new(local, Version::Http1, Life::new(None, None));
+    let watch = Watch::new(local, Protocol::Http1, Life::new(None, None));
     run(io, service, &watch, &Draining::default(), || true).await.unwrap()
 }
 

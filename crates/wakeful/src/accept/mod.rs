@@ -13,6 +13,7 @@ mod here;
 mod limit;
 mod moving;
 mod placement;
+mod quiet;
 mod reuse_port;
 mod server;
 mod strategy;

@@ -7,7 +7,7 @@ use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::balance::Balance;
 use super::dispatch::Dispatch;
@@ -15,6 +15,7 @@ use super::exclusive::SocketFile;
 use super::here::{Here, Route, Shared};
 use super::limit::Limit;
 use super::moving::{Mover, Moves, Moving};
+use super::quiet::Quiet;
 use super::strategy::Opening;
 use super::trouble::{Reserve, Trouble};
 use super::{AcceptStrategy, Counts, Draining, Listener, SharedListener};
@@ -121,6 +122,8 @@ impl ConnectionServer {
         let group = self.group.build()?;
         let loops = group.handles().len();
         let openings = self.strategy.openings(&self.listeners, loops)?;
+        let mut quiet = Quiet::new()?;
+        openings.iter().flatten().for_each(|opening| quiet.add(opening.socket()));
         let (stop, stopped) = async_channel::bounded(1);
         let (open, all_closed) = mpsc::channel();
         let counts = Arc::new(Counts::new(loops));
@@ -160,7 +163,7 @@ impl ConnectionServer {
             });
             started.map_err(io::Error::other)??;
         }
-        Ok(Serving { group, addrs, files, stop, all_closed, counts })
+        Ok(Serving { group, addrs, files, quiet, stop, all_closed, counts })
     }
 }
 
@@ -192,6 +195,7 @@ pub struct Serving {
     addrs: Vec<ListenAddr>,
     /// The sockets themselves are the loops', so that they close when the loops stop accepting.
     files: Vec<Arc<SocketFile>>,
+    quiet: Quiet,
     stop: async_channel::Sender<Infallible>,
     all_closed: mpsc::Receiver<Infallible>,
     counts: Arc<Counts>,
@@ -222,22 +226,26 @@ impl Serving {
         self.counts.clone()
     }
 
-    /// Accepts what the kernel's backlogs hold (as far as the limit of connections allows), closes the listeners, tells the connections, waits up to `grace` until all have closed, aborts the rest, and
+    /// Lets nobody in any more (who tries to connect by TCP meanwhile is refused a second later), accepts what the kernel's backlogs hold (as far as the limit of connections allows), closes the listeners, tells the connections, waits up to `grace` until all have closed, aborts the rest, and
     /// stops the loops. Returns how many were aborted. It always ends: a loop that one of its tasks blocks is left behind a second
     /// later. Blocks the calling thread.
     ///
     /// # Errors
     /// A loop was blocked, or had ended with an error before.
     pub fn shutdown(self, grace: Duration) -> Result<usize, ShutdownError> {
+        let began = Instant::now();
+        self.quiet.begin(grace / 4);
         self.stop.close();
         drop(self.files);
         // Ends when the last connection drops its sender.
-        let _ = self.all_closed.recv_timeout(grace);
+        let _ = self.all_closed.recv_timeout(grace.saturating_sub(began.elapsed()));
         let aborted = self.counts.open();
         if aborted > 0 {
             tracing::warn!(aborted, "the grace period is over");
         }
-        self.group.shutdown(Duration::ZERO).map(|()| aborted)
+        let ended = self.group.shutdown(Duration::ZERO);
+        self.quiet.end();
+        ended.map(|()| aborted)
     }
 }
 

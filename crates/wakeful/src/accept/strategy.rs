@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use super::{Listener, Placement, SharedListener, reuse_port};
 use crate::net::DetachedListener;
@@ -64,6 +66,13 @@ pub(super) enum Opening {
 }
 
 impl Opening {
+    pub(super) fn socket(&self) -> &Arc<OwnedFd> {
+        match self {
+            Self::Shared(listener) => &listener.fd,
+            Self::Own(listener) => listener.socket(),
+        }
+    }
+
     pub(super) fn attach(self) -> io::Result<Listener> {
         match self {
             Self::Shared(listener) => listener.attach(),

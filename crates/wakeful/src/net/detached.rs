@@ -222,6 +222,10 @@ impl DetachedListener {
         Self { fd: socket.into_inner(), kind, doors, priority }
     }
 
+    pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
+        &self.fd
+    }
+
     /// Puts the listener on this thread's loop.
     ///
     /// # Errors
