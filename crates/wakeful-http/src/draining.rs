@@ -15,14 +15,6 @@ thread_local! {
     static HERE: RefCell<Option<Draining>> = const { RefCell::new(None) };
 }
 
-/// Whether the server of this loop drains, and when it begins to. `None` on a thread that serves no connection of a [`Server`](crate::Server).
-///
-/// It is not `Send`; for handlers that have to be there is [`drain_begins`].
-#[must_use]
-pub fn draining() -> Option<Draining> {
-    HERE.with_borrow(Clone::clone)
-}
-
 /// Waits until the server of this loop begins to drain: for ever, on a thread that serves no connection of a [`Server`](crate::Server). What would go on (server-sent events, a gRPC stream, a
 /// WebSocket) waits for it beside its own events, and then comes to its end.
 ///
@@ -44,9 +36,12 @@ pub fn draining() -> Option<Draining> {
 /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(handler));
 /// ```
 ///
+/// It costs neither a lock nor an allocation, and stays on its loop; [`Readiness`](crate::Readiness) is for other threads.
+///
 /// *Cancel-safe*.
 pub fn drain_begins() -> DrainBegins {
-    DrainBegins(draining().map(|draining| SendWrapper::new(draining.started())))
+    let draining = HERE.with_borrow(Clone::clone);
+    DrainBegins(draining.map(|draining| SendWrapper::new(draining.started())))
 }
 
 /// The future of [`drain_begins`].

@@ -206,8 +206,32 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
         match self.0.called.take() {
             // hyper calls the service, and spawns the stream that answers at once.
             Some(key) => wakeful::spawn(Stream { future, key, watch: self.0.clone() }).detach(),
-            None => wakeful::spawn(future).detach(),
+            // What an upgraded stream sends: until it ends, the connection is in use.
+            None => {
+                let tunnel = Tunnel::open(self.0.clone());
+                wakeful::spawn(async move {
+                    let _tunnel = tunnel;
+                    future.await;
+                })
+                .detach();
+            }
         }
+    }
+}
+
+/// A stream that was upgraded.
+struct Tunnel(Rc<Watch>);
+
+impl Tunnel {
+    fn open(watch: Rc<Watch>) -> Self {
+        watch.tunnels.set(watch.tunnels.get() + 1);
+        Self(watch)
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.0.tunnels.set(self.0.tunnels.get() - 1);
     }
 }
 

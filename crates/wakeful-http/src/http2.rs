@@ -143,6 +143,7 @@ fn builder(limits: &Limits, watch: &Rc<Watch>) -> http2::Builder<Streams> {
         .keep_alive_timeout(http2.ping_timeout)
         .max_pending_accept_reset_streams(http2.max_pending_resets)
         .max_local_error_reset_streams(http2.max_error_resets)
+        // A service that has no use for it answers it as any other request.
         .enable_connect_protocol();
     builder
 }

@@ -97,7 +97,7 @@ pub mod ws;
 pub use body::RequestBody;
 pub use counts::{HttpCounts, LoopHttpCounts, Refusal};
 pub use drain::{DrainPlan, Readiness};
-pub use draining::{DrainBegins, drain_begins, draining};
+pub use draining::{DrainBegins, drain_begins};
 pub use hyper::service::service_fn;
 pub use limits::{Http2Limits, Limits, MaxAge, MinRate, PeerRate};
 pub use local::readiness;

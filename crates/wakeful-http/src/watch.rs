@@ -60,6 +60,8 @@ pub(crate) struct Watch {
     pub(crate) requests: RefCell<Slab<Request>>,
     /// The request that the service was called with last, until its stream's task is spawned.
     pub(crate) called: Cell<Option<Key>>,
+    /// How many of its streams were upgraded and are open.
+    pub(crate) tunnels: Cell<usize>,
     /// The next response is the last one.
     closing: Cell<bool>,
     /// And it ends in any case.
@@ -80,6 +82,7 @@ impl Watch {
             life,
             requests: RefCell::default(),
             called: Cell::new(None),
+            tunnels: Cell::new(0),
             closing: Cell::new(false),
             end_at: Cell::new(None),
             writes: Waiting::default(),
@@ -126,7 +129,7 @@ impl Watch {
     }
 
     pub(crate) fn is_in_flight(&self) -> bool {
-        !self.requests.borrow().is_empty()
+        self.tunnels.get() > 0 || !self.requests.borrow().is_empty()
     }
 
     pub(crate) fn is_write_blocked(&self) -> bool {

@@ -5,6 +5,7 @@ mod common;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use async_tungstenite::WebSocketStream;
 use async_tungstenite::tungstenite::protocol::Role;
@@ -13,6 +14,7 @@ use axum::response::Response;
 use axum::routing::any;
 use futures_lite::StreamExt;
 use hyper::rt::{Read as _, ReadBuf, Write as _};
+use wakeful_http::Limits;
 use wakeful_http::ws::{CloseCode, Message, WebSocketUpgrade};
 
 use common::*;
@@ -61,7 +63,10 @@ impl futures_io::AsyncWrite for Http2Stream {
 
 #[test]
 fn on_http2_sockets_share_a_connection_and_are_told_of_the_drain() {
-    let running = server().start(Router::new().route("/ws", any(open))).unwrap();
+    // A connection with an open socket is not idle, though nothing is said.
+    let idle_timeout = Duration::from_millis(100);
+    let server = server().limits(Limits { idle_timeout, ..Limits::default() });
+    let running = server.start(Router::new().route("/ws", any(open))).unwrap();
     let addr = addr(&running);
     let (open, opened) = async_channel::bounded(1);
     let client = std::thread::spawn(move || {
@@ -86,6 +91,13 @@ fn on_http2_sockets_share_a_connection_and_are_told_of_the_drain() {
                 let message = Message::binary(vec![7; 200_000]);
                 socket.send(message.clone()).await.unwrap();
                 assert!(socket.next().await.unwrap().unwrap() == message);
+            }
+            wakeful::time::sleep(5 * idle_timeout).await;
+            // It was not told to go, either.
+            sender.send_request(request("GET", "/missing", "")).await.unwrap();
+            for socket in &mut sockets {
+                socket.send(Message::binary("still here")).await.unwrap();
+                assert!(socket.next().await.unwrap().unwrap().is_binary());
             }
             open.send(()).await.unwrap();
             for socket in &mut sockets {

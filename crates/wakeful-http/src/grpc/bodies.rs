@@ -24,7 +24,7 @@ const FRAMES_OF_A_UNARY: u8 = 2;
 pin_project! {
     /// What a handler reads, under [`GrpcLayer`](super::GrpcLayer): the client's bytes, or UNAVAILABLE when the server drains and the client would go on.
     #[derive(Debug)]
-    pub struct RequestBody<B> {
+    pub struct CallRequestBody<B> {
         #[pin]
         inner: B,
         first: FirstMessage,
@@ -34,14 +34,14 @@ pin_project! {
     }
 }
 
-impl<B> RequestBody<B> {
+impl<B> CallRequestBody<B> {
     pub(super) fn new(inner: B, linger: Duration) -> Self {
         let (first, told) = (FirstMessage::default(), Told::after(linger));
         Self { inner, first, frames: 0, told, is_cut: false }
     }
 }
 
-impl<B> Body for RequestBody<B>
+impl<B> Body for CallRequestBody<B>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -121,7 +121,7 @@ impl FirstMessage {
 pin_project! {
     /// What a client reads, under [`GrpcLayer`](super::GrpcLayer): the handler's bytes, until they end or have to.
     #[derive(Debug)]
-    pub struct CallBody<B> {
+    pub struct CallResponseBody<B> {
         // Dropped when it is cut: with it what is left of the handler.
         #[pin]
         inner: Option<B>,
@@ -131,7 +131,7 @@ pin_project! {
     }
 }
 
-impl<B> CallBody<B> {
+impl<B> CallResponseBody<B> {
     pub(super) fn new(inner: B, deadline: Option<Instant>, linger: Duration) -> Self {
         let (deadline, told) = (deadline.map(sleep_until), Told::after(linger));
         Self { inner: Some(inner), deadline, frames: 0, told }
@@ -142,7 +142,7 @@ impl<B> CallBody<B> {
     }
 }
 
-impl<B: Body> Body for CallBody<B> {
+impl<B: Body> Body for CallResponseBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 

@@ -1,8 +1,9 @@
-//! The health service (`grpc.health.v1`): tonic's, which says NOT_SERVING for everything once the server drains.
+//! The health service (`grpc.health.v1`): tonic's, which says NOT_SERVING for everything once the server is not ready any more: when it is told to end, and before it drains.
 
-use std::future::Future as _;
+use std::fmt;
+use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use tonic::{Request, Response, Status};
@@ -15,7 +16,7 @@ use super::told::is_draining;
 use crate::DrainBegins;
 
 /// A reporter, by which the program says which of its services serve, and the service that tells clients. As `tonic_health::server::health_reporter`, but that nothing serves any more once the server
-/// drains: clients that watch are told before their stream ends.
+/// is told to end ([`Readiness`](crate::Readiness)): clients that watch are told, and their stream ends when it drains.
 #[must_use]
 pub fn health_reporter() -> (HealthReporter, HealthServer<DrainingHealth<HealthService>>) {
     let reporter = HealthReporter::new();
@@ -23,7 +24,7 @@ pub fn health_reporter() -> (HealthReporter, HealthServer<DrainingHealth<HealthS
     (reporter, HealthServer::new(DrainingHealth::new(service)))
 }
 
-/// A health service that says NOT_SERVING once the server drains, and before that what the one within says.
+/// A health service that says NOT_SERVING once the server is told to end, and before that what the one within says.
 #[derive(Debug, Clone)]
 pub struct DrainingHealth<H> {
     inner: H,
@@ -46,8 +47,8 @@ where
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let response = self.inner.check(request).await?;
-        let drains = crate::draining().is_some_and(|draining| draining.is_started());
-        Ok(if drains { Response::new(not_serving()) } else { response })
+        let is_ready = crate::readiness().is_none_or(|readiness| readiness.is_ready());
+        Ok(if is_ready { response } else { Response::new(not_serving()) })
     }
 
     type WatchStream = HealthUpdates<H::WatchStream>;
@@ -57,7 +58,10 @@ where
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let response = self.inner.watch(request).await?;
-        let state = State::Watching(crate::drain_begins());
+        let state = State::Watching(match crate::readiness() {
+            Some(readiness) => Box::pin(readiness.until_not_ready()),
+            None => Box::pin(std::future::pending()),
+        });
         Ok(response.map(|inner| HealthUpdates { inner, state }))
     }
 }
@@ -67,18 +71,23 @@ fn not_serving() -> HealthCheckResponse {
 }
 
 /// What a client that watches is told.
-#[derive(Debug)]
 pub struct HealthUpdates<W> {
     inner: W,
     state: State,
 }
 
-#[derive(Debug)]
 enum State {
-    Watching(DrainBegins),
+    /// Until the server is not ready any more.
+    Watching(Pin<Box<dyn Future<Output = ()> + Send>>),
     /// NOT_SERVING was said.
-    Told,
+    Told(DrainBegins),
     Ended,
+}
+
+impl<W> fmt::Debug for HealthUpdates<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HealthUpdates").finish_non_exhaustive()
+    }
 }
 
 impl<W> Stream for HealthUpdates<W>
@@ -90,14 +99,15 @@ where
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         match &mut this.state {
-            State::Watching(begins) => {
-                if Pin::new(begins).poll(cx).is_ready() {
-                    this.state = State::Told;
+            State::Watching(not_ready) => {
+                if not_ready.as_mut().poll(cx).is_ready() {
+                    this.state = State::Told(crate::drain_begins());
                     return Poll::Ready(Some(Ok(not_serving())));
                 }
                 Pin::new(&mut this.inner).poll_next(cx)
             }
-            State::Told => {
+            State::Told(begins) => {
+                ready!(Pin::new(begins).poll(cx));
                 this.state = State::Ended;
                 Poll::Ready(Some(Err(is_draining())))
             }

@@ -14,7 +14,7 @@ use tower_service::Service;
 use wakeful::time::{Timeout, timeout_at};
 
 use super::timeout;
-use super::{CallBody, RequestBody};
+use super::{CallRequestBody, CallResponseBody};
 
 /// Honours deadlines (`grpc-timeout`), and ends streams when the server drains. For `axum::Router::layer`, or around the whole router.
 ///
@@ -78,10 +78,10 @@ pub struct GrpcService<S> {
 
 impl<S, B, R> Service<Request<B>> for GrpcService<S>
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<R>>,
+    S: Service<Request<CallRequestBody<B>>, Response = Response<R>>,
     R: Body,
 {
-    type Response = Response<CallBody<R>>;
+    type Response = Response<CallResponseBody<R>>;
     type Error = S::Error;
     type Future = CallFuture<S::Future>;
 
@@ -104,7 +104,7 @@ where
         let granted = asked.into_iter().chain(max_deadline).min();
         // What is beyond the clock is never.
         let deadline = granted.and_then(|granted| Instant::now().checked_add(granted));
-        let inner = self.inner.call(request.map(|body| RequestBody::new(body, linger)));
+        let inner = self.inner.call(request.map(|body| CallRequestBody::new(body, linger)));
         let phase = match deadline {
             Some(deadline) => Phase::Timed { inner: timeout_at(deadline, inner) },
             None => Phase::Free { inner },
@@ -139,7 +139,7 @@ where
     F: Future<Output = Result<Response<R>, E>>,
     R: Body,
 {
-    type Output = Result<Response<CallBody<R>>, E>;
+    type Output = Result<Response<CallResponseBody<R>>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
@@ -154,10 +154,9 @@ where
             }
         };
         answered.map(|answered| match answered {
-            Ok(response) => {
-                response.map(|response| response.map(|body| CallBody::new(body, deadline, linger)))
-            }
-            Err(status) => Ok(status.into_http::<()>().map(|()| CallBody::empty())),
+            Ok(response) => response
+                .map(|response| response.map(|body| CallResponseBody::new(body, deadline, linger))),
+            Err(status) => Ok(status.into_http::<()>().map(|()| CallResponseBody::empty())),
         })
     }
 }

@@ -36,7 +36,7 @@ mod reflection;
 mod timeout;
 mod told;
 
-pub use self::bodies::{CallBody, RequestBody};
+pub use self::bodies::{CallRequestBody, CallResponseBody};
 pub use self::health::{DrainingHealth, HealthUpdates, health_reporter};
 pub use self::layer::{CallFuture, GrpcLayer, GrpcService};
 pub use self::reflection::{InvalidDescriptors, Reflection};

@@ -12,6 +12,7 @@ use tonic::body::Body;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use wakeful_http::DrainPlan;
 use wakeful_http::grpc::GrpcLayer;
 use wakeful_services::rpc::RpcOptions;
 use wakeful_services::rpc::proto::{EchoRequest, ServerStreamRequest};
@@ -20,7 +21,7 @@ use super::channel::*;
 use super::watched::{Watched, assert_dropped_on_its_loop};
 
 #[test]
-fn health_says_so_and_then_ends_its_watch() {
+fn health_says_so_before_the_drain_and_ends_its_watch_with_it() {
     let running = service(&RpcOptions::default());
     let addr = addr(&running);
     let (watching, watched) = mpsc::channel();
@@ -32,17 +33,24 @@ fn health_says_so_and_then_ends_its_watch() {
             let request = HealthCheckRequest { service };
             let check = health.check(request.clone()).await.unwrap().into_inner();
             assert_eq!(check.status(), ServingStatus::Serving);
-            let mut updates = health.watch(request).await.unwrap().into_inner();
+            let mut updates = health.watch(request.clone()).await.unwrap().into_inner();
             let first = updates.message().await.unwrap().unwrap();
             assert_eq!(first.status(), ServingStatus::Serving);
             watching.send(()).unwrap();
             let second = updates.message().await.unwrap().unwrap();
             assert_eq!(second.status(), ServingStatus::NotServing);
+            // It goes on as before: whoever has not noticed yet is answered.
+            let mut late = Channel::to(addr).await.echo();
+            late.unary(EchoRequest::default()).await.unwrap();
+            let check = health.check(request).await.unwrap().into_inner();
+            assert_eq!(check.status(), ServingStatus::NotServing);
             assert_eq!(updates.message().await.unwrap_err().code(), Code::Unavailable);
         });
     });
     watched.recv().unwrap();
-    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+    let plan =
+        DrainPlan { pre_drain: Duration::from_secs(2), grace: GUARD, ..DrainPlan::default() };
+    assert_eq!(running.drain(plan).unwrap(), 0);
     watcher.join().unwrap();
 }
 
