@@ -20,4 +20,4 @@ pub mod rpc;
 pub mod tls_metrics;
 
 pub use options::ServeOptions;
-pub use wakeful_http::{Running, tls};
+pub use wakeful_http::{DrainPlan, Limits, PeerRate, Running, tls};

@@ -6,6 +6,7 @@ use wakeful_services::http;
 use super::activity::ActivityArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{running, until_terminated};
+use super::limits::{DrainArguments, LimitArguments};
 use super::tls::TlsArguments;
 
 #[derive(Debug, Args)]
@@ -18,6 +19,12 @@ pub(super) struct HttpArguments {
 
     #[command(flatten)]
     tls: TlsArguments,
+
+    #[command(flatten)]
+    drain: DrainArguments,
+
+    #[command(flatten)]
+    limits: LimitArguments,
 }
 
 impl HttpArguments {
@@ -33,9 +40,11 @@ impl HttpArguments {
 pub(super) fn serve(arguments: &HttpArguments) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
     options.tls = arguments.tls.load()?;
+    options.limits = arguments.limits.limits();
+    let pre_drain = arguments.drain.pre_drain;
     let listeners = options.bind()?;
     until_terminated(&options, || {
         arguments.tls.watch(options.tls.as_ref())?;
-        http::start(&options, listeners).map(running)
+        http::start(&options, listeners).map(|server| running(server, pre_drain))
     })
 }

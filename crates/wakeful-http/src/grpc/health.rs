@@ -1,22 +1,21 @@
-//! The health service (`grpc.health.v1`): tonic's, which says NOT_SERVING for everything once the server drains.
+//! The health service (`grpc.health.v1`): tonic's, which says NOT_SERVING for everything once the server is not ready any more.
 
-use std::future::Future as _;
+use std::fmt;
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
-use send_wrapper::SendWrapper;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_health::server::{HealthReporter, HealthService};
-use wakeful::accept::DrainingStarted;
 
 use super::told::is_draining;
 
 /// A reporter, by which the program says which of its services serve, and the service that tells clients. As `tonic_health::server::health_reporter`, but that nothing serves any more once the server
-/// drains: clients that watch are told before their stream ends.
+/// is told to end: clients that watch are told, and their stream ends when it drains.
 #[must_use]
 pub fn health_reporter() -> (HealthReporter, HealthServer<DrainingHealth<HealthService>>) {
     let reporter = HealthReporter::new();
@@ -24,7 +23,7 @@ pub fn health_reporter() -> (HealthReporter, HealthServer<DrainingHealth<HealthS
     (reporter, HealthServer::new(DrainingHealth::new(service)))
 }
 
-/// A health service that says NOT_SERVING once the server drains, and before that what the one within says.
+/// A health service that says NOT_SERVING once the server is not [ready](crate::Readiness), and before that what the one within says.
 #[derive(Debug, Clone)]
 pub struct DrainingHealth<H> {
     inner: H,
@@ -47,8 +46,8 @@ where
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let response = self.inner.check(request).await?;
-        let drains = crate::draining().is_some_and(|draining| draining.is_started());
-        Ok(if drains { Response::new(not_serving()) } else { response })
+        let ends = crate::readiness().is_some_and(|readiness| !readiness.is_ready());
+        Ok(if ends { Response::new(not_serving()) } else { response })
     }
 
     type WatchStream = HealthUpdates<H::WatchStream>;
@@ -59,8 +58,11 @@ where
     ) -> Result<Response<Self::WatchStream>, Status> {
         let response = self.inner.watch(request).await?;
         Ok(response.map(|inner| {
-            let drained = crate::draining().map(|draining| SendWrapper::new(draining.started()));
-            HealthUpdates { inner, state: State::Watching { drained } }
+            let told = crate::readiness().map(|readiness| Told {
+                not_ready: Box::pin(readiness.until_not_ready()),
+                draining: Box::pin(readiness.until_draining()),
+            });
+            HealthUpdates { inner, state: State::Watching, told }
         }))
     }
 }
@@ -74,13 +76,26 @@ fn not_serving() -> HealthCheckResponse {
 pub struct HealthUpdates<W> {
     inner: W,
     state: State,
+    told: Option<Told>,
 }
 
-#[derive(Debug)]
+/// When the server says so.
+struct Told {
+    not_ready: Signal,
+    draining: Signal,
+}
+
+type Signal = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Told")
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
 enum State {
-    Watching {
-        drained: Option<SendWrapper<DrainingStarted>>,
-    },
+    Watching,
     /// NOT_SERVING was said.
     Told,
     Ended,
@@ -94,21 +109,20 @@ where
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        match &mut this.state {
-            State::Watching { drained } => {
-                let is_drained = |drained: &mut SendWrapper<DrainingStarted>| {
-                    Pin::new(&mut **drained).poll(cx).is_ready()
-                };
-                if drained.as_mut().is_some_and(is_drained) {
-                    this.state = State::Told;
-                    return Poll::Ready(Some(Ok(not_serving())));
-                }
-                Pin::new(&mut this.inner).poll_next(cx)
+        let mut is_due = |signal: fn(&mut Told) -> &mut Signal, cx: &mut Context<'_>| {
+            this.told.as_mut().is_some_and(|told| signal(told).as_mut().poll(cx).is_ready())
+        };
+        match this.state {
+            State::Watching if is_due(|told| &mut told.not_ready, cx) => {
+                this.state = State::Told;
+                Poll::Ready(Some(Ok(not_serving())))
             }
-            State::Told => {
+            State::Watching => Pin::new(&mut this.inner).poll_next(cx),
+            State::Told if is_due(|told| &mut told.draining, cx) => {
                 this.state = State::Ended;
                 Poll::Ready(Some(Err(is_draining())))
             }
+            State::Told => Poll::Pending,
             State::Ended => Poll::Ready(None),
         }
     }
