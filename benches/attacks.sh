@@ -8,7 +8,7 @@
 # generator has the last CPU; server and attacker share the others, the attacker at the lowest priority (nice 19), so that what is measured is the server's work and not the attacker's. Each
 # `--option=` goes to the server: `--option=--max-connections-per-peer=100`.
 #
-# p99 quiet is measured before and behind each attack, and the larger one counts; RSS is the server's largest while attacked; the metric is what `wakeful_http_refused_total` has gained, by reason. Slowloris is on for longer than the
+# `?` is where the generator was late itself, so that a figure would be the machine's: run it again when that is quiet. p99 quiet is measured before and behind each attack, and the larger one counts; RSS is the server's largest while attacked; the metric is what `wakeful_http_refused_total` has gained, by reason. Slowloris is on for longer than the
 # server's header timeout (5 s here), so that it strikes.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -39,14 +39,16 @@ refused() {
   curl -s "http://127.0.0.1:$1/metrics" | awk -F '"' '/^wakeful_http_refused_total/ { split($3, value, " "); print $2, value[2] }'
 }
 
-# p99 PORT SECONDS: of the honest client, in µs, and how many were not answered well.
+# p99 PORT SECONDS: of the honest client, in µs, or ? where the generator itself was late at p99; and how many were not answered well.
 p99() {
   local status=0
   "$WAKEFUL" load "127.0.0.1:$1" --cpu "$last" --connections 16 --rate "$rate" --duration "$2s" --warm-up 1s \
     --no-floor --quiet-patience 0s --repeats 0 --json >"$directory/loaded" 2>"$directory/said" || status=$?
   [[ $status == 0 || $status == 4 ]] || fail "wakeful load: $(tail -n 3 "$directory/said")"
-  sed -n '/"runs"/,$p' "$directory/loaded" | tr -d , | awk '/"response"/ { at = 1 } at && /"p99":/ && !p99 { p99 = $2 } /"failed":/ && !seen { failed = $2; seen = 1 }
-    END { printf "%.0f %d\n", p99 / 1000, failed }'
+  sed -n '/"runs"/,$p' "$directory/loaded" | tr -d , | awk '
+    /"failed":/ && !seen { failed = $2; seen = 1 }
+    /"p99":/ && !asked { asked = 1; p99 = $2 == "null" ? "?" : int($2 / 1000) }
+    END { print p99, failed + 0 }'
 }
 
 echo "$rate honest requests/s, $seconds s for each attack, ${options[*]}"
@@ -78,11 +80,11 @@ for attack in $attacks; do
   most_rss=$(rss VmHWM)
   read -r after _ < <(p99 "$port" 3)
   refused "$port" >"$directory/refused-after"
-  quiet=$((before > after ? before : after))
+  quiet=$(printf '%s\n' "$before" "$after" | sort -n | tail -n 1)
   reasons=$(awk 'NR == FNR { had[$1] = $2; next } $2 > had[$1] { printf "%s%s %d", comma, $1, $2 - had[$1]; comma = ", " }' \
     "$directory/refused-before" "$directory/refused-after")
   printf '| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$attack" "$(cat "$directory/opened")" "$quiet" "$attacked" \
-    "$(awk -v a="$attacked" -v q="$quiet" 'BEGIN { printf "%.2f", a / q }')" "$failed" "$quiet_rss" "$most_rss" "$reasons"
+    "$(awk -v a="$attacked" -v q="$quiet" 'BEGIN { if (a > 0 && q > 0) printf "%.2f", a / q; else print "?" }')" "$failed" "$quiet_rss" "$most_rss" "$reasons"
   kill -TERM "$tool_pid"
   wait "$tool_pid" 2>/dev/null || true
   tool_pid=

