@@ -33,6 +33,8 @@ macro_rules! refusals {
 refusals! {
     /// A connection closed, or was reset, before a request came.
     NoRequest = "no_request",
+    /// A TLS handshake failed or took too long: [`TlsCounts`](crate::tls::TlsCounts) says why.
+    Tls = "tls",
     /// A request's header took too long.
     HeaderTimeout = "header_timeout",
     /// A connection had no request for too long.

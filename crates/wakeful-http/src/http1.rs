@@ -27,6 +27,7 @@ use wakeful::accept::{Draining, Moving};
 use wakeful::net::PeerAddr;
 
 use crate::protocol::Rewound;
+use crate::upgrade::{Offering, Offers};
 use crate::watch::{self, Act, Phase, Watch};
 use crate::{BoxError, Limits, Refusal, refuse};
 
@@ -74,7 +75,7 @@ pub(crate) async fn serve_here<IO, S, B>(
     draining: &Draining,
 ) -> hyper::Result<()>
 where
-    IO: Read + Write + Unpin,
+    IO: Read + Write + Unpin + 'static,
     S: Service<Request<Incoming>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
@@ -103,7 +104,7 @@ async fn run<IO, S, B>(
     is_wanted: impl Fn() -> bool,
 ) -> hyper::Result<End<IO, S>>
 where
-    IO: Read + Write + Unpin,
+    IO: Read + Write + Unpin + 'static,
     S: Service<Request<Incoming>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
@@ -111,6 +112,8 @@ where
 {
     let watched = Arc::new(Watched::new());
     let limits = watch.local.limits();
+    let offers = Rc::new(Offers::default());
+    let service = Offering { service, offers: offers.clone() };
     let mut connection = builder(limits, &watched).serve_connection(
         WatchedIo { io, watched: watched.clone(), watch: watch.clone() },
         WatchedService { service, watched: watched.clone() },
@@ -147,13 +150,21 @@ where
         }
     })
     .await;
+    if matches!(ended, Ended::ByItself(Ok(())))
+        && let Some(offer) = offers.accepted()
+    {
+        let parts = connection.into_parts();
+        // It is open as long as its user wants.
+        offer.fulfil(parts.io.io, parts.read_buf).await;
+        return Ok(End::Closed);
+    }
     if !watched.leaves.get() {
         let parts = connection.into_parts();
         let has_come = !parts.read_buf.is_empty();
         return close(parts.io.io, ended, has_come, watch).await.map(|()| End::Closed);
     }
     let parts = connection.into_parts();
-    let (io, service) = (parts.io.io, parts.service.service);
+    let (io, service) = (parts.io.io, parts.service.service.service);
     Ok(End::BetweenRequests { io, unread: Vec::from(parts.read_buf), service })
 }
 

@@ -142,7 +142,8 @@ fn builder(limits: &Limits, watch: &Rc<Watch>) -> http2::Builder<Streams> {
         .keep_alive_interval(http2.ping_interval)
         .keep_alive_timeout(http2.ping_timeout)
         .max_pending_accept_reset_streams(http2.max_pending_resets)
-        .max_local_error_reset_streams(http2.max_error_resets);
+        .max_local_error_reset_streams(http2.max_error_resets)
+        .enable_connect_protocol();
     builder
 }
 

@@ -26,6 +26,9 @@
 //! # gRPC
 //! Services that tonic generates are served as any other router: see `grpc` (feature `grpc`).
 //!
+//! # WebSockets, and other upgrades
+//! See [`upgrade`], and `ws` (feature `ws`).
+//!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
 //! from HTTP/1, `http1` when a connection of HTTP/1 may move, `http2` what is watched of HTTP/2, `secured` a connection by TLS, and [`tls`] what TLS needs. What is bounded is in `limits`; `watch` says when a
@@ -50,12 +53,15 @@ mod requests;
 mod secured;
 mod server;
 pub mod tls;
+pub mod upgrade;
 mod watch;
+#[cfg(feature = "ws")]
+pub mod ws;
 
 pub use body::RequestBody;
 pub use counts::{HttpCounts, LoopHttpCounts, Refusal};
 pub use drain::{DrainPlan, Readiness};
-pub use draining::draining;
+pub use draining::{DrainBegins, drain_begins, draining};
 pub use hyper::service::service_fn;
 pub use limits::{Http2Limits, Limits, MaxAge, MinRate, PeerRate};
 pub use local::readiness;

@@ -52,7 +52,10 @@ pub(crate) async fn serve<S, B>(
     };
     let mut stream = match stream {
         Ok(stream) => stream,
-        Err(error) => return tracing::debug!(%peer, %error, "no TLS"),
+        Err(error) => {
+            local.refuse(Refusal::Tls);
+            return tracing::debug!(%peer, %error, "no TLS");
+        }
     };
     let alpn = stream.alpn();
     let certificates = stream.peer_certificates().map(|chain| PeerCertificates(chain.into()));

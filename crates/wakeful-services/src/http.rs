@@ -11,13 +11,14 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use bytes::Bytes;
 use futures_core::Stream;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use wakeful::accept::SharedListener;
 use wakeful_http::Running;
+use wakeful_http::ws::{WebSocket, WebSocketUpgrade};
 
 use crate::http_metrics::HttpMetrics;
 use crate::{ServeOptions, metrics, tls_metrics};
@@ -59,6 +60,8 @@ fn router(shared: Shared) -> Router {
         .route("/echo", post(|body: Body| async { body }))
         .route("/sleep/{ms}", get(sleep))
         .route("/bytes/{n}", get(send_bytes))
+        // On HTTP/2 its method is CONNECT.
+        .route("/ws", any(|ws: WebSocketUpgrade| async { ws.on_upgrade(echo_messages) }))
         .with_state(shared)
 }
 
@@ -112,6 +115,14 @@ async fn send_bytes(Path(n): Path<u64>) -> Result<Response, (StatusCode, String)
     headers.insert(header::CONTENT_LENGTH, n.into());
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     Ok(response)
+}
+
+async fn echo_messages(mut socket: WebSocket) {
+    while let Some(Ok(message)) = socket.recv().await {
+        if (message.is_text() || message.is_binary()) && socket.send(message).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// So many bytes, in pieces, without ever holding them all.

@@ -43,6 +43,24 @@ pub enum Pinning {
     Pinned,
 }
 
+impl Default for ServeOptions {
+    /// As `wakeful serve` without an option, but that it listens nowhere.
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            loops: 0,
+            pinning: Pinning::Free,
+            accept: AcceptStrategy::default(),
+            concentrate: Some(Targets::default()),
+            moves: Some(Moves::default()),
+            idle: IdlePolicy::ADAPTIVE,
+            grace: Duration::from_secs(10),
+            tls: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
 impl ServeOptions {
     /// Listens everywhere that was asked for.
     ///

@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Service {
-    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N. The default.
+    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N, /ws. The default.
     Http(http::HttpArguments),
     /// Length-prefixed frames: 4 bytes, big-endian, then the payload, at most 16 MiB.
     Echo(echo::EchoArguments),

@@ -20,7 +20,7 @@ use super::{CallBody, RequestBody};
 ///
 /// * A call that is not done by its deadline is answered with DEADLINE_EXCEEDED, before its response or in the middle of it, and its handler is dropped. A response that the client does not
 ///   read, with its flow-control window full, ends when the client reads on or its connection ends.
-/// * When the server drains, a unary call is finished. A stream has [`linger`](Self::linger) to come to its end, for which handlers ask [`draining`](crate::draining); then
+/// * When the server drains, a unary call is finished. A stream has [`linger`](Self::linger) to come to its end, for which handlers await [`drain_begins`](crate::drain_begins); then
 ///   UNAVAILABLE is its last word: what the handler reads ends with that error, and so does what it sends.
 ///
 /// | setting | default | range | what happens beyond it |

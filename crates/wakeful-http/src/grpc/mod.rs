@@ -21,7 +21,7 @@
 //! What a client may send is bounded by tonic: `max_decoding_message_size` of a generated server, 4 MiB by default, also for what is decompressed.
 //!
 //! # Handlers
-//! tonic asks for futures and streams that are `Send`. `wakeful::time` is; what is not (`Rc`, sockets, [`draining`](crate::draining)) goes
+//! tonic asks for futures and streams that are `Send`. `wakeful::time` is; what is not (`Rc`, sockets) goes
 //! into a `send_wrapper::SendWrapper`: a handler is polled and dropped on the loop of its connection and nowhere else, so the wrapper's check never
 //! fails. The example `grpc` of wakeful-services shows how.
 //!

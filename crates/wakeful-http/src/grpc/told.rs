@@ -4,10 +4,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use send_wrapper::SendWrapper;
 use tonic::Status;
-use wakeful::accept::DrainingStarted;
 use wakeful::time::{Sleep, sleep};
+
+use crate::DrainBegins;
 
 /// Waits for the drain, and then for `linger`. What never polls it costs nothing.
 #[derive(Debug)]
@@ -19,8 +19,7 @@ pub(super) struct Told {
 #[derive(Debug)]
 enum State {
     Unasked,
-    /// tonic asks its bodies to be `Send`; they stay on their loop.
-    Waiting(SendWrapper<DrainingStarted>),
+    Waiting(DrainBegins),
     Lingering(Sleep),
 }
 
@@ -33,14 +32,9 @@ impl Told {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         loop {
             match &mut self.state {
-                State::Unasked => match crate::draining() {
-                    Some(draining) => {
-                        self.state = State::Waiting(SendWrapper::new(draining.started()));
-                    }
-                    None => return Poll::Pending,
-                },
-                State::Waiting(started) => {
-                    ready!(Pin::new(&mut **started).poll(cx));
+                State::Unasked => self.state = State::Waiting(crate::drain_begins()),
+                State::Waiting(begins) => {
+                    ready!(Pin::new(begins).poll(cx));
                     self.state = State::Lingering(sleep(self.linger));
                 }
                 State::Lingering(sleep) => {

@@ -40,6 +40,8 @@ pub(super) enum Truncation {
 /// What is written is sent by a flush (hyper flushes behind each response), or when 64 KiB wait. A shutdown tells the peer so
 /// (`close_notify`) and ends `IO`'s write side. Dropped without, the peer sees the connection cut.
 ///
+/// One task may read while another one writes, not more.
+///
 /// It does not move to another loop: its keys and counters are in the middle of something.
 #[derive(Debug)]
 pub struct TlsStream<IO> {
@@ -49,6 +51,8 @@ pub struct TlsStream<IO> {
     unfed: Vec<u8>,
     fed: usize,
     truncation: Truncation,
+    /// Who writes waits for the socket. Then who reads must not: a socket wakes one of them.
+    writer_waits: bool,
     /// `close_notify` is among what was encrypted.
     said_goodbye: bool,
 }
@@ -62,7 +66,7 @@ impl<IO> TlsStream<IO> {
         truncation: Truncation,
     ) -> Self {
         let session = Box::new(session.into());
-        Self { io, session, unfed, fed: 0, truncation, said_goodbye: false }
+        Self { io, session, unfed, fed: 0, truncation, writer_waits: false, said_goodbye: false }
     }
 
     /// The protocol that both sides agreed on by ALPN; `None` if the client named none.
@@ -95,7 +99,7 @@ impl<IO> TlsStream<IO> {
 }
 
 impl<IO: Read + Write + Unpin> TlsStream<IO> {
-    /// Does the handshake, but for sending what then still waits (a server's tickets go with its first response).
+    /// Does the handshake, but for sending what then still waits: it goes with the next flush, or before the socket is read. (A server's tickets go with its first response.)
     pub(super) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.is_handshaking() {
             ready!(self.poll_send(cx))?;
@@ -122,6 +126,12 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
+    fn poll_flush_as_writer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sent = self.poll_send(cx);
+        self.writer_waits = sent.is_pending();
+        sent
+    }
+
     /// Has rustls take what comes next: how many bytes, 0 at the end.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.fed < self.unfed.len() {
@@ -146,7 +156,9 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
         room: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         // Tickets, alerts, new keys. Their failure shows where it matters: at the next write.
-        let _ = self.poll_send(cx)?;
+        if !self.writer_waits {
+            let _ = self.poll_send(cx);
+        }
         let mut buf = ReadBuf::new(room);
         ready!(Pin::new(&mut self.io).poll_read(cx, buf.unfilled()))?;
         let received = buf.filled();
@@ -245,7 +257,7 @@ impl<IO: Read + Write + Unpin> Write for TlsStream<IO> {
             if !self.session.wants_write() {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            ready!(self.poll_send(cx))?;
+            ready!(self.poll_flush_as_writer(cx))?;
         }
     }
 
@@ -254,7 +266,7 @@ impl<IO: Read + Write + Unpin> Write for TlsStream<IO> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_send(cx)
+        self.poll_flush_as_writer(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -262,7 +274,7 @@ impl<IO: Read + Write + Unpin> Write for TlsStream<IO> {
             self.said_goodbye = true;
             self.session.send_close_notify();
         }
-        ready!(self.poll_send(cx))?;
+        ready!(self.poll_flush_as_writer(cx))?;
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

@@ -154,6 +154,17 @@ fn a_connection_that_ends_says_so() {
 }
 
 #[test]
+fn a_kept_connection_that_is_idle_for_too_long_is_told_that_it_ends() {
+    let site = Site::new();
+    let limits =
+        wakeful_http::Limits { idle_timeout: Duration::from_millis(100), ..Default::default() };
+    let running = server().tls(site.tls()).limits(limits).start(router()).unwrap();
+    let mut idle = connect(addr(&running), config(&site.ca()));
+    ask(&mut idle);
+    assert_eq!(rest(&mut idle).unwrap(), "");
+}
+
+#[test]
 fn a_client_that_ends_its_side_gets_its_answer_whether_it_says_so_or_not() {
     let site = Site::new();
     let running = server().tls(site.tls()).start(router()).unwrap();

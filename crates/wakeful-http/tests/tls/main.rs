@@ -10,3 +10,4 @@ mod handshakes;
 mod material;
 mod raw;
 mod reloading;
+mod streams;

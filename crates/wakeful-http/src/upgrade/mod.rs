@@ -1,0 +1,111 @@
+//! Connections that go on in another protocol than HTTP: `Upgrade` and CONNECT of HTTP/1.1, and extended CONNECT of HTTP/2 (RFC 8441).
+//!
+//! ```
+//! use axum::extract::Request;
+//! use futures_lite::{AsyncReadExt, AsyncWriteExt};
+//! use http::{Response, StatusCode, header};
+//! use wakeful_http::upgrade;
+//!
+//! async fn handler(mut request: Request) -> Response<String> {
+//!     let upgrading = upgrade::on(&mut request);
+//!     wakeful::spawn(async move {
+//!         // Ready once the response is written.
+//!         let Ok(mut stream) = upgrading.await else { return };
+//!         let mut buf = [0; 1024];
+//!         while let Ok(read @ 1..) = stream.read(&mut buf).await {
+//!             if stream.write_all(&buf[..read]).await.is_err() {
+//!                 break;
+//!             }
+//!         }
+//!     })
+//!     .detach();
+//!     let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+//!     let response = response.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "echo");
+//!     response.body(String::new()).expect("it is valid")
+//! }
+//! ```
+//!
+//! WebSockets are in `ws` (feature `ws`).
+//!
+//! hyper's own `upgrade::on` wants connections that are `Send`, and does not work for HTTP/1.1 here. So a request that asks for an upgrade, and no other, gets an `Offer` among its extensions; the response decides
+//! whether it holds; and when hyper's connection ends by it, the bytes go to who waits. An upgraded connection stays on its loop, counts as open until its [`Upgraded`] is dropped, and is aborted
+//! when the grace period of a drain is over: what uses it should await [`drain_begins`](crate::drain_begins).
+
+mod offer;
+mod upgraded;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::Request;
+
+use self::offer::Offer;
+pub(crate) use self::offer::{Offering, Offers};
+pub use self::upgraded::Upgraded;
+
+/// The upgrade that `request` asks for, to be awaited in a task of its own: it happens once the response is written. Takes it out of the request; the second time there is none.
+pub fn on<B>(request: &mut Request<B>) -> OnUpgrade {
+    take(request.extensions_mut())
+}
+
+pub(crate) fn take(extensions: &mut http::Extensions) -> OnUpgrade {
+    let theirs = extensions.remove::<hyper::upgrade::OnUpgrade>();
+    OnUpgrade(match (extensions.remove::<Offer>(), theirs) {
+        (Some(offer), _) => Source::Http1(offer),
+        (None, Some(theirs)) => Source::Http2(theirs),
+        (None, None) => Source::None,
+    })
+}
+
+/// Why there is no upgrade.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpgradeError {
+    /// The request asked for none.
+    #[error("the request does not ask for an upgrade")]
+    NotAsked,
+    /// The response was not 101, nor 2xx to CONNECT; or the connection ended before.
+    #[error("the response was no upgrade, or could not be sent")]
+    Refused,
+    /// On HTTP/2.
+    #[error("the stream was not upgraded: {0}")]
+    Http2(hyper::Error),
+}
+
+/// The future of [`on`].
+///
+/// *Threads*: `Send`, because handlers have to be; it panics when it is polled or dropped on another thread than its loop's.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct OnUpgrade(Source);
+
+#[derive(Debug)]
+enum Source {
+    None,
+    Http1(Offer),
+    Http2(hyper::upgrade::OnUpgrade),
+}
+
+impl OnUpgrade {
+    /// Is there one to wait for?
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        !matches!(self.0, Source::None)
+    }
+}
+
+impl Future for OnUpgrade {
+    type Output = Result<Upgraded, UpgradeError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Source::None => Poll::Ready(Err(UpgradeError::NotAsked)),
+            Source::Http1(offer) => offer.poll(cx),
+            Source::Http2(theirs) => Pin::new(theirs).poll(cx).map(|upgraded| {
+                let io = upgraded.map_err(UpgradeError::Http2)?;
+                Ok(Upgraded::new(io))
+            }),
+        }
+    }
+}

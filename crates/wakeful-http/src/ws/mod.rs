@@ -1,0 +1,49 @@
+//! WebSockets (RFC 6455, and RFC 8441 on HTTP/2) for axum's handlers (feature `ws`).
+//!
+//! ```
+//! use axum::{Router, response::Response, routing::any};
+//! use wakeful_http::ws::{WebSocket, WebSocketUpgrade};
+//!
+//! async fn handler(ws: WebSocketUpgrade) -> Response {
+//!     ws.max_message_size(64 * 1024).on_upgrade(echo)
+//! }
+//!
+//! async fn echo(mut socket: WebSocket) {
+//!     while let Some(Ok(message)) = socket.recv().await {
+//!         if message.is_text() || message.is_binary() {
+//!             if socket.send(message).await.is_err() {
+//!                 break;
+//!             }
+//!         }
+//!     }
+//! }
+//!
+//! // `any`: on HTTP/2 the method is CONNECT.
+//! let app: Router = Router::new().route("/ws", any(handler));
+//! # drop(app);
+//! ```
+//!
+//! The API is that of `axum::extract::ws`, which needs a tokio runtime and hyper's own upgrades, and so does not work here. A socket's task runs on the loop of its connection and
+//! need not be `Send`. A browser opens WebSockets to any host, with its cookies: a handler that trusts these checks the `Origin` header first.
+//!
+//! # What is bounded
+//! Messages and frames ([`max_message_size`](WebSocketUpgrade::max_message_size), answered with Close 1009), and what is buffered: a [`send`](WebSocket::send) waits until the client's side has taken it.
+//! How long a socket is silent is the handler's to bound: `wakeful::time::timeout` around [`recv`](WebSocket::recv).
+//!
+//! # When the server drains
+//! A socket that is being read sends Close 1001 ("going away"), at once or [`linger`](WebSocketUpgrade::linger) later, goes on reading until the client's Close has come, and ends: `recv` gives `None`. What only
+//! sends awaits [`drain_begins`](crate::drain_begins). None of them holds the drain up for longer than its grace period.
+//!
+//! Compression (`permessage-deflate`) is not offered.
+
+mod rejection;
+mod socket;
+mod upgrade;
+
+pub use async_tungstenite::tungstenite::protocol::CloseFrame;
+pub use async_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+pub use async_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
+
+pub use self::rejection::WebSocketRejection;
+pub use self::socket::WebSocket;
+pub use self::upgrade::WebSocketUpgrade;

@@ -1,0 +1,48 @@
+//! Requests that are no handshake, and what they are answered.
+
+use axum_core::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+
+/// Why a request opens no WebSocket. As a response it is 400, 405 or 426.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WebSocketRejection {
+    /// 405.
+    #[error("a WebSocket is opened by GET, or on HTTP/2 by CONNECT")]
+    Method,
+    /// 426, with the header that is missing.
+    #[error("the headers `connection: upgrade` and `upgrade: websocket` are missing")]
+    NoUpgrade,
+    /// 400.
+    #[error("CONNECT asks for another protocol than `websocket`")]
+    Protocol,
+    /// 426, with the version that is known.
+    #[error("the header `sec-websocket-version` is not 13")]
+    Version,
+    /// 400.
+    #[error("the header `sec-websocket-key` is missing")]
+    Key,
+    /// 426: HTTP/1.0, or behind a layer that has dropped what this server gave the request.
+    #[error("the connection cannot be upgraded")]
+    NotUpgradable,
+}
+
+impl IntoResponse for WebSocketRejection {
+    fn into_response(self) -> Response {
+        let status = match self {
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Protocol | Self::Key => StatusCode::BAD_REQUEST,
+            Self::NoUpgrade | Self::Version | Self::NotUpgradable => StatusCode::UPGRADE_REQUIRED,
+        };
+        let mut response = (status, format!("{self}\n")).into_response();
+        let headers = response.headers_mut();
+        if status == StatusCode::UPGRADE_REQUIRED {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        }
+        if self == Self::Version {
+            headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        }
+        response
+    }
+}

@@ -1,0 +1,186 @@
+//! The handshake: an extractor, and the response that opens the socket.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::time::Duration;
+
+use async_tungstenite::WebSocketStream;
+use async_tungstenite::tungstenite::handshake::derive_accept_key;
+use async_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use axum_core::body::Body;
+use axum_core::extract::FromRequestParts;
+use axum_core::response::Response;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+
+use super::{WebSocket, WebSocketRejection};
+use crate::upgrade::{OnUpgrade, UpgradeError, take};
+
+/// Extracts a WebSocket handshake; [`on_upgrade`](Self::on_upgrade) answers it.
+///
+/// | setting | default | range | what happens beyond it |
+/// |---|---|---|---|
+/// | [`max_message_size`](Self::max_message_size) | 4 MiB | any | Close 1009 |
+/// | [`max_frame_size`](Self::max_frame_size) | 4 MiB | any | Close 1009 |
+/// | [`read_buffer_size`](Self::read_buffer_size) | 8 KiB | over 0 | |
+/// | [`linger`](Self::linger) | 0 | any | Close 1001, when the server drains |
+#[derive(Debug)]
+#[must_use = "a handshake is answered by `on_upgrade`"]
+pub struct WebSocketUpgrade {
+    config: WebSocketConfig,
+    linger: Duration,
+    /// `None` on HTTP/2, which has no use for it.
+    key: Option<HeaderValue>,
+    requested: Vec<HeaderValue>,
+    selected: Option<HeaderValue>,
+    upgrade: OnUpgrade,
+}
+
+impl<S: Sync> FromRequestParts<S> for WebSocketUpgrade {
+    type Rejection = WebSocketRejection;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, WebSocketRejection> {
+        let headers = &parts.headers;
+        let key = if parts.method == Method::GET {
+            let asks = has_token(headers, header::CONNECTION, "upgrade")
+                && has_token(headers, header::UPGRADE, "websocket");
+            if !asks {
+                return Err(WebSocketRejection::NoUpgrade);
+            }
+            let key = headers.get(header::SEC_WEBSOCKET_KEY).cloned();
+            Some(key.ok_or(WebSocketRejection::Key)?)
+        } else if parts.method == Method::CONNECT {
+            let protocol = parts.extensions.get::<hyper::ext::Protocol>();
+            if protocol.is_none_or(|protocol| protocol.as_str() != "websocket") {
+                return Err(WebSocketRejection::Protocol);
+            }
+            None
+        } else {
+            return Err(WebSocketRejection::Method);
+        };
+        if headers.get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
+            return Err(WebSocketRejection::Version);
+        }
+        let requested = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().cloned().collect();
+        let upgrade = take(&mut parts.extensions);
+        if !upgrade.is_asked() {
+            return Err(WebSocketRejection::NotUpgradable);
+        }
+        // tungstenite's own defaults, 128 KiB of each buffer and 64 MiB of message, are for few sockets.
+        let config = WebSocketConfig::default()
+            .read_buffer_size(8 << 10)
+            .write_buffer_size(8 << 10)
+            .max_message_size(Some(4 << 20))
+            .max_frame_size(Some(4 << 20));
+        Ok(Self { config, linger: Duration::ZERO, key, requested, selected: None, upgrade })
+    }
+}
+
+impl WebSocketUpgrade {
+    /// How large a message may be, in bytes, over all of its frames.
+    pub fn max_message_size(mut self, bytes: usize) -> Self {
+        self.config.max_message_size = Some(bytes);
+        self
+    }
+
+    /// How large a frame may be, in bytes.
+    pub fn max_frame_size(mut self, bytes: usize) -> Self {
+        self.config.max_frame_size = Some(bytes);
+        self
+    }
+
+    /// What one read takes at most, in bytes. Each socket has such a buffer from its beginning.
+    pub fn read_buffer_size(mut self, bytes: usize) -> Self {
+        self.config.read_buffer_size = bytes.max(1);
+        self
+    }
+
+    /// How long the socket may go on when the server drains, before Close 1001 is sent.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
+    }
+
+    /// The subprotocols that the server speaks; the first of them that the client offers is chosen. Without one that both know the socket has none, and the client decides whether it likes that.
+    pub fn protocols<I>(mut self, protocols: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<Cow<'static, str>>,
+    {
+        let offered = |protocol: &str| {
+            let values = self.requested.iter().filter_map(|value| value.to_str().ok());
+            values.flat_map(|value| value.split(',')).any(|offer| offer.trim() == protocol)
+        };
+        let chosen = protocols.into_iter().map(Into::into).find(|protocol| offered(protocol));
+        self.selected = chosen.and_then(|protocol| match protocol {
+            Cow::Borrowed(protocol) => HeaderValue::from_str(protocol).ok(),
+            Cow::Owned(protocol) => HeaderValue::from_str(&protocol).ok(),
+        });
+        self
+    }
+
+    /// What [`protocols`](Self::protocols) chose.
+    #[must_use]
+    pub fn selected_protocol(&self) -> Option<&HeaderValue> {
+        self.selected.as_ref()
+    }
+
+    /// The response that opens the socket. `callback` gets it once the response is written, in a task of its own on this loop; nothing has to be `Send`. If it never is, that is logged at debug level.
+    ///
+    /// # Panics
+    /// Where no loop runs.
+    pub fn on_upgrade<C, F>(self, callback: C) -> Response
+    where
+        C: FnOnce(WebSocket) -> F + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        let failed = |error| tracing::debug!(%error, "no WebSocket came of a handshake");
+        self.on_upgrade_or(callback, failed)
+    }
+
+    /// As [`on_upgrade`](Self::on_upgrade); `failed` is called when the response could not be sent.
+    ///
+    /// # Panics
+    /// Where no loop runs.
+    pub fn on_upgrade_or<C, F>(
+        self,
+        callback: C,
+        failed: impl FnOnce(UpgradeError) + 'static,
+    ) -> Response
+    where
+        C: FnOnce(WebSocket) -> F + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        let Self { config, linger, key, selected, upgrade, .. } = self;
+        let protocol = selected.clone();
+        wakeful::spawn(async move {
+            let upgraded = match upgrade.await {
+                Ok(upgraded) => upgraded,
+                Err(error) => return failed(error),
+            };
+            let inner = WebSocketStream::from_raw_socket(upgraded, Role::Server, Some(config));
+            callback(WebSocket::new(inner.await, protocol, linger)).await;
+        })
+        .detach();
+        let mut response = Response::new(Body::empty());
+        let headers = response.headers_mut();
+        if let Some(protocol) = selected {
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
+        }
+        if let Some(key) = key {
+            let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes()));
+            headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept.expect("it is base64"));
+            headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        }
+        response
+    }
+}
+
+/// Is `token` in the header's list?
+fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
+    let values = headers.get_all(name);
+    let texts = values.iter().filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).any(|found| found.trim().eq_ignore_ascii_case(token))
+}

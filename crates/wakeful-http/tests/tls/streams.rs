@@ -1,0 +1,142 @@
+//! The bytes themselves: writes and reads of all sizes, both ways at once, over sockets that take little at a time.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use hyper::rt::{Read, ReadBuf, Write};
+use wakeful::net::UnixStream;
+use wakeful_http::tls::TlsStream;
+
+use crate::material::Site;
+
+type Shared = Rc<RefCell<TlsStream<UnixStream>>>;
+
+/// Numbers that look like chance and are the same every time (Knuth's MMIX generator).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % limit
+    }
+
+    /// Mostly a few bytes, now and then more than a record.
+    fn size(&mut self) -> usize {
+        match self.below(4) {
+            0 => 1 + self.below(16),
+            1 => 1 + self.below(1000),
+            2 => 1 + self.below(17_000),
+            _ => 1 + self.below(80_000),
+        }
+    }
+}
+
+fn payload(seed: u64, length: usize) -> Vec<u8> {
+    let mut dice = Dice(seed);
+    (0..length).map(|_| u8::try_from(dice.below(256)).unwrap()).collect()
+}
+
+async fn send(stream: Shared, seed: u64, bytes: Vec<u8>) {
+    let mut dice = Dice(seed);
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        let now = &rest[..dice.size().min(rest.len())];
+        let written = match dice.below(2) {
+            0 => poll_fn(|cx| Pin::new(&mut *stream.borrow_mut()).poll_write(cx, now)).await,
+            _ => {
+                let (one, other) = now.split_at(dice.below(now.len()));
+                let slices = [IoSlice::new(one), IoSlice::new(other)];
+                poll_fn(|cx| Pin::new(&mut *stream.borrow_mut()).poll_write_vectored(cx, &slices))
+                    .await
+            }
+        };
+        let written = written.unwrap();
+        assert!((1..=now.len()).contains(&written));
+        rest = &rest[written..];
+        if dice.below(4) == 0 {
+            poll_fn(|cx| Pin::new(&mut *stream.borrow_mut()).poll_flush(cx)).await.unwrap();
+        }
+    }
+    poll_fn(|cx| Pin::new(&mut *stream.borrow_mut()).poll_shutdown(cx)).await.unwrap();
+}
+
+async fn receive(stream: Shared, seed: u64) -> Vec<u8> {
+    let (mut dice, mut all) = (Dice(seed), Vec::new());
+    loop {
+        let mut room = vec![0; dice.size()];
+        let mut buf = ReadBuf::new(&mut room);
+        poll_fn(|cx| Pin::new(&mut *stream.borrow_mut()).poll_read(cx, buf.unfilled()))
+            .await
+            .unwrap();
+        if buf.filled().is_empty() {
+            return all;
+        }
+        all.extend_from_slice(buf.filled());
+    }
+}
+
+/// A socket's buffers hold less than a record.
+fn narrow(stream: &UnixStream) {
+    let options = socket2::SockRef::from(stream);
+    options.set_send_buffer_size(1).unwrap();
+    options.set_recv_buffer_size(1).unwrap();
+    assert!(options.send_buffer_size().unwrap() < 16 * 1024, "{:?}", stream.as_fd());
+}
+
+#[test]
+fn every_byte_arrives_in_order_both_ways_at_once() {
+    let site = Site::new();
+    let (server, client) = (site.tls(), site.client().build().unwrap());
+    for seed in 1..=8 {
+        let (server, client) = (server.clone(), client.clone());
+        wakeful::block_on(async move {
+            let (one, other) = UnixStream::pair().unwrap();
+            narrow(&one);
+            narrow(&other);
+            let accepting = wakeful::spawn(async move { server.accept(one).await.unwrap() });
+            let client = client.connect(other, "localhost").await.unwrap();
+            let server = accepting.await.unwrap();
+            let length = 600_000 + usize::try_from(seed).unwrap();
+            let ends = [(server, seed), (client, seed + 100)];
+            let [one, other] = ends.map(|(stream, seed)| {
+                let stream = Rc::new(RefCell::new(stream));
+                wakeful::spawn(send(stream.clone(), seed, payload(seed, length))).detach();
+                wakeful::spawn(receive(stream, seed + 10))
+            });
+            assert!(one.await.unwrap() == payload(seed + 100, length), "seed {seed}");
+            assert!(other.await.unwrap() == payload(seed, length), "seed {seed}");
+        });
+    }
+}
+
+/// A stream by TLS is a stream that TLS runs over, as through a proxy.
+#[test]
+fn tls_runs_over_tls() {
+    let site = Site::new();
+    let (server, client) = (site.tls(), site.client().build().unwrap());
+    wakeful::block_on(async move {
+        let (one, other) = UnixStream::pair().unwrap();
+        let accepting = wakeful::spawn(async move {
+            let outer = server.accept(one).await.unwrap();
+            server.accept(outer).await.unwrap()
+        });
+        let outer = client.connect(other, "localhost").await.unwrap();
+        let mut client = client.connect(outer, "localhost").await.unwrap();
+        let mut server = accepting.await.unwrap();
+        let sent = payload(1, 5000);
+        let length = poll_fn(|cx| Pin::new(&mut client).poll_write(cx, &sent)).await.unwrap();
+        assert_eq!(length, sent.len());
+        poll_fn(|cx| Pin::new(&mut client).poll_flush(cx)).await.unwrap();
+        let mut room = vec![0; 5000];
+        let mut buf = ReadBuf::new(&mut room);
+        while buf.filled().len() < sent.len() {
+            poll_fn(|cx| Pin::new(&mut server).poll_read(cx, buf.unfilled())).await.unwrap();
+        }
+        assert_eq!(buf.filled(), sent);
+    });
+}

@@ -1,0 +1,251 @@
+//! Connections that leave HTTP: both ways, with what came too early, and when there is none to leave.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::routing::any;
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use http::{Method, Response, StatusCode, header};
+use http_body_util::Empty;
+use hyper::body::Bytes;
+use hyper::client::conn::http2;
+use wakeful::io::{LoopExecutor, LoopTimer};
+use wakeful::net::TcpStream;
+use wakeful_http::upgrade::{self, UpgradeError, Upgraded};
+
+use common::*;
+
+async fn echo(mut stream: Upgraded) {
+    let mut buf = [0; 1024];
+    while let Ok(read @ 1..) = stream.read(&mut buf).await {
+        if stream.write_all(&buf[..read]).await.is_err() {
+            return;
+        }
+    }
+    let _ = stream.close().await;
+}
+
+async fn upgraded(mut request: Request) -> Response<Body> {
+    let is_tunnel = request.method() == Method::CONNECT;
+    let upgrading = upgrade::on(&mut request);
+    wakeful::spawn(async move { echo(upgrading.await.unwrap()).await }).detach();
+    if is_tunnel {
+        return Response::new(Body::empty());
+    }
+    let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+    let response = response.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "echo");
+    response.body(Body::empty()).unwrap()
+}
+
+/// Answers with an ordinary response, and with what came of the upgrade in the next one.
+fn declining() -> Router {
+    let (tell, told) = async_channel::unbounded();
+    let decline = async move |mut request: Request| {
+        let upgrading = upgrade::on(&mut request);
+        let tell = tell.clone();
+        wakeful::spawn(async move { tell.send(upgrading.await.unwrap_err()).await }).detach();
+        "no"
+    };
+    let what = async move || told.recv().await.unwrap().to_string();
+    Router::new().route("/decline", any(decline)).route("/what", any(what))
+}
+
+fn app() -> Router {
+    router().route("/upgrade", any(upgraded)).merge(declining()).fallback(any(upgraded))
+}
+
+const UPGRADE: &str =
+    "GET /upgrade HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+
+/// Up to the empty line.
+fn read_header(stream: &mut impl Read) -> String {
+    let mut header = Vec::new();
+    while !header.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        header.push(byte[0]);
+    }
+    String::from_utf8(header).unwrap()
+}
+
+#[test]
+fn bytes_pass_both_ways_after_101_even_those_that_came_with_the_request() {
+    let running = server().start(app()).unwrap();
+    let mut stream = raw(&running);
+    // An ordinary request before it.
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    assert!(read_header(&mut stream).starts_with("HTTP/1.1 200"));
+    stream.read_exact(&mut [0; 5]).unwrap();
+    stream.write_all(format!("{UPGRADE}too early").as_bytes()).unwrap();
+    let header = read_header(&mut stream);
+    assert!(header.starts_with("HTTP/1.1 101") && header.contains("upgrade: echo"), "{header}");
+    let mut answer = [0; 9];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"too early");
+    for size in [1, 1000, 100_000] {
+        let bytes = vec![b'x'; size];
+        let mut writer = stream.try_clone().unwrap();
+        let written = std::thread::spawn({
+            let bytes = bytes.clone();
+            move || writer.write_all(&bytes).unwrap()
+        });
+        let mut answer = vec![0; size];
+        stream.read_exact(&mut answer).unwrap();
+        assert!(answer == bytes);
+        written.join().unwrap();
+    }
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(stream), "");
+    until("the connection is closed", || running.counts().open() == 0);
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn connect_is_a_tunnel() {
+    let running = server().start(app()).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(b"CONNECT there:80 HTTP/1.1\r\nhost: there:80\r\n\r\n").unwrap();
+    assert!(read_header(&mut stream).starts_with("HTTP/1.1 200"));
+    stream.write_all(b"hello").unwrap();
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"hello");
+}
+
+#[test]
+fn a_response_that_is_no_upgrade_refuses_it_and_the_connection_goes_on() {
+    let running = server().start(app()).unwrap();
+    let mut stream = raw(&running);
+    for closes in ["", ", close"] {
+        let request = format!(
+            "GET /decline HTTP/1.1\r\nhost: x\r\nconnection: upgrade{closes}\r\nupgrade: h2c\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        assert!(read_header(&mut stream).starts_with("HTTP/1.1 200"));
+        stream.read_exact(&mut [0; 2]).unwrap();
+        if closes.is_empty() {
+            let what = "GET /what HTTP/1.1\r\nhost: x\r\n\r\n";
+            stream.write_all(what.as_bytes()).unwrap();
+            read_header(&mut stream);
+            let mut answer = vec![0; UpgradeError::Refused.to_string().len()];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(String::from_utf8(answer).unwrap(), UpgradeError::Refused.to_string());
+        }
+    }
+    assert_eq!(read_all(stream), "");
+    let mut stream = raw(&running);
+    stream.write_all(b"GET /decline HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    read_header(&mut stream);
+    stream.read_exact(&mut [0; 2]).unwrap();
+    for error in [UpgradeError::Refused, UpgradeError::NotAsked] {
+        stream.write_all(b"GET /what HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        read_header(&mut stream);
+        let mut answer = vec![0; error.to_string().len()];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(String::from_utf8(answer).unwrap(), error.to_string());
+    }
+}
+
+#[test]
+fn an_upgraded_connection_that_does_not_end_is_aborted_with_the_grace_period() {
+    let running = server().start(app()).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(UPGRADE.as_bytes()).unwrap();
+    read_header(&mut stream);
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    assert_eq!(running.counts().open(), 1);
+    assert_eq!(running.shutdown(Duration::from_millis(50)).unwrap(), 1);
+    assert_eq!(read_all(stream), "");
+}
+
+#[test]
+fn an_upgrade_that_is_decided_while_the_server_drains_still_happens() {
+    let (gate, app) = Gate::on(app());
+    let app = app.route(
+        "/gated-upgrade",
+        any(async |request: Request| {
+            // Told, and yet it may say goodbye in the other protocol.
+            wakeful_http::drain_begins().await;
+            upgraded(request).await
+        }),
+    );
+    let running = server().start(app).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(UPGRADE.replace("/upgrade", "/gated-upgrade").as_bytes()).unwrap();
+    // Its request has come: another one, on the same loop or not, has.
+    let mut other = raw(&running);
+    other.write_all(b"GET /gated HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    gate.wait_for_one();
+    gate.open();
+    until("both are accepted", || running.counts().accepted() == 2);
+    let drained = std::thread::spawn(move || running.shutdown(GUARD).unwrap());
+    assert!(read_header(&mut stream).starts_with("HTTP/1.1 101"));
+    stream.write_all(b"bye").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(stream), "bye");
+    assert_eq!(drained.join().unwrap(), 0);
+}
+
+#[test]
+fn extended_connect_of_http2_is_upgraded_too() {
+    let running = server().start(app()).unwrap();
+    let addr = addr(&running);
+    wakeful::block_on(async {
+        let stream = TcpStream::connect(addr).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let builder = http2::Builder::new(LoopExecutor);
+        let (mut sender, connection) =
+            builder.clone().timer(LoopTimer).handshake(stream).await.unwrap();
+        wakeful::spawn(connection).detach();
+        // The server's SETTINGS have to come first: they allow it.
+        let first = http::Request::get("http://x/").body(Empty::<Bytes>::new()).unwrap();
+        sender.send_request(first).await.unwrap();
+        let mut request = http::Request::builder()
+            .method(Method::CONNECT)
+            .uri("http://x/upgrade")
+            .body(Empty::<Bytes>::new())
+            .unwrap();
+        request.extensions_mut().insert(hyper::ext::Protocol::from_static("echo"));
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let mut upgraded = hyper::upgrade::on(response).await.unwrap();
+        let bytes = vec![7; 300_000];
+        let mut answer = Vec::new();
+        let mut written = 0;
+        // Echoed piece by piece: windows pass both ways.
+        while answer.len() < bytes.len() {
+            std::future::poll_fn(|cx| {
+                use hyper::rt::{Read as _, Write as _};
+                use std::pin::Pin;
+                use std::task::Poll;
+                if written < bytes.len()
+                    && let Poll::Ready(wrote) =
+                        Pin::new(&mut upgraded).poll_write(cx, &bytes[written..])
+                {
+                    written += wrote.unwrap();
+                    return Poll::Ready(());
+                }
+                let mut space = [0; 4096];
+                let mut buf = hyper::rt::ReadBuf::new(&mut space);
+                match Pin::new(&mut upgraded).poll_read(cx, buf.unfilled()) {
+                    Poll::Ready(read) => {
+                        read.unwrap();
+                        answer.extend_from_slice(buf.filled());
+                        Poll::Ready(())
+                    }
+                    Poll::Pending => Poll::Pending,
+                }
+            })
+            .await;
+        }
+        assert!(answer == bytes);
+    });
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
