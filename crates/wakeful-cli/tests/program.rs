@@ -348,6 +348,53 @@ fn term_drains_and_a_second_signal_stops_at_once() {
 }
 
 #[test]
+fn before_it_drains_it_says_that_it_is_not_ready_and_goes_on() {
+    let mut server = Server::start(&["--listen", "127.0.0.1:0", "--pre-drain", "1000"], 1);
+    assert!(server.get("/readyz").starts_with("HTTP/1.1 200"));
+    server.signal("-TERM");
+    let start = Instant::now();
+    while server.get("/readyz").starts_with("HTTP/1.1 200") {
+        assert!(start.elapsed() < GUARD, "it stays ready");
+    }
+    let text = server.get("/readyz");
+    assert!(text.starts_with("HTTP/1.1 503") && text.ends_with("draining\n"), "{text}");
+    assert!(server.get("/healthz").ends_with("ok\n"));
+    // At once it would be the same one again.
+    std::thread::sleep(Duration::from_millis(200));
+    server.signal("-TERM");
+    server.until_line_with("stopped at once by a second signal");
+    assert_eq!(server.wait().code(), Some(1));
+
+    let mut server = Server::start(&["--listen", "127.0.0.1:0", "--pre-drain", "0.1"], 1);
+    server.signal("-TERM");
+    assert!(server.wait().success());
+}
+
+#[test]
+fn limits_are_answered_and_counted() {
+    let limits = ["--max-body", "8KiB", "--header-timeout", "0.05", "--max-header", "8KiB"];
+    let server = Server::start(&[&["--listen", "127.0.0.1:0"][..], &limits].concat(), 1);
+    for (request, status) in [
+        ("POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 8193\r\n\r\n".to_owned(), "413"),
+        ("GET / HTTP/1.1\r\nhost:".to_owned(), "408"),
+        (format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(20_000)), "431"),
+    ] {
+        let mut stream = server.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
+    }
+    let start = Instant::now();
+    for reason in ["body_too_large", "header_timeout", "header_too_large"] {
+        let line = format!("wakeful_http_refused_total{{reason=\"{reason}\"}} 1\n");
+        while !server.get("/metrics").contains(&line) {
+            assert!(start.elapsed() < GUARD, "never: {line}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();

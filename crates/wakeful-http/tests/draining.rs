@@ -9,11 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::routing::get;
+use futures_lite::stream;
 use http_body_util::BodyExt;
 use wakeful::LoopGroup;
 use wakeful::accept::{AcceptStrategy, Placement};
-use wakeful_http::{Running, Server};
+use wakeful_http::{DrainPlan, Readiness, Running, Server};
 
 use common::*;
 
@@ -330,4 +332,80 @@ fn a_handler_that_blocks_its_loop_is_reported_and_left_behind() {
     entered.recv().unwrap();
     let error = running.shutdown(Duration::from_millis(10)).unwrap_err();
     assert!(error.to_string().contains("blocked"), "{error}");
+}
+
+/// Pieces without an end, but for that of the server.
+fn events(readiness: Readiness) -> Body {
+    let pieces = stream::unfold(readiness, |readiness| async move {
+        let next = async {
+            wakeful::time::sleep(Duration::from_millis(1)).await;
+            Some(Ok::<_, std::io::Error>(Bytes::from_static(b"data: tick\n\n")))
+        };
+        let end = async {
+            readiness.until_draining().await;
+            None
+        };
+        let piece = futures_lite::future::or(end, next).await?;
+        Some((piece, readiness))
+    });
+    Body::from_stream(pieces)
+}
+
+#[test]
+fn a_stream_is_told_and_one_that_does_not_listen_is_aborted_and_counted() {
+    let server = server();
+    let readiness = server.readiness();
+    let app = router()
+        .route("/events", get(async move || events(readiness.clone())))
+        // On the server's loop nobody has to pass it on.
+        .route("/here", get(async || events(wakeful_http::readiness().unwrap())))
+        .route(
+            "/deaf",
+            get(async || Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>())),
+        );
+    let running = server.start(app).unwrap();
+    let begin = |path: &str| {
+        let mut stream = raw(&running);
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).unwrap();
+        assert!(stream.read(&mut [0; 64]).unwrap() > 0);
+        stream
+    };
+    let told = [begin("/events"), begin("/here")];
+    let deaf = begin("/deaf");
+    assert!(wakeful_http::readiness().is_none(), "this thread is no loop of a server");
+    assert_eq!(running.shutdown(Duration::from_secs(2)).unwrap(), 1);
+    for stream in told {
+        assert!(read_all(stream).ends_with("0\r\n\r\n"), "it has come to its end");
+    }
+    assert!(!read_all(deaf).ends_with("0\r\n\r\n"), "it was cut off");
+}
+
+#[test]
+fn it_says_that_it_is_not_ready_before_it_drains_and_goes_on() {
+    let running = server().start(router()).unwrap();
+    let (addr, readiness) = (addr(&running), running.readiness());
+    assert!(readiness.is_ready());
+    let plan = DrainPlan { pre_drain: Duration::from_millis(300), ..DrainPlan::default() };
+    let shutdown = thread::spawn(move || running.drain(plan).unwrap());
+    futures_lite::future::block_on(readiness.until_not_ready());
+    let mut answered = 0;
+    while !readiness.is_draining() {
+        let Ok(mut stream) = TcpStream::connect(addr) else { break };
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        assert!(read_all(stream).ends_with("hello"));
+        answered += 1;
+    }
+    assert!(answered > 0 && readiness.is_draining());
+    futures_lite::future::block_on(readiness.until_draining());
+    assert_eq!(shutdown.join().unwrap(), 0);
+    until_refused(addr);
+}
+
+#[test]
+fn who_waits_for_the_end_is_told_when_the_server_is_dropped() {
+    let running = server().start(router()).unwrap();
+    let readiness = running.readiness();
+    drop(running);
+    assert!(!readiness.is_ready() && readiness.is_draining());
+    futures_lite::future::block_on(readiness.until_draining());
 }

@@ -126,9 +126,12 @@ async fn index() -> Html<String> {
 
 const INDEX: &str = include_str!("index.html");
 
-/// Ready as soon as the service can count itself: it accepts before, but not by much.
+/// Ready as soon as the service can count itself (it accepts before, but not by much), until it is told to end.
 async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
     match shared.registry.get() {
+        Some(_) if wakeful_http::readiness().is_some_and(|server| !server.is_ready()) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+        }
         Some(_) => (StatusCode::OK, "ready\n"),
         None => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
     }

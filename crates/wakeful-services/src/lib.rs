@@ -24,4 +24,4 @@ pub mod tls_metrics;
 
 pub use options::ServeOptions;
 pub use wakeful_http::client::{HttpVersion, InvalidTarget, Target};
-pub use wakeful_http::{Running, tls};
+pub use wakeful_http::{DrainPlan, Limits, PeerRate, Running, tls};

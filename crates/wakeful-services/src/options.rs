@@ -6,8 +6,8 @@ use wakeful::accept::{AcceptStrategy, ConnectionServer, Moves, SharedListener};
 use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
-use wakeful_http::Server;
 use wakeful_http::tls::ServerTls;
+use wakeful_http::{Limits, Server};
 
 /// Settings that all services have.
 #[derive(Debug, Clone)]
@@ -16,6 +16,8 @@ pub struct ServeOptions {
     pub listen: Vec<ListenAddr>,
     /// TLS on all these addresses, if the service speaks HTTP.
     pub tls: Option<ServerTls>,
+    /// What is bounded, if the service speaks HTTP.
+    pub limits: Limits,
     /// How many loops; 0 is one for each CPU that the process may use.
     pub loops: usize,
     /// Where the loops' threads run.
@@ -54,6 +56,7 @@ impl Default for ServeOptions {
             idle: IdlePolicy::ADAPTIVE,
             grace: Duration::from_secs(10),
             tls: None,
+            limits: Limits::default(),
         }
     }
 }
@@ -76,6 +79,7 @@ impl ServeOptions {
             .group(self.group())
             .strategy(self.accept)
             .moves(self.moves)
+            .limits(self.limits.clone())
             .grace(self.grace);
         match &self.tls {
             Some(tls) => server.tls(tls.clone()),

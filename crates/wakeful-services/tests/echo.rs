@@ -22,6 +22,7 @@ fn options() -> ServeOptions {
     ServeOptions {
         listen: Vec::new(),
         tls: None,
+        limits: Default::default(),
         loops: 2,
         pinning: Pinning::Free,
         accept: AcceptStrategy::default(),

@@ -25,6 +25,7 @@ fn what_is_refused_is_a_line_that_rises() {
     let options = ServeOptions {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         tls: None,
+        limits: Default::default(),
         loops: 2,
         pinning: Pinning::Free,
         accept: AcceptStrategy::Exclusive,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use wakeful::accept::{AcceptStrategy, Placement};
 use wakeful::net::{InvalidListenAddr, ListenAddr};
-use wakeful_services::ServeOptions;
 use wakeful_services::options::Pinning;
+use wakeful_services::{Limits, ServeOptions};
 
 use super::activity::ActivityArguments;
 use super::idle::IdleArguments;
@@ -72,6 +72,7 @@ impl CommonArguments {
         Ok(ServeOptions {
             listen: self.listen.iter().map(|addr| address(addr)).collect::<Result<_, _>>()?,
             tls: None,
+            limits: Limits::default(),
             loops: self.loops.into(),
             pinning: if self.pin { Pinning::Pinned } else { Pinning::Free },
             accept: self.strategy()?,

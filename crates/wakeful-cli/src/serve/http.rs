@@ -6,6 +6,7 @@ use wakeful_services::http;
 use super::activity::ActivityArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{running, until_terminated};
+use super::limits::{DrainArguments, LimitArguments};
 use super::site::SiteArguments;
 use super::tls::TlsArguments;
 
@@ -22,6 +23,12 @@ pub(super) struct HttpArguments {
 
     #[command(flatten)]
     site: SiteArguments,
+
+    #[command(flatten)]
+    drain: DrainArguments,
+
+    #[command(flatten)]
+    limits: LimitArguments,
 }
 
 impl HttpArguments {
@@ -37,10 +44,12 @@ impl HttpArguments {
 pub(super) fn serve(arguments: &HttpArguments) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
     options.tls = arguments.tls.load()?;
+    options.limits = arguments.limits.limits();
     let http_options = arguments.site.options()?;
+    let pre_drain = arguments.drain.pre_drain;
     let listeners = options.bind()?;
     until_terminated(&options, || {
         arguments.tls.watch(options.tls.as_ref())?;
-        http::start(&options, http_options, listeners).map(running)
+        http::start(&options, http_options, listeners).map(|server| running(server, pre_drain))
     })
 }

@@ -8,7 +8,7 @@ use wakeful::ShutdownError;
 use wakeful::accept::Serving;
 use wakeful::net::ListenAddr;
 use wakeful::signal;
-use wakeful_services::{Running, ServeOptions};
+use wakeful_services::{DrainPlan, Running, ServeOptions};
 
 /// A service that runs.
 pub(super) struct Started<F> {
@@ -28,14 +28,17 @@ pub(super) fn serving(
     }
 }
 
-/// As [`serving`], of a server of HTTP.
+/// As [`serving`], of a server of HTTP, which goes on for `pre_drain` while it says that it is not ready.
 pub(super) fn running(
     running: Running,
+    pre_drain: Duration,
 ) -> Started<impl FnOnce(Duration) -> io::Result<usize> + Send + 'static> {
     Started {
         addrs: running.local_addrs().to_vec(),
         loops: running.handles().len(),
-        shutdown: move |grace| running.shutdown(grace),
+        shutdown: move |grace| {
+            running.drain(DrainPlan { pre_drain, grace, ..DrainPlan::default() })
+        },
     }
 }
 

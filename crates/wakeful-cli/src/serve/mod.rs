@@ -7,6 +7,7 @@ mod http;
 mod idle;
 mod kv;
 mod lifecycle;
+mod limits;
 mod proxy;
 mod rpc;
 mod site;

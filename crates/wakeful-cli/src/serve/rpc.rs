@@ -6,6 +6,7 @@ use wakeful_services::rpc::{self, RpcOptions};
 use super::activity::ActivityArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{running, until_terminated};
+use super::limits::{DrainArguments, LimitArguments};
 use super::size;
 use super::tls::TlsArguments;
 
@@ -23,6 +24,12 @@ pub(super) struct RpcArguments {
 
     #[command(flatten)]
     tls: TlsArguments,
+
+    #[command(flatten)]
+    drain: DrainArguments,
+
+    #[command(flatten)]
+    limits: LimitArguments,
 }
 
 impl RpcArguments {
@@ -41,12 +48,14 @@ impl RpcArguments {
 pub(super) fn serve(arguments: &RpcArguments) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
     options.tls = arguments.tls.load()?;
+    options.limits = arguments.limits.limits();
+    let pre_drain = arguments.drain.pre_drain;
     let default = RpcOptions::default();
     let rpc_options =
         RpcOptions { max_message: arguments.max_message.unwrap_or(default.max_message) };
     let listeners = options.bind()?;
     until_terminated(&options, || {
         arguments.tls.watch(options.tls.as_ref())?;
-        rpc::start(&options, &rpc_options, listeners).map(running)
+        rpc::start(&options, &rpc_options, listeners).map(|server| running(server, pre_drain))
     })
 }

@@ -29,6 +29,7 @@ impl Service {
             accept: AcceptStrategy::default(),
             listen: Vec::new(),
             tls: None,
+            limits: Default::default(),
             loops,
             pinning: Pinning::Free,
             concentrate: Some(Targets::default()),

@@ -22,6 +22,7 @@ pub fn options(loops: usize) -> ServeOptions {
     ServeOptions {
         listen: Vec::new(),
         tls: None,
+        limits: Default::default(),
         loops,
         pinning: Pinning::Free,
         accept: AcceptStrategy::default(),

@@ -36,6 +36,7 @@ pub fn service(rpc_options: &RpcOptions) -> Running {
         idle: IdlePolicy::Park,
         grace: GUARD,
         tls: None,
+        limits: Default::default(),
     };
     let listeners = options.bind().unwrap();
     rpc::start(&options, rpc_options, listeners).unwrap()

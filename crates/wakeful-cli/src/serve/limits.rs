@@ -1,0 +1,82 @@
+//! What a server of HTTP bounds, and how it ends: options of `wakeful serve http` and `rpc`.
+
+use std::time::Duration;
+
+use clap::Args;
+use wakeful_services::{Limits, PeerRate};
+
+use super::common::seconds;
+use super::size;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub(super) struct LimitArguments {
+    /// How long a client may take for a request's header [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    header_timeout: Option<Duration>,
+
+    /// How long a connection may be open without a request [default: 75]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    idle_timeout: Option<Duration>,
+
+    /// How long nothing may come of a request's body that is waited for [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    body_timeout: Option<Duration>,
+
+    /// How long a request may take in all; gRPC has deadlines of its own [default: no limit]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    request_timeout: Option<Duration>,
+
+    /// The largest header of a request, 8KiB and more [default: 64KiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_header: Option<usize>,
+
+    /// The largest body of a request [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_body: Option<usize>,
+
+    /// Connections that are open at a time; further ones wait [default: no limit]
+    #[arg(long, value_name = "N")]
+    max_connections: Option<usize>,
+
+    /// Connections of one address, or one /64 network of IPv6; further ones are answered 503 [default: no limit]
+    #[arg(long, value_name = "N")]
+    max_connections_per_peer: Option<u32>,
+
+    /// Requests in flight; further ones are answered 503 [default: no limit]
+    #[arg(long, value_name = "N")]
+    max_requests: Option<usize>,
+
+    /// Requests a second from one address, or one /64 network of IPv6; further ones are answered 429. As many may come at once [default: no limit]
+    #[arg(long, value_name = "N")]
+    peer_rate: Option<u32>,
+}
+
+impl LimitArguments {
+    pub(super) fn limits(&self) -> Limits {
+        let default = Limits::default();
+        let peer_rate = |rate| PeerRate { requests_per_second: rate, burst: rate };
+        Limits {
+            header_timeout: self.header_timeout.unwrap_or(default.header_timeout),
+            idle_timeout: self.idle_timeout.unwrap_or(default.idle_timeout),
+            body_timeout: self.body_timeout.or(default.body_timeout),
+            request_timeout: self.request_timeout.or(default.request_timeout),
+            max_header_size: self.max_header.unwrap_or(default.max_header_size),
+            max_body: self.max_body.map_or(default.max_body, |bytes| bytes as u64),
+            max_connections: self.max_connections.unwrap_or(default.max_connections),
+            max_connections_per_peer: self
+                .max_connections_per_peer
+                .unwrap_or(default.max_connections_per_peer),
+            max_requests: self.max_requests.unwrap_or(default.max_requests),
+            peer_rate: self.peer_rate.map(peer_rate).or(default.peer_rate),
+            ..default
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DrainArguments {
+    /// Seconds that it goes on after TERM or Ctrl-C, while /readyz says 503 and gRPC's health NOT_SERVING, before it drains for up to --grace.
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds, allow_negative_numbers = true)]
+    pub(super) pre_drain: Duration,
+}
