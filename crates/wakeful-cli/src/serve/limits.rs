@@ -1,4 +1,4 @@
-//! What a server of HTTP bounds, and how it ends: options of `wakeful serve http` and `rpc`.
+//! What a server of HTTP bounds, and how it ends: options of `wakeful serve http`, `rpc` and `proxy`.
 
 use std::time::Duration;
 

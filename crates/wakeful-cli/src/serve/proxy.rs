@@ -8,11 +8,12 @@ use wakeful_services::options::bind;
 use wakeful_services::proxy::headers::ForwardedHeaders;
 use wakeful_services::proxy::{self, ProxyOptions};
 use wakeful_services::tls::ClientTls;
-use wakeful_services::{HttpVersion, InvalidTarget, Target};
+use wakeful_services::{DrainPlan, HttpVersion, InvalidTarget, Target};
 
 use super::activity::ActivityArguments;
 use super::common::{CommonArguments, address, seconds};
 use super::lifecycle::{Started, until_terminated};
+use super::limits::{DrainArguments, LimitArguments};
 use super::size;
 use super::tls::TlsArguments;
 
@@ -79,6 +80,12 @@ pub(super) struct ProxyArguments {
 
     #[command(flatten)]
     tls: TlsArguments,
+
+    #[command(flatten)]
+    drain: DrainArguments,
+
+    #[command(flatten)]
+    limits: LimitArguments,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -151,6 +158,8 @@ impl ProxyArguments {
 pub(super) fn serve(arguments: &ProxyArguments) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
     options.tls = arguments.tls.load()?;
+    options.limits = arguments.limits.limits();
+    let pre_drain = arguments.drain.pre_drain;
     let proxy_options = arguments.proxy_options()?;
     let admin = arguments.admin.iter().map(|addr| address(addr)).collect::<Result<Vec<_>, _>>();
     let admin = bind(&admin.map_err(|error| format!("--admin: {error}"))?)?;
@@ -164,7 +173,9 @@ pub(super) fn serve(arguments: &ProxyArguments) -> Result<(), String> {
         Ok(Started {
             addrs: proxy.local_addrs().to_vec(),
             loops: proxy.server().handles().len(),
-            shutdown: move |grace| proxy.shutdown(grace),
+            shutdown: move |grace| {
+                proxy.drain(DrainPlan { pre_drain, grace, ..DrainPlan::default() })
+            },
         })
     })
 }

@@ -22,7 +22,6 @@ mod service;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::Request;
@@ -31,7 +30,7 @@ use wakeful::net::ListenAddr;
 use wakeful_http::RequestBody;
 use wakeful_http::client::{ClientBuilder, HttpVersion, Target};
 use wakeful_http::tls::ClientTls;
-use wakeful_http::{Caller, Running, service_fn};
+use wakeful_http::{Caller, DrainPlan, Running, service_fn};
 
 pub use self::counts::Counts;
 use self::headers::ForwardedHeaders;
@@ -119,7 +118,6 @@ pub struct RunningProxy {
     running: Running,
     admin: Option<Running>,
     counts: Arc<Counts>,
-    is_draining: Arc<AtomicBool>,
 }
 
 /// Starts a proxy on `listeners`. Those of `admin` answer `/healthz`, `/readyz` and `/metrics`, on a loop of their own; every path of the others is the backends'.
@@ -149,12 +147,11 @@ pub fn start(
             })
         }
     })?;
-    let is_draining = Arc::<AtomicBool>::default();
     let admin = match admin {
         none if none.is_empty() => None,
-        admin => Some(admin::start(admin, &running, counts.clone(), is_draining.clone())?),
+        admin => Some(admin::start(admin, &running, counts.clone())?),
     };
-    Ok(RunningProxy { running, admin, counts, is_draining })
+    Ok(RunningProxy { running, admin, counts })
 }
 
 fn of_a_loop(
@@ -218,13 +215,12 @@ impl RunningProxy {
         self.counts.clone()
     }
 
-    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest. Returns how many connections were aborted. It always ends. Meanwhile `/readyz` says that it is not ready. Blocks the calling thread.
+    /// Ends as planned; see [`Running::drain`]. Meanwhile the admin's `/readyz` says that it is not ready. Blocks the calling thread.
     ///
     /// # Errors
     /// A loop was blocked, and was left behind.
-    pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
-        self.is_draining.store(true, Ordering::Relaxed);
-        let aborted = self.running.shutdown(grace);
+    pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
+        let aborted = self.running.drain(plan);
         if let Some(admin) = self.admin {
             // Nobody waits for what is only looked at.
             admin.shutdown(Duration::ZERO)?;

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 
+use wakeful_services::DrainPlan;
 use wakeful_services::proxy::headers::ForwardedHeaders;
 
 use crate::common::*;
@@ -293,7 +294,9 @@ fn what_is_in_flight_finishes_when_the_proxy_ends() {
     let counts = proxy.server().counts();
     let idle = connect(addr(&proxy));
     until("both are open", || counts.open() == 2);
-    let shutdown = std::thread::spawn(move || proxy.shutdown(GUARD).unwrap());
+    let shutdown = std::thread::spawn(move || {
+        proxy.drain(DrainPlan { grace: GUARD, ..DrainPlan::default() }).unwrap()
+    });
     until("the idle one is closed", || counts.open() == 1);
     drop((idle, release));
     assert!(read_all(&mut stream).ends_with("in time"));

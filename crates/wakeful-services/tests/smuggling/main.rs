@@ -87,7 +87,12 @@ fn unescape(line: &str) -> Vec<u8> {
 
 /// What the backend got, once nobody can send it anything more.
 fn arrived(proxy: wakeful_services::proxy::RunningProxy, backend: &Backend) -> Vec<String> {
-    proxy.shutdown(common::GUARD).unwrap();
+    proxy
+        .drain(wakeful_services::DrainPlan {
+            grace: common::GUARD,
+            ..wakeful_services::DrainPlan::default()
+        })
+        .unwrap();
     until("the backend is alone", || backend.is_alone());
     backend.requests()
 }
