@@ -17,6 +17,7 @@ use crate::guard::Guarded;
 use crate::life::Life;
 use crate::limits::peers::{Peer, TooMany};
 use crate::local::Local;
+use crate::observe::Observed;
 use crate::protocol::{Protocol, Rewound, detect};
 use crate::tls::ServerTls;
 use crate::watch::Watch;
@@ -86,6 +87,8 @@ pub(crate) async fn serve<S, B>(
     };
     let watch = Watch::new(local, protocol, life);
     let service = Guarded { service, watch: watch.clone() };
+    // Outside of the limits, so that what they answer is told as well.
+    let service = Observed::new(service, peer, watch.local.observer().clone());
     let result = match protocol {
         Protocol::Http1 => http1::serve(io, service, peer, &watch, &draining, &moving).await,
         Protocol::Http2 => http2::serve(io, service, &watch, &draining).await,

@@ -23,6 +23,35 @@
 //! A library that calls `tokio::spawn`, or tokio's timers or sockets, needs a tokio runtime around it. Give it one on the side, and
 //! call it through its handle: the example `tokio_side_runtime` shows how.
 //!
+//! # Layers
+//! axum's own middleware works, and so do tower-http's layers (`tests/tower_http.rs` runs these): `trace`, `cors`, `compression-*` and `decompression-*`, `catch-panic`, `limit`, `normalize-path`, `request-id`, `propagate-header`,
+//! `sensitive-headers`, `set-header`, `validate-request`, `auth`, `add-extension`, `csrf`, `redirect`, `set-status`, `map-*`. They need no more of tokio than its traits. What does not work without a tokio runtime, and what to take instead:
+//!
+//! | | needs | instead |
+//! |---|---|---|
+//! | tower-http's `timeout`, tower's `timeout` | tokio's timers: a panic in the first request | a middleware with [`wakeful::time::timeout`], below |
+//! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | [`files::ServeDir`] |
+//! | tower-http's `metrics` | tokio's timers | `/metrics` of `wakeful serve http` shows how |
+//! | tower's `limit`, `buffer`, `spawn-ready`, `retry`, `hedge`, `load`, `balance` | tokio's timers or `spawn` | [`Server::max_connections`], `async-lock`'s semaphore |
+//! | axum's feature `tokio` (`axum::serve`, `ConnectInfo`) | tokio's sockets | [`Server`]; [`Peer`] with [`insert_peer`](observe::Observe::insert_peer) |
+//!
+//! ```
+//! use std::time::Duration;
+//! use axum::{Router, extract::Request, http::StatusCode, middleware::{Next, from_fn}, response::{IntoResponse, Response}};
+//!
+//! async fn deadline(request: Request, next: Next) -> Response {
+//!     match wakeful::time::timeout(Duration::from_secs(5), next.run(request)).await {
+//!         Ok(response) => response,
+//!         Err(_) => StatusCode::GATEWAY_TIMEOUT.into_response(),
+//!     }
+//! }
+//!
+//! let app: Router = Router::new().layer(from_fn(deadline));
+//! ```
+//!
+//! # Logs and traces
+//! [`Server::observe`] takes an access log, request ids, W3C trace context, and what makes each request's `tracing` span; the example `opentelemetry` exports these without a tokio runtime.
+//!
 //! # gRPC
 //! Services that tonic generates are served as any other router: see `grpc` (feature `grpc`).
 //!
@@ -32,13 +61,18 @@
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
 //! from HTTP/1, `http1` when a connection of HTTP/1 may move, `http2` what is watched of HTTP/2, `secured` a connection by TLS, and [`tls`] what TLS needs. What is bounded is in `limits`; `watch` says when a
-//! connection's limits strike, `guard` what is answered then, `counts` how often it happened. `drain` is how a server ends.
+//! connection's limits strike, `guard` what is answered then, `counts` how often it happened. `drain` is how a server ends. `files` serves a directory (feature `files`), [`observe`] and [`access_log`] tell what a server does.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod access_log;
 mod body;
 mod connection;
 mod counts;
 mod drain;
 mod draining;
+#[cfg(feature = "files")]
+pub mod files;
 #[cfg(feature = "grpc")]
 pub mod grpc;
 mod guard;
@@ -47,6 +81,7 @@ mod http2;
 mod life;
 mod limits;
 mod local;
+pub mod observe;
 mod protocol;
 mod refuse;
 mod requests;
@@ -65,6 +100,7 @@ pub use draining::{DrainBegins, drain_begins, draining};
 pub use hyper::service::service_fn;
 pub use limits::{Http2Limits, Limits, MaxAge, MinRate, PeerRate};
 pub use local::readiness;
+pub use observe::Peer;
 pub use server::{Running, Server};
 
 /// An error of any kind.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::counts::{HttpCounts, LoopHttpCounts};
 use crate::limits::peers::Peers;
+use crate::observe::{Observe, Observer};
 use crate::{Limits, Readiness, Refusal};
 
 /// As much as h2 reads at a time.
@@ -46,10 +47,11 @@ impl Shared {
     }
 
     /// The part of the next loop, which is this thread's.
-    pub(crate) fn of_next_loop(&self) -> Rc<Local> {
+    pub(crate) fn of_next_loop(&self, observe: &Observe) -> Rc<Local> {
         let number = self.loops.fetch_add(1, Ordering::Relaxed);
         HERE.set(Some(self.readiness.clone()));
-        Rc::new(Local { number, shared: self.clone(), scratch: RefCell::default() })
+        let observer = observe.on_this_loop();
+        Rc::new(Local { number, shared: self.clone(), scratch: RefCell::default(), observer })
     }
 }
 
@@ -71,9 +73,15 @@ pub(crate) struct Local {
     shared: Shared,
     /// For bytes that are looked at on their way to h2: made when the first are.
     pub(crate) scratch: RefCell<Vec<u8>>,
+    observer: Rc<Observer>,
 }
 
 impl Local {
+    /// Who tells of its requests.
+    pub(crate) fn observer(&self) -> &Rc<Observer> {
+        &self.observer
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
         &self.shared.limits
     }

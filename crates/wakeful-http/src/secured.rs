@@ -21,6 +21,7 @@ use crate::connection::{until, until_drained};
 use crate::guard::Guarded;
 use crate::life::Life;
 use crate::local::Local;
+use crate::observe::Observed;
 use crate::protocol::{Protocol, Rewound, detect};
 use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
 use crate::watch::Watch;
@@ -92,6 +93,7 @@ pub(crate) async fn serve<S, B>(
     };
     let watch = Watch::new(local, protocol, life);
     let service = Guarded { service: Identified { service, certificates }, watch: watch.clone() };
+    let service = Observed::new(service, peer, watch.local.observer().clone());
     let result = match protocol {
         Protocol::Http1 => http1::serve_here(io, service, &watch, &draining).await,
         Protocol::Http2 => http2::serve(io, service, &watch, &draining).await,

@@ -17,6 +17,7 @@ use wakeful::{LoopGroupBuilder, LoopHandle, signal};
 use crate::body::RequestBody;
 use crate::counts::HttpCounts;
 use crate::local::Shared;
+use crate::observe::Observe;
 use crate::tls::ServerTls;
 use crate::{BoxError, DrainPlan, Limits, Readiness, connection};
 
@@ -29,6 +30,7 @@ use crate::{BoxError, DrainPlan, Limits, Readiness, connection};
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
 /// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
+/// | [`observe`](Self::observe) | a span at debug level | [`Observe`] | access log, request ids, traces |
 /// | [`drain_plan`](Self::drain_plan) | [`DrainPlan::default`] | [`DrainPlan`] | what is left after its grace is aborted |
 #[derive(Debug)]
 #[must_use = "call `serve` or `start`"]
@@ -40,6 +42,7 @@ pub struct Server {
     strategy: AcceptStrategy,
     moves: Option<Moves>,
     limits: Limits,
+    observe: Observe,
     drain_plan: DrainPlan,
     readiness: Readiness,
 }
@@ -111,6 +114,7 @@ impl Server {
             strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
             limits: Limits::default(),
+            observe: Observe::new(),
             drain_plan: DrainPlan::default(),
             readiness: Readiness::new(),
         }
@@ -164,6 +168,12 @@ impl Server {
     /// [`Limits::max_connections`].
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.limits.max_connections = connections;
+        self
+    }
+
+    /// What the server tells about its requests.
+    pub fn observe(mut self, observe: Observe) -> Self {
+        self.observe = observe;
         self
     }
 
@@ -287,7 +297,7 @@ impl Server {
         let tls: Arc<[_]> = self.tls.into();
         let loops = self.group.loop_count()?;
         let max_connections = self.limits.max_connections;
-        let readiness = self.readiness;
+        let (readiness, observe) = (self.readiness, self.observe);
         let shared = Shared::new(self.limits, loops, readiness.clone());
         let (counts, linger) = (shared.counts.clone(), shared.linger.clone());
         let serving = ConnectionServer::new(self.listeners)
@@ -296,7 +306,7 @@ impl Server {
             .moves(self.moves)
             .max_connections(max_connections)
             .start(move || {
-                let (service, local, tls) = (make(), shared.of_next_loop(), tls.clone());
+                let (service, local, tls) = (make(), shared.of_next_loop(&observe), tls.clone());
                 move |connection| {
                     let tls = tls[connection.listener].clone();
                     connection::serve(connection, service.clone(), local.clone(), tls)

@@ -17,11 +17,16 @@ use futures_core::Stream;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use wakeful::accept::SharedListener;
+use wakeful::signal::{SIGHUP, Signals};
 use wakeful_http::Running;
+use wakeful_http::observe::{Observe, RequestIds, TraceContext};
 use wakeful_http::ws::{WebSocket, WebSocketUpgrade};
 
 use crate::http_metrics::HttpMetrics;
-use crate::{ServeOptions, metrics, tls_metrics};
+use crate::{ServeOptions, access_log_metrics, metrics, tls_metrics};
+
+pub use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
+pub use wakeful_http::files::{Precompressed, ServeDir};
 
 /// The longest sleep that `/sleep/{ms}` grants.
 pub const MAX_SLEEP: Duration = Duration::from_secs(60);
@@ -34,14 +39,45 @@ struct Shared {
     registry: Arc<OnceLock<Registry>>,
 }
 
+/// Settings of this service alone.
+#[derive(Debug, Clone, Default)]
+pub struct HttpOptions {
+    /// What is served on every path that is not the service's own, `/` included.
+    pub files: Option<ServeDir>,
+    /// Where requests are logged; then they have ids too, and traces are continued. HUP opens a file anew.
+    pub access_log: Option<AccessLog>,
+}
+
+impl HttpOptions {
+    fn observe(&self) -> Observe {
+        match &self.access_log {
+            Some(log) => Observe::new()
+                .access_log(log.clone())
+                .request_ids(RequestIds::Accept)
+                .trace_context(TraceContext::Continue),
+            None => Observe::new(),
+        }
+    }
+}
+
 /// Starts the service on `listeners`.
 ///
 /// # Errors
-/// The loops cannot be started.
-pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Result<Running> {
+/// The loops cannot be started, or no signals be caught.
+pub fn start(
+    options: &ServeOptions,
+    http: HttpOptions,
+    listeners: Vec<SharedListener>,
+) -> io::Result<Running> {
     let shared = Shared::default();
-    let running = options.http_server(listeners).start(router(shared.clone()))?;
+    let observe = http.observe();
+    let server = options.http_server(listeners).observe(observe);
+    let running = server.start(router(shared.clone(), http.files))?;
     let mut registry = metrics::registry(running.handles(), running.counts(), running.loads());
+    if let Some(log) = http.access_log {
+        access_log_metrics::register(&mut registry, log.clone());
+        reopen_on_hup(&running, log)?;
+    }
     registry.register_collector(Box::new(HttpMetrics::new(running.http_counts())));
     if let Some(tls) = &options.tls {
         tls_metrics::register(&mut registry, tls.counts());
@@ -51,9 +87,28 @@ pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Resu
     Ok(running)
 }
 
-fn router(shared: Shared) -> Router {
-    Router::new()
-        .route("/", get(index))
+/// If it is a file: for anything else HUP is what it was.
+fn reopen_on_hup(running: &Running, log: AccessLog) -> io::Result<()> {
+    let Some(handle) = running.handles().first().filter(|_| log.is_file()) else { return Ok(()) };
+    let started = handle.run_and_wait(move || {
+        let mut hups = Signals::new(&[SIGHUP])?;
+        wakeful::spawn(async move {
+            while hups.recv().await.is_ok() {
+                log.reopen();
+            }
+        })
+        .detach();
+        io::Result::Ok(())
+    });
+    started.map_err(io::Error::other)?
+}
+
+fn router(shared: Shared, files: Option<ServeDir>) -> Router {
+    let router = match files {
+        Some(files) => Router::new().fallback_service(files),
+        None => Router::new().route("/", get(index)),
+    };
+    router
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(render_metrics))

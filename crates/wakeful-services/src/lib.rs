@@ -7,6 +7,7 @@
 //! * [`rpc`]: gRPC, unary and streaming.
 //! * [`options`]: what all are started with.
 
+mod access_log_metrics;
 mod connections;
 pub mod echo;
 #[cfg(any(test, fuzzing))]

@@ -34,7 +34,8 @@ fn what_is_refused_is_a_line_that_rises() {
         idle: IdlePolicy::Park,
         grace: Duration::from_secs(10),
     };
-    let running = http::start(&options, options.bind().unwrap()).unwrap();
+    let running =
+        http::start(&options, http::HttpOptions::default(), options.bind().unwrap()).unwrap();
     let addr = &running.local_addrs()[0];
     let metrics = || ask(addr, "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     let before = metrics();

@@ -7,6 +7,7 @@ use super::activity::ActivityArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
+use super::site::SiteArguments;
 use super::tls::TlsArguments;
 
 #[derive(Debug, Args)]
@@ -25,6 +26,9 @@ pub(super) struct HttpArguments {
 
     #[command(flatten)]
     limits: LimitArguments,
+
+    #[command(flatten)]
+    site: SiteArguments,
 }
 
 impl HttpArguments {
@@ -42,9 +46,10 @@ pub(super) fn serve(arguments: &HttpArguments) -> Result<(), String> {
     options.tls = arguments.tls.load()?;
     options.limits = arguments.limits.limits();
     let pre_drain = arguments.drain.pre_drain;
+    let http_options = arguments.site.options()?;
     let listeners = options.bind()?;
     until_terminated(&options, || {
         arguments.tls.watch(options.tls.as_ref())?;
-        http::start(&options, listeners).map(|server| running(server, pre_drain))
+        http::start(&options, http_options, listeners).map(|server| running(server, pre_drain))
     })
 }

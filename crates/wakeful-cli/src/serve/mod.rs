@@ -9,6 +9,7 @@ mod kv;
 mod lifecycle;
 mod limits;
 mod rpc;
+mod site;
 mod size;
 mod tls;
 
@@ -32,7 +33,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Service {
-    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N, /ws. The default.
+    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N, /ws; files with --root. The default.
     Http(http::HttpArguments),
     /// Length-prefixed frames: 4 bytes, big-endian, then the payload, at most 16 MiB.
     Echo(echo::EchoArguments),

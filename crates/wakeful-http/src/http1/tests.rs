@@ -14,6 +14,7 @@ use wakeful::task::yield_now;
 use crate::Readiness;
 use crate::life::Life;
 use crate::local::Shared;
+use crate::observe::Observe;
 use crate::protocol::Protocol;
 
 use super::*;
@@ -28,7 +29,7 @@ where
     B::Error: Into<BoxError>,
 {
     let io = Rewound { start: Bytes::copy_from_slice(unread), stream };
-    let local = Shared::new(Limits::default(), 1, Readiness::new()).of_next_loop();
+    let local = Shared::new(Limits::default(), 1, Readiness::new()).of_next_loop(&Observe::new());
     let watch = Watch::new(local, Protocol::Http1, Life::new(None, None));
     run(io, service, &watch, &Draining::default(), || true).await.unwrap()
 }

@@ -118,6 +118,11 @@ impl Gate {
         self.entered.recv_blocking().unwrap();
     }
 
+    /// As [`wait_for_one`](Self::wait_for_one), for a client on a loop.
+    pub async fn one_entered(&self) {
+        self.entered.recv().await.unwrap();
+    }
+
     pub fn open(&self) {
         self.open.close();
     }

@@ -1,0 +1,59 @@
+//! `wakeful serve http`: the files that it serves, and the log of who asked for what.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use wakeful_services::http::{
+    AccessLog, Destination, Format, HttpOptions, Precompressed, Query, ServeDir,
+};
+
+#[derive(Debug, Args)]
+pub(super) struct SiteArguments {
+    /// Serve the files of this directory: / is its index.html. The paths of the service itself stay as they are. Nothing outside of it is served, wherever links lead; nor is what begins with a dot. file.br and file.gz are sent in place of
+    /// file to clients that take them
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// Write a line for each request, to standard output or --access-log-file; then requests have ids (x-request-id). Queries are left out
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    access_log: Option<LogFormat>,
+
+    /// Append the access log to this file; HUP opens it anew, after a rotation
+    #[arg(long, value_name = "FILE", requires = "access_log")]
+    access_log_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogFormat {
+    /// A JSON object on each line.
+    Json,
+    /// The common log format.
+    Common,
+    /// The common log format, with referer and user agent.
+    Combined,
+}
+
+impl SiteArguments {
+    /// Opens what was asked for.
+    ///
+    /// # Errors
+    /// A line for the user.
+    pub(super) fn options(&self) -> Result<HttpOptions, String> {
+        let files =
+            self.root.as_deref().map(ServeDir::new).transpose().map_err(|e| e.to_string())?;
+        let files = files.map(|files| files.precompressed(Precompressed::Offer));
+        let log = self.access_log.map(|format| self.open(format)).transpose();
+        Ok(HttpOptions { files, access_log: log.map_err(|error| error.to_string())? })
+    }
+
+    fn open(&self, format: LogFormat) -> std::io::Result<AccessLog> {
+        let format = match format {
+            LogFormat::Json => Format::Json,
+            LogFormat::Common => Format::Common,
+            LogFormat::Combined => Format::Combined,
+        };
+        let file = self.access_log_file.clone();
+        let destination = file.map_or(Destination::Stdout, Destination::File);
+        AccessLog::new(format, destination, Query::Omit)
+    }
+}

@@ -1,0 +1,160 @@
+//! The access log: a line for each request, written off the loops.
+//!
+//! Each loop formats into a buffer of its own (`buffer`) and hands it to one writer thread (`writer`) through a bounded channel: 100 ms after its first line, at 64 KiB, and at the loop's
+//! end. A loop never waits for the writer while it serves: when the channel is full, because a disk or a pipe is slow, the buffer is dropped and its lines are counted.
+//!
+//! `format` is what a line looks like; `observe` sees the requests.
+
+mod buffer;
+mod format;
+mod writer;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+pub(crate) use buffer::LoopLog;
+pub(crate) use format::Line;
+
+use writer::{Counters, Message, Sink, Writer};
+
+/// Buffers on their way to the writer, in all: 16 MiB of lines.
+const CHANNEL: usize = 256;
+
+/// What a line looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// A JSON object on each line: `time` (RFC 3339, UTC, when the request came), `peer`, `method`, `path`, `query` if it is logged, `protocol`, `status` (null if none was sent), `bytes` of the response's body, `duration_us` (from the
+    /// request's header to the last byte of the body), `aborted` (the body did not come to its end, or there was no response), `user_agent`, `referer`,
+    /// `request_id`, `trace_id`, the last four where there are such. Bytes that are no UTF-8 are U+FFFD.
+    #[default]
+    Json,
+    /// The common log format of Apache: `127.0.0.1 - - [22/Nov/2026:06:30:00 +0000] "GET / HTTP/1.1" 200 5`. Bytes that are not visible ASCII, quotes and backslashes are `\xNN`; a status that was never sent is `-`.
+    Common,
+    /// The common format, and behind it the referer and the user agent in quotes.
+    Combined,
+}
+
+/// Where lines go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// The end of a file, which is made if it is not there.
+    File(PathBuf),
+}
+
+/// Whether queries are logged: they may hold what should not be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Query {
+    /// The path only.
+    #[default]
+    Omit,
+    /// `path?query`; in JSON a field of its own.
+    Log,
+}
+
+/// An access log, for [`Observe::access_log`](crate::observe::Observe::access_log).
+///
+/// ```no_run
+/// use wakeful_http::Server;
+/// use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
+/// use wakeful_http::observe::Observe;
+/// # use axum::Router;
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let app = Router::<()>::new();
+/// let file = Destination::File("/var/log/app/access.log".into());
+/// let log = AccessLog::new(Format::Json, file, Query::Omit)?;
+/// Server::bind("127.0.0.1:8080")?.observe(Observe::new().access_log(log)).serve(app)
+/// # }
+/// ```
+///
+/// A body counts as far as the connection has taken it from the service: what is on its way in hyper's and the kernel's buffers is not seen any more, and a body in one piece is complete when it is taken.
+///
+/// What hyper refuses by itself, as a malformed header, is no request and has no line. Texts are cut at 4 KiB. When lines were dropped, the log says so once it can be written again (`{"dropped":n}`, or `# n lines dropped`), and so
+/// does a `tracing` event.
+///
+/// *Threads*: `Send` and `Sync`; clones are the same log. The writer ends with the last of them and of the loops that write.
+#[derive(Clone)]
+pub struct AccessLog {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    format: Format,
+    query: Query,
+    is_file: bool,
+    writer: SyncSender<Message>,
+    counters: Arc<Counters>,
+}
+
+impl AccessLog {
+    /// Opens the destination and starts the writer's thread.
+    ///
+    /// # Errors
+    /// The file cannot be opened for appending; no thread can be started.
+    pub fn new(format: Format, destination: Destination, query: Query) -> io::Result<Self> {
+        let is_file = matches!(destination, Destination::File(_));
+        let sink = Sink::open(destination)?;
+        let (writer, messages) = sync_channel(CHANNEL);
+        let counters = Arc::new(Counters::default());
+        Writer::new(format, sink, counters.clone()).start(messages)?;
+        Ok(Self { inner: Arc::new(Inner { format, query, is_file, writer, counters }) })
+    }
+
+    /// Opens the file anew by its name, before the next lines are written: for log rotation, behind the rename. If that fails the old file is kept, and a `tracing` event says why. Nothing happens for stdout and stderr.
+    pub fn reopen(&self) {
+        self.inner.counters.reopen.store(true, Ordering::Release);
+        // Only to wake it: if the channel is full, it is awake.
+        let _ = self.inner.writer.try_send(Message::LookAround);
+    }
+
+    /// Whether it is written to a file, and [`reopen`](Self::reopen) does something.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.inner.is_file
+    }
+
+    /// Waits for up to `timeout` until the lines that loops have handed over are written. Each loop hands over what it has when it ends, and waits for up to a second: behind a
+    /// [`shutdown`](crate::Running::shutdown) this is not needed. Blocks the calling thread.
+    ///
+    /// Returns whether they are written.
+    #[must_use]
+    pub fn flush(&self, timeout: Duration) -> bool {
+        self.inner.flush(timeout)
+    }
+
+    /// How many lines were dropped so far, because the destination was slow or failed.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.inner.counters.dropped.load(Ordering::Relaxed)
+    }
+
+    /// How many lines were written so far.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.inner.counters.written.load(Ordering::Relaxed)
+    }
+
+    /// The buffer of the loop on this thread.
+    pub(crate) fn on_this_loop(&self) -> std::rc::Rc<LoopLog> {
+        LoopLog::new(self.inner.clone())
+    }
+}
+
+impl fmt::Debug for AccessLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { format, query, .. } = &*self.inner;
+        f.debug_struct("AccessLog")
+            .field("format", format)
+            .field("query", query)
+            .finish_non_exhaustive()
+    }
+}

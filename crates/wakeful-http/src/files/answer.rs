@@ -1,0 +1,229 @@
+//! What is answered for a file: all of it that may block, in one job on the pool, with the first chunk.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::header::{self, HeaderName};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
+use rustix::io::Errno;
+
+use super::beneath::Opened;
+use super::body::{FileBody, Piece};
+use super::conditional::{Validators, Verdict};
+use super::path::Target;
+use super::ranges::{self, Ranges};
+use super::{Precompressed, Shared, encoding};
+
+const INDEX: &[u8] = b"index.html";
+
+/// Answers a GET or HEAD.
+pub(super) fn answer(
+    shared: &Shared,
+    target: Target,
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Response<FileBody> {
+    let name = target.name.clone();
+    find(shared, target, headers)
+        .and_then(|found| match found {
+            Some(found) => respond(shared, found, method, headers),
+            None => Ok(redirect(uri)),
+        })
+        .unwrap_or_else(|error| {
+            let status = status_of(&error);
+            if status.is_server_error() {
+                tracing::warn!(name = %name.escape_ascii(), %error, "a file cannot be served");
+            }
+            plain(status)
+        })
+}
+
+struct Found {
+    file: File,
+    metadata: Metadata,
+    name: Vec<u8>,
+    encoding: Option<&'static str>,
+}
+
+/// `None`: a directory that was asked for without a slash at its end.
+fn find(shared: &Shared, target: Target, headers: &HeaderMap) -> io::Result<Option<Found>> {
+    let root = shared.root.open()?;
+    let Target { mut name, is_directory } = target;
+    if is_directory {
+        if !name.is_empty() {
+            name.push(b'/');
+        }
+        name.extend_from_slice(INDEX);
+    }
+    let file = root.file(&name)?;
+    let metadata = file.metadata()?;
+    if metadata.is_dir() && !is_directory {
+        return Ok(None);
+    }
+    if !metadata.is_file() {
+        return Err(Errno::NOENT.into());
+    }
+    if matches!(shared.precompressed, Precompressed::Offer) {
+        for (encoding, suffix) in encoding::accepted(headers) {
+            if let Some((file, metadata)) = variant(&root, &name, suffix) {
+                return Ok(Some(Found { file, metadata, name, encoding: Some(encoding) }));
+            }
+        }
+    }
+    Ok(Some(Found { file, metadata, name, encoding: None }))
+}
+
+fn variant(root: &Opened, name: &[u8], suffix: &[u8]) -> Option<(File, Metadata)> {
+    let file = root.file(&[name, suffix].concat()).ok()?;
+    let metadata = file.metadata().ok().filter(Metadata::is_file)?;
+    Some((file, metadata))
+}
+
+fn respond(
+    shared: &Shared,
+    found: Found,
+    method: &Method,
+    headers: &HeaderMap,
+) -> io::Result<Response<FileBody>> {
+    let Found { file, metadata, name, encoding } = found;
+    let validators = Validators::new(&metadata, SystemTime::now());
+    let mut response = Response::new(FileBody::empty());
+    let out = response.headers_mut();
+    insert(out, header::ETAG, &validators.etag);
+    insert(out, header::LAST_MODIFIED, &httpdate::fmt_http_date(validators.modified));
+    if let Some(value) = &shared.cache_control {
+        out.insert(header::CACHE_CONTROL, value.clone());
+    }
+    if matches!(shared.precompressed, Precompressed::Offer) {
+        out.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    }
+    match validators.check(headers) {
+        Verdict::Proceed => {}
+        Verdict::NotModified => {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            return Ok(response);
+        }
+        Verdict::Failed => return Ok(plain(StatusCode::PRECONDITION_FAILED)),
+    }
+    out.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    out.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(encoding) = encoding {
+        out.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
+    }
+    let (kind, size) = (content_type(&name), metadata.len());
+    let ranges = validators.range(method, headers);
+    let pieces = match ranges.map_or(Ranges::Whole, |range| ranges::parse(range.as_bytes(), size)) {
+        Ranges::Whole => {
+            insert(out, header::CONTENT_TYPE, &kind);
+            vec![Piece::File(0..size)]
+        }
+        Ranges::Unsatisfiable => {
+            let mut response = plain(StatusCode::RANGE_NOT_SATISFIABLE);
+            insert(response.headers_mut(), header::CONTENT_RANGE, &format!("bytes */{size}"));
+            return Ok(response);
+        }
+        Ranges::Parts(parts) => {
+            let pieces = partial(parts, &kind, size, out);
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+            pieces
+        }
+    };
+    let length: u64 = pieces.iter().map(Piece::len).sum();
+    response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+    if *method != Method::HEAD && length > 0 {
+        *response.body_mut() = FileBody::read(file, pieces, shared.chunk_size, &shared.jobs)?;
+    }
+    Ok(response)
+}
+
+/// One part as it is, several as `multipart/byteranges` (RFC 9110, 14.6).
+fn partial(mut parts: Vec<Range<u64>>, kind: &str, size: u64, out: &mut HeaderMap) -> Vec<Piece> {
+    let content_range = |part: &Range<u64>| format!("bytes {}-{}/{size}", part.start, part.end - 1);
+    if parts.len() == 1 {
+        insert(out, header::CONTENT_RANGE, &content_range(&parts[0]));
+        insert(out, header::CONTENT_TYPE, kind);
+        return parts.drain(..).map(Piece::File).collect();
+    }
+    // Of 128 random bits: no file holds it but by chance.
+    let boundary = format!("{:032x}", fastrand::u128(..));
+    insert(out, header::CONTENT_TYPE, &format!("multipart/byteranges; boundary={boundary}"));
+    let mut pieces = Vec::with_capacity(2 * parts.len() + 1);
+    let mut before = "";
+    for part in parts {
+        let range = content_range(&part);
+        let head = format!(
+            "{before}--{boundary}\r\ncontent-type: {kind}\r\ncontent-range: {range}\r\n\r\n"
+        );
+        pieces.extend([Piece::Text(head.into()), Piece::File(part)]);
+        before = "\r\n";
+    }
+    pieces.push(Piece::Text(format!("\r\n--{boundary}--\r\n").into()));
+    pieces
+}
+
+/// To the directory's own URL. Relative, so that it is right behind any prefix, and no `//host` can be made of it.
+fn redirect(uri: &Uri) -> Response<FileBody> {
+    let last = uri.path().rsplit('/').next().unwrap_or_default();
+    let location = match uri.query() {
+        Some(query) => format!("./{last}/?{query}"),
+        None => format!("./{last}/"),
+    };
+    let mut response = plain(StatusCode::MOVED_PERMANENTLY);
+    insert(response.headers_mut(), header::LOCATION, &location);
+    response
+}
+
+/// An answer without a file, with its reason as text.
+pub(super) fn plain(status: StatusCode) -> Response<FileBody> {
+    let reason = status.canonical_reason().unwrap_or_default().to_lowercase();
+    let mut response = Response::new(FileBody::of(Bytes::from(reason + "\n")));
+    *response.status_mut() = status;
+    let out = response.headers_mut();
+    out.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        out.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+/// By the name's extension. Text is taken for UTF-8.
+fn content_type(name: &[u8]) -> String {
+    let guess = mime_guess::from_path(Path::new(OsStr::from_bytes(name)));
+    let kind = guess.first_raw().unwrap_or("application/octet-stream");
+    let charset = if kind.starts_with("text/") { "; charset=utf-8" } else { "" };
+    format!("{kind}{charset}")
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    // What is made here is visible ASCII, and so is a URI.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+fn status_of(error: &io::Error) -> StatusCode {
+    let Some(errno) = Errno::from_io_error(error) else { return StatusCode::INTERNAL_SERVER_ERROR };
+    match errno {
+        Errno::NOENT
+        | Errno::NOTDIR
+        | Errno::LOOP
+        | Errno::XDEV
+        | Errno::NAMETOOLONG
+        | Errno::INVAL
+        | Errno::NXIO
+        | Errno::NODEV => StatusCode::NOT_FOUND,
+        Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
+        // No descriptors or memory now; a lease, or a directory that is being renamed.
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}

@@ -1,0 +1,190 @@
+//! The body of an answer: bytes in memory, or pieces of a file, read ahead by one on the blocking pool.
+//!
+//! It promises its exact length. If the file has become shorter meanwhile, it ends with an error, by which the connection (or the stream of HTTP/2) is aborted: nothing is filled up, and no
+//! client takes a part for the whole. What a slow client holds is two chunks and a descriptor.
+
+use std::fmt;
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use rustix::buffer::spare_capacity;
+use rustix::io::{pread, retry_on_intr};
+
+use super::jobs::{Job, Jobs};
+
+/// The body of what [`ServeDir`](super::ServeDir) answers.
+///
+/// *Threads*: `Send`; it may be polled on any thread.
+///
+/// # Errors
+/// Polled, it gives an [`io::Error`] when the file could not be read, or has become shorter since the answer began.
+pub struct FileBody {
+    /// Bytes that are still to come, `next` included.
+    left: u64,
+    next: Option<Next>,
+    /// What comes behind `next`.
+    rest: Option<Rest>,
+}
+
+enum Next {
+    Ready(Bytes),
+    Reading(Job<io::Result<Bytes>>),
+}
+
+struct Rest {
+    file: Arc<File>,
+    jobs: Jobs,
+    chunk: u64,
+    /// In reverse.
+    pieces: Vec<Piece>,
+}
+
+/// A part of the body.
+#[derive(Debug, Clone)]
+pub(super) enum Piece {
+    Text(Bytes),
+    File(Range<u64>),
+}
+
+impl Piece {
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.len() as u64,
+            Self::File(range) => range.end - range.start,
+        }
+    }
+}
+
+impl FileBody {
+    pub(super) fn empty() -> Self {
+        Self::of(Bytes::new())
+    }
+
+    pub(super) fn of(bytes: Bytes) -> Self {
+        let next = (!bytes.is_empty()).then_some(bytes);
+        Self {
+            left: next.as_ref().map_or(0, Bytes::len) as u64,
+            next: next.map(Next::Ready),
+            rest: None,
+        }
+    }
+
+    /// `pieces` of `file`; the first chunk is read here, so call it on the pool.
+    ///
+    /// # Errors
+    /// The first chunk cannot be read.
+    pub(super) fn read(
+        file: File,
+        mut pieces: Vec<Piece>,
+        chunk: u64,
+        jobs: &Jobs,
+    ) -> io::Result<Self> {
+        let left = pieces.iter().map(Piece::len).sum();
+        pieces.reverse();
+        let mut rest = Rest { file: Arc::new(file), jobs: jobs.clone(), chunk, pieces };
+        let first = match rest.step() {
+            Some(Piece::Text(text)) => Some(text),
+            Some(Piece::File(range)) => Some(read_chunk(&rest.file, range)?),
+            None => None,
+        };
+        // The file is closed here if that was all.
+        let rest = (!rest.pieces.is_empty()).then_some(rest);
+        Ok(Self { left, next: first.map(Next::Ready), rest })
+    }
+
+    /// Begins with what comes next.
+    fn advance(&mut self) {
+        let Some(rest) = &mut self.rest else { return };
+        self.next = rest.step().map(|piece| match piece {
+            Piece::Text(text) => Next::Ready(text),
+            Piece::File(range) => {
+                let file = rest.file.clone();
+                Next::Reading(rest.jobs.run(move || read_chunk(&file, range)))
+            }
+        });
+        if rest.pieces.is_empty() {
+            self.rest = None;
+        }
+    }
+}
+
+impl Rest {
+    /// The next piece, of a chunk at most.
+    fn step(&mut self) -> Option<Piece> {
+        let piece = self.pieces.pop()?;
+        match piece {
+            Piece::File(range) if range.end - range.start > self.chunk => {
+                let end = range.start + self.chunk;
+                self.pieces.push(Piece::File(end..range.end));
+                Some(Piece::File(range.start..end))
+            }
+            piece => Some(piece),
+        }
+    }
+}
+
+fn read_chunk(file: &File, range: Range<u64>) -> io::Result<Bytes> {
+    let wanted = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
+    let mut bytes = Vec::with_capacity(wanted);
+    while bytes.len() < wanted {
+        let offset = range.start + bytes.len() as u64;
+        if retry_on_intr(|| pread(file, spare_capacity(&mut bytes), offset))? == 0 {
+            let text = "the file has become shorter while it was sent";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+        }
+    }
+    // An allocator may have given more than was asked for.
+    bytes.truncate(wanted);
+    Ok(bytes.into())
+}
+
+impl Body for FileBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let read = match self.next.take() {
+            None => return Poll::Ready(None),
+            Some(Next::Ready(bytes)) => Ok(bytes),
+            Some(Next::Reading(mut job)) => match Pin::new(&mut job).poll(cx) {
+                Poll::Ready(read) => read.unwrap_or_else(|error| Err(io::Error::other(error))),
+                Poll::Pending => {
+                    self.next = Some(Next::Reading(job));
+                    return Poll::Pending;
+                }
+            },
+        };
+        match &read {
+            Ok(bytes) => {
+                self.left -= bytes.len() as u64;
+                self.advance();
+            }
+            Err(_) => self.rest = None,
+        }
+        Poll::Ready(Some(read.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.next.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+impl fmt::Debug for FileBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileBody").field("left", &self.left).finish_non_exhaustive()
+    }
+}

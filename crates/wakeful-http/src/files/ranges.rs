@@ -1,0 +1,165 @@
+//! Which bytes a `Range` header asks for (RFC 9110, 14).
+//!
+//! A header that is not understood, asks for more than [`MAX_RANGES`] parts or, in all of them, for more bytes than there are, is ignored, as the RFC allows:
+//! the answer is the whole file. So no request costs more than the file is large.
+
+use std::ops::Range;
+
+/// More parts than a reader needs (PDF viewers ask for a handful), and few enough to cost little.
+pub(super) const MAX_RANGES: usize = 16;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ranges {
+    /// No range counts: send everything.
+    Whole,
+    /// None of them begins within the file: 416.
+    Unsatisfiable,
+    /// At least one, each non-empty and within the file, in the order they were asked for.
+    Parts(Vec<Range<u64>>),
+}
+
+/// Reads `header` for a file of `size` bytes.
+pub(super) fn parse(header: &[u8], size: u64) -> Ranges {
+    // An empty file has no range that could be named in an answer. Clients that send a range with everything get the empty file.
+    if size == 0 {
+        return Ranges::Whole;
+    }
+    understood(header, size).unwrap_or(Ranges::Whole)
+}
+
+fn understood(header: &[u8], size: u64) -> Option<Ranges> {
+    let text = std::str::from_utf8(header).ok()?;
+    let (unit, list) = text.split_once('=')?;
+    if !unit.eq_ignore_ascii_case("bytes") {
+        return None;
+    }
+    let (mut parts, mut asked, mut total) = (Vec::new(), 0, 0_u64);
+    for spec in list.split(',').map(|spec| spec.trim_matches([' ', '\t'])) {
+        if spec.is_empty() {
+            continue;
+        }
+        asked += 1;
+        if asked > MAX_RANGES {
+            return None;
+        }
+        if let Some(part) = part(spec, size)? {
+            total = total.checked_add(part.end - part.start)?;
+            parts.push(part);
+        }
+    }
+    match parts.len() {
+        _ if asked == 0 || total > size => None,
+        0 => Some(Ranges::Unsatisfiable),
+        _ => Some(Ranges::Parts(parts)),
+    }
+}
+
+/// `None`: malformed. `Some(None)`: beyond the end.
+fn part(spec: &str, size: u64) -> Option<Option<Range<u64>>> {
+    let (first, last) = spec.split_once('-')?;
+    if first.is_empty() {
+        let length = number(last)?.min(size);
+        return Some((length > 0).then(|| size - length..size));
+    }
+    let first = number(first)?;
+    let last = if last.is_empty() { u64::MAX } else { number(last)? };
+    if last < first {
+        return None;
+    }
+    Some((first < size).then(|| first..last.min(size - 1) + 1))
+}
+
+/// A number of any length: beyond what can be counted it is only large.
+fn number(digits: &str) -> Option<u64> {
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some(digits.parse().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Of starts and ends.
+    fn parts<const N: usize>(parts: [(u64, u64); N]) -> Ranges {
+        Ranges::Parts(parts.map(|(start, end)| start..end).to_vec())
+    }
+
+    #[test]
+    fn the_examples_of_the_rfc() {
+        assert_eq!(parse(b"bytes=0-499", 10_000), parts([(0, 500)]));
+        assert_eq!(parse(b"bytes=500-999", 10_000), parts([(500, 1000)]));
+        assert_eq!(parse(b"bytes=-500", 10_000), parts([(9500, 10_000)]));
+        assert_eq!(parse(b"bytes=9500-", 10_000), parts([(9500, 10_000)]));
+        assert_eq!(parse(b"bytes=0-0,-1", 10_000), parts([(0, 1), (9999, 10_000)]));
+        assert_eq!(parse(b"Bytes= 0-0 ,\t, 5-6", 10_000), parts([(0, 1), (5, 7)]));
+    }
+
+    #[test]
+    fn ends_are_cut_and_what_begins_beyond_the_end_is_left_out() {
+        assert_eq!(parse(b"bytes=5-100", 10), parts([(5, 10)]));
+        assert_eq!(parse(b"bytes=-100", 10), parts([(0, 10)]));
+        assert_eq!(parse(b"bytes=0-1,10-11", 10), parts([(0, 2)]));
+        assert_eq!(parse(b"bytes=10-", 10), Ranges::Unsatisfiable);
+        assert_eq!(parse(b"bytes=-0", 10), Ranges::Unsatisfiable);
+        let huge = b"bytes=99999999999999999999999-999999999999999999999999999";
+        assert_eq!(parse(huge, 10), Ranges::Unsatisfiable);
+        assert_eq!(parse(b"bytes=0-99999999999999999999999", 10), parts([(0, 10)]));
+        assert_eq!(parse(b"bytes=0-", u64::MAX), parts([(0, u64::MAX)]));
+    }
+
+    #[test]
+    fn what_is_not_understood_or_too_much_is_ignored() {
+        for header in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=,",
+            "bytes=-",
+            "bytes=a-b",
+            "bytes=5-4",
+            "bytes=1",
+            "items=0-1",
+            "bytes=+1-2",
+            "bytes=0-1,x",
+            "bytes=0 -1",
+            "bytes=0-1-2",
+            "bytes=0-9,0-9",
+            "bytes=-5,-6",
+        ] {
+            assert_eq!(parse(header.as_bytes(), 10), Ranges::Whole, "{header}");
+        }
+        assert_eq!(parse(b"bytes=\xff-1", 10), Ranges::Whole);
+        let many = |count| format!("bytes={}", vec!["1-1"; count].join(","));
+        assert!(matches!(parse(many(MAX_RANGES).as_bytes(), 100), Ranges::Parts(_)));
+        assert_eq!(parse(many(MAX_RANGES + 1).as_bytes(), 100), Ranges::Whole);
+        assert_eq!(parse(b"bytes=0-", 0), Ranges::Whole);
+        assert_eq!(parse(b"bytes=0-,-1", u64::MAX), Ranges::Whole);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_within_the_file_and_no_more_than_it(
+            header in "bytes=((0|1|9|99|18446744073709551615|-|,| |a){0,30})",
+            size in prop_oneof![0_u64..200, Just(u64::MAX)],
+        ) {
+            if let Ranges::Parts(parts) = parse(header.as_bytes(), size) {
+                prop_assert!(!parts.is_empty() && parts.len() <= MAX_RANGES);
+                prop_assert!(parts.iter().all(|part| part.start < part.end && part.end <= size));
+                let total: u128 = parts.iter().map(|part| u128::from(part.end - part.start)).sum();
+                prop_assert!(total <= u128::from(size));
+            }
+        }
+
+        #[test]
+        fn a_range_within_the_file_is_what_comes_back(
+            (first, length, behind) in (0_u64..1000, 1_u64..1000, 0_u64..1000),
+        ) {
+            let (last, size) = (first + length - 1, first + length + behind);
+            let expected = Ranges::Parts(std::iter::once(first..last + 1).collect());
+            prop_assert_eq!(parse(format!("bytes={first}-{last}").as_bytes(), size), expected);
+        }
+    }
+}

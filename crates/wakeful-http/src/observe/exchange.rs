@@ -1,0 +1,192 @@
+//! One request, from its header to the last byte of its response, or until it is given up. What is known of it is told when it is dropped.
+
+use std::rc::Rc;
+use std::time::{Instant, SystemTime};
+
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use http_body::Body;
+use tracing::Span;
+use tracing::field::Empty;
+
+use super::trace_parent::{self, TraceParent};
+use super::{Head, Observer, Peer, Peers, Spans, TraceContext, request_id};
+use crate::access_log::Line;
+
+pub(super) struct Exchange {
+    pub(super) span: Span,
+    observer: Rc<Observer>,
+    id: Option<HeaderValue>,
+    status: Option<StatusCode>,
+    /// Of the body, as far as the connection has taken it.
+    bytes: u64,
+    /// How long it is to be, if that is known.
+    expected: Option<u64>,
+    /// The response has no more to come.
+    complete: bool,
+    /// The response to it has no body, whatever its headers say.
+    is_head: bool,
+    logged: Option<Logged>,
+}
+
+/// What only the log asks for.
+struct Logged {
+    time: SystemTime,
+    begun: Instant,
+    peer: Peer,
+    method: Method,
+    uri: Uri,
+    version: Version,
+    user_agent: Option<HeaderValue>,
+    referer: Option<HeaderValue>,
+    trace_id: Option<u128>,
+}
+
+impl Observer {
+    /// `None`: nobody wants to know.
+    pub(super) fn begin<R>(
+        self: &Rc<Self>,
+        request: &mut Request<R>,
+        peer: Peer,
+    ) -> Option<Box<Exchange>> {
+        if matches!(self.settings.peers, Peers::Inserted) {
+            request.extensions_mut().insert(peer);
+        }
+        let id = self.ids.id(self.settings.request_ids, request.headers_mut());
+        let trace = self.continue_trace(request);
+        let span = self.span(request, peer, id.as_ref(), trace);
+        let logged = self.log.as_ref().map(|_| Logged::new(request, peer, trace));
+        if id.is_none() && span.is_disabled() && logged.is_none() {
+            return None;
+        }
+        Some(Box::new(Exchange {
+            span,
+            observer: self.clone(),
+            id,
+            status: None,
+            bytes: 0,
+            expected: None,
+            complete: false,
+            is_head: *request.method() == Method::HEAD,
+            logged,
+        }))
+    }
+
+    fn continue_trace<R>(&self, request: &mut Request<R>) -> Option<TraceParent> {
+        let how = self.settings.trace_context;
+        if how == TraceContext::Ignore {
+            return None;
+        }
+        let headers = request.headers_mut();
+        let given = TraceParent::from_headers(headers);
+        if given.is_none() {
+            headers.remove(trace_parent::NAME);
+            headers.remove(trace_parent::STATE);
+        }
+        let mut random = self.random.borrow_mut();
+        let own = match given {
+            Some(given) => given.child(random.u64(..)),
+            None if how == TraceContext::Start => {
+                TraceParent::root(random.u128(..), random.u64(..))
+            }
+            None => return None,
+        };
+        headers.insert(trace_parent::NAME, own.to_header_value());
+        Some(own)
+    }
+
+    fn span<R>(
+        &self,
+        request: &Request<R>,
+        peer: Peer,
+        id: Option<&HeaderValue>,
+        trace: Option<TraceParent>,
+    ) -> Span {
+        match &self.settings.spans {
+            Spans::Off => Span::none(),
+            Spans::Made(make) => make(Head {
+                method: request.method(),
+                uri: request.uri(),
+                version: request.version(),
+                headers: request.headers(),
+                peer,
+            }),
+            Spans::Standard => tracing::debug_span!(
+                target: "wakeful_http::request",
+                "request",
+                method = %request.method(),
+                path = request.uri().path(),
+                protocol = ?request.version(),
+                peer = %peer.addr,
+                request_id = id.and_then(|id| id.to_str().ok()),
+                trace_id = trace.map(|trace| format!("{:032x}", trace.trace_id())),
+                status = Empty,
+                aborted = Empty,
+            ),
+        }
+    }
+}
+
+impl Logged {
+    fn new<R>(request: &Request<R>, peer: Peer, trace: Option<TraceParent>) -> Self {
+        Self {
+            time: SystemTime::now(),
+            begun: Instant::now(),
+            peer,
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            user_agent: request.headers().get(header::USER_AGENT).cloned(),
+            referer: request.headers().get(header::REFERER).cloned(),
+            trace_id: trace.map(TraceParent::trace_id),
+        }
+    }
+}
+
+impl Exchange {
+    /// The service has answered.
+    pub(super) fn respond<B: Body>(&mut self, response: &mut Response<B>) {
+        let status = response.status();
+        self.status = Some(status);
+        self.expected = response.body().size_hint().exact();
+        let has_no_body = self.is_head
+            || status.is_informational()
+            || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        self.complete = has_no_body || response.body().is_end_stream();
+        if let Some(id) = self.id.clone() {
+            response.headers_mut().entry(request_id::NAME).or_insert(id);
+        }
+    }
+
+    /// The connection takes so much more of the body. Returns whether that was the last of it.
+    pub(super) fn took(&mut self, bytes: usize, is_end: bool) -> bool {
+        self.bytes += bytes as u64;
+        self.complete |= is_end || self.expected.is_some_and(|expected| self.bytes >= expected);
+        self.complete
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if !self.span.is_disabled() {
+            self.span.record("status", self.status.map(|status| status.as_u16()));
+            self.span.record("aborted", !self.complete);
+        }
+        let (Some(log), Some(logged)) = (&self.observer.log, &self.logged) else { return };
+        log.write(&Line {
+            time: logged.time,
+            peer: logged.peer.addr,
+            method: &logged.method,
+            path: logged.uri.path(),
+            query: logged.uri.query().filter(|_| log.logs_queries()),
+            version: logged.version,
+            status: self.status.map(|status| status.as_u16()),
+            bytes: self.bytes,
+            duration: logged.begun.elapsed(),
+            aborted: !self.complete,
+            user_agent: logged.user_agent.as_ref().map(HeaderValue::as_bytes),
+            referer: logged.referer.as_ref().map(HeaderValue::as_bytes),
+            request_id: self.id.as_ref().map(HeaderValue::as_bytes),
+            trace_id: logged.trace_id,
+        });
+    }
+}

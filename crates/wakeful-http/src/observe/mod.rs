@@ -1,0 +1,192 @@
+//! What a server tells about its requests: access log, request ids, trace context, `tracing` spans, and who the peer is.
+//!
+//! Nothing of it is on by default but the span, at debug level: without a subscriber that wants it a request pays for one look at a static. What is asked for costs a request an allocation, and the access log a
+//! line in a buffer.
+//!
+//! `service` wraps a connection's service and its bodies, `exchange` is one request from its header to the last byte of its response, `request_id` and `trace_parent` read and write
+//! the headers.
+
+mod exchange;
+mod request_id;
+mod service;
+mod trace_parent;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{HeaderMap, Method, Uri, Version};
+use tracing::Span;
+use wakeful::net::PeerAddr;
+
+use crate::access_log::{AccessLog, LoopLog};
+
+pub use request_id::RequestIds;
+pub(crate) use service::Observed;
+pub use trace_parent::TraceParent;
+
+/// What a server tells about its requests: for [`Server::observe`](crate::Server::observe).
+///
+/// | setting | default | |
+/// |---|---|---|
+/// | [`access_log`](Self::access_log) | none | a line for each request |
+/// | [`request_ids`](Self::request_ids) | [`RequestIds::Off`] | `x-request-id` of requests and responses |
+/// | [`trace_context`](Self::trace_context) | [`TraceContext::Ignore`] | W3C `traceparent` |
+/// | [`span`](Self::span), [`no_span`](Self::no_span) | `request`, at debug level | a `tracing` span around each request |
+/// | [`insert_peer`](Self::insert_peer) | not inserted | [`Peer`] among the request's extensions |
+///
+/// The span's target is `wakeful_http::request`, and its fields are `method`, `path`, `protocol`, `peer`, `request_id`, `trace_id`, and at the end `status` and `aborted`. It is entered whenever the service or the response's body is polled.
+#[derive(Clone, Default)]
+pub struct Observe {
+    access_log: Option<AccessLog>,
+    request_ids: RequestIds,
+    trace_context: TraceContext,
+    spans: Spans,
+    peers: Peers,
+}
+
+type MakeSpan = Arc<dyn Fn(Head<'_>) -> Span + Send + Sync>;
+
+#[derive(Clone, Default)]
+enum Spans {
+    #[default]
+    Standard,
+    Made(MakeSpan),
+    Off,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum Peers {
+    #[default]
+    Omitted,
+    Inserted,
+}
+
+/// What happens to a request's `traceparent` (W3C Trace Context).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TraceContext {
+    /// Nothing.
+    #[default]
+    Ignore,
+    /// A valid one is continued: the handler sees it with a new parent, this request, and may send it along. One that is not valid is taken away, with its `tracestate`.
+    Continue,
+    /// As `Continue`, and a request without one begins a trace, that nobody has sampled.
+    Start,
+}
+
+/// Who sent a request: an extension of it, if [`Observe::insert_peer`] asks for it.
+///
+/// In axum, `Extension(peer): Extension<Peer>`. (axum's `ConnectInfo` needs tokio's sockets.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Peer {
+    /// The other end of the connection; behind a proxy it is the proxy's.
+    pub addr: PeerAddr,
+}
+
+/// A request without its body, for [`Observe::span`].
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Head<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// The target: with HTTP/1 usually only path and query.
+    pub uri: &'a Uri,
+    /// The protocol's version.
+    pub version: Version,
+    /// The header, with the request's `x-request-id` and the continued `traceparent`.
+    pub headers: &'a HeaderMap,
+    /// Who sent it.
+    pub peer: Peer,
+}
+
+impl Observe {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where requests are logged.
+    #[must_use]
+    pub fn access_log(mut self, log: AccessLog) -> Self {
+        self.access_log = Some(log);
+        self
+    }
+
+    /// Where requests get their ids from. A request's id is in its own header, for handlers, in the response's unless that has one, in the access log, and in the span.
+    #[must_use]
+    pub fn request_ids(mut self, from: RequestIds) -> Self {
+        self.request_ids = from;
+        self
+    }
+
+    /// What happens to `traceparent`. The trace's id is in the access log and in the span.
+    #[must_use]
+    pub fn trace_context(mut self, context: TraceContext) -> Self {
+        self.trace_context = context;
+        self
+    }
+
+    /// Makes each request's span, in place of the standard one; with its parent, where there is one (the example `opentelemetry` takes it from `traceparent`). The fields `status` and `aborted` are recorded at the end, if the span has
+    /// them.
+    #[must_use]
+    pub fn span<F>(mut self, make: F) -> Self
+    where
+        F: Fn(Head<'_>) -> Span + Send + Sync + 'static,
+    {
+        self.spans = Spans::Made(Arc::new(make));
+        self
+    }
+
+    /// Requests have no span, whatever a subscriber wants.
+    #[must_use]
+    pub fn no_span(mut self) -> Self {
+        self.spans = Spans::Off;
+        self
+    }
+
+    /// Each request has a [`Peer`] among its extensions.
+    #[must_use]
+    pub fn insert_peer(mut self) -> Self {
+        self.peers = Peers::Inserted;
+        self
+    }
+
+    /// What the loop on this thread needs for it.
+    pub(crate) fn on_this_loop(&self) -> Rc<Observer> {
+        Rc::new(Observer {
+            log: self.access_log.as_ref().map(AccessLog::on_this_loop),
+            ids: request_id::Maker::new(),
+            random: RefCell::new(fastrand::Rng::with_seed(request_id::random())),
+            settings: self.clone(),
+        })
+    }
+}
+
+impl fmt::Debug for Observe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observe")
+            .field("access_log", &self.access_log)
+            .field("request_ids", &self.request_ids)
+            .field("trace_context", &self.trace_context)
+            .field("peers", &self.peers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One loop's eyes.
+pub(crate) struct Observer {
+    settings: Observe,
+    log: Option<Rc<LoopLog>>,
+    ids: request_id::Maker,
+    /// For the ids of spans and traces.
+    random: RefCell<fastrand::Rng>,
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
