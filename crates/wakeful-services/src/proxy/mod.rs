@@ -22,7 +22,6 @@ mod service;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::Request;
@@ -119,7 +118,6 @@ pub struct RunningProxy {
     running: Running,
     admin: Option<Running>,
     counts: Arc<Counts>,
-    is_draining: Arc<AtomicBool>,
 }
 
 /// Starts a proxy on `listeners`. Those of `admin` answer `/healthz`, `/readyz` and `/metrics`, on a loop of their own; every path of the others is the backends'.
@@ -149,12 +147,11 @@ pub fn start(
             })
         }
     })?;
-    let is_draining = Arc::<AtomicBool>::default();
     let admin = match admin {
         none if none.is_empty() => None,
-        admin => Some(admin::start(admin, &running, counts.clone(), is_draining.clone())?),
+        admin => Some(admin::start(admin, &running, counts.clone(), options.tls.as_ref())?),
     };
-    Ok(RunningProxy { running, admin, counts, is_draining })
+    Ok(RunningProxy { running, admin, counts })
 }
 
 fn of_a_loop(
@@ -223,7 +220,6 @@ impl RunningProxy {
     /// # Errors
     /// A loop was blocked, and was left behind.
     pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
-        self.is_draining.store(true, Ordering::Relaxed);
         let aborted = self.running.shutdown(grace);
         if let Some(admin) = self.admin {
             // Nobody waits for what is only looked at.
