@@ -12,12 +12,12 @@ use wakeful::time::{sleep_until, timeout};
 
 use super::body::{Deadline, OpenStream, Outgoing};
 use super::host::{Host, Lease, Pool};
-use super::{ClientError, HttpVersion, RequestBody, ResponseBody};
+use super::{ClientError, HttpVersion, OutgoingBody, ResponseBody};
 use crate::Security;
 
 type Copy<B> = fn(&B) -> Option<B>;
 
-impl<B: RequestBody> Host<B> {
+impl<B: OutgoingBody> Host<B> {
     /// Sends `request`, and again where [that is safe](super#what-is-sent-again), and returns the response once its head has come.
     ///
     /// What of the URI is another host than this one is only said to the server, by the `host` header or `:authority`; a `host` header of the request goes before it. The request's version does not matter.
@@ -184,7 +184,7 @@ struct Failure<B> {
     acted: Acted,
 }
 
-impl<B: RequestBody> Lease<B> {
+impl<B: OutgoingBody> Lease<B> {
     /// A server may have given the connection up, or refuse a stream.
     fn may_be_stale(&self) -> bool {
         match self {
@@ -247,7 +247,7 @@ impl<B: RequestBody> Lease<B> {
     }
 }
 
-impl<B: RequestBody> Pool<B> {
+impl<B: OutgoingBody> Pool<B> {
     /// Puts the request into the form that its HTTP wants, and says in it whom it is for.
     fn address(&self, mut request: Request<B>) -> Result<Request<B>, ClientError> {
         let unsupported = |reason| ClientError::Unsupported { target: self.label.clone(), reason };

@@ -13,16 +13,16 @@ use hyper::body::Bytes;
 use send_wrapper::SendWrapper;
 use tower_service::Service;
 
-use super::{ClientError, Host, HttpVersion, RequestBody, ResponseBody};
+use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody};
 
 /// A host of HTTP/2 as a tower service, in the form that tonic's clients take.
 ///
 /// [`head_timeout`](super::ClientBuilder::head_timeout) holds for a call until the head of its response comes, which a server that streams may put off until its first message.
-pub struct GrpcService<B: RequestBody> {
+pub struct GrpcService<B: OutgoingBody> {
     host: Host<B>,
 }
 
-impl<B: RequestBody> GrpcService<B> {
+impl<B: OutgoingBody> GrpcService<B> {
     /// Calls go to `host`.
     ///
     /// # Panics
@@ -35,19 +35,19 @@ impl<B: RequestBody> GrpcService<B> {
     }
 }
 
-impl<B: RequestBody> Clone for GrpcService<B> {
+impl<B: OutgoingBody> Clone for GrpcService<B> {
     fn clone(&self) -> Self {
         Self { host: self.host.clone() }
     }
 }
 
-impl<B: RequestBody> fmt::Debug for GrpcService<B> {
+impl<B: OutgoingBody> fmt::Debug for GrpcService<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("GrpcService").field(&self.host).finish()
     }
 }
 
-impl<B: RequestBody> Service<Request<B>> for GrpcService<B> {
+impl<B: OutgoingBody> Service<Request<B>> for GrpcService<B> {
     type Response = Response<GrpcBody>;
     type Error = ClientError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ClientError>>>>;

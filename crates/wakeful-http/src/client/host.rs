@@ -19,18 +19,18 @@ use super::connect::connect;
 use super::http1::Http1;
 use super::http2::Http2;
 use super::settings::{ClientBuilder, ClientCounts};
-use super::{ClientError, HttpVersion, RequestBody, Target};
+use super::{ClientError, HttpVersion, OutgoingBody, Target};
 
 /// A server that a [`Client`](super::Client) talks to, with its pool of connections. Clones share the pool.
-pub struct Host<B: RequestBody>(pub(super) Rc<Pool<B>>);
+pub struct Host<B: OutgoingBody>(pub(super) Rc<Pool<B>>);
 
-impl<B: RequestBody> Clone for Host<B> {
+impl<B: OutgoingBody> Clone for Host<B> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<B: RequestBody> fmt::Debug for Host<B> {
+impl<B: OutgoingBody> fmt::Debug for Host<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.0.state.borrow();
         f.debug_struct("Host")
@@ -42,7 +42,7 @@ impl<B: RequestBody> fmt::Debug for Host<B> {
     }
 }
 
-impl<B: RequestBody> Host<B> {
+impl<B: OutgoingBody> Host<B> {
     pub(super) fn new(
         target: Target,
         settings: Rc<ClientBuilder>,
@@ -73,7 +73,7 @@ impl<B: RequestBody> Host<B> {
     }
 }
 
-pub(super) struct Pool<B: RequestBody> {
+pub(super) struct Pool<B: OutgoingBody> {
     pub(super) target: Target,
     /// The target, for errors.
     pub(super) label: Arc<str>,
@@ -84,7 +84,7 @@ pub(super) struct Pool<B: RequestBody> {
     state: RefCell<State<B>>,
 }
 
-struct State<B: RequestBody> {
+struct State<B: OutgoingBody> {
     idle: Vec<Rc<Http1<B>>>,
     shared: Vec<Rc<Http2<B>>>,
     /// Connections, with those that are being made.
@@ -94,14 +94,14 @@ struct State<B: RequestBody> {
 }
 
 /// Those in use end with what they do; their tasks hold them, but nothing takes them any more.
-impl<B: RequestBody> Drop for State<B> {
+impl<B: OutgoingBody> Drop for State<B> {
     fn drop(&mut self) {
         self.idle.iter().for_each(|connection| connection.close());
         self.shared.iter().for_each(|connection| connection.close());
     }
 }
 
-impl<B: RequestBody> Default for State<B> {
+impl<B: OutgoingBody> Default for State<B> {
     fn default() -> Self {
         let (idle, shared, waiting) = (Vec::new(), Vec::new(), VecDeque::new());
         Self { idle, shared, open: 0, connecting: 0, waiting }
@@ -109,25 +109,25 @@ impl<B: RequestBody> Default for State<B> {
 }
 
 /// What a request may do.
-enum Grant<B: RequestBody> {
+enum Grant<B: OutgoingBody> {
     Use(Lease<B>),
     Connect(Slot<B>),
 }
 
 /// A connection for one request.
-pub(super) enum Lease<B: RequestBody> {
+pub(super) enum Lease<B: OutgoingBody> {
     Http1(Http1Lease<B>),
     Http2(Rc<Http2<B>>, OpenStream),
 }
 
-pub(super) struct Http1Lease<B: RequestBody> {
+pub(super) struct Http1Lease<B: OutgoingBody> {
     pool: Rc<Pool<B>>,
     pub(super) connection: Rc<Http1<B>>,
     /// From then on the connection's task knows when it is free again.
     pub(super) is_sent: bool,
 }
 
-impl<B: RequestBody> Drop for Http1Lease<B> {
+impl<B: OutgoingBody> Drop for Http1Lease<B> {
     fn drop(&mut self) {
         if !self.is_sent {
             self.pool.give_back(&self.connection);
@@ -136,12 +136,12 @@ impl<B: RequestBody> Drop for Http1Lease<B> {
 }
 
 /// The right to make a connection.
-struct Slot<B: RequestBody> {
+struct Slot<B: OutgoingBody> {
     pool: Rc<Pool<B>>,
     is_filled: bool,
 }
 
-impl<B: RequestBody> Drop for Slot<B> {
+impl<B: OutgoingBody> Drop for Slot<B> {
     fn drop(&mut self) {
         let mut state = self.pool.state.borrow_mut();
         state.connecting -= 1;
@@ -153,7 +153,7 @@ impl<B: RequestBody> Drop for Slot<B> {
     }
 }
 
-impl<B: RequestBody> Slot<B> {
+impl<B: OutgoingBody> Slot<B> {
     async fn connect(mut self) -> Result<Lease<B>, ClientError> {
         let pool = self.pool.clone();
         let after = pool.settings.connect_timeout;
@@ -194,7 +194,7 @@ impl<B: RequestBody> Slot<B> {
     }
 }
 
-impl<B: RequestBody> Pool<B> {
+impl<B: OutgoingBody> Pool<B> {
     /// A connection for one request.
     pub(super) async fn lease(self: &Rc<Self>) -> Result<Lease<B>, ClientError> {
         let is_first = self.state.borrow().waiting.is_empty();

@@ -16,12 +16,12 @@ use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 use wakeful::time::sleep_until;
 
-use super::RequestBody;
+use super::OutgoingBody;
 use super::body::Outgoing;
 use super::connect::{Io, Seen, Transport};
 use super::host::Pool;
 
-pub(super) struct Http1<B: RequestBody> {
+pub(super) struct Http1<B: OutgoingBody> {
     /// None once it is to close.
     sender: RefCell<Option<http1::SendRequest<Outgoing<B>>>>,
     seen: Rc<Seen>,
@@ -41,7 +41,7 @@ enum Stage {
 
 type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
 
-impl<B: RequestBody> Http1<B> {
+impl<B: OutgoingBody> Http1<B> {
     /// It begins as leased.
     pub(super) async fn start(pool: &Rc<Pool<B>>, transport: Transport) -> hyper::Result<Rc<Self>> {
         let (io, seen) = Io::new(transport);
@@ -102,7 +102,7 @@ impl<B: RequestBody> Http1<B> {
     }
 }
 
-async fn drive<B: RequestBody>(
+async fn drive<B: OutgoingBody>(
     connection: http1::Connection<Io, Outgoing<B>>,
     this: Rc<Http1<B>>,
     pool: Weak<Pool<B>>,

@@ -16,12 +16,12 @@ use hyper::client::conn::{TrySendError, http2};
 use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::time::sleep_until;
 
-use super::RequestBody;
+use super::OutgoingBody;
 use super::body::{OpenStream, Outgoing, Streams};
 use super::connect::{Io, Seen, Transport};
 use super::host::Pool;
 
-pub(super) struct Http2<B: RequestBody> {
+pub(super) struct Http2<B: OutgoingBody> {
     sender: RefCell<Option<http2::SendRequest<Outgoing<B>>>>,
     pool: Weak<Pool<B>>,
     streams: Cell<usize>,
@@ -34,7 +34,7 @@ pub(super) struct Http2<B: RequestBody> {
 type Driven<B> = http2::Connection<Io, Outgoing<B>, LoopExecutor>;
 type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
 
-impl<B: RequestBody> Http2<B> {
+impl<B: OutgoingBody> Http2<B> {
     pub(super) async fn start(pool: &Rc<Pool<B>>, transport: Transport) -> hyper::Result<Rc<Self>> {
         let (io, seen) = Io::new(transport);
         let headers = u32::try_from(pool.settings.max_header_size).unwrap_or(u32::MAX);
@@ -93,7 +93,7 @@ impl<B: RequestBody> Http2<B> {
     }
 }
 
-impl<B: RequestBody> Streams for Http2<B> {
+impl<B: OutgoingBody> Streams for Http2<B> {
     fn ended_one(&self) {
         self.streams.set(self.streams.get() - 1);
         self.idle_since.set(Instant::now());
@@ -103,7 +103,7 @@ impl<B: RequestBody> Streams for Http2<B> {
     }
 }
 
-async fn drive<B: RequestBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen: Rc<Seen>) {
+async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen: Rc<Seen>) {
     let idle_timeout = match this.pool.upgrade() {
         Some(pool) => pool.settings.idle_timeout,
         None => return,

@@ -57,9 +57,9 @@ pub use self::target::{HttpVersion, InvalidTarget, Target};
 use crate::BoxError;
 
 /// What a request's body has to be: any [`Body`] that is `Unpin` and whose pieces are `Send` (hyper asks for it; nothing is sent anywhere).
-pub trait RequestBody: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static {}
+pub trait OutgoingBody: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static {}
 
-impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> RequestBody for B {}
+impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> OutgoingBody for B {}
 
 /// Beyond so many hosts those without connections are forgotten.
 const MANY_HOSTS: usize = 64;
@@ -67,29 +67,29 @@ const MANY_HOSTS: usize = 64;
 /// A client with its pools, of one loop. Clones share them; when the last one and all [`Host`]s are gone, idle connections close.
 ///
 /// *Threads*: neither `Send` nor `Sync`. Make one on each loop.
-pub struct Client<B: RequestBody> {
+pub struct Client<B: OutgoingBody> {
     inner: Rc<Inner<B>>,
 }
 
-struct Inner<B: RequestBody> {
+struct Inner<B: OutgoingBody> {
     settings: Rc<ClientBuilder>,
     counts: Arc<ClientCounts>,
     hosts: RefCell<HashMap<Target, Host<B>>>,
 }
 
-impl<B: RequestBody> Clone for Client<B> {
+impl<B: OutgoingBody> Clone for Client<B> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone() }
     }
 }
 
-impl<B: RequestBody> Default for Client<B> {
+impl<B: OutgoingBody> Default for Client<B> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<B: RequestBody> std::fmt::Debug for Client<B> {
+impl<B: OutgoingBody> std::fmt::Debug for Client<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client")
             .field("hosts", &self.inner.hosts.borrow().len())
@@ -97,7 +97,7 @@ impl<B: RequestBody> std::fmt::Debug for Client<B> {
     }
 }
 
-impl<B: RequestBody> Client<B> {
+impl<B: OutgoingBody> Client<B> {
     /// With the default settings.
     #[must_use]
     pub fn new() -> Self {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Client, HttpVersion, RequestBody};
+use super::{Client, HttpVersion, OutgoingBody};
 use crate::tls::ClientTls;
 
 /// hyper's least for the buffer of a connection.
@@ -135,7 +135,7 @@ impl ClientBuilder {
     }
 
     /// A client with these settings.
-    pub fn build<B: RequestBody>(self) -> Client<B> {
+    pub fn build<B: OutgoingBody>(self) -> Client<B> {
         Client::with(self)
     }
 }

@@ -11,20 +11,26 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use wakeful::LoopGroup;
 use wakeful::accept::SharedListener;
+use wakeful_http::tls::ServerTls;
 use wakeful_http::{Readiness, Running, Server};
 
 use super::counts::Counts;
 use super::metrics::OfBackends;
 use crate::http_metrics::HttpMetrics;
+use crate::tls_metrics;
 
 pub(super) fn start(
     listeners: Vec<SharedListener>,
     proxy: &Running,
     counts: Arc<Counts>,
+    tls: Option<&ServerTls>,
 ) -> io::Result<Running> {
     let mut registry = crate::metrics::registry(proxy.handles(), proxy.counts(), proxy.loads());
-    registry.register_collector(Box::new(OfBackends(counts)));
     registry.register_collector(Box::new(HttpMetrics::new(proxy.http_counts())));
+    registry.register_collector(Box::new(OfBackends(counts)));
+    if let Some(tls) = tls {
+        tls_metrics::register(&mut registry, tls.counts());
+    }
     let readiness = proxy.readiness();
     let registry = Arc::new(registry);
     let router = Router::new()

@@ -149,7 +149,7 @@ pub fn start(
     })?;
     let admin = match admin {
         none if none.is_empty() => None,
-        admin => Some(admin::start(admin, &running, counts.clone())?),
+        admin => Some(admin::start(admin, &running, counts.clone(), options.tls.as_ref())?),
     };
     Ok(RunningProxy { running, admin, counts })
 }

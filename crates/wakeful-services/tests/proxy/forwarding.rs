@@ -272,6 +272,7 @@ fn operators_see_what_it_counts() {
         &format!("wakeful_proxy_in_flight{{backend=\"{to}\"}} 0"),
         "wakeful_proxy_refused_total 1",
         "wakeful_proxy_buffered_bytes 0",
+        "wakeful_http_",
         "wakeful_accepts_total",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
@@ -291,13 +292,15 @@ fn what_is_in_flight_finishes_when_the_proxy_ends() {
     let mut stream = connect(addr(&proxy));
     stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     until("the backend has it", || !backend.requests().is_empty());
-    let counts = proxy.server().counts();
+    let (counts, admin) = (proxy.server().counts(), tcp(&proxy.admin_addrs()[0]));
     let idle = connect(addr(&proxy));
     until("both are open", || counts.open() == 2);
     let shutdown = std::thread::spawn(move || {
         proxy.drain(DrainPlan { grace: GUARD, ..DrainPlan::default() }).unwrap()
     });
     until("the idle one is closed", || counts.open() == 1);
+    let readiness = get(admin, "/readyz");
+    assert_status(&readiness, 503);
     drop((idle, release));
     assert!(read_all(&mut stream).ends_with("in time"));
     assert_eq!(shutdown.join().unwrap(), 0);
