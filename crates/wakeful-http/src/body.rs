@@ -90,6 +90,11 @@ impl Progress {
         (self.0.received.load(Ordering::Relaxed), self.0.is_waiting.load(Ordering::Relaxed))
     }
 
+    /// Does nobody else hold the body, or look at it?
+    pub(crate) fn is_alone(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     pub(crate) fn is_too_large(&self) -> bool {
         self.0.is_too_large.load(Ordering::Relaxed)
     }

@@ -33,6 +33,7 @@ where
     type Error = S::Error;
     type Future = Answer<S::Future>;
 
+    #[inline(always)]
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let watch = &self.watch;
         watch.local.counts().request_begins();
@@ -46,6 +47,9 @@ where
         }
         let has_body = kind == Kind::Plain && !request.body().is_end_stream();
         let progress = has_body.then(Progress::default);
+        if progress.is_some() && watch.protocol == Protocol::Http1 {
+            watch.last_body.replace(progress.clone());
+        }
         let most = if kind == Kind::Free { 0 } else { watch.local.limits().max_body };
         let in_flight = InFlight::new(watch.clone(), kind, progress.clone());
         let request = request.map(|body| RequestBody::new(body, progress, most));

@@ -1,26 +1,23 @@
 //! An HTTP/1 connection on one loop: to its end, or until it goes on to another loop between two requests.
 //!
-//! hyper does not say when it is idle. It asks its timer for the deadline of a header when it begins to wait for one, and it waits for the next one only when the request before is read to its end and
-//! the response encoded to its end; from then until it calls the service it is between two requests. What it has encoded is written once it has flushed behind its last write.
+//! hyper does not say when it is idle. What is seen of it is that its service is called, that a response's body ends, and that it flushes behind its last write: a connection is between two requests when none is
+//! in flight, its body neither, and everything is flushed. (hyper's own deadline for headers would tell, but costs each request a second round of hyper's loop.)
 //!
-//! That is what [`Watched`] sees, and hyper has the last word: told to shut down gracefully, it ends at once if it is idle, with everything flushed, and may be taken apart. If it is not, it finishes
-//! what it does with `connection: close`, and stays. So a mistake here would cost a connection, not a byte.
+//! That is what [`Watched`] and [`Watch`] see, and hyper has the last word: told to shut down gracefully, it ends at once if it is idle, with everything flushed, and may be taken apart. If it is not, it finishes what it does with `connection: close`, and stays. So a mistake here costs a connection, not a byte.
 //!
-//! A connection that is being upgraded, or closes behind its response, never waits for another header, so it never moves.
+//! A connection that is being upgraded, or closes behind its response, ends in the poll that flushes it, so it never moves.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper::rt::{Read, ReadBufCursor, Sleep, Timer, Write};
+use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use wakeful::accept::{Draining, Moving};
@@ -110,11 +107,11 @@ where
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let watched = Arc::new(Watched::new());
+    let watched = Rc::new(Watched::default());
     let limits = watch.local.limits();
     let offers = Rc::new(Offers::default());
     let service = Offering { service, offers: offers.clone() };
-    let mut connection = builder(limits, &watched).serve_connection(
+    let mut connection = builder(limits).serve_connection(
         WatchedIo { io, watched: watched.clone(), watch: watch.clone() },
         WatchedService { service, watched: watched.clone() },
     );
@@ -131,7 +128,7 @@ where
             if let Poll::Ready(ended) = ended {
                 return Poll::Ready(Ended::ByItself(ended));
             }
-            if !told && is_wanted() && watched.is_between_requests() {
+            if !told && is_wanted() && watched.is_between_requests(watch) {
                 told = true;
                 watched.leaves.set(true);
                 Pin::new(&mut connection).graceful_shutdown();
@@ -207,12 +204,11 @@ async fn close<IO: Read + Write + Unpin>(
     Ok(())
 }
 
-fn builder(limits: &Limits, watched: &Arc<Watched>) -> http1::Builder {
+fn builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
-        .timer(WatchedTimer(watched.clone()))
-        // The timer never fires; that it is asked for is what is watched.
-        .header_read_timeout(limits.header_timeout)
+        // Deadlines are the watch's.
+        .header_read_timeout(None)
         .max_buf_size(limits.max_header_size)
         // A client may end its side behind its request and still want the answer.
         .half_close(true);
@@ -226,36 +222,21 @@ fn builder(limits: &Limits, watched: &Arc<Watched>) -> http1::Builder {
 const HYPERS_MAX_HEADERS: usize = 100;
 
 /// What hyper was seen to do.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Watched {
     /// It has called the service.
-    served: Flag,
-    /// It waits for a header, and has not called the service since.
-    waits: Flag,
-    /// Something has come since it waits.
-    comes: Flag,
+    served: Cell<bool>,
+    /// Something has come since the last request was over.
+    comes: Cell<bool>,
     /// It has not flushed behind its last write.
-    unflushed: Flag,
+    unflushed: Cell<bool>,
     /// It was told to end because the connection goes on elsewhere.
-    leaves: Flag,
-    /// What its timer says that it is: its deadlines do not matter.
-    now: Instant,
+    leaves: Cell<bool>,
 }
 
 impl Watched {
-    fn new() -> Self {
-        let flag = Flag::default;
-        let (served, waits, comes, unflushed, leaves) = (flag(), flag(), flag(), flag(), flag());
-        Self { served, waits, comes, unflushed, leaves, now: Instant::now() }
-    }
-
-    fn waits(&self) {
-        self.waits.set(true);
-        self.comes.set(false);
-    }
-
     fn phase(&self, watch: &Watch) -> Phase {
-        if watch.is_in_flight() || watch.is_write_blocked() || !self.waits.get() {
+        if watch.is_in_flight() || watch.is_write_blocked() {
             Phase::Busy
         } else if self.comes.get() {
             Phase::Header
@@ -267,28 +248,14 @@ impl Watched {
     }
 
     /// Before the first request hyper does not count as idle.
-    fn is_between_requests(&self) -> bool {
-        self.served.get() && self.waits.get() && !self.unflushed.get()
-    }
-}
-
-/// Of one thread; but hyper asks a timer to be `Sync`.
-#[derive(Debug, Default)]
-struct Flag(AtomicBool);
-
-impl Flag {
-    fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, to: bool) {
-        self.0.store(to, Ordering::Relaxed);
+    fn is_between_requests(&self, watch: &Watch) -> bool {
+        self.served.get() && !watch.is_in_flight() && !self.unflushed.get() && !watch.is_body_held()
     }
 }
 
 struct WatchedService<S> {
     service: S,
-    watched: Arc<Watched>,
+    watched: Rc<Watched>,
 }
 
 impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for WatchedService<S> {
@@ -296,52 +263,17 @@ impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for WatchedServic
     type Error = S::Error;
     type Future = S::Future;
 
+    #[inline(always)]
     fn call(&self, request: Request<Incoming>) -> S::Future {
-        self.watched.waits.set(false);
+        self.watched.comes.set(false);
         self.watched.served.set(true);
         self.service.call(request)
     }
 }
 
-/// Asked for nothing but the deadlines of headers, which are [`Watch`]'s.
-struct WatchedTimer(Arc<Watched>);
-
-impl Timer for WatchedTimer {
-    fn sleep(&self, _: Duration) -> Pin<Box<dyn Sleep>> {
-        self.0.waits();
-        Box::pin(Never)
-    }
-
-    fn sleep_until(&self, _: Instant) -> Pin<Box<dyn Sleep>> {
-        self.0.waits();
-        Box::pin(Never)
-    }
-
-    fn now(&self) -> Instant {
-        self.0.now
-    }
-
-    fn reset(&self, _: &mut Pin<Box<dyn Sleep>>, _: Instant) {
-        self.0.waits();
-    }
-}
-
-/// Of no size, so that a box of it allocates nothing.
-struct Never;
-
-impl Future for Never {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        Poll::Pending
-    }
-}
-
-impl Sleep for Never {}
-
 struct WatchedIo<IO> {
     io: IO,
-    watched: Arc<Watched>,
+    watched: Rc<Watched>,
     watch: Rc<Watch>,
 }
 
@@ -352,7 +284,9 @@ impl<IO: Read + Unpin> Read for WatchedIo<IO> {
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.watched.comes.set(self.watched.comes.get() || read.is_ready());
+        if read.is_ready() && !self.watch.is_in_flight() && !self.watch.is_body_held() {
+            self.watched.comes.set(true);
+        }
         read
     }
 }

@@ -119,6 +119,7 @@ impl<S: Service<Request<RequestBody>>> Service<Request<RequestBody>> for Identif
     type Error = S::Error;
     type Future = S::Future;
 
+    #[inline(always)]
     fn call(&self, mut request: Request<RequestBody>) -> S::Future {
         if let Some(certificates) = &self.certificates {
             request.extensions_mut().insert(certificates.clone());

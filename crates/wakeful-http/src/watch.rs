@@ -15,6 +15,7 @@ use slab::Slab;
 use wakeful::time::{Sleep, sleep_until};
 
 use crate::Refusal;
+use crate::body::Progress;
 use crate::life::Life;
 use crate::local::Local;
 use crate::protocol::Protocol;
@@ -62,6 +63,8 @@ pub(crate) struct Watch {
     pub(crate) called: Cell<Option<Key>>,
     /// How many of its streams were upgraded and are open.
     pub(crate) tunnels: Cell<usize>,
+    /// Of HTTP/1: the body of the last request that had one. Somebody may read it behind the response.
+    pub(crate) last_body: RefCell<Option<Progress>>,
     /// The next response is the last one.
     closing: Cell<bool>,
     /// And it ends in any case.
@@ -82,6 +85,7 @@ impl Watch {
             life,
             requests: RefCell::default(),
             called: Cell::new(None),
+            last_body: RefCell::default(),
             tunnels: Cell::new(0),
             closing: Cell::new(false),
             end_at: Cell::new(None),
@@ -130,6 +134,11 @@ impl Watch {
 
     pub(crate) fn is_in_flight(&self) -> bool {
         self.tunnels.get() > 0 || !self.requests.borrow().is_empty()
+    }
+
+    /// Does somebody still hold the body of a request that is not in flight any more?
+    pub(crate) fn is_body_held(&self) -> bool {
+        self.last_body.borrow().as_ref().is_some_and(|body| !body.is_alone())
     }
 
     pub(crate) fn is_write_blocked(&self) -> bool {

@@ -36,6 +36,7 @@ where
     type Error = S::Error;
     type Future = ObservedFuture<S::Future>;
 
+    #[inline(always)]
     fn call(&self, mut request: Request<R>) -> Self::Future {
         let exchange = self.observer.begin(&mut request, self.peer);
         let entered = exchange.as_deref().map(|exchange| exchange.span.enter());

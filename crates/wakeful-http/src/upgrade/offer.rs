@@ -101,6 +101,7 @@ where
     type Error = S::Error;
     type Future = OfferingFuture<S::Future>;
 
+    #[inline(always)]
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         // hyper puts it into requests that ask for an upgrade, and none else; most have no extension at all.
         let asks = request.extensions().get::<hyper::upgrade::OnUpgrade>().is_some();
