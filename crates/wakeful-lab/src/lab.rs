@@ -168,6 +168,9 @@ pub enum LabError {
     /// The peers cannot be built.
     #[error(transparent)]
     Peers(#[from] PeersError),
+    /// There is no place for what servers need besides their flags.
+    #[error("cannot make a temporary directory: {0}")]
+    Scratch(std::io::Error),
     /// None of the contenders could be measured.
     #[error("nothing was measured")]
     Nothing,

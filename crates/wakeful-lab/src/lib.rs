@@ -18,6 +18,7 @@ mod late_wake;
 pub mod peers;
 pub mod probes;
 pub mod rounds;
+mod scratch;
 mod shared_socket;
 mod sleepy_median;
 

@@ -8,6 +8,7 @@ mod chain;
 mod client;
 mod contenders;
 mod hog;
+mod proxied;
 mod quota;
 mod rates;
 mod silence;
@@ -25,6 +26,7 @@ use wakeful_load::series::Figures;
 use wakeful_load::target::Target;
 
 use self::cases::{Capped, Case};
+use self::chain::Chain;
 use self::client::Calls;
 use self::contenders::{
     ADAPTIVE, BURN, CAPS, EPOLL_SPIN, FRUGAL, PARKING, PARKING_AGAIN, PATIENT, SPINNING, TOKIO,
@@ -36,6 +38,8 @@ use self::silence::Silence;
 use crate::contender::Contender;
 use crate::interleaved::Measured;
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
+use crate::probes::Probe;
+use crate::scratch::Scratch;
 
 const RATE: &str = "rates";
 const FRUGALITY: &str = "hit-rate";
@@ -47,10 +51,11 @@ const COMEBACK: &str = "comeback";
 const QUOTA: &str = "quota";
 const SILENCE: &str = "silence";
 const CHAIN: &str = "chain";
+const PROXY: &str = "proxy";
 
 /// In the order in which they are measured.
-const PARTS: [&str; 10] =
-    [RATE, FRUGALITY, PATIENCE, CAP, HOG, CLIENT, COMEBACK, QUOTA, SILENCE, CHAIN];
+const PARTS: [&str; 11] =
+    [RATE, FRUGALITY, PATIENCE, CAP, HOG, CLIENT, COMEBACK, QUOTA, SILENCE, CHAIN, PROXY];
 
 /// 1 KiB each way, in frames.
 const BYTES: usize = 1024;
@@ -67,6 +72,9 @@ const CHAINS: [&str; 4] = [
     "few and idle clients: 100/s over 2 connections",
     "10k/s over 32 connections, beside 200 clients that dribble",
 ];
+
+/// The proxy's.
+const PROXIES: [&str; 3] = [CHAINS[0], CHAINS[2], CHAINS[3]];
 
 /// Contenders of the parts that are not about rates.
 const POLICIES: [&str; 3] = [ADAPTIVE, PARKING, SPINNING];
@@ -89,6 +97,8 @@ struct Found {
     silence: Measured<Silence>,
     /// By load, as [`CHAINS`].
     chain: Vec<Measured<Figures>>,
+    /// By load, as [`PROXIES`].
+    proxy: Vec<Measured<Figures>>,
     /// Where the chain's two services ran.
     places: String,
 }
@@ -99,7 +109,7 @@ impl Experiment for SleepyMedian {
     }
 
     fn about(&self) -> &'static str {
-        "idle policies from 1k to 260k requests/s, alone, beside neighbours, under a quota and in a chain: latency, and what it costs"
+        "idle policies from 1k to 260k requests/s, alone, beside neighbours, under a quota, in a chain and behind a proxy: latency, and what it costs"
     }
 
     fn story(&self) -> &'static str {
@@ -123,6 +133,10 @@ impl Experiment for SleepyMedian {
 
     fn parts(&self) -> &'static [&'static str] {
         &PARTS
+    }
+
+    fn probes(&self) -> Vec<Probe> {
+        vec![proxied::program(PROXY)]
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError> {
@@ -203,7 +217,10 @@ struct Everything {
     quota_load: Load,
     silence: Vec<Contender>,
     at_10k: Load,
-    chain: Vec<(Vec<Contender>, Load)>,
+    chain: Vec<(Vec<Chain>, Load)>,
+    proxy: Vec<(Vec<Chain>, Load)>,
+    /// For nginx's settings.
+    _scratch: Scratch,
 }
 
 /// Of the comeback's measured time, how long the hog stays, and how long there is none.
@@ -230,6 +247,8 @@ impl Everything {
         few.plan.connections = 2;
         let dribbling = Load { slow_clients: 200, ..at_10k.clone() };
         let chains = [at_10k.clone(), at(1e5, extent.block)?, few, dribbling];
+        let scratch = Scratch::new().map_err(LabError::Scratch)?;
+        let proxies = [&chains[0], &chains[2], &chains[3]].map(proxied::load);
         let with_backend =
             [TOKIO, BURN, "tokio-current-thread+interval7", "tokio-current-thread+interval1"];
         Ok(Self {
@@ -253,8 +272,20 @@ impl Everything {
             silence: some(SILENCE, &[ADAPTIVE], &[]),
             chain: chains
                 .into_iter()
-                .map(|load| (some(CHAIN, &POLICIES, &with_backend), load))
+                .map(|load| {
+                    let contenders = some(CHAIN, &POLICIES, &with_backend);
+                    (contenders.iter().map(Chain::of_echo).collect(), load)
+                })
                 .collect(),
+            proxy: proxies
+                .into_iter()
+                .map(|load| {
+                    let wanted = lab.is_wanted(PROXY);
+                    let chains = wanted.then(|| proxied::chains(lab, scratch.path()));
+                    Ok((chains.unwrap_or_default(), load?))
+                })
+                .collect::<Result<_, LabError>>()?,
+            _scratch: scratch,
             at_10k,
         })
     }
@@ -272,8 +303,8 @@ impl Everything {
         cases::expect(lab, &self.comeback, rounds);
         quota::expect(lab, &self.quota, &self.quota_load, few);
         silence::expect(lab, &self.silence, &self.at_10k, few);
-        for (contenders, load) in &self.chain {
-            chain::expect(lab, contenders, load, few);
+        for (chains, load) in self.chain.iter().chain(&self.proxy) {
+            chain::expect(lab, chains, load, few);
         }
     }
 
@@ -293,17 +324,25 @@ impl Everything {
             comeback: hog::comeback(lab, COMEBACK, &self.comeback, rounds, HOG_STAYS)?,
             quota: quota::measure(lab, QUOTA, &self.quota, &self.quota_load, few)?,
             silence: silence::measure(lab, SILENCE, &self.silence, &self.at_10k, few)?,
-            chain: self
-                .chain
-                .iter()
-                .zip(CHAINS)
-                .map(|((contenders, load), name)| {
-                    chain::measure(lab, &format!("{CHAIN}, {name}"), contenders, load, few)
-                })
-                .collect::<Result<_, _>>()?,
+            chain: measured(lab, CHAIN, &self.chain, &CHAINS, few)?,
+            proxy: measured(lab, PROXY, &self.proxy, &PROXIES, few)?,
             places: chain::places(lab),
         })
     }
+}
+
+/// Chains, load by load.
+fn measured(
+    lab: &mut Lab<'_>,
+    part: &str,
+    all: &[(Vec<Chain>, Load)],
+    names: &[&str],
+    rounds: usize,
+) -> Result<Vec<Measured<Figures>>, LabError> {
+    let each = |((chains, load), name): (&(Vec<Chain>, Load), &&str)| {
+        chain::measure(lab, &format!("{part}, {name}"), chains, load, rounds)
+    };
+    all.iter().zip(names).map(each).collect()
 }
 
 impl Found {
@@ -316,6 +355,6 @@ impl Found {
             && self.comeback.is_empty()
             && self.quota.is_empty()
             && self.silence.is_empty()
-            && self.chain.iter().all(Measured::is_empty)
+            && self.chain.iter().chain(&self.proxy).all(Measured::is_empty)
     }
 }

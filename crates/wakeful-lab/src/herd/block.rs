@@ -1,9 +1,7 @@
 //! One measurement: a fresh server, its workers asleep, then so many connections, while the kernel writes down who is woken.
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +17,7 @@ use super::contenders::Herd;
 use super::trace::Trace;
 use super::woken::Woken;
 use crate::interleaved::Failure;
+use crate::scratch::Scratch;
 
 /// How long a server may take until it listens, and then until it is asleep.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -97,9 +96,9 @@ pub(super) fn run(
 ) -> Result<(Served, bool), Failure> {
     let left_out = |error: io::Error| Failure::LeftOut(error.to_string());
     let machine = Baseline::take(&[std::process::id()], &bench.machine_cpus).ok();
-    let dir = Directory::new().map_err(left_out)?;
-    let socket = dir.0.join("socket");
-    let argv = herd.argv(case.workers, &socket, &dir.0).map_err(left_out)?;
+    let dir = Scratch::new().map_err(left_out)?;
+    let socket = dir.path().join("socket");
+    let argv = herd.argv(case.workers, &socket, dir.path()).map_err(left_out)?;
     let cpus = Some(&bench.machine_cpus[..]);
     let server = Server::start_on_path(&herd.name, &argv, &socket, cpus, READY_WITHIN);
     let server = server.map_err(|error| Failure::LeftOut(error.to_string()))?;
@@ -211,27 +210,6 @@ fn until_asleep(server: &Server) -> io::Result<()> {
             return Ok(());
         }
         before = now;
-    }
-}
-
-/// For a socket and settings; removed when dropped.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new() -> io::Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("wakeful-herd-{}-{number}", std::process::id());
-        let dir = std::env::temp_dir().join(name);
-        fs::create_dir(&dir)?;
-        Ok(Self(dir))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // Nobody can be told.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,4 +1,5 @@
-//! A frontend that calls a backend: two echo services of the same contender, a connection to the backend for each of the client's.
+//! A frontend that calls a backend: two echo services of the same contender, a connection to the backend for each of the client's; or a proxy and an HTTP service
+//! ([`proxied`](super::proxied)).
 //!
 //! With a CPU for each the frontend has the first and the backend the second; with two CPUs, one of which is the generator's, they share the first.
 
@@ -14,6 +15,35 @@ use crate::lab::{Lab, LabError};
 
 /// How long a backend may take until it listens.
 const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a frontend's arguments have in the place of its backend's address.
+pub(super) const BACKEND: &str = "{backend}";
+
+/// Two services, one of which calls the other.
+#[derive(Debug, Clone)]
+pub(super) struct Chain {
+    pub(super) name: String,
+    pub(super) backend: ServerSpec,
+    /// With [`BACKEND`] in it.
+    pub(super) frontend: Vec<String>,
+}
+
+impl Chain {
+    /// Two echo services of a contender.
+    pub(super) fn of_echo(contender: &Contender) -> Self {
+        let ServerSpec::Command { argv, .. } = &contender.server else {
+            unreachable!("a contender is a command");
+        };
+        let flags = ["--backend", BACKEND].map(str::to_owned);
+        let frontend = argv.iter().cloned().chain(flags).collect();
+        Self { name: contender.name.clone(), backend: contender.server.clone(), frontend }
+    }
+
+    fn frontend(&self, backend: &str) -> ServerSpec {
+        let argv = self.frontend.iter().map(|word| word.replace(BACKEND, backend)).collect();
+        ServerSpec::Command { name: self.name.clone(), argv }
+    }
+}
 
 /// Where the two run, for the reader.
 pub(super) fn places(lab: &Lab<'_>) -> String {
@@ -36,21 +66,21 @@ fn last(lab: &Lab<'_>) -> usize {
 }
 
 /// Tells the user how long it will take.
-pub(super) fn expect(lab: &mut Lab<'_>, contenders: &[Contender], load: &Load, rounds: usize) {
+pub(super) fn expect(lab: &mut Lab<'_>, chains: &[Chain], load: &Load, rounds: usize) {
     let each = lab.bench.expected_time(load) + Duration::from_millis(100);
-    lab.bench.progress.expect(rounds * contenders.len(), each);
+    lab.bench.progress.expect(rounds * chains.len(), each);
 }
 
-/// Measures chains of each contender. The CPU share is that of both processes.
+/// Measures each chain. The CPU share is that of both processes.
 pub(super) fn measure(
     lab: &mut Lab<'_>,
     part: &str,
-    contenders: &[Contender],
+    chains: &[Chain],
     load: &Load,
     rounds: usize,
 ) -> Result<Measured<Figures>, LabError> {
-    let names: Vec<_> = contenders.iter().map(|one| one.name.clone()).collect();
-    let mut round = vec![0; contenders.len()];
+    let names: Vec<_> = chains.iter().map(|chain| chain.name.clone()).collect();
+    let mut round = vec![0; chains.len()];
     interleaved::measure(lab, part, &names, rounds, |lab, one, label| {
         let mut load = load.clone();
         load.plan.seed += round[one];
@@ -58,9 +88,9 @@ pub(super) fn measure(
         let own_cpus = lab.bench.server_cpus.clone();
         let cpus = own_cpus.as_deref().unwrap_or_default();
         let backend_cpus = cpus.get(1).or(cpus.first()).map(|cpu| vec![*cpu]);
-        let backend = Server::start(&contenders[one].server, backend_cpus.as_deref(), READY_WITHIN);
+        let backend = Server::start(&chains[one].backend, backend_cpus.as_deref(), READY_WITHIN);
         let mut backend = Backend(backend.map_err(BenchError::from)?);
-        let frontend = calling(&contenders[one].server, backend.0.addr());
+        let frontend = chains[one].frontend(backend.0.addr());
         lab.bench.server_cpus = cpus.first().map(|cpu| vec![*cpu]);
         let block = lab.bench.block_beside(&frontend, &load, label, &mut backend);
         lab.bench.server_cpus = own_cpus;
@@ -71,14 +101,6 @@ pub(super) fn measure(
         let value = Figures::of(&block);
         Ok(Undisturbed { value, repeated: block.repeated, spoilt: block.spoilt })
     })
-}
-
-/// The same service as a frontend of that backend.
-fn calling(server: &ServerSpec, backend: &str) -> ServerSpec {
-    let ServerSpec::Command { name, argv } = server else { return server.clone() };
-    let flags = ["--backend", backend].map(str::to_owned);
-    let argv = argv.iter().cloned().chain(flags).collect();
-    ServerSpec::Command { name: name.clone(), argv }
 }
 
 struct Backend(Server);

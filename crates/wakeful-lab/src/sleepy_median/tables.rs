@@ -5,7 +5,7 @@ use wakeful_load::series::Figures;
 use wakeful_load::statistics::median;
 
 use super::contenders::{CAPS, PARKING, SPINNING};
-use super::{CHAINS, Found};
+use super::{CHAINS, Found, PROXIES};
 use crate::interleaved::Measured;
 
 pub(super) fn tables(found: &Found) -> Vec<Table> {
@@ -22,6 +22,13 @@ pub(super) fn tables(found: &Found) -> Vec<Table> {
     for (measured, load) in found.chain.iter().zip(CHAINS) {
         let note = format!("{} CPU is that of both processes.", found.places);
         tables.push(plain(measured, &format!("Frontend and backend: {load}"), &note));
+    }
+    for (measured, load) in found.proxy.iter().zip(PROXIES) {
+        let note = format!(
+            "1 KiB answers of wakeful serve http. {} CPU is that of both processes.",
+            found.places
+        );
+        tables.push(plain(measured, &format!("Proxy and HTTP backend: {load}"), &note));
     }
     tables.retain(|table| !table.rows.is_empty());
     tables
