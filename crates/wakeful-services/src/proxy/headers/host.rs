@@ -88,6 +88,8 @@ fn target(
         };
     };
     match target.as_str() {
+        // So it is called as well if it is empty, as in front of a fragment.
+        "/" => Ok(PathAndQuery::from_static("/")),
         "*" if *method == Method::OPTIONS => Ok(target),
         text if text.starts_with('/') => Ok(target),
         // `http://host?query`.
