@@ -38,7 +38,7 @@ where
         let watch = &self.watch;
         watch.local.counts().request_begins();
         let kind = kind(&request);
-        if let Err(refused) = self.admit(&request, kind) {
+        if let Err(refused) = self.admit(&request) {
             watch.local.refuse(refused.refusal);
             watch.local.counts().request_ends();
             // It counts for the connection as any other.
@@ -50,7 +50,8 @@ where
         if progress.is_some() && watch.protocol == Protocol::Http1 {
             watch.last_body.replace(progress.clone());
         }
-        let most = if kind == Kind::Free { 0 } else { watch.local.limits().max_body };
+        let is_tunnel = request.method() == Method::CONNECT;
+        let most = if is_tunnel { 0 } else { watch.local.limits().max_body };
         let in_flight = InFlight::new(watch.clone(), kind, progress.clone());
         let request = request.map(|body| RequestBody::new(body, progress, most));
         let future = self.service.call(request);
@@ -60,7 +61,7 @@ where
 
 impl<S> Guarded<S> {
     /// May it be served? Then it counts as in flight on all loops.
-    fn admit(&self, request: &Request<Incoming>, kind: Kind) -> Result<(), Refused> {
+    fn admit(&self, request: &Request<Incoming>) -> Result<(), Refused> {
         let (watch, limits) = (&self.watch, self.watch.local.limits());
         let uri = request.uri().path_and_query().map_or(0, |uri| uri.as_str().len());
         if uri > limits.max_uri {
@@ -70,7 +71,7 @@ impl<S> Guarded<S> {
             return Err(Refused::new(Refusal::HeaderTooLarge));
         }
         let is_too_large = request.body().size_hint().lower() > limits.max_body;
-        if limits.max_body > 0 && kind == Kind::Plain && is_too_large {
+        if limits.max_body > 0 && request.method() != Method::CONNECT && is_too_large {
             return Err(Refused::new(Refusal::BodyTooLarge));
         }
         if let Err(wait) = watch.life.ask_peer() {

@@ -19,7 +19,7 @@ const GREATEST_URI_LIMIT: usize = 65_534;
 /// Below it, timers would do nothing else.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// What a server bounds: [`Server::limits`](crate::Server::limits). `None`, and 0 for a number, is no limit; what is out of range becomes the nearest in it.
+/// What a server bounds: [`Server::limits`](crate::Server::limits). `None` is no limit, and so is 0 for what has no range; what is out of its range becomes the nearest in it.
 ///
 /// | setting | default | range | beyond it |
 /// |---|---|---|---|
@@ -43,8 +43,8 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// A peer is an IPv4 address, or the /64 network of an IPv6 address; clients of Unix sockets are none. Behind a proxy all clients are one peer.
 ///
 /// Deadlines are looked at about four times within each, by one timer for each connection: a request may have a quarter more time than its limit says, and costs no timer. `body_timeout`,
-/// `min_rate` (for bodies), `max_body` and `request_timeout` do not apply to gRPC (content type `application/grpc…`), whose streams may be silent for as long as they like and have deadlines of
-/// their own, nor to what `CONNECT` or an upgrade has opened.
+/// `min_rate` (for bodies) and `request_timeout` do not apply to gRPC (content type `application/grpc…`, whoever says so), whose streams may be silent for as long as they like and have deadlines of
+/// their own; nor, with `max_body`, to what `CONNECT` or an upgrade has opened.
 ///
 /// When a connection of HTTP/1.1 moves to another loop, its age, its requests and its place in its peer's account go along; header and idle timeout count anew.
 #[derive(Debug, Clone, PartialEq)]

@@ -162,10 +162,13 @@ fn grpc_streams_and_what_they_wait_for_have_no_such_limits() {
     let limits = Limits {
         body_timeout: Some(SHORT),
         request_timeout: Some(SHORT * 4),
-        max_body: 5,
+        max_body: 10,
         ..Limits::default()
     };
     let running = start(limits);
+    // But its size counts: anybody may call himself gRPC.
+    let large = "POST /read HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\ncontent-length: 11\r\n\r\n";
+    assert_closes_with(&answer(&running, large), "413");
     let head = "POST /read HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc+proto\r\ncontent-length: 10\r\n\r\n";
     let mut stream = ask(&running, &format!("{head}half"));
     // Others, but for their type the same, tell that the time has passed.

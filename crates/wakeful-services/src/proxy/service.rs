@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use wakeful::time::sleep_until;
 use wakeful_http::RequestBody;
@@ -72,7 +72,9 @@ impl Proxy {
             Err(refusal) => return Err(Trouble::Refused(refusal)),
         }
         let budget: &Rc<Budget> = &self.ahead.budget;
-        let body = BufferedRequest::read(body, self.request_buffer, budget).await;
+        // Who speaks gRPC may wait for an answer before it goes on.
+        let limit = if is_grpc(&parts.headers) { 0 } else { self.request_buffer };
+        let body = BufferedRequest::read(body, limit, budget).await;
         let body = body.map_err(|error| Trouble::Client(error.to_string()))?;
         // The connection would take a GET whose body has no length for one without a body, and trailers need chunks.
         if self.headers.version == HttpVersion::Http1
@@ -207,4 +209,9 @@ async fn within<F: Future>(silence: Duration, progress: &Progress, future: F) ->
         Poll::Pending
     })
     .await
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }

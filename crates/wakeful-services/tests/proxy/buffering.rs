@@ -165,3 +165,22 @@ fn pieces_of_a_stream_reach_the_client_as_they_come() {
     drop(next);
     assert!(read_all(&mut stream).ends_with("0\r\n\r\n"));
 }
+
+#[test]
+fn a_call_of_grpc_that_waits_for_an_answer_gets_it() {
+    let (_service, to) = service();
+    let proxy = proxy(&[to], |_| {});
+    let mut stream = connect(addr(&proxy));
+    let head = "POST /echo HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    for word in ["hello", "again"] {
+        stream.write_all(format!("5\r\n{word}\r\n").as_bytes()).unwrap();
+        let (mut text, mut buf) = (String::new(), [0; 1024]);
+        while !text.contains(word) {
+            let read = stream.read(&mut buf).unwrap();
+            assert!(read > 0, "{text}");
+            text.push_str(std::str::from_utf8(&buf[..read]).unwrap());
+        }
+    }
+    stream.write_all(b"0\r\n\r\n").unwrap();
+}
