@@ -110,3 +110,10 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| expected())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| expected())
 }
+
+/// # Errors
+/// As for [`seconds`]; none at all is too few.
+pub(super) fn positive_seconds(text: &str) -> Result<Duration, String> {
+    let duration = seconds(text)?;
+    if duration.is_zero() { Err("expected more than 0 seconds".to_owned()) } else { Ok(duration) }
+}

@@ -5,50 +5,50 @@ use std::time::Duration;
 use clap::Args;
 use wakeful_services::{Limits, PeerRate};
 
-use super::common::seconds;
+use super::common::{positive_seconds, seconds};
 use super::size;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(super) struct LimitArguments {
-    /// How long a client may take for a request's header [default: 30]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Seconds that a client may take for a request's header; then 408, or nothing if nothing came [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     header_timeout: Option<Duration>,
 
-    /// How long a connection may be open without a request [default: 75]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Seconds that a connection may be open without a request; then it closes [default: 75]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     idle_timeout: Option<Duration>,
 
-    /// How long nothing may come of a request's body that is waited for [default: 30]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Seconds that nothing may come of a request's body that is waited for; then 408 [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     body_timeout: Option<Duration>,
 
-    /// How long a request may take in all; gRPC has deadlines of its own [default: no limit]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Seconds that a request may take in all; then 503. gRPC has deadlines of its own [default: no limit]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     request_timeout: Option<Duration>,
 
-    /// The largest header of a request, 8KiB and more [default: 64KiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    /// The largest header of a request, 8KiB and more; 431 beyond it [default: 64KiB]
+    #[arg(long, value_name = "SIZE", value_parser = header_size)]
     max_header: Option<usize>,
 
-    /// The largest body of a request [default: no limit]
+    /// The largest body of a request, answered 413 beyond it; 0 is no limit [default: 0]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_body: Option<usize>,
 
-    /// Connections that are open at a time; further ones wait [default: no limit]
+    /// Connections that are open at a time; further ones wait; 0 is no limit [default: 0]
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
 
-    /// Connections of one address, or one /64 network of IPv6; further ones are answered 503 [default: no limit]
+    /// Connections of one address, or one /64 network of IPv6; further ones are answered 503; 0 is no limit [default: 0]
     #[arg(long, value_name = "N")]
     max_connections_per_peer: Option<u32>,
 
-    /// Requests in flight; further ones are answered 503 [default: no limit]
+    /// Requests in flight; further ones are answered 503; 0 is no limit [default: 0]
     #[arg(long, value_name = "N")]
     max_requests: Option<usize>,
 
     /// Requests a second from one address, or one /64 network of IPv6; further ones are answered 429. As many may come at once [default: no limit]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     peer_rate: Option<u32>,
 }
 
@@ -76,7 +76,12 @@ impl LimitArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct DrainArguments {
-    /// Seconds that it goes on after TERM or Ctrl-C, while /readyz says 503 and gRPC's health NOT_SERVING, before it drains for up to --grace.
+    /// Seconds that it goes on after TERM or Ctrl-C, while /readyz (proxy: at --admin) says 503 and gRPC's health NOT_SERVING, before it drains for up to --grace.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds, allow_negative_numbers = true)]
     pub(super) pre_drain: Duration,
+}
+
+fn header_size(text: &str) -> Result<usize, String> {
+    let size = size::parse(text)?;
+    if size >= 8 * 1024 { Ok(size) } else { Err("at least 8KiB".to_owned()) }
 }

@@ -11,7 +11,7 @@ use wakeful_services::tls::ClientTls;
 use wakeful_services::{DrainPlan, HttpVersion, InvalidTarget, Target};
 
 use super::activity::ActivityArguments;
-use super::common::{CommonArguments, address, seconds};
+use super::common::{CommonArguments, address, positive_seconds};
 use super::lifecycle::{Started, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
 use super::size;
@@ -43,18 +43,18 @@ pub(super) struct ProxyArguments {
     upstream_ca: Option<PathBuf>,
 
     /// Seconds that a connection to a backend may take to be made [default: 2]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
     connect_timeout: Option<Duration>,
 
     /// Seconds that a backend may be silent: until its response begins, and between two pieces of it [default: 60]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
     upstream_timeout: Option<Duration>,
 
     /// Connections to each backend on each loop; requests beyond them wait [default: 256]
     #[arg(long, value_name = "N")]
     upstream_connections: Option<usize>,
 
-    /// How much of a request's body is read before a backend is asked; the rest is streamed [default: 64KiB]
+    /// How much of a request's body is read before a backend is asked; the rest is streamed. gRPC is streamed from the start; what else waits for an answer in the middle of its body needs 0 [default: 64KiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     request_buffer: Option<usize>,
 

@@ -9,7 +9,7 @@ use wakeful::signal::{SIGHUP, Signals};
 use wakeful::task::spawn_blocking;
 use wakeful_services::tls::{ClientAuth, MinVersion, ServerTls};
 
-use super::common::seconds;
+use super::common::positive_seconds;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]
@@ -36,7 +36,7 @@ pub(super) struct TlsArguments {
     tls_min_version: Version,
 
     /// Also look every so many seconds whether one of the files has changed, and read them again then.
-    #[arg(long, value_name = "SECONDS", value_parser = interval, requires = "tls_cert", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "tls_cert", allow_negative_numbers = true)]
     tls_reload_interval: Option<Duration>,
 }
 
@@ -54,11 +54,6 @@ enum Version {
     Tls12,
     #[value(name = "1.3")]
     Tls13,
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let interval = seconds(text)?;
-    if interval.is_zero() { Err("expected more than 0 seconds".to_owned()) } else { Ok(interval) }
 }
 
 impl TlsArguments {
