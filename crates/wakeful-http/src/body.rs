@@ -34,6 +34,17 @@ impl RequestBody {
     }
 }
 
+/// hyper then reads once more, for the case that this was almost all of it.
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let Some(progress) = &self.progress
+            && !self.inner.is_end_stream()
+        {
+            progress.is_dropped();
+        }
+    }
+}
+
 impl Body for RequestBody {
     type Data = Bytes;
     type Error = BoxError;
@@ -68,6 +79,9 @@ struct State {
     /// Somebody reads, and nothing is there.
     is_waiting: AtomicBool,
     is_too_large: AtomicBool,
+    has_ended: AtomicBool,
+    /// It was dropped before its end.
+    is_cut: AtomicBool,
 }
 
 impl Progress {
@@ -81,6 +95,7 @@ impl Progress {
             Poll::Ready(Some(Err(error))) if error.is::<LengthLimitError>() => {
                 self.0.is_too_large.store(true, Ordering::Relaxed);
             }
+            Poll::Ready(None) => self.0.has_ended.store(true, Ordering::Relaxed),
             _ => {}
         }
     }
@@ -93,6 +108,17 @@ impl Progress {
     /// Does nobody else hold the body, or look at it?
     pub(crate) fn is_alone(&self) -> bool {
         Arc::strong_count(&self.0) == 1
+    }
+
+    fn is_dropped(&self) {
+        if !self.0.has_ended.load(Ordering::Relaxed) {
+            self.0.is_cut.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Was it dropped before its end?
+    pub(crate) fn is_cut(&self) -> bool {
+        self.0.is_cut.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_too_large(&self) -> bool {
@@ -128,10 +154,13 @@ impl<B: Body> Body for ResponseBody<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        match self.project().inner.as_pin_mut() {
-            Some(inner) => inner.poll_frame(cx),
-            None => Poll::Ready(None),
+        let this = self.project();
+        let Some(inner) = this.inner.as_pin_mut() else { return Poll::Ready(None) };
+        let polled = inner.poll_frame(cx);
+        if let Some(in_flight) = this.in_flight {
+            in_flight.asked(polled.is_ready());
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -45,14 +45,16 @@ where
             watch.count_request();
             return Answer::refused(refused, watch);
         }
-        let has_body = kind == Kind::Plain && !request.body().is_end_stream();
+        let is_http1 = watch.protocol == Protocol::Http1;
+        let has_body = (is_http1 || kind == Kind::Plain) && !request.body().is_end_stream();
         let progress = has_body.then(Progress::default);
-        if progress.is_some() && watch.protocol == Protocol::Http1 {
+        if is_http1 {
             watch.last_body.replace(progress.clone());
         }
+        let limited = progress.clone().filter(|_| kind == Kind::Plain);
         let is_tunnel = request.method() == Method::CONNECT;
         let most = if is_tunnel { 0 } else { watch.local.limits().max_body };
-        let in_flight = InFlight::new(watch.clone(), kind, progress.clone());
+        let in_flight = InFlight::new(watch.clone(), kind, limited);
         let request = request.map(|body| RequestBody::new(body, progress, most));
         let future = self.service.call(request);
         Answer { state: State::Serving { future }, in_flight: Some(in_flight) }

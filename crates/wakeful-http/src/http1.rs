@@ -141,7 +141,11 @@ where
             match watch.poll(&mut timer, watched.phase(watch), cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Act::PollAgain) => {}
-                Poll::Ready(Act::Finish) => Pin::new(&mut connection).graceful_shutdown(),
+                Poll::Ready(Act::Finish) => {
+                    // If it is not idle, hyper ends it behind what it still does: once told is enough.
+                    watched.finishes.set(true);
+                    Pin::new(&mut connection).graceful_shutdown();
+                }
                 Poll::Ready(Act::End(refusal)) => return Poll::Ready(Ended::By(refusal)),
             }
         }
@@ -230,13 +234,17 @@ struct Watched {
     comes: Cell<bool>,
     /// It has not flushed behind its last write.
     unflushed: Cell<bool>,
+    /// It was told to end when it is idle.
+    finishes: Cell<bool>,
     /// It was told to end because the connection goes on elsewhere.
     leaves: Cell<bool>,
 }
 
 impl Watched {
     fn phase(&self, watch: &Watch) -> Phase {
-        if watch.is_in_flight() || watch.is_write_blocked() {
+        // A body that somebody reads behind its response is not to be cut off by the idle timeout. But it may also be one that is complete and only held, so the drain tries.
+        let is_read = || !watch.is_closing() && watch.is_body_held();
+        if watch.is_in_flight() || watch.is_write_blocked() || self.finishes.get() || is_read() {
             Phase::Busy
         } else if self.comes.get() {
             Phase::Header
@@ -285,7 +293,8 @@ impl<IO: Read + Unpin> Read for WatchedIo<IO> {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         if read.is_ready() && !self.watch.is_in_flight() && !self.watch.is_body_held() {
-            self.watched.comes.set(true);
+            let is_rest = self.watch.takes_rest_of_body();
+            self.watched.comes.set(!is_rest);
         }
         read
     }

@@ -113,6 +113,8 @@ where
                     return Poll::Ready(Ended::By(refusal));
                 }
                 seen.count_refused(watch);
+                watch.data.bytes.set(seen.data);
+                watch.data.is_waiting.set(!seen.open.is_empty());
                 seen.phase(watch)
             };
             match watch.poll(&mut timer, phase, cx) {
@@ -192,6 +194,11 @@ struct Seen {
     /// The stream that the client opened last, and how many it has.
     last_stream: u32,
     opened: u64,
+    /// Those whose response is not sent to its end: a few more than the client may have, at most. What the service has answered may wait in h2, for as long as the client gives no room.
+    open: Vec<u32>,
+    most_open: usize,
+    /// Bytes of responses.
+    data: u64,
     refused: u64,
 }
 
@@ -205,13 +212,17 @@ impl Seen {
             in_header: false,
             last_stream: 0,
             opened: 0,
+            open: Vec::new(),
+            data: 0,
+            most_open: 2 * limits.http2.max_streams as usize,
             refused: 0,
         }
     }
 
     /// The client has sent so much.
     fn received(&mut self, bytes: &[u8]) {
-        let Self { received, limits, flood, in_header, last_stream, opened, .. } = self;
+        let Self { received, limits, flood, in_header, last_stream, opened, open, .. } = self;
+        let most_open = self.most_open;
         received.feed(bytes, |frame| {
             if let Err(refusal) = limits.received(frame) {
                 flood.get_or_insert(refusal);
@@ -221,20 +232,38 @@ impl Seen {
                 if frame.kind == frames::HEADERS && frame.stream > *last_stream {
                     *last_stream = frame.stream;
                     *opened += 1;
+                    if open.len() < most_open {
+                        open.push(frame.stream);
+                    }
                 }
+            } else if frame.kind == frames::RST_STREAM {
+                close(open, frame.stream);
             }
         });
     }
 
     fn sent(&mut self, bytes: &[u8]) {
-        let Self { sent, limits, .. } = self;
-        sent.feed(bytes, |frame: Frame| limits.sent(frame));
+        let Self { sent, limits, open, data, .. } = self;
+        sent.feed(bytes, |frame: Frame| {
+            limits.sent(frame);
+            let is_last = match frame.kind {
+                frames::HEADERS => frame.flags & frames::END_STREAM != 0,
+                frames::DATA => {
+                    *data += u64::from(frame.length);
+                    frame.flags & frames::END_STREAM != 0
+                }
+                kind => kind == frames::RST_STREAM,
+            };
+            if is_last {
+                close(open, frame.stream);
+            }
+        });
     }
 
     fn phase(&self, watch: &Watch) -> Phase {
         if self.in_header {
             Phase::Header
-        } else if watch.is_in_flight() || watch.is_write_blocked() {
+        } else if watch.is_in_flight() || watch.is_write_blocked() || !self.open.is_empty() {
             Phase::Busy
         } else {
             Phase::Idle
@@ -259,6 +288,12 @@ impl Seen {
             _ => h2::Reason::ENHANCE_YOUR_CALM,
         };
         self.sent.is_between_frames().then(|| frames::goaway(self.last_stream, error.into()))
+    }
+}
+
+fn close(open: &mut Vec<u32>, stream: u32) {
+    if let Some(place) = open.iter().position(|open| *open == stream) {
+        open.swap_remove(place);
     }
 }
 

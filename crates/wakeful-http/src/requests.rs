@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 
 use crate::body::Progress;
+use crate::protocol::Protocol;
 use crate::watch::{Waiting, Watch};
 use crate::{Limits, Refusal};
 
@@ -32,6 +33,9 @@ pub(crate) struct Request {
     /// Its deadline is its own.
     is_free: bool,
     is_responding: bool,
+    /// Of HTTP/2: the service has more to say, or is not asked, because the client gives no room; and since when that was seen.
+    is_held_up: bool,
+    held_up_since: Option<Instant>,
     verdict: Option<Refusal>,
     pub(crate) waker: Option<Waker>,
 }
@@ -83,6 +87,22 @@ impl Request {
         (self.reading.is_too_slow(rate, passed) && !is_silent).then_some(Refusal::SlowRequest)
     }
 
+    /// Looks how its response fares; `is_stalled`: the connection sends nothing to speak of, though it has something.
+    pub(crate) fn look_at_response(
+        &mut self,
+        now: Instant,
+        window: Duration,
+        is_stalled: bool,
+    ) -> Option<Refusal> {
+        if !self.is_held_up || !self.is_responding || self.is_free || self.verdict.is_some() {
+            self.held_up_since = None;
+            return None;
+        }
+        let held_up = now - *self.held_up_since.get_or_insert(now);
+        self.verdict = (is_stalled && held_up >= window).then_some(Refusal::SlowResponse);
+        self.verdict
+    }
+
     pub(crate) fn is_aborted(&self) -> bool {
         self.verdict.is_some() && self.is_responding
     }
@@ -106,6 +126,8 @@ impl InFlight {
             begun: None,
             is_free: kind == Kind::Free,
             is_responding: false,
+            is_held_up: true,
+            held_up_since: None,
             verdict: None,
             waker: None,
         };
@@ -125,6 +147,13 @@ impl InFlight {
             let is_too_large = request.body.as_ref().is_some_and(Progress::is_too_large);
             request.verdict.or(is_too_large.then_some(Refusal::BodyTooLarge))
         })
+    }
+
+    /// Its response's body was asked for more. Who has some is asked again as soon as there is room for that.
+    pub(crate) fn asked(&self, has_some: bool) {
+        if self.watch.protocol == Protocol::Http2 {
+            self.with(|request| request.is_held_up = has_some);
+        }
     }
 
     /// Its response begins.

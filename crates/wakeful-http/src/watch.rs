@@ -25,6 +25,8 @@ use crate::requests::{Key, Request};
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How long an HTTP/2 client may take to leave once it was told to.
 const GOING_AWAY: Duration = Duration::from_secs(5);
+/// How often a driver looks whether it is still busy.
+const ASKED: Duration = Duration::from_secs(1);
 /// Longer than any limit.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -70,6 +72,8 @@ pub(crate) struct Watch {
     /// And it ends in any case.
     end_at: Cell<Option<(Instant, Refusal)>>,
     writes: Waiting,
+    /// Of HTTP/2: bytes of responses, while some stream is not sent to its end.
+    pub(crate) data: Waiting,
     phase: Cell<(Phase, u64, bool)>,
     since: Cell<Instant>,
     ticked: Cell<Instant>,
@@ -90,6 +94,7 @@ impl Watch {
             closing: Cell::new(false),
             end_at: Cell::new(None),
             writes: Waiting::default(),
+            data: Waiting::default(),
             phase: Cell::new(phase),
             since: Cell::new(since),
             ticked: Cell::new(since),
@@ -139,6 +144,16 @@ impl Watch {
     /// Does somebody still hold the body of a request that is not in flight any more?
     pub(crate) fn is_body_held(&self) -> bool {
         self.last_body.borrow().as_ref().is_some_and(|body| !body.is_alone())
+    }
+
+    /// What is read next may be the rest of a body that nobody wants: hyper reads once for it.
+    pub(crate) fn takes_rest_of_body(&self) -> bool {
+        let mut last = self.last_body.borrow_mut();
+        let is_cut = last.as_ref().is_some_and(Progress::is_cut);
+        if is_cut {
+            *last = None;
+        }
+        is_cut
     }
 
     pub(crate) fn is_write_blocked(&self) -> bool {
@@ -206,7 +221,7 @@ impl Watch {
                 Phase::Busy => FAR,
             };
         if phase == Phase::Busy
-            && let Some(tick) = limits.tick()
+            && let Some(tick) = limits.tick().or_else(|| self.is_to_be_asked().then_some(ASKED))
         {
             due = self.ticked.get() + tick;
         }
@@ -217,6 +232,11 @@ impl Watch {
             due = due.min(end_at);
         }
         due
+    }
+
+    /// What keeps it busy is nothing that is seen here, and nobody says when that is over: its driver looks.
+    fn is_to_be_asked(&self) -> bool {
+        !self.is_in_flight() && !self.is_write_blocked()
     }
 
     /// How long it may be idle once it is closing: a request may be on its way.
@@ -275,10 +295,19 @@ impl Watch {
             self.local.refuse(Refusal::SlowResponse);
             return Some(Act::End(Refusal::SlowResponse));
         }
+        let is_stalled = limits.min_rate.is_some_and(|rate| self.data.is_too_slow(rate, passed));
+        if is_stalled && self.is_to_be_asked() {
+            // All that is left is with h2, and the client gives no room for it.
+            self.local.refuse(Refusal::SlowResponse);
+            return Some(Act::End(Refusal::SlowResponse));
+        }
+        let window = limits.min_rate.map_or(FAR, |rate| rate.window);
         let mut act = None;
         let mut wake = Vec::new();
         for (_, request) in &mut *self.requests.borrow_mut() {
-            let Some(refusal) = request.look(limits, now, passed) else { continue };
+            let looked = request.look(limits, now, passed);
+            let looked = looked.or_else(|| request.look_at_response(now, window, is_stalled));
+            let Some(refusal) = looked else { continue };
             self.local.refuse(refusal);
             // HTTP/1 has nothing else to abort than the connection.
             act = match act {
@@ -291,6 +320,9 @@ impl Watch {
             wake.extend(request.waker.take());
         }
         wake.into_iter().for_each(Waker::wake);
+        if self.is_to_be_asked() {
+            return Some(Act::PollAgain);
+        }
         act
     }
 }
