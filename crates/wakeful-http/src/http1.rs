@@ -257,7 +257,12 @@ impl Watched {
 
     /// Before the first request hyper does not count as idle.
     fn is_between_requests(&self, watch: &Watch) -> bool {
-        self.served.get() && !watch.is_in_flight() && !self.unflushed.get() && !watch.is_body_held()
+        // What is left of a body that was dropped, hyper may still read.
+        self.served.get()
+            && !watch.is_in_flight()
+            && !self.unflushed.get()
+            && !watch.is_body_held()
+            && !watch.is_body_cut()
     }
 }
 

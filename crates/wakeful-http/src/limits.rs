@@ -27,7 +27,7 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// | `idle_timeout` | 75 s | 1 ms and more | close. HTTP/2: GOAWAY (NO_ERROR), and close |
 /// | `body_timeout` | 30 s | 1 ms and more | 408 and close, or, behind the response's head, abort (HTTP/2: the stream) |
 /// | `request_timeout` | none | 1 ms and more | 503 and close, or, behind the response's head, abort (HTTP/2: the stream) |
-/// | `min_rate` | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted |
+/// | `min_rate` | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only that has no room) |
 /// | `max_connections` | none | | further ones wait in the backlog |
 /// | `max_connections_per_peer` | none | | 503 and close, at once |
 /// | `max_requests` | none | | 503 with `retry-after` |

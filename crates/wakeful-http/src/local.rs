@@ -16,6 +16,8 @@ const SCRATCH: usize = 16 * 1024;
 
 /// A fifth of a second.
 const LINGER: u64 = 200_000_000;
+/// Five seconds.
+const GOING_AWAY: u64 = 5_000_000_000;
 
 /// What all loops of a server share.
 #[derive(Debug, Clone)]
@@ -28,6 +30,8 @@ pub(crate) struct Shared {
     in_flight: Arc<AtomicUsize>,
     /// How long a connection that closes waits for a request on its way, in nanoseconds.
     pub(crate) linger: Arc<AtomicU64>,
+    /// How long an HTTP/2 client may take to leave once it was told to, in nanoseconds.
+    pub(crate) going_away: Arc<AtomicU64>,
     /// How many loops have asked for their number.
     loops: Arc<AtomicUsize>,
 }
@@ -42,6 +46,7 @@ impl Shared {
             counts: Arc::new(HttpCounts::new(loops)),
             in_flight: Arc::default(),
             linger: Arc::new(AtomicU64::new(LINGER)),
+            going_away: Arc::new(AtomicU64::new(GOING_AWAY)),
             loops: Arc::default(),
         }
     }
@@ -93,6 +98,11 @@ impl Local {
     /// How long a connection that closes waits for a request that may be on its way.
     pub(crate) fn linger(&self) -> Duration {
         Duration::from_nanos(self.shared.linger.load(Ordering::Relaxed))
+    }
+
+    /// How long an HTTP/2 client may take to leave once it was told to.
+    pub(crate) fn going_away(&self) -> Duration {
+        Duration::from_nanos(self.shared.going_away.load(Ordering::Relaxed))
     }
 
     pub(crate) fn peers(&self) -> Option<&Arc<Peers>> {

@@ -322,7 +322,8 @@ impl Server {
         let max_connections = self.limits.max_connections;
         let (readiness, observe) = (self.readiness, self.observe);
         let shared = Shared::new(self.limits, loops, readiness.clone());
-        let (counts, linger) = (shared.counts.clone(), shared.linger.clone());
+        let counts = shared.counts.clone();
+        let (linger, going_away) = (shared.linger.clone(), shared.going_away.clone());
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group.loops(loops))
             .strategy(self.strategy)
@@ -337,7 +338,7 @@ impl Server {
                     connection::serve(connection, service, local.clone(), tls)
                 }
             })?;
-        Ok(Running { serving, counts, linger, ending: Ending(readiness) })
+        Ok(Running { serving, counts, linger, going_away, ending: Ending(readiness) })
     }
 }
 
@@ -365,6 +366,7 @@ pub struct Running {
     serving: Serving,
     counts: Arc<HttpCounts>,
     linger: Arc<AtomicU64>,
+    going_away: Arc<AtomicU64>,
     ending: Ending,
 }
 
@@ -423,6 +425,9 @@ impl Running {
         thread::sleep(plan.pre_drain);
         let linger = u64::try_from(plan.linger_within_grace().as_nanos()).unwrap_or(u64::MAX);
         self.linger.store(linger, Ordering::Relaxed);
+        // Who is idle and does not leave is not to be aborted either.
+        let half = u64::try_from((plan.grace / 2).as_nanos()).unwrap_or(u64::MAX);
+        self.going_away.fetch_min(half, Ordering::Relaxed);
         self.ending.0.drains();
         Ok(self.serving.shutdown(plan.grace)?)
     }

@@ -23,8 +23,6 @@ use crate::requests::{Key, Request};
 
 /// What was refused may take so long to learn of it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// How long an HTTP/2 client may take to leave once it was told to.
-const GOING_AWAY: Duration = Duration::from_secs(5);
 /// How often a driver looks whether it is still busy.
 const ASKED: Duration = Duration::from_secs(1);
 /// Longer than any limit.
@@ -146,12 +144,16 @@ impl Watch {
         self.last_body.borrow().as_ref().is_some_and(|body| !body.is_alone())
     }
 
+    /// Was the last request's body dropped before its end, and nothing read since?
+    pub(crate) fn is_body_cut(&self) -> bool {
+        self.last_body.borrow().as_ref().is_some_and(Progress::is_cut)
+    }
+
     /// What is read next may be the rest of a body that nobody wants: hyper reads once for it.
     pub(crate) fn takes_rest_of_body(&self) -> bool {
-        let mut last = self.last_body.borrow_mut();
-        let is_cut = last.as_ref().is_some_and(Progress::is_cut);
+        let is_cut = self.is_body_cut();
         if is_cut {
-            *last = None;
+            self.last_body.replace(None);
         }
         is_cut
     }
@@ -243,7 +245,7 @@ impl Watch {
     fn patience(&self) -> Duration {
         match self.protocol {
             Protocol::Http1 => self.local.linger(),
-            Protocol::Http2 => GOING_AWAY,
+            Protocol::Http2 => self.local.going_away(),
         }
     }
 

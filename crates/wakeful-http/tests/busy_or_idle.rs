@@ -144,3 +144,12 @@ fn an_http2_connection_that_gives_no_room_for_the_last_response_is_aborted() {
     drop(client);
     until("it is closed", || running.counts().open() == 0);
 }
+
+#[test]
+fn an_idle_http2_client_that_does_not_leave_is_closed_within_the_grace() {
+    let running = start(Limits::default());
+    let mut client = Client::new(&running);
+    client.get(1, "/");
+    assert_eq!(client.wait_for(DATA).payload, b"hello");
+    assert_eq!(running.shutdown(Duration::from_secs(2)).unwrap(), 0);
+}
