@@ -94,7 +94,7 @@ fn field(out: &mut Vec<u8>, name: &str, text: Option<&[u8]>) {
     out.push(b'"');
 }
 
-/// As RFC 8259 has it; control characters and DEL by their number.
+/// As RFC 8259 has it; control characters by their number, also those beyond ASCII: a terminal would obey them.
 fn escape_json(out: &mut Vec<u8>, text: &[u8]) {
     let (text, more) = cut(text);
     for chunk in text.utf8_chunks() {
@@ -102,7 +102,7 @@ fn escape_json(out: &mut Vec<u8>, text: &[u8]) {
             match character {
                 '"' => out.extend_from_slice(b"\\\""),
                 '\\' => out.extend_from_slice(b"\\\\"),
-                '\0'..'\x20' | '\x7f' => {
+                '\0'..'\x20' | '\x7f'..='\u{9f}' => {
                     put(out, format_args!("\\u{:04x}", u32::from(character)));
                 }
                 _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),

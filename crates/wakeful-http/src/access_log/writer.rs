@@ -53,28 +53,48 @@ impl Sink {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// `torn`: what was written before ends in the middle of a line.
+    fn write(&mut self, bytes: &[u8], torn: &mut bool) -> io::Result<()> {
         match self {
             Self::Stdout => {
                 let mut stdout = io::stdout().lock();
-                stdout.write_all(bytes)?;
+                write_all(&mut stdout, bytes, torn)?;
                 stdout.flush()
             }
-            Self::Stderr => io::stderr().lock().write_all(bytes),
-            Self::File { file, .. } => file.write_all(bytes),
+            Self::Stderr => write_all(io::stderr().lock(), bytes, torn),
+            Self::File { file, .. } => write_all(file, bytes, torn),
         }
     }
 
-    fn reopen(&mut self) {
+    fn reopen(&mut self, torn: &mut bool) {
         let Self::File { path, file } = self else { return };
         match append(path) {
-            Ok(anew) => *file = anew,
+            Ok(anew) => {
+                *torn &= anew.metadata().is_ok_and(|file| file.len() > 0);
+                *file = anew;
+            }
             Err(error) => {
                 let path = path.display();
                 tracing::error!(%path, %error, "the access log cannot be reopened: it goes on in the old file");
             }
         }
     }
+}
+
+/// As [`Write::write_all`], which does not tell how far it came.
+fn write_all(mut out: impl Write, mut bytes: &[u8], torn: &mut bool) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match out.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                *torn = bytes[count - 1] != b'\n';
+                bytes = &bytes[count..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn append(path: &Path) -> io::Result<File> {
@@ -90,11 +110,13 @@ pub(super) struct Writer {
     told: u64,
     /// The last write failed.
     fails: bool,
+    /// It came as far as the middle of a line.
+    torn: bool,
 }
 
 impl Writer {
     pub(super) fn new(format: Format, sink: Sink, counters: Arc<Counters>) -> Self {
-        Self { format, sink, counters, told: 0, fails: false }
+        Self { format, sink, counters, told: 0, fails: false, torn: false }
     }
 
     /// Runs until nobody is left who could send.
@@ -109,7 +131,7 @@ impl Writer {
 
     fn take(&mut self, message: Message) {
         if self.counters.reopen.swap(false, Ordering::Acquire) {
-            self.sink.reopen();
+            self.sink.reopen(&mut self.torn);
         }
         match message {
             Message::Lines { bytes, lines } => self.write(&bytes, lines),
@@ -118,8 +140,16 @@ impl Writer {
         }
     }
 
+    /// Nothing is written behind a part of a line: neither could be read.
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.torn {
+            self.sink.write(b"\n", &mut self.torn)?;
+        }
+        self.sink.write(bytes, &mut self.torn)
+    }
+
     fn write(&mut self, bytes: &[u8], lines: u64) {
-        match self.sink.write(bytes) {
+        match self.put(bytes) {
             Ok(()) => {
                 self.counters.written.fetch_add(lines, Ordering::Relaxed);
                 self.fails = false;
@@ -147,7 +177,38 @@ impl Writer {
         let mut text = Vec::new();
         format::write_dropped(&mut text, self.format, SystemTime::now(), lines);
         // If this fails, the next one will, and says so.
-        let _ = self.sink.write(&text);
+        let _ = self.put(&text);
         self.told = dropped;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    /// A pipe stands for a disk: it is full in the middle of a line, and then has room again.
+    #[test]
+    fn a_part_of_a_line_stays_alone() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let file = File::from(OwnedFd::from(writer));
+        rustix::io::ioctl_fionbio(&file, true).unwrap();
+        let sink = Sink::File { path: PathBuf::new(), file };
+        let mut writer = Writer::new(Format::Common, sink, Arc::default());
+        let line = "x".repeat(46) + "\n";
+        writer.write(line.repeat(4096).as_bytes(), 4096);
+        assert!(writer.fails && writer.torn);
+        let mut drained = vec![0; 64 * 1024];
+        reader.read_exact(&mut drained).unwrap();
+        assert!(!drained.ends_with(b"\n"));
+        for line in ["one\n", "two\n"] {
+            writer.write(line.as_bytes(), 1);
+        }
+        drop(writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "\none\n# 4096 lines dropped\ntwo\n");
     }
 }

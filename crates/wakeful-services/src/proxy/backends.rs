@@ -79,7 +79,7 @@ impl Backends {
                 Standing::In => of_use.push(backend),
                 Standing::Out => {}
                 Standing::Due => {
-                    health.begin_trial(backend);
+                    health.begin_trial(backend, now);
                     return Some(self.exchange(backend, true));
                 }
             }

@@ -43,8 +43,8 @@ struct State {
     /// How often in a row it was left out.
     times: u32,
     out_until: Option<Instant>,
-    /// One request tries it.
-    is_tried: bool,
+    /// One request tries it: until then no other one does, if it tells nothing. (It may be a client's that takes its time.)
+    tried_until: Option<Instant>,
 }
 
 /// Whether a backend may have a request.
@@ -81,19 +81,21 @@ impl Health {
         let state = &self.backends[backend];
         match state.out_until {
             None => Standing::In,
-            Some(until) if until <= now && !state.is_tried => Standing::Due,
+            Some(until) if until <= now && state.tried_until.is_none_or(|until| until <= now) => {
+                Standing::Due
+            }
             Some(_) => Standing::Out,
         }
     }
 
     /// A request is about to try it.
-    pub(super) fn begin_trial(&mut self, backend: usize) {
-        self.backends[backend].is_tried = true;
+    pub(super) fn begin_trial(&mut self, backend: usize, now: Instant) {
+        self.backends[backend].tried_until = now.checked_add(self.settings.longest);
     }
 
     /// It ended without telling anything.
     pub(super) fn end_trial(&mut self, backend: usize) {
-        self.backends[backend].is_tried = false;
+        self.backends[backend].tried_until = None;
     }
 
     /// It answered: all is forgotten.
@@ -106,7 +108,7 @@ impl Health {
         let in_beside = in_beside.filter(|(at, s)| *at != backend && s.out_until.is_none()).count();
         let state = &mut self.backends[backend];
         state.failures = state.failures.saturating_add(1);
-        let was_tried = std::mem::take(&mut state.is_tried);
+        let was_tried = state.tried_until.take().is_some();
         let is_out = state.out_until.is_some();
         // What was under way when it was left out says nothing new.
         if is_out && !was_tried || !is_out && state.failures < self.settings.failures {
@@ -162,13 +164,23 @@ mod tests {
         let later = now + SECOND;
         assert_eq!(health.standing(0, later - Duration::from_nanos(1)), Standing::Out);
         assert_eq!(health.standing(0, later), Standing::Due);
-        health.begin_trial(0);
+        health.begin_trial(0, later);
         assert_eq!(health.standing(0, later), Standing::Out);
         health.end_trial(0);
         assert_eq!(health.standing(0, later), Standing::Due);
-        health.begin_trial(0);
+        health.begin_trial(0, later);
         health.succeeded(0);
         assert_eq!(health.standing(0, later), Standing::In);
+    }
+
+    #[test]
+    fn a_trial_that_tells_nothing_makes_way_for_another_one() {
+        let (mut health, now) = health(2);
+        eject(&mut health, 0, now);
+        let later = now + SECOND;
+        health.begin_trial(0, later);
+        assert_eq!(health.standing(0, later + 59 * SECOND), Standing::Out);
+        assert_eq!(health.standing(0, later + 60 * SECOND), Standing::Due);
     }
 
     #[test]
@@ -178,7 +190,7 @@ mod tests {
         let mut times = Vec::new();
         for _ in 0..40 {
             now += Duration::from_secs(60);
-            health.begin_trial(0);
+            health.begin_trial(0, now);
             let Verdict::Ejected { for_ } = health.failed(0, now) else { panic!("not ejected") };
             times.push(for_.as_secs());
         }

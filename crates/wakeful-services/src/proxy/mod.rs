@@ -4,7 +4,7 @@
 //! connection to a backend: its request's body is read before one is taken, and the response's is read ahead, both within limits. What can be understood in two ways is refused, and everything that goes on is framed anew
 //! ([`headers`]).
 //!
-//! `service` is one request's way, `request_body` and `response_body` what is buffered, `budget` how much of it in all, `backends` and `health` which backend is asked, `counts` and `metrics` what can be seen of it.
+//! `service` is one request's way, `request_body` and `response_body` what is buffered, `pieces` in which pieces, `budget` how much of it in all, `backends` and `health` which backend is asked, `counts` and `metrics` what can be seen of it.
 //!
 //! What it does not do: tunnels (CONNECT), protocol upgrades (`Upgrade` is taken away), interim responses of backends (1xx go no further; `Expect: 100-continue` it answers by itself), caching.
 
@@ -15,6 +15,7 @@ mod counts;
 pub mod headers;
 mod health;
 mod metrics;
+mod pieces;
 mod request_body;
 mod response_body;
 mod service;

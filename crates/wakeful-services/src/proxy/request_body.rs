@@ -16,7 +16,7 @@ use http_body_util::BodyExt;
 use wakeful_http::{BoxError, RequestBody};
 
 use super::budget::{Budget, Share};
-use super::headers;
+use super::{headers, pieces};
 
 pub(super) struct BufferedRequest {
     pieces: VecDeque<Bytes>,
@@ -28,10 +28,20 @@ pub(super) struct BufferedRequest {
     progress: Rc<Progress>,
 }
 
-/// When the last of the body went on: a backend's time to answer begins there.
+/// When the last of the body went on: a backend's time to answer begins there. And whether it is the client that holds it up: then whatever fails says nothing about the backend.
 #[derive(Debug)]
 pub(super) struct Progress {
     last: Cell<Instant>,
+    client: Cell<ClientIs>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientIs {
+    InTime,
+    /// All that came has gone on, and more is to come.
+    Awaited,
+    /// Its body broke off.
+    Gone,
 }
 
 impl Progress {
@@ -41,6 +51,16 @@ impl Progress {
 
     pub(super) fn touch(&self) {
         self.last.set(Instant::now());
+    }
+
+    /// The backend has all that came, and the client owes the rest.
+    pub(super) fn waits_for_client(&self) -> bool {
+        self.client.get() == ClientIs::Awaited
+    }
+
+    /// The body broke off behind its beginning.
+    pub(super) fn client_has_gone(&self) -> bool {
+        self.client.get() == ClientIs::Gone
     }
 }
 
@@ -54,7 +74,10 @@ impl BufferedRequest {
         limit: usize,
         budget: &Rc<Budget>,
     ) -> Result<Self, BoxError> {
-        let progress = Rc::new(Progress { last: Cell::new(Instant::now()) });
+        let progress = Rc::new(Progress {
+            last: Cell::new(Instant::now()),
+            client: Cell::new(ClientIs::InTime),
+        });
         let mut body = Self {
             pieces: VecDeque::new(),
             waiting: 0,
@@ -77,7 +100,10 @@ impl BufferedRequest {
                 Ok(data) => {
                     share.take(data.len());
                     body.waiting += data.len() as u64;
-                    body.pieces.push_back(data);
+                    let last = body.pieces.back_mut();
+                    if !last.is_some_and(|last| pieces::join(last, &data)) {
+                        body.pieces.push_back(data);
+                    }
                     has_ended = incoming.is_end_stream();
                 }
                 Err(frame) => {
@@ -144,8 +170,14 @@ impl Body for BufferedRequest {
         // Nothing of it waits here any more.
         this.share = None;
         let Some(rest) = &mut this.rest else { return Poll::Ready(None) };
-        let frame = std::task::ready!(Pin::new(rest).poll_frame(cx));
-        this.progress.last.set(Instant::now());
+        let Poll::Ready(frame) = Pin::new(rest).poll_frame(cx) else {
+            this.progress.client.set(ClientIs::Awaited);
+            return Poll::Pending;
+        };
+        let has_failed = matches!(frame, Some(Err(_)));
+        let client = if has_failed { ClientIs::Gone } else { ClientIs::InTime };
+        this.progress.client.set(client);
+        this.progress.touch();
         Poll::Ready(frame.map(|frame| {
             Ok(match frame?.into_trailers() {
                 Ok(trailers) => Frame::trailers(cleaned(trailers)),

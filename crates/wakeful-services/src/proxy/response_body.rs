@@ -21,7 +21,8 @@ use wakeful_http::client::{ClientError, ResponseBody};
 
 use super::backends::Exchange;
 use super::budget::{Budget, Share};
-use super::headers;
+use super::request_body::Progress;
+use super::{headers, pieces};
 
 /// What the proxy answers with: its own words, or a backend's.
 pub(super) enum ProxyBody {
@@ -55,8 +56,13 @@ impl ProxyBody {
         Self::Whole { data: text.into(), trailers: None }
     }
 
-    /// Takes what has come of the body, and leaves a task to read the rest. The exchange lasts as long.
-    pub(super) fn read(mut body: ResponseBody, exchange: Exchange, ahead: ReadAhead) -> Self {
+    /// Takes what has come of the body, and leaves a task to read the rest. The exchange lasts as long. `asked` is how the request's body fares, which may still be on its way.
+    pub(super) fn read(
+        mut body: ResponseBody,
+        exchange: Exchange,
+        asked: Rc<Progress>,
+        ahead: ReadAhead,
+    ) -> Self {
         let exact = body.size_hint().exact();
         let mut poll = || {
             if body.is_end_stream() {
@@ -86,13 +92,15 @@ impl ProxyBody {
                     Err(frame) => start.push_back(Ok(frame)),
                 },
                 Poll::Ready(Some(Err(error))) => {
-                    exchange.failed(&error);
+                    if !asked.client_has_gone() {
+                        exchange.failed(&error);
+                    }
                     start.push_back(Err(error.into()));
                     break;
                 }
             }
         }
-        Self::Piped(Piped::start(start, exact, body, exchange, ahead))
+        Self::Piped(Piped::start(start, exact, body, exchange, asked, ahead))
     }
 }
 
@@ -132,7 +140,14 @@ impl Pipe {
         } else {
             self.has_ended.set(true);
         }
-        self.pieces.borrow_mut().push_back(piece);
+        let mut pieces = self.pieces.borrow_mut();
+        let last = pieces.back_mut().and_then(|last| last.as_mut().ok()?.data_mut());
+        let data = piece.as_ref().ok().and_then(Frame::data_ref);
+        let is_joined = last.zip(data).is_some_and(|(last, data)| pieces::join(last, data));
+        if !is_joined {
+            pieces.push_back(piece);
+        }
+        drop(pieces);
         wake(&self.reader);
     }
 
@@ -167,6 +182,7 @@ impl Piped {
         left: Option<u64>,
         body: ResponseBody,
         exchange: Exchange,
+        asked: Rc<Progress>,
         ahead: ReadAhead,
     ) -> Self {
         let pipe = Rc::new(Pipe {
@@ -177,12 +193,18 @@ impl Piped {
             writer: Cell::default(),
         });
         start.into_iter().for_each(|piece| pipe.push(piece));
-        let task = wakeful::spawn(read_ahead(pipe.clone(), body, exchange, ahead));
+        let task = wakeful::spawn(read_ahead(pipe.clone(), body, exchange, asked, ahead));
         Self { pipe, left, task }
     }
 }
 
-async fn read_ahead(pipe: Rc<Pipe>, mut body: ResponseBody, exchange: Exchange, ahead: ReadAhead) {
+async fn read_ahead(
+    pipe: Rc<Pipe>,
+    mut body: ResponseBody,
+    exchange: Exchange,
+    asked: Rc<Progress>,
+    ahead: ReadAhead,
+) {
     while !pipe.has_ended.get() {
         pipe.room(ahead.limit).await;
         let piece = match timeout(ahead.silence, body.frame()).await {
@@ -191,7 +213,9 @@ async fn read_ahead(pipe: Rc<Pipe>, mut body: ResponseBody, exchange: Exchange, 
                 Err(frame) => frame,
             }),
             Ok(Some(Err(error))) => {
-                exchange.failed(&error);
+                if !asked.client_has_gone() {
+                    exchange.failed(&error);
+                }
                 Err(error.into())
             }
             Ok(None) => {
@@ -200,7 +224,10 @@ async fn read_ahead(pipe: Rc<Pipe>, mut body: ResponseBody, exchange: Exchange, 
             }
             Err(_) => {
                 let broken = BrokenOff::Silent(ahead.silence);
-                exchange.failed(&broken);
+                // Else it may be that the backend waits for the client.
+                if !asked.waits_for_client() {
+                    exchange.failed(&broken);
+                }
                 Err(broken)
             }
         };

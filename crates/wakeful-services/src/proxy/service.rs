@@ -39,6 +39,8 @@ enum Trouble {
     Refused(Refusal),
     /// The client's body broke off.
     Client(String),
+    /// The client's body stopped in the middle.
+    ClientSilent,
     NoBackend,
     Overload(ClientError),
     TimedOut,
@@ -102,8 +104,9 @@ impl Proxy {
             progress.touch();
             let sent = exchange.host().send_with(request, BufferedRequest::again);
             let failure = match within(self.silence, &progress, sent).await {
-                Some(Ok(response)) => return self.pass_on(method, exchange, response),
+                Some(Ok(response)) => return self.pass_on(method, exchange, response, progress),
                 Some(Err(failure)) => failure,
+                None if progress.waits_for_client() => return Err(Trouble::ClientSilent),
                 None => {
                     exchange.failed(&format_args!("no response within {:?}", self.silence));
                     return Err(Trouble::TimedOut);
@@ -112,7 +115,7 @@ impl Proxy {
             let error = failure.error;
             last = if error.is_overload() {
                 Trouble::Overload(error)
-            } else if error.is_request_body() {
+            } else if error.is_request_body() || progress.client_has_gone() {
                 return Err(Trouble::Client(error.to_string()));
             } else {
                 exchange.failed(&error);
@@ -132,6 +135,7 @@ impl Proxy {
         method: &Method,
         exchange: Exchange,
         response: Response<wakeful_http::client::ResponseBody>,
+        progress: Rc<Progress>,
     ) -> Result<Response<ProxyBody>, Trouble> {
         let (mut parts, body) = response.into_parts();
         if let Err(bad) = headers::to_client(&mut parts, method) {
@@ -139,7 +143,7 @@ impl Proxy {
             return Err(Trouble::BadGateway);
         }
         exchange.answered();
-        let body = ProxyBody::read(body, exchange, self.ahead.clone());
+        let body = ProxyBody::read(body, exchange, progress, self.ahead.clone());
         Ok(Response::from_parts(parts, body))
     }
 
@@ -153,6 +157,10 @@ impl Proxy {
             Trouble::Client(error) => {
                 tracing::debug!(peer = %client.peer(), %error, "the body of a request broke off");
                 (StatusCode::BAD_REQUEST, "the body broke off\n".to_owned())
+            }
+            Trouble::ClientSilent => {
+                tracing::debug!(peer = %client.peer(), "the body of a request stopped");
+                (StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n".to_owned())
             }
             Trouble::NoBackend => {
                 tracing::warn!("there is no backend for a request");
@@ -176,8 +184,9 @@ impl Proxy {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         // Where the next request begins is not sure.
-        if matches!(trouble, Trouble::Refused(_) | Trouble::Client(_)) && version < Version::HTTP_2
-        {
+        let is_unsure =
+            matches!(trouble, Trouble::Refused(_) | Trouble::Client(_) | Trouble::ClientSilent);
+        if is_unsure && version < Version::HTTP_2 {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response

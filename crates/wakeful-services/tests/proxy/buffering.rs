@@ -24,6 +24,22 @@ fn a_slow_upload_holds_no_connection_to_a_backend() {
     until("nothing waits", || proxy.counts().buffered() == 0);
 }
 
+/// What waits is counted by its bytes, so a piece may not cost many times as much.
+#[test]
+fn a_body_in_chunks_of_a_byte_comes_to_the_backend_in_large_ones() {
+    let backend = Backend::mirror();
+    let proxy = proxy(&[backend.addr], |_| {});
+    let head = "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\ntrailer: a\r\n\r\n";
+    let chunks: String = (0..10_000).map(|at| format!("1\r\n{}\r\n", at % 10)).collect();
+    assert_status(&ask(addr(&proxy), &format!("{head}{chunks}0\r\na: b\r\n\r\n")), 200);
+    let requests = backend.requests();
+    let pieces = requests[0].split_once("\r\n\r\n").unwrap().1.split("\r\n");
+    // Trailers need chunks, so the pieces are seen.
+    let text: Vec<&str> = pieces.skip(1).step_by(2).take(3).collect();
+    assert_eq!(text.iter().map(|piece| piece.len()).collect::<Vec<_>>(), [4096, 4096, 1808]);
+    assert!(text.concat() == "0123456789".repeat(1000), "{text:?}");
+}
+
 #[test]
 fn an_upload_beyond_the_buffer_is_streamed() {
     let come = Arc::new(AtomicUsize::new(0));

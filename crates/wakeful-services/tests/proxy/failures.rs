@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use socket2::SockRef;
+use wakeful_http::client::HttpVersion;
 
 use crate::common::*;
 
@@ -248,4 +249,47 @@ fn a_client_whose_body_breaks_off_leaves_no_request_behind() {
     );
     assert_eq!(proxy.counts().failures(0), 0);
     assert_status(&get(addr(&proxy), "/"), 200);
+}
+
+/// A client could have all backends but one left out, if they answered for what it does.
+#[test]
+fn a_body_that_stops_or_breaks_off_is_no_failure_of_the_backend() {
+    let (_service, to) = service();
+    for version in [HttpVersion::Http1, HttpVersion::Http2] {
+        let proxy = proxy(&[to], |settings| {
+            (settings.request_buffer, settings.version) = (100, version);
+        });
+        // The one answers when it has the body, the other one before that.
+        for (target, status) in [("GET /sleep/60000", 400), ("POST /echo", 200)] {
+            let mut stream = connect(addr(&proxy));
+            let head =
+                format!("{target} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+            let chunk = format!("3e8\r\n{}\r\n", "x".repeat(1000));
+            stream.write_all(format!("{head}{chunk}").as_bytes()).unwrap();
+            let mut answer = [0; 12];
+            if status == 200 {
+                stream.read_exact(&mut answer).unwrap();
+            } else {
+                until("the backend has it", || proxy.counts().in_flight(0) == 1);
+            }
+            stream.write_all(b"no chunk\r\n").unwrap();
+            let answer = String::from_utf8_lossy(&answer).into_owned() + &read_all(&mut stream);
+            let answer = answer.trim_start_matches('\0');
+            assert_status(answer, status);
+            assert!(!answer.ends_with("0\r\n\r\n"), "{answer}");
+            until("nothing is under way", || proxy.counts().in_flight(0) == 0);
+            assert_eq!(proxy.counts().failures(0), 0, "{target} by {version:?}");
+        }
+    }
+    let backend = Backend::mirror();
+    let proxy = proxy(&[backend.addr], |settings| {
+        (settings.request_buffer, settings.upstream_timeout) = (100, SHORT);
+    });
+    let mut stream = connect(addr(&proxy));
+    let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
+    stream.write_all(format!("{head}{}", "x".repeat(1000)).as_bytes()).unwrap();
+    let answer = read_all(&mut stream);
+    assert_status(&answer, 408);
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    assert_eq!(proxy.counts().failures(0), 0);
 }

@@ -63,6 +63,14 @@ fn the_common_format_is_apaches() {
 }
 
 #[test]
+fn no_control_character_reaches_a_terminal_by_json() {
+    // C1's control sequence introducer in UTF-8, beside DEL and ESC.
+    let json =
+        text(Format::Json, &Line { user_agent: Some(b"\xc2\x9b2J\x7f\x1b\xc2\xa0"), ..line() });
+    assert!(json.contains("\"\\u009b2J\\u007f\\u001b\u{a0}\""), "{json}");
+}
+
+#[test]
 fn long_texts_are_cut() {
     let long = vec![b'a'; LONGEST + 1];
     let text = text(Format::Json, &Line { user_agent: Some(&long), ..line() });
