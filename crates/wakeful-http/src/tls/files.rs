@@ -64,6 +64,16 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|source| TlsError::Unreadable { path: path.to_owned(), source })
 }
 
+/// # Errors
+/// Reading it could take for ever.
+pub(super) fn check_not_pipe(path: &Path) -> Result<(), TlsError> {
+    match std::fs::metadata(path) {
+        Ok(file) if !file.is_file() => Err(unusable(path, "this is not a regular file")),
+        // What else is wrong with it, reading it tells.
+        _ => Ok(()),
+    }
+}
+
 fn unusable(path: &Path, reason: impl Into<String>) -> TlsError {
     TlsError::Unusable { path: path.to_owned(), reason: reason.into() }
 }

@@ -225,6 +225,10 @@ impl Settings {
         if self.pairs.is_empty() {
             return Err(TlsError::Settings("no certificate is given".to_owned()));
         }
+        if before.is_some() {
+            // At the start it may be a pipe of a shell; later nobody may come to write to it, and no other reload could be.
+            self.paths().try_for_each(|path| files::check_not_pipe(path))?;
+        }
         let provider = provider();
         let keys: Result<Vec<_>, _> =
             self.pairs.iter().map(|pair| pair.load(&provider).map(Arc::new)).collect();
@@ -256,14 +260,17 @@ impl Settings {
         Ok((Arc::new(config), roots))
     }
 
-    fn looks(&self) -> Vec<Look> {
+    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         let pairs = self.pairs.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
-        let all = pairs.chain(self.clients.as_ref().map(|(_, ca)| ca));
+        pairs.chain(self.clients.as_ref().map(|(_, ca)| ca))
+    }
+
+    fn looks(&self) -> Vec<Look> {
         let look = |path: &PathBuf| {
             let file = std::fs::metadata(path).ok()?;
             Some((file.mtime(), file.mtime_nsec(), file.ino(), file.size()))
         };
-        all.map(look).collect()
+        self.paths().map(look).collect()
     }
 }
 

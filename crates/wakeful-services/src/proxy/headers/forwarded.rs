@@ -24,8 +24,11 @@ const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
+/// Each goes, if what clients say does.
+static TOLD: [HeaderName; 4] = [FOR, PROTO, HOST, FORWARDED];
+
 /// Others that a backend may believe.
-const OTHERS: [HeaderName; 4] = [
+static OTHERS: [HeaderName; 4] = [
     HeaderName::from_static("x-forwarded-port"),
     HeaderName::from_static("x-forwarded-server"),
     HeaderName::from_static("x-real-ip"),
@@ -74,6 +77,11 @@ impl Client {
     }
 }
 
+/// All that backends may take for the truth about a client.
+pub(super) fn names() -> impl Iterator<Item = &'static HeaderName> {
+    TOLD.iter().chain(&OTHERS)
+}
+
 pub(super) fn tell(
     headers: &mut HeaderMap,
     client: &Client,
@@ -84,7 +92,7 @@ pub(super) fn tell(
         ForwardedHeaders::Keep => return,
         ForwardedHeaders::Append => {}
         ForwardedHeaders::Replace => {
-            for name in [FOR, PROTO, HOST, FORWARDED].iter().chain(&OTHERS) {
+            for name in names() {
                 headers.remove(name);
             }
         }

@@ -2,9 +2,12 @@
 
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_TYPE, COOKIE, HOST, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONTENT_TYPE, COOKIE, EXPECT, HOST, MAX_FORWARDS, RANGE, SET_COOKIE, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::forwarded;
 
 /// What belongs to one connection whether `Connection` names it or not (RFC 9110, 7.6.1), besides `proxy-*`.
 const HOP_BY_HOP: [HeaderName; 6] = [
@@ -79,8 +82,8 @@ pub(super) fn wants_trailers(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What no trailer may say, because who merged it into the head would be misled: the framing, the route, the credentials (RFC 9110, 6.5.1).
-const NOT_IN_TRAILERS: [HeaderName; 11] = [
+/// What no trailer may say, because who merged it into the head would be misled: the framing, the route, the credentials (RFC 9110, 6.5.1). And what is said about the client, see [`forwarded`].
+const NOT_IN_TRAILERS: [HeaderName; 14] = [
     CONTENT_LENGTH,
     HOST,
     TRAILER,
@@ -90,14 +93,17 @@ const NOT_IN_TRAILERS: [HeaderName; 11] = [
     CONTENT_RANGE,
     CONTENT_TYPE,
     COOKIE,
+    EXPECT,
+    RANGE,
     SET_COOKIE,
     MAX_FORWARDS,
+    VIA,
 ];
 
 /// Takes away what trailers may not say, in either direction.
 pub fn trailers(trailers: &mut HeaderMap) {
     remove_hop_by_hop(trailers);
-    for name in &NOT_IN_TRAILERS {
+    for name in NOT_IN_TRAILERS.iter().chain(forwarded::names()) {
         trailers.remove(name);
     }
 }
