@@ -139,3 +139,19 @@ fn files_that_change_are_noticed_and_a_bad_one_is_tried_once() {
     assert_eq!(certificate(&client), renewed.der);
     assert_eq!((tls.counts().reloads(), tls.counts().failed_reloads()), (1, 1));
 }
+
+/// Reading it would wait for a writer, and every other reload behind it.
+#[test]
+fn a_pipe_in_place_of_a_file_holds_no_reload_up() {
+    let site = Site::new();
+    let tls = site.tls();
+    let path = site.directory.path("server.pem");
+    fs::remove_file(&path).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let error = tls.reload().unwrap_err().to_string();
+    assert!(error.contains("server.pem") && error.contains("not a regular file"), "{error}");
+    fs::remove_file(&path).unwrap();
+    site.directory.write("server.pem", &site.served.certificate);
+    tls.reload().unwrap();
+}
