@@ -56,15 +56,7 @@ echo
 echo '| attack | opened | p99 quiet, µs | p99 attacked, µs | attacked / quiet | honest ones that failed | RSS quiet, MiB | RSS at most, MiB | refused, by reason |'
 echo '|---|---|---|---|---|---|---|---|---|'
 for attack in $attacks; do
-  port=$(free_port)
-  taskset -c "$others" "$WAKEFUL" serve http --listen "127.0.0.1:$port" "${options[@]}" </dev/null >"$directory/server" 2>&1 &
-  tool_pid=$!
-  SECONDS=0
-  until accepts "$port"; do
-    kill -0 "$tool_pid" 2>/dev/null || fail "the server ended: $(tail -n 3 "$directory/server")"
-    ((SECONDS < LIMIT)) || fail "the server accepts no connection after $LIMIT s"
-    sleep 0.1
-  done
+  serve_http "$others" "${options[@]}"
   rss() { awk -v field="$1" '$1 == field ":" { printf "%.1f", $2 / 1024 }' "/proc/$tool_pid/status"; }
 
   read -r before _ < <(p99 "$port" 3)

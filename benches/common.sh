@@ -55,6 +55,21 @@ accepts() {
   (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
+# serve_http CPUS OPTION...: starts `wakeful serve http` on those CPUs as $tool_pid, and waits until it accepts on $port.
+serve_http() {
+  local cpus=$1
+  shift
+  port=$(free_port)
+  taskset -c "$cpus" "$WAKEFUL" serve http --listen "127.0.0.1:$port" "$@" </dev/null >"$directory/server" 2>&1 &
+  tool_pid=$!
+  SECONDS=0
+  until accepts "$port"; do
+    kill -0 "$tool_pid" 2>/dev/null || fail "the server ended: $(tail -n 3 "$directory/server")"
+    ((SECONDS < LIMIT)) || fail "the server accepts no connection after $LIMIT s"
+    sleep 0.1
+  done
+}
+
 # A port that nobody listens on, below those that the kernel hands out itself.
 free_port() {
   local port

@@ -39,15 +39,7 @@ total() {
 measure() {
   local name=$1 port parks remote status=0
   shift
-  port=$(free_port)
-  taskset -c "$others" "$WAKEFUL" serve http --listen "127.0.0.1:$port" "$@" </dev/null >"$directory/server" 2>&1 &
-  tool_pid=$!
-  SECONDS=0
-  until accepts "$port"; do
-    kill -0 "$tool_pid" 2>/dev/null || fail "the server ended: $(tail -n 3 "$directory/server")"
-    ((SECONDS < LIMIT)) || fail "the server accepts no connection after $LIMIT s"
-    sleep 0.1
-  done
+  serve_http "$others" "$@"
   parks=$(total "$port" wakeful_loop_parks_total) remote=$(total "$port" wakeful_loop_remote_total)
   "$WAKEFUL" load "127.0.0.1:$port" --cpu "$last" --pid "$tool_pid" --connections 32 --rate "$rate" --duration "${TIME}s" --warm-up 1s \
     --no-floor --quiet-patience 5s --json >"$directory/loaded" 2>"$directory/said" || status=$?

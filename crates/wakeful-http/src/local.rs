@@ -77,7 +77,7 @@ pub(crate) struct Local {
     number: usize,
     shared: Shared,
     /// For bytes that are looked at on their way to h2: made when the first are.
-    pub(crate) scratch: RefCell<Vec<u8>>,
+    scratch: RefCell<Vec<u8>>,
     observer: Rc<Observer>,
 }
 

@@ -107,7 +107,7 @@ impl BufferedRequest {
                     has_ended = incoming.is_end_stream();
                 }
                 Err(frame) => {
-                    body.trailers = frame.into_trailers().ok().map(cleaned);
+                    body.trailers = frame.into_trailers().ok().map(headers::trailers);
                     has_ended = true;
                 }
             }
@@ -146,11 +146,6 @@ impl BufferedRequest {
     }
 }
 
-fn cleaned(mut trailers: HeaderMap) -> HeaderMap {
-    headers::trailers(&mut trailers);
-    trailers
-}
-
 impl Body for BufferedRequest {
     type Data = Bytes;
     type Error = BoxError;
@@ -180,7 +175,7 @@ impl Body for BufferedRequest {
         this.progress.touch();
         Poll::Ready(frame.map(|frame| {
             Ok(match frame?.into_trailers() {
-                Ok(trailers) => Frame::trailers(cleaned(trailers)),
+                Ok(trailers) => Frame::trailers(headers::trailers(trailers)),
                 Err(frame) => frame,
             })
         }))

@@ -87,7 +87,7 @@ impl ProxyBody {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_trailers() {
                     Ok(trailers) => {
                         exchange.succeeded();
-                        return Self::Whole { data, trailers: Some(cleaned(trailers)) };
+                        return Self::Whole { data, trailers: Some(headers::trailers(trailers)) };
                     }
                     Err(frame) => start.push_back(Ok(frame)),
                 },
@@ -102,11 +102,6 @@ impl ProxyBody {
         }
         Self::Piped(Piped::start(start, exact, body, exchange, asked, ahead))
     }
-}
-
-fn cleaned(mut trailers: HeaderMap) -> HeaderMap {
-    headers::trailers(&mut trailers);
-    trailers
 }
 
 /// What is read by a task.
@@ -209,7 +204,7 @@ async fn read_ahead(
         pipe.room(ahead.limit).await;
         let piece = match timeout(ahead.silence, body.frame()).await {
             Ok(Some(Ok(frame))) => Ok(match frame.into_trailers() {
-                Ok(trailers) => Frame::trailers(cleaned(trailers)),
+                Ok(trailers) => Frame::trailers(headers::trailers(trailers)),
                 Err(frame) => frame,
             }),
             Ok(Some(Err(error))) => {

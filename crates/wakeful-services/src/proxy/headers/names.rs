@@ -100,10 +100,12 @@ const NOT_IN_TRAILERS: [HeaderName; 14] = [
     VIA,
 ];
 
-/// Takes away what trailers may not say, in either direction.
-pub fn trailers(trailers: &mut HeaderMap) {
-    remove_hop_by_hop(trailers);
+/// Trailers without what they may not say, in either direction.
+#[must_use]
+pub fn trailers(mut trailers: HeaderMap) -> HeaderMap {
+    remove_hop_by_hop(&mut trailers);
     for name in NOT_IN_TRAILERS.iter().chain(forwarded::names()) {
         trailers.remove(name);
     }
+    trailers
 }

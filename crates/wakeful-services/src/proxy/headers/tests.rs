@@ -129,7 +129,7 @@ fn trailers_say_nothing_about_framing_routes_and_rights() {
     ] {
         map.insert(name, HeaderValue::from_static("x"));
     }
-    trailers(&mut map);
+    let map = trailers(map);
     let mut names: Vec<_> = map.keys().map(http::HeaderName::as_str).collect();
     names.sort_unstable();
     assert_eq!(names, ["grpc-status", "x-sum"]);
