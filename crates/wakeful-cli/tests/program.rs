@@ -451,7 +451,7 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         (&["kv", "--spread"], "unexpected argument '--spread'"),
         (&["kv", "--moves", "off"], "unexpected argument '--moves'"),
         (&["echo", "--backend", "127.0.0.1:1", "--moves", "2"], "never move"),
-        (&["rpc", "--moves", "2"], "never move"),
+        (&["rpc", "--moves", "2"], "unexpected argument '--moves'"),
         (&["http", "--moves", "0.3"], "1.05 to 1000"),
         (&["http", "--loops", "-1"], "--loops"),
         (&["http", "--grace", "-1"], "a number of seconds"),

@@ -3,7 +3,7 @@
 use clap::Args;
 use wakeful_services::http;
 
-use super::activity::ActivityArguments;
+use super::activity::{ActivityArguments, MoveArguments};
 use super::common::CommonArguments;
 use super::lifecycle::{running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
@@ -17,6 +17,9 @@ pub(super) struct HttpArguments {
 
     #[command(flatten)]
     activity: ActivityArguments,
+
+    #[command(flatten)]
+    moves: MoveArguments,
 
     #[command(flatten)]
     tls: TlsArguments,
@@ -43,6 +46,7 @@ impl HttpArguments {
 /// A line for the user.
 pub(super) fn serve(arguments: &HttpArguments) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
+    options.moves = arguments.moves.moves();
     options.tls = arguments.tls.load()?;
     options.limits = arguments.limits.limits();
     let http_options = arguments.site.options()?;

@@ -10,7 +10,7 @@ use wakeful_services::proxy::{self, ProxyOptions};
 use wakeful_services::tls::ClientTls;
 use wakeful_services::{DrainPlan, HttpVersion, InvalidTarget, Target};
 
-use super::activity::ActivityArguments;
+use super::activity::{ActivityArguments, MoveArguments};
 use super::common::{CommonArguments, address, positive_seconds};
 use super::lifecycle::{Started, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
@@ -24,6 +24,9 @@ pub(super) struct ProxyArguments {
 
     #[command(flatten)]
     activity: ActivityArguments,
+
+    #[command(flatten)]
+    moves: MoveArguments,
 
     // Not a doc comment: rustdoc takes the brackets for a link.
     #[arg(
@@ -157,6 +160,7 @@ impl ProxyArguments {
 /// A line for the user.
 pub(super) fn serve(arguments: &ProxyArguments) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
+    options.moves = arguments.moves.moves();
     options.tls = arguments.tls.load()?;
     options.limits = arguments.limits.limits();
     let pre_drain = arguments.drain.pre_drain;

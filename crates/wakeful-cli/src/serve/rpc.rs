@@ -36,9 +36,6 @@ impl RpcArguments {
     /// # Errors
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.activity.has_moves() {
-            return Err("--moves: connections of HTTP/2 never move".to_owned());
-        }
         self.common.check().and_then(|()| self.tls.check())
     }
 }
