@@ -4,6 +4,7 @@ use clap::Args;
 use wakeful_services::http;
 
 use super::activity::{ActivityArguments, MoveArguments};
+use super::admin::AdminArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
@@ -20,6 +21,9 @@ pub(super) struct HttpArguments {
 
     #[command(flatten)]
     moves: MoveArguments,
+
+    #[command(flatten)]
+    admin: AdminArguments,
 
     #[command(flatten)]
     tls: TlsArguments,
@@ -51,9 +55,11 @@ pub(super) fn serve(arguments: &HttpArguments) -> Result<(), String> {
     options.limits = arguments.limits.limits();
     let http_options = arguments.site.options()?;
     let pre_drain = arguments.drain.pre_drain;
+    let admin = arguments.admin.bind()?;
     let listeners = options.bind()?;
     until_terminated(&options, || {
         arguments.tls.watch(options.tls.as_ref())?;
-        http::start(&options, http_options, listeners).map(|server| running(server, pre_drain))
+        http::start(&options, http_options, listeners, admin)
+            .map(|server| running(server, pre_drain))
     })
 }

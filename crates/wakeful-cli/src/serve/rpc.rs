@@ -4,6 +4,7 @@ use clap::Args;
 use wakeful_services::rpc::{self, RpcOptions};
 
 use super::activity::ActivityArguments;
+use super::admin::AdminArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
@@ -21,6 +22,9 @@ pub(super) struct RpcArguments {
     /// The longest message that is accepted [default: 4MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_message: Option<usize>,
+
+    #[command(flatten)]
+    admin: AdminArguments,
 
     #[command(flatten)]
     tls: TlsArguments,
@@ -50,9 +54,11 @@ pub(super) fn serve(arguments: &RpcArguments) -> Result<(), String> {
     let default = RpcOptions::default();
     let rpc_options =
         RpcOptions { max_message: arguments.max_message.unwrap_or(default.max_message) };
+    let admin = arguments.admin.bind()?;
     let listeners = options.bind()?;
     until_terminated(&options, || {
         arguments.tls.watch(options.tls.as_ref())?;
-        rpc::start(&options, &rpc_options, listeners).map(|server| running(server, pre_drain))
+        rpc::start(&options, &rpc_options, listeners, admin)
+            .map(|server| running(server, pre_drain))
     })
 }
