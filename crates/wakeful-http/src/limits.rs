@@ -32,7 +32,7 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// | `max_connections_per_peer` | none | | 503 and close, at once |
 /// | `max_requests` | none | | 503 with `retry-after` |
 /// | `peer_rate` | none | [`PeerRate`] | 429 with `retry-after` |
-/// | `max_header_size` | 64 KiB | 8 KiB and more | 431 (and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
+/// | `max_header_size` | 64 KiB | 8 KiB and more | 431 (HTTP/1.1: and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
 /// | `max_headers` | 100 | 1 and more | 431 (HTTP/1.1: and close) |
 /// | `max_uri` | 65,534 | 1 to 65,534 | 414 |
 /// | `max_body` | none | | 413 and close, by `content-length` at once, else as soon as so much has come; behind the response's head, its body is cut off |
@@ -67,7 +67,11 @@ pub struct Limits {
     pub max_requests: usize,
     /// How many requests a second one peer may send.
     pub peer_rate: Option<PeerRate>,
-    /// How large a request's header may be, in bytes. By HTTP/1 it is also the size of the connection's read buffer.
+    /// How large a request's header may be, in bytes.
+    ///
+    /// HTTP/1 counts what came: the request line, the fields, and their line ends, up to the empty line and with it. The trailers of a chunked body may have as much again, and the connection's read buffer is bounded by as much.
+    /// HTTP/2 counts what it means, however it was packed, as RFC 9113 (6.5.2) has it: for each field its name, its value and 32 bytes, `:method` and its like included. That has to stay below the limit; clients are told of it (SETTINGS_MAX_HEADER_LIST_SIZE), and trailers are
+    /// counted by themselves.
     pub max_header_size: usize,
     /// How many fields a header may have.
     pub max_headers: usize,
