@@ -12,11 +12,11 @@ use hyper::rt::Executor;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 
-use crate::Refusal;
 use crate::body::{Progress, RequestBody, ResponseBody};
 use crate::protocol::Protocol;
 use crate::requests::{InFlight, Key, Kind, status};
 use crate::watch::Watch;
+use crate::{GrpcCalls, Limits, Refusal};
 
 /// A service of one connection.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ where
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let watch = &self.watch;
         watch.local.counts().request_begins();
-        let kind = kind(&request);
+        let kind = kind(&request, watch.local.limits());
         if let Err(refused) = self.admit(&request) {
             watch.local.refuse(refused.refusal);
             watch.local.counts().request_ends();
@@ -91,10 +91,13 @@ impl<S> Guarded<S> {
 }
 
 /// A stream that goes on for as long as it likes, with a deadline of its own, or an ordinary request.
-fn kind(request: &Request<Incoming>) -> Kind {
+fn kind(request: &Request<Incoming>, limits: &Limits) -> Kind {
     let is_grpc = || {
-        let content_type = request.headers().get(header::CONTENT_TYPE);
-        content_type.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+        limits.grpc_calls == GrpcCalls::Unlimited
+            && request
+                .headers()
+                .get(header::CONTENT_TYPE)
+                .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
     };
     let is_tunnel = || request.method() == Method::CONNECT;
     if is_tunnel() || is_grpc() { Kind::Free } else { Kind::Plain }

@@ -99,7 +99,7 @@ pub use counts::{HttpCounts, LoopHttpCounts, Refusal};
 pub use drain::{DrainPlan, Readiness};
 pub use draining::{DrainBegins, drain_begins};
 pub use hyper::service::service_fn;
-pub use limits::{Http2Limits, Limits, MaxAge, MinRate, PeerRate};
+pub use limits::{GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate};
 pub use observe::Peer;
 pub use server::{Caller, Running, Security, Server};
 

@@ -11,7 +11,7 @@ use axum::body::{Body, Bytes};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use futures_lite::stream;
-use wakeful_http::{Limits, MaxAge, MinRate, PeerRate, Refusal, Running};
+use wakeful_http::{GrpcCalls, Limits, MaxAge, MinRate, PeerRate, Refusal, Running};
 
 use common::*;
 
@@ -158,8 +158,24 @@ fn a_body_that_nobody_waits_for_may_take_its_time() {
 }
 
 #[test]
-fn grpc_streams_and_what_they_wait_for_have_no_such_limits() {
+fn who_calls_himself_grpc_where_nothing_is_has_the_limits_of_all() {
+    let limits =
+        Limits { body_timeout: Some(SHORT), request_timeout: Some(SHORT * 4), ..Limits::default() };
+    let running = start(limits);
+    let claim = "content-type: application/grpc";
+    let half =
+        format!("POST /read HTTP/1.1\r\nhost: x\r\n{claim}\r\ncontent-length: 10\r\n\r\nhalf");
+    assert_closes_with(&answer(&running, &half), "408");
+    counted(&running, Refusal::BodyTimeout, 1);
+    let never = format!("GET /never HTTP/1.1\r\nhost: x\r\n{claim}\r\n\r\n");
+    assert_closes_with(&answer(&running, &never), "503");
+    counted(&running, Refusal::RequestTimeout, 1);
+}
+
+#[test]
+fn grpc_streams_and_what_they_wait_for_have_no_such_limits_where_the_server_says_so() {
     let limits = Limits {
+        grpc_calls: GrpcCalls::Unlimited,
         body_timeout: Some(SHORT),
         request_timeout: Some(SHORT * 4),
         max_body: 10,

@@ -23,7 +23,7 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     body_timeout: Option<Duration>,
 
-    /// Seconds that a request may take in all; then 503. gRPC has deadlines of its own [default: no limit]
+    /// Seconds that a request may take in all; then 503. Calls of rpc have deadlines of their own, and so have those through a proxy with --http2-upstream [default: no limit]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     request_timeout: Option<Duration>,
 

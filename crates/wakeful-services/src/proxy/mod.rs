@@ -30,7 +30,7 @@ use wakeful::net::ListenAddr;
 use wakeful_http::RequestBody;
 use wakeful_http::client::{ClientBuilder, HttpVersion, Target};
 use wakeful_http::tls::ClientTls;
-use wakeful_http::{Caller, DrainPlan, Running, service_fn};
+use wakeful_http::{Caller, DrainPlan, GrpcCalls, Limits, Running, service_fn};
 
 pub use self::counts::Counts;
 use self::headers::ForwardedHeaders;
@@ -61,7 +61,7 @@ use crate::admin::{self, RunningService};
 pub struct ProxyOptions {
     /// The backends.
     pub to: Vec<Target>,
-    /// How all of them are spoken to.
+    /// How all of them are spoken to. By HTTP/2, calls of gRPC have no time limits but their own ([`GrpcCalls::Unlimited`], whatever the server's limits say).
     pub version: HttpVersion,
     /// Whom to trust, for backends of `https`.
     pub upstream_tls: Option<ClientTls>,
@@ -138,7 +138,14 @@ pub fn start(
     let counts = Arc::new(Counts::new(to.iter().map(Target::to_string).collect()));
     let shared = backends::Shared::new(to.len(), proxy.ejection);
     let of_loops = counts.clone();
-    let running = options.http_server(listeners).start_per_connection(move || {
+    // gRPC needs backends of HTTP/2; to others nothing is a call.
+    let grpc_calls = match proxy.version {
+        HttpVersion::Http1 => GrpcCalls::Limited,
+        HttpVersion::Http2 => GrpcCalls::Unlimited,
+    };
+    let limits = Limits { grpc_calls, ..options.limits.clone() };
+    let server = options.http_server(listeners).limits(limits);
+    let running = server.start_per_connection(move || {
         let proxy = of_a_loop(&proxy, &to, shared.clone(), &of_loops);
         move |caller: Caller| {
             let (proxy, client) = (proxy.clone(), Rc::new(headers::Client::new(caller)));

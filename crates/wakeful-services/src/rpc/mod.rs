@@ -15,6 +15,7 @@ use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use wakeful::accept::SharedListener;
 use wakeful_http::grpc::{self, GrpcLayer, Reflection};
+use wakeful_http::{GrpcCalls, Limits};
 
 use self::echo::Echoing;
 use self::proto::echo_server::{EchoServer, SERVICE_NAME};
@@ -54,7 +55,7 @@ impl Default for RpcOptions {
     }
 }
 
-/// Starts the service on `listeners`. Those of `admin` answer `/healthz`, `/readyz` and `/metrics`, on a loop of their own.
+/// Starts the service on `listeners`. Calls have no time limits but their own ([`GrpcCalls::Unlimited`], whatever `options` say). Those of `admin` answer `/healthz`, `/readyz` and `/metrics`, on a loop of their own.
 ///
 /// # Errors
 /// The loops cannot be started.
@@ -79,7 +80,8 @@ pub fn start(
         .add_service(reflection.v1alpha());
     let layer = GrpcLayer::new().linger(LINGER.min(options.grace / 2));
     let router = routes.prepare().into_axum_router().layer(layer);
-    let server = options.http_server(listeners).start(router)?;
+    let limits = Limits { grpc_calls: GrpcCalls::Unlimited, ..options.limits.clone() };
+    let server = options.http_server(listeners).limits(limits).start(router)?;
     let registry = admin::registry(&server, options.tls.as_ref());
     RunningService::new(server, admin, Arc::new(registry))
 }
