@@ -8,11 +8,11 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use wakeful::time::{Sleep, sleep_until};
+use wakeful::time::{Sleep, sleep_until, turn_time};
 
 use crate::Refusal;
 use crate::body::Progress;
@@ -175,17 +175,10 @@ impl Watch {
 
     /// After a poll of hyper's connection: is anything due?
     pub(crate) fn poll(&self, timer: &mut Timer, phase: Phase, cx: &mut Context<'_>) -> Poll<Act> {
-        self.enter(phase);
+        let now = turn_time();
+        self.enter(phase, now);
         loop {
-            let due = self.due(phase);
-            if timer.armed.is_none_or(|armed| armed > due) {
-                timer.sleep.reset(due);
-                timer.armed = Some(due);
-            }
-            if Pin::new(&mut timer.sleep).poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            timer.armed = None;
+            ready!(timer.poll(self.due(phase), now, cx));
             let now = Instant::now();
             if now >= self.due(phase)
                 && let Some(act) = self.act(phase, now)
@@ -196,7 +189,7 @@ impl Watch {
     }
 
     /// Notes since when it is in its phase: from a request's end to the next one's beginning it has been in another one, though nobody has looked.
-    fn enter(&self, phase: Phase) {
+    fn enter(&self, phase: Phase, now: Instant) {
         let (before, ..) = self.phase.get();
         let here = (phase, self.life.served(), self.closing.get());
         let same =
@@ -204,7 +197,6 @@ impl Watch {
         if self.phase.replace(here) == here || same {
             return;
         }
-        let now = Instant::now();
         self.since.set(now);
         if before != Phase::Busy {
             self.ticked.set(now);
@@ -333,13 +325,35 @@ impl Watch {
 #[derive(Debug)]
 pub(crate) struct Timer {
     sleep: Sleep,
-    armed: Option<Instant>,
+    /// For when it is set, and whom it wakes then.
+    armed: Option<(Instant, Waker)>,
 }
 
 impl Timer {
     pub(crate) fn new() -> Self {
         // The instant does not count: it is set before the first poll.
         Self { sleep: sleep_until(Instant::now()), armed: None }
+    }
+
+    /// Ready when it is `due`, or before: a timer that is set for an earlier moment stays. As long as nothing changes it costs two comparisons. `now` is this turn's.
+    #[inline]
+    fn poll(&mut self, due: Instant, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let at = match &self.armed {
+            Some((at, waker)) if *at <= due => {
+                if now < *at && waker.will_wake(cx.waker()) {
+                    return Poll::Pending;
+                }
+                *at
+            }
+            _ => {
+                self.sleep.reset(due);
+                due
+            }
+        };
+        let polled = Pin::new(&mut self.sleep).poll(cx);
+        let is_set = polled.is_pending() && self.sleep.is_set();
+        self.armed = is_set.then(|| (at, cx.waker().clone()));
+        polled
     }
 }
 
