@@ -19,6 +19,9 @@ mod pieces;
 mod request_body;
 mod response_body;
 mod service;
+mod tunnel;
+mod upgrade;
+mod websocket;
 
 use std::io;
 use std::rc::Rc;
@@ -34,7 +37,7 @@ use wakeful_http::tls::ClientTls;
 use wakeful_http::{Caller, DrainPlan, Running, service_fn};
 
 pub use self::counts::Counts;
-use self::headers::ForwardedHeaders;
+use self::headers::{ForwardedHeaders, Upgrades};
 pub use self::health::Ejection;
 use crate::ServeOptions;
 
@@ -55,6 +58,8 @@ use crate::ServeOptions;
 /// | `request_buffer` | 64 KiB | any | the rest is streamed |
 /// | `response_buffer` | 256 KiB | any | the backend is read as the client reads |
 /// | `loop_buffer` | 64 MiB on each loop | any | as for the two above |
+/// | `upgrades` | [`Upgrades::WebSocket`] | | the request goes on as any other |
+/// | `tunnel_timeout` | 1 h | over 0 | the upgraded connection is closed |
 /// | `forwarded` | [`ForwardedHeaders::Replace`] | | |
 /// | `ejection` | [`Ejection`] | | |
 #[derive(Debug, Clone)]
@@ -85,6 +90,10 @@ pub struct ProxyOptions {
     pub response_buffer: usize,
     /// How many bytes of bodies wait on a loop.
     pub loop_buffer: usize,
+    /// Which protocols clients may change to. Backends of HTTP/2 are never asked.
+    pub upgrades: Upgrades,
+    /// How long nothing may move on an upgraded connection, in either direction; `upstream_timeout`, if that is shorter, once one side has ended its stream.
+    pub tunnel_timeout: Duration,
     /// What backends are told about the client.
     pub forwarded: ForwardedHeaders,
     /// When a backend is left out.
@@ -107,6 +116,8 @@ impl Default for ProxyOptions {
             request_buffer: 64 * 1024,
             response_buffer: 256 * 1024,
             loop_buffer: 64 * 1024 * 1024,
+            upgrades: Upgrades::default(),
+            tunnel_timeout: Duration::from_secs(60 * 60),
             forwarded: ForwardedHeaders::default(),
             ejection: Ejection::default(),
         }
@@ -179,14 +190,15 @@ fn of_a_loop(
     let counts = counts.of_a_loop(client.counts());
     let budget = budget::Budget::new(options.loop_buffer, counts.clone());
     let silence = options.upstream_timeout;
-    let (limit, version) = (options.response_buffer, options.version);
+    let (limit, version, upgrades) = (options.response_buffer, options.version, options.upgrades);
     Rc::new(service::Proxy {
         backends: backends::Backends::new(shared, &client, to, counts.clone()),
-        headers: headers::Settings { forwarded: options.forwarded, version },
+        headers: headers::Settings { forwarded: options.forwarded, version, upgrades },
         request_buffer: options.request_buffer,
         attempts: options.attempts.max(1),
         silence,
         ahead: response_body::ReadAhead { limit, silence, budget },
+        tunnels: tunnel::Tunnels::new(options.tunnel_timeout, silence),
         counts,
     })
 }
