@@ -116,7 +116,8 @@ mod tests {
         for length in [0, 1, 125, 126, 300, 70_000] {
             let frame = frame(length);
             for cut in [0, 1, 2, 3, 5, frame.len() / 2, frame.len() - 1] {
-                let cut = cut.min(frame.len());
+                // A short one has fewer places.
+                let cut = if cut < frame.len() { cut } else { 0 };
                 let mut frames = Frames::default();
                 let two = [frame.clone(), frame[..cut].to_vec()].concat();
                 assert_eq!(frames.pass(&two), two);
