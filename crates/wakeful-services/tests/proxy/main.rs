@@ -6,3 +6,4 @@ mod failures;
 mod forwarding;
 mod http2;
 mod upgrades;
+mod upgrades_http2;
