@@ -5,5 +5,6 @@ mod common;
 mod failures;
 mod forwarding;
 mod http2;
+mod streaming;
 mod upgrades;
 mod upgrades_http2;
