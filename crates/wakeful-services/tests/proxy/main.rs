@@ -5,6 +5,7 @@ mod common;
 mod failures;
 mod forwarding;
 mod http2;
+mod interim;
 mod streaming;
 mod upgrades;
 mod upgrades_http2;
