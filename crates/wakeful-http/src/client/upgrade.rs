@@ -71,7 +71,7 @@ impl<B: OutgoingBody> Host<B> {
         let response = driven.until(sender.try_send_request(request)).await;
         let response = response.map_err(|failed| broken(failed.into_error()))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            driven.to_its_end().await.map_err(broken)?;
+            driven.finish().await.map_err(broken)?;
             let parts = driven.connection.into_parts();
             let upgraded = Upgraded::behind(parts.read_buf, parts.io);
             return Ok(UpgradeAnswer::Switched(response.map(drop), upgraded));
@@ -122,7 +122,7 @@ impl<B: OutgoingBody> Driven<B> {
         .await
     }
 
-    async fn to_its_end(&mut self) -> hyper::Result<()> {
+    async fn finish(&mut self) -> hyper::Result<()> {
         if self.has_ended {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! What goes through, and how it is changed.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use wakeful_services::DrainPlan;
 use wakeful_services::proxy::headers::ForwardedHeaders;

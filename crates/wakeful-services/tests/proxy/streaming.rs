@@ -16,8 +16,10 @@ use wakeful_http::{BoxError, RequestBody, Server, service_fn};
 
 use crate::common::*;
 
+type Framed = fn(&str) -> String;
+
 /// A backend that answers with `head`, and then with each text that the sender gives, framed by `frame`.
-fn told(head: &'static str, frame: fn(&str) -> String) -> (Backend, Sender<&'static str>) {
+fn told(head: &'static str, frame: Framed) -> (Backend, Sender<&'static str>) {
     let (next, nexts) = channel();
     let nexts: Arc<Mutex<Receiver<&'static str>>> = Arc::new(Mutex::new(nexts));
     let backend = Backend::start(move |this, stream| {
@@ -50,7 +52,7 @@ const EVENTS: &str =
 #[test]
 fn each_piece_of_a_response_goes_on_before_the_next_one_comes() {
     let plain = |text: &str| text.to_owned();
-    let cases: [(&str, fn(&str) -> String); 4] = [
+    let cases: [(&str, Framed); 4] = [
         (EVENTS, chunk),
         (
             "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n",
