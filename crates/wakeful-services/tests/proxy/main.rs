@@ -7,5 +7,6 @@ mod forwarding;
 mod http2;
 mod interim;
 mod streaming;
+mod tunnels_end;
 mod upgrades;
 mod upgrades_http2;

@@ -2,21 +2,19 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
 
-use wakeful_services::DrainPlan;
 use wakeful_services::proxy::headers::Upgrades;
 
 use crate::common::*;
 
 /// RFC 6455's own example.
-const ASK: &str = "GET /chat?room=1 HTTP/1.1\r\nhost: x\r\nconnection: keep-alive, Upgrade\r\nupgrade: WebSocket\r\n\
+pub(crate) const ASK: &str = "GET /chat?room=1 HTTP/1.1\r\nhost: x\r\nconnection: keep-alive, Upgrade\r\nupgrade: WebSocket\r\n\
                    sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n\r\n";
-const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+pub(crate) const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
                       sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
 /// The head of an answer, byte by byte, and nothing behind it.
-fn head(stream: &mut TcpStream) -> String {
+pub(crate) fn head(stream: &mut TcpStream) -> String {
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -27,14 +25,14 @@ fn head(stream: &mut TcpStream) -> String {
     String::from_utf8(text).unwrap()
 }
 
-fn exactly(stream: &mut TcpStream, text: &str) {
+pub(crate) fn exactly(stream: &mut TcpStream, text: &str) {
     let mut got = vec![0; text.len()];
     stream.read_exact(&mut got).unwrap();
     assert_eq!(String::from_utf8_lossy(&got), text);
 }
 
 /// Agrees, and says everything back until the other side ends.
-fn echo() -> Backend {
+pub(crate) fn echo() -> Backend {
     Backend::start(|this, stream| {
         if this.read(stream).is_none() {
             return;
@@ -225,80 +223,4 @@ fn another_backend_is_asked_where_there_is_none() {
     let answer = ask(addr(&alone), ASK);
     assert_status(&answer, 502);
     assert!(answer.to_lowercase().contains("\r\nconnection: close\r\n"), "{answer}");
-}
-
-#[test]
-fn a_tunnel_on_which_nothing_moves_is_closed_and_one_in_use_is_not() {
-    let backend = echo();
-    let proxy = proxy(&[backend.addr], |settings| {
-        settings.tunnel_timeout = Duration::from_millis(400);
-    });
-    let mut busy = connect(addr(&proxy));
-    busy.write_all(ASK.as_bytes()).unwrap();
-    head(&mut busy);
-    let mut idle = connect(addr(&proxy));
-    idle.write_all(ASK.as_bytes()).unwrap();
-    head(&mut idle);
-    let waiting = std::thread::spawn(move || read_all(&mut idle));
-    while !waiting.is_finished() {
-        busy.write_all(b"x").unwrap();
-        exactly(&mut busy, "x");
-    }
-    assert_eq!(waiting.join().unwrap(), "");
-    busy.write_all(b"still here").unwrap();
-    exactly(&mut busy, "still here");
-}
-
-/// A WebSocket is closed by a frame of its protocol, and the backend hears the client's answer.
-#[test]
-fn a_websocket_is_told_when_the_proxy_drains() {
-    let backend = Backend::start(|this, stream| {
-        this.read(stream);
-        stream.write_all(SWITCH.as_bytes()).unwrap();
-        // A frame that has begun; its rest comes behind the beginning of the drain.
-        stream.write_all(b"\x81\x06abc").unwrap();
-        this.note("begun");
-        stream.read_exact(&mut [0]).unwrap();
-        stream.write_all(b"def").unwrap();
-        let mut rest = Vec::new();
-        let _ = stream.read_to_end(&mut rest);
-        this.note(&format!("{rest:x?}"));
-    });
-    let proxy = proxy(&[backend.addr], |_| {});
-    let mut stream = connect(addr(&proxy));
-    stream.write_all(ASK.as_bytes()).unwrap();
-    head(&mut stream);
-    let mut got = [0; 5];
-    stream.read_exact(&mut got).unwrap();
-    assert_eq!(&got, b"\x81\x06abc");
-    let readiness = proxy.server().readiness();
-    let draining = std::thread::spawn(move || {
-        proxy.drain(DrainPlan { grace: GUARD, ..DrainPlan::default() }).unwrap()
-    });
-    until("it drains", || !readiness.is_ready());
-    stream.write_all(b"!").unwrap();
-    let mut got = [0; 7];
-    stream.read_exact(&mut got).unwrap();
-    assert_eq!(&got, b"def\x88\x02\x03\xe9");
-    // The client agrees, and leaves.
-    stream.write_all(b"\x88\x82\0\0\0\0\x03\xe9").unwrap();
-    stream.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(read_all(&mut stream), "");
-    assert_eq!(draining.join().unwrap(), 0, "nothing had to be aborted");
-    until("the backend is alone", || backend.is_alone());
-    assert_eq!(backend.requests()[2], "[88, 82, 0, 0, 0, 0, 3, e9]");
-}
-
-#[test]
-fn a_tunnel_does_not_hold_the_drain_up() {
-    let backend = echo();
-    let proxy = proxy(&[backend.addr], |_| {});
-    let mut stream = connect(addr(&proxy));
-    stream.write_all(ASK.as_bytes()).unwrap();
-    head(&mut stream);
-    let plan = DrainPlan { grace: Duration::from_millis(100), ..DrainPlan::default() };
-    assert_eq!(proxy.drain(plan).unwrap(), 1, "the connection was aborted, and counted");
-    let mut told = Vec::new();
-    let _ = stream.read_to_end(&mut told);
-    assert_eq!(told, b"\x88\x02\x03\xe9", "it was told, and did not listen");
 }

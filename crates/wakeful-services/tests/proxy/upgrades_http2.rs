@@ -16,6 +16,7 @@ use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::net::TcpStream;
 use wakeful::time::timeout;
 use wakeful_http::client::HttpVersion;
+use wakeful_services::DrainPlan;
 use wakeful_services::proxy::headers::Upgrades;
 
 use crate::common::*;
@@ -42,8 +43,7 @@ async fn connect_to(addr: SocketAddr, protocol: Option<&'static str>) -> Respons
     sender.send_request(request).await.unwrap()
 }
 
-async fn say(stream: &mut Upgraded, text: &str) {
-    let mut text = text.as_bytes();
+async fn say(stream: &mut Upgraded, mut text: &[u8]) {
     while !text.is_empty() {
         let written = poll_fn(|cx| Pin::new(&mut *stream).poll_write(cx, text)).await.unwrap();
         text = &text[written..];
@@ -51,7 +51,7 @@ async fn say(stream: &mut Upgraded, text: &str) {
 }
 
 /// Up to `length` bytes, or the end.
-async fn hear(stream: &mut Upgraded, length: usize) -> String {
+async fn hear(stream: &mut Upgraded, length: usize) -> Vec<u8> {
     let mut text = Vec::new();
     while text.len() < length {
         let mut space = [0; 1024];
@@ -62,7 +62,7 @@ async fn hear(stream: &mut Upgraded, length: usize) -> String {
         }
         text.extend_from_slice(buf.filled());
     }
-    String::from_utf8(text).unwrap()
+    text
 }
 
 fn on_a_loop(test: impl Future<Output = ()>) {
@@ -102,11 +102,11 @@ fn an_extended_connect_becomes_an_upgrade_of_http1() {
             assert!(!response.headers().contains_key(name), "{name}");
         }
         let mut stream = hyper::upgrade::on(response).await.unwrap();
-        say(&mut stream, "hello").await;
-        assert_eq!(hear(&mut stream, 5).await, "hello");
-        say(&mut stream, "last").await;
+        say(&mut stream, b"hello").await;
+        assert_eq!(hear(&mut stream, 5).await, b"hello");
+        say(&mut stream, b"last").await;
         poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await.unwrap();
-        assert_eq!(hear(&mut stream, 100).await, "behind the end: last");
+        assert_eq!(hear(&mut stream, 100).await, b"behind the end: last");
     });
     let head = &backend.requests()[0];
     assert!(head.starts_with("GET /chat HTTP/1.1\r\n"), "{head}");
@@ -122,6 +122,35 @@ fn an_extended_connect_becomes_an_upgrade_of_http1() {
     assert_eq!(head.matches("sec-websocket-key").count(), 1);
     assert!(!head.contains("bXkgb3duLCB3aGljaCBnb2Vz"), "{head}");
     until("it is over", || proxy.counts().tunnels() == 0);
+}
+
+#[test]
+fn a_websocket_of_http2_is_told_when_the_proxy_drains() {
+    let backend = Backend::start(|this, stream| {
+        let head = this.read(stream).unwrap();
+        let accept = derive_accept_key(field(&head, "sec-websocket-key").as_bytes());
+        stream.write_all(switch(&accept).as_bytes()).unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        this.note(&format!("{rest:x?}"));
+    });
+    let proxy = proxy(&[backend.addr], |_| {});
+    on_a_loop(async {
+        let response = connect_to(addr(&proxy), Some("websocket")).await;
+        let mut stream = hyper::upgrade::on(response).await.unwrap();
+        let draining = std::thread::spawn(move || {
+            proxy.drain(DrainPlan { grace: GUARD, ..DrainPlan::default() }).unwrap()
+        });
+        assert_eq!(hear(&mut stream, 4).await, b"\x88\x02\x03\xe9");
+        say(&mut stream, b"\x88\x82\0\0\0\0\x03\xe9").await;
+        poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await.unwrap();
+        assert_eq!(hear(&mut stream, 1).await, b"");
+        drop(stream);
+        let aborted = wakeful::task::spawn_blocking(move || draining.join().unwrap()).await;
+        assert_eq!(aborted.unwrap(), 0, "nothing had to be aborted");
+    });
+    until("the backend is alone", || backend.is_alone());
+    assert_eq!(backend.requests()[1], "[88, 82, 0, 0, 0, 0, 3, e9]");
 }
 
 /// 200 to a CONNECT would open a tunnel.
