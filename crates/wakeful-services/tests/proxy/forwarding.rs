@@ -240,6 +240,8 @@ fn operators_see_what_it_counts() {
         &format!("wakeful_proxy_in_flight{{backend=\"{to}\"}} 0"),
         "wakeful_proxy_refused_total 1",
         "wakeful_proxy_buffered_bytes 0",
+        "wakeful_proxy_tunnels 0",
+        "wakeful_proxy_overloads_total 0",
         "wakeful_http_",
         "wakeful_accepts_total",
     ] {
