@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use wakeful_services::proxy::headers::ForwardedHeaders;
+use wakeful_services::proxy::headers::{ForwardedHeaders, Upgrades};
 use wakeful_services::proxy::{self, ProxyOptions};
 use wakeful_services::tls::ClientTls;
 use wakeful_services::{HttpVersion, InvalidTarget, Target};
@@ -69,6 +69,14 @@ pub(super) struct ProxyArguments {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     loop_buffer: Option<usize>,
 
+    /// Which protocols clients may change to, if a backend agrees. Backends of --http2-upstream are never asked.
+    #[arg(long, value_enum, default_value_t = Upgrade::Websocket)]
+    upgrades: Upgrade,
+
+    /// Seconds that nothing may move on an upgraded connection, in either direction [default: 3600]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
+    tunnel_timeout: Option<Duration>,
+
     /// What becomes of X-Forwarded-* and Forwarded of clients.
     #[arg(long, value_enum, default_value_t = Forwarded::Replace)]
     forwarded: Forwarded,
@@ -95,6 +103,16 @@ enum Forwarded {
     Append,
     /// They go on as they came.
     Keep,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Upgrade {
+    /// None: such a request goes on as any other.
+    Off,
+    /// WebSockets, of HTTP/1.1 and of HTTP/2.
+    Websocket,
+    /// Whatever HTTP/1.1 clients ask for, but versions of HTTP and TLS.
+    Any,
 }
 
 impl ProxyArguments {
@@ -131,6 +149,12 @@ impl ProxyArguments {
             request_buffer: self.request_buffer.unwrap_or(default.request_buffer),
             response_buffer: self.response_buffer.unwrap_or(default.response_buffer),
             loop_buffer: self.loop_buffer.unwrap_or(default.loop_buffer),
+            upgrades: match self.upgrades {
+                Upgrade::Off => Upgrades::Off,
+                Upgrade::Websocket => Upgrades::WebSocket,
+                Upgrade::Any => Upgrades::Any,
+            },
+            tunnel_timeout: self.tunnel_timeout.unwrap_or(default.tunnel_timeout),
             forwarded: match self.forwarded {
                 Forwarded::Replace => ForwardedHeaders::Replace,
                 Forwarded::Append => ForwardedHeaders::Append,

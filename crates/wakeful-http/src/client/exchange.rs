@@ -140,7 +140,7 @@ impl<B> From<ClientError> for SendFailure<B> {
     }
 }
 
-fn given<B>(request: Request<Outgoing<B>>) -> Option<Box<Request<B>>> {
+pub(super) fn given<B>(request: Request<Outgoing<B>>) -> Option<Box<Request<B>>> {
     let (parts, body) = request.into_parts();
     match body {
         Outgoing::Given(body) => Some(Box::new(Request::from_parts(parts, body))),
@@ -249,7 +249,7 @@ impl<B: OutgoingBody> Lease<B> {
 
 impl<B: OutgoingBody> Pool<B> {
     /// Puts the request into the form that its HTTP wants, and says in it whom it is for.
-    fn address(&self, mut request: Request<B>) -> Result<Request<B>, ClientError> {
+    pub(super) fn address(&self, mut request: Request<B>) -> Result<Request<B>, ClientError> {
         let unsupported = |reason| ClientError::Unsupported { target: self.label.clone(), reason };
         if request.method() == Method::CONNECT {
             return Err(unsupported("tunnels by CONNECT are not supported"));

@@ -15,7 +15,7 @@ use http::uri::Authority;
 use wakeful::time::timeout;
 
 use super::body::OpenStream;
-use super::connect::connect;
+use super::connect::{Transport, connect};
 use super::http1::Http1;
 use super::http2::Http2;
 use super::settings::{ClientBuilder, ClientCounts};
@@ -156,19 +156,7 @@ impl<B: OutgoingBody> Drop for Slot<B> {
 impl<B: OutgoingBody> Slot<B> {
     async fn connect(mut self) -> Result<Lease<B>, ClientError> {
         let pool = self.pool.clone();
-        let after = pool.settings.connect_timeout;
-        let transport =
-            match timeout(after, connect(&pool.target, pool.settings.tls.as_ref())).await {
-                Ok(Ok(transport)) => transport,
-                Ok(Err(source)) => {
-                    pool.counts.add_failed();
-                    return Err(ClientError::Connect { target: pool.label.clone(), source });
-                }
-                Err(_) => {
-                    pool.counts.add_failed();
-                    return Err(ClientError::ConnectTimeout { target: pool.label.clone(), after });
-                }
-            };
+        let transport = pool.connect().await?;
         let broken = |source| ClientError::Exchange { target: pool.label.clone(), source };
         let lease = match pool.target.version {
             HttpVersion::Http1 => {
@@ -195,6 +183,20 @@ impl<B: OutgoingBody> Slot<B> {
 }
 
 impl<B: OutgoingBody> Pool<B> {
+    /// A new connection, which is nobody's yet.
+    pub(super) async fn connect(&self) -> Result<Transport, ClientError> {
+        let after = self.settings.connect_timeout;
+        let target = || self.label.clone();
+        let connected =
+            match timeout(after, connect(&self.target, self.settings.tls.as_ref())).await {
+                Ok(connected) => {
+                    connected.map_err(|source| ClientError::Connect { target: target(), source })
+                }
+                Err(_) => Err(ClientError::ConnectTimeout { target: target(), after }),
+            };
+        connected.inspect_err(|_| self.counts.add_failed())
+    }
+
     /// A connection for one request.
     pub(super) async fn lease(self: &Rc<Self>) -> Result<Lease<B>, ClientError> {
         let is_first = self.state.borrow().waiting.is_empty();

@@ -18,7 +18,7 @@
 //!
 //! Who talks to the same server again and again keeps its [`Host`], which needs no look-up by name. hyper does the protocols; this module has what is around them:
 //! `host` decides which connection a request gets, `http1` and `http2` are a connection of each kind, `exchange` sends a request and repeats it where that is safe, `connect` makes connections, `body` is
-//! what a response is read by, `grpc` lets clients that tonic generated run over it.
+//! what a response is read by, `upgrade` asks for another protocol than HTTP, `grpc` lets clients that tonic generated run over it.
 //!
 //! # What is sent again
 //! A request is repeated, on another connection and at most [`ClientBuilder::retries`] times, if the server cannot have acted on it, or may act on it twice:
@@ -38,6 +38,7 @@ mod http1;
 mod http2;
 mod settings;
 mod target;
+mod upgrade;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -54,6 +55,7 @@ pub use self::grpc::{GrpcBody, GrpcService};
 pub use self::host::Host;
 pub use self::settings::{ClientBuilder, ClientCounts};
 pub use self::target::{HttpVersion, InvalidTarget, Target};
+pub use self::upgrade::UpgradeAnswer;
 use crate::BoxError;
 
 /// What a request's body has to be: any [`Body`] that is `Unpin` and whose pieces are `Send` (hyper asks for it; nothing is sent anywhere).

@@ -32,6 +32,11 @@ impl Upgraded {
         Self { unread: Bytes::new(), io: Box::new(io), _open: None }
     }
 
+    /// `unread` was read before, and comes first.
+    pub(crate) fn behind(unread: Bytes, io: impl Io + 'static) -> Self {
+        Self { unread, ..Self::new(io) }
+    }
+
     /// One whose end somebody waits for, by the future.
     pub(super) fn watched(
         io: impl Io + 'static,

@@ -10,6 +10,7 @@ mod limits;
 mod material;
 mod retries;
 mod tls;
+mod upgrade;
 
 use std::cell::Cell;
 use std::net::SocketAddr;

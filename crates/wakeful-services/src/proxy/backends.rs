@@ -13,7 +13,7 @@ use std::time::Instant;
 use wakeful_http::client::{Client, Host, Target};
 
 use super::counts::{BackendCounts, LoopCounts};
-use super::health::{Ejection, Health, Standing, Verdict};
+use super::health::{Ejection, Health, News, Standing, Verdict};
 use super::request_body::BufferedRequest;
 
 /// What all loops know.
@@ -140,14 +140,16 @@ impl Exchange {
             return;
         }
         let mut health = shared.lock();
-        if self.is_trial.take() {
-            tracing::info!(backend = %self.host().target(), "the backend is back");
-        } else if health.standing(self.backend, Instant::now()) != Standing::In {
+        if !self.is_trial.take() && health.standing(self.backend, Instant::now()) != Standing::In {
             // From before it was left out.
             return;
         }
-        health.succeeded(self.backend);
+        let news = health.succeeded(self.backend);
         shared.note(&health, self.backend);
+        drop(health);
+        if news == News::Yes {
+            tracing::info!(backend = %self.host().target(), "the backend is back");
+        }
     }
 
     pub(super) fn failed(&self, why: &impl Display) {
@@ -159,10 +161,17 @@ impl Exchange {
         drop(health);
         let backend = self.host().target();
         match verdict {
-            Verdict::Stays => tracing::warn!(%backend, error = %why, "the backend failed"),
-            Verdict::Ejected { for_ } => {
+            Verdict::Stays => tracing::debug!(%backend, error = %why, "the backend failed"),
+            Verdict::Fails => {
+                tracing::warn!(%backend, error = %why, "the backend fails, and stays in as the last one");
+            }
+            Verdict::Ejected { for_, news } => {
                 self.counts().ejections.add(1);
-                tracing::warn!(%backend, error = %why, "the backend failed, and is left out for {for_:?}");
+                if news == News::Yes {
+                    tracing::warn!(%backend, error = %why, "the backend failed, and is left out for {for_:?}");
+                } else {
+                    tracing::debug!(%backend, error = %why, "the backend failed again, and is left out for {for_:?}");
+                }
             }
         }
     }

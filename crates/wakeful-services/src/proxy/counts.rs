@@ -20,6 +20,8 @@ pub(super) struct LoopCounts {
     backends: Box<[BackendCounts]>,
     pub(super) retried: Count,
     pub(super) refused: Count,
+    pub(super) overloads: Count,
+    pub(super) tunnels: Count,
     pub(super) buffered: Count,
     client: Arc<ClientCounts>,
 }
@@ -60,8 +62,10 @@ impl Counts {
     /// One more loop, with its client.
     pub(super) fn of_a_loop(&self, client: Arc<ClientCounts>) -> Arc<LoopCounts> {
         let backends = self.backends.iter().map(|_| BackendCounts::default()).collect();
-        let (retried, refused, buffered) = Default::default();
-        let counts = Arc::new(LoopCounts { backends, retried, refused, buffered, client });
+        let (retried, refused, overloads, tunnels, buffered) = Default::default();
+        let counts =
+            LoopCounts { backends, retried, refused, overloads, tunnels, buffered, client };
+        let counts = Arc::new(counts);
         self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(counts.clone());
         counts
     }
@@ -110,6 +114,18 @@ impl Counts {
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.sum(|counts| counts.refused.get())
+    }
+
+    /// Times that a request found all connections to a backend in use, and no place or no time to wait for one.
+    #[must_use]
+    pub fn overloads(&self) -> u64 {
+        self.sum(|counts| counts.overloads.get())
+    }
+
+    /// Upgraded connections that are open. Each counts as in flight at its backend, too.
+    #[must_use]
+    pub fn tunnels(&self) -> u64 {
+        self.sum(|counts| counts.tunnels.get())
     }
 
     /// Bytes of bodies that wait in the proxy.

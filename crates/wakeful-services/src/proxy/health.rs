@@ -1,7 +1,7 @@
 //! Passive health checks: what requests meet says how a backend is.
 //!
 //! A backend that failed several times in a row is left out for a while; then one request tries it, and it is either back, or out for twice as long. The last one that is in is never left out: a backend that may
-//! fail is better than none. No clock and no lock in here: who asks says what time it is.
+//! fail is better than none. What operators are to be told is a change, not each failure. No clock and no lock in here: who asks says what time it is.
 
 use std::time::{Duration, Instant};
 
@@ -43,8 +43,20 @@ struct State {
     /// How often in a row it was left out.
     times: u32,
     out_until: Option<Instant>,
+    told: Told,
+    /// When it was last said that it fails though it stays.
+    told_at: Option<Instant>,
     /// One request tries it: until then no other one does, if it tells nothing. (It may be a client's that takes its time.)
     tried_until: Option<Instant>,
+}
+
+/// What operators know against it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Told {
+    #[default]
+    Nothing,
+    Fails,
+    IsOut,
 }
 
 /// Whether a backend may have a request.
@@ -60,7 +72,19 @@ pub(super) enum Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Stays,
-    Ejected { for_: Duration },
+    /// And that is news: it would be left out, and is the last one.
+    Fails,
+    Ejected {
+        for_: Duration,
+        news: News,
+    },
+}
+
+/// Is it a change of a backend's state?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    Yes,
+    No,
 }
 
 impl Health {
@@ -98,9 +122,12 @@ impl Health {
         self.backends[backend].tried_until = None;
     }
 
-    /// It answered: all is forgotten.
-    pub(super) fn succeeded(&mut self, backend: usize) {
-        self.backends[backend] = State::default();
+    /// It answered: all is forgotten. News, if something was told against it.
+    pub(super) fn succeeded(&mut self, backend: usize) -> News {
+        let state = &mut self.backends[backend];
+        let told_at = state.told_at;
+        let before = std::mem::replace(state, State { told_at, ..State::default() });
+        if before.told == Told::Nothing { News::No } else { News::Yes }
     }
 
     pub(super) fn failed(&mut self, backend: usize, now: Instant) -> Verdict {
@@ -115,7 +142,13 @@ impl Health {
             return Verdict::Stays;
         }
         if in_beside == 0 {
-            return Verdict::Stays;
+            // One that fails now and then is not told of each time.
+            let is_late = |at: Instant| now.saturating_duration_since(at) >= self.settings.shortest;
+            if state.told != Told::Nothing || !state.told_at.is_none_or(is_late) {
+                return Verdict::Stays;
+            }
+            (state.told, state.told_at) = (Told::Fails, Some(now));
+            return Verdict::Fails;
         }
         let doubled = self
             .settings
@@ -124,7 +157,9 @@ impl Health {
         let for_ = doubled.clamp(self.settings.shortest, self.settings.longest);
         state.times = state.times.saturating_add(1);
         state.out_until = now.checked_add(for_);
-        Verdict::Ejected { for_ }
+        let before = std::mem::replace(&mut state.told, Told::IsOut);
+        let news = if before == Told::IsOut { News::No } else { News::Yes };
+        Verdict::Ejected { for_, news }
     }
 }
 
@@ -151,7 +186,8 @@ mod tests {
         health.failed(0, now);
         health.succeeded(0);
         assert!(!health.has_failed(0) && !health.is_one_out());
-        assert_eq!(eject(&mut health, 0, now), Verdict::Ejected { for_: SECOND });
+        let ejected = Verdict::Ejected { for_: SECOND, news: News::Yes };
+        assert_eq!(eject(&mut health, 0, now), ejected);
         assert!(health.has_failed(0) && health.is_one_out());
         assert_eq!(health.standing(0, now), Standing::Out);
         assert_eq!(health.standing(1, now), Standing::In);
@@ -191,7 +227,9 @@ mod tests {
         for _ in 0..40 {
             now += Duration::from_secs(60);
             health.begin_trial(0, now);
-            let Verdict::Ejected { for_ } = health.failed(0, now) else { panic!("not ejected") };
+            let Verdict::Ejected { for_, news: News::No } = health.failed(0, now) else {
+                panic!("not ejected, or told again")
+            };
             times.push(for_.as_secs());
         }
         assert_eq!(times[..7], [2, 4, 8, 16, 32, 60, 60]);
@@ -212,14 +250,32 @@ mod tests {
     fn the_last_one_stays() {
         let (mut health, now) = health(2);
         eject(&mut health, 0, now);
-        for _ in 0..10 {
-            assert_eq!(health.failed(1, now), Verdict::Stays);
-        }
+        assert_eq!(eject(&mut health, 1, now), Verdict::Fails);
         assert_eq!(health.standing(1, now), Standing::In);
         let (mut alone, now) = self::health(1);
+        assert_eq!(eject(&mut alone, 0, now), Verdict::Fails);
+        assert_eq!(alone.standing(0, now), Standing::In);
+    }
+
+    #[test]
+    fn only_changes_are_news() {
+        let (mut alone, mut now) = health(1);
+        assert_eq!(alone.succeeded(0), News::No);
+        assert_eq!(eject(&mut alone, 0, now), Verdict::Fails);
         for _ in 0..10 {
             assert_eq!(alone.failed(0, now), Verdict::Stays);
         }
-        assert_eq!(alone.standing(0, now), Standing::In);
+        assert_eq!((alone.succeeded(0), alone.succeeded(0)), (News::Yes, News::No));
+        // Again so soon: told neither that it fails nor that it is back.
+        assert_eq!(eject(&mut alone, 0, now), Verdict::Stays);
+        assert_eq!(alone.succeeded(0), News::No);
+        now += SECOND;
+        assert_eq!(eject(&mut alone, 0, now), Verdict::Fails);
+        let (mut two, now) = health(2);
+        eject(&mut two, 0, now);
+        two.begin_trial(0, now + SECOND);
+        let again = Verdict::Ejected { for_: 2 * SECOND, news: News::No };
+        assert_eq!(two.failed(0, now + SECOND), again);
+        assert_eq!((two.succeeded(0), two.succeeded(0)), (News::Yes, News::No));
     }
 }

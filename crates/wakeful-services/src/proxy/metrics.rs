@@ -24,9 +24,14 @@ const OF_EACH: [OfEach; 3] = [
     ("wakeful_proxy_ejections", "Times that the backend was left out", Counts::ejections),
 ];
 
-const OF_ALL: [OfAll; 4] = [
+const OF_ALL: [OfAll; 5] = [
     ("wakeful_proxy_retried", "Requests that were sent once more", Counts::retried),
     ("wakeful_proxy_refused", "Requests that were not in order", Counts::refused),
+    (
+        "wakeful_proxy_overloads",
+        "Times that a request found all connections to a backend in use",
+        Counts::overloads,
+    ),
     (
         "wakeful_proxy_connections_opened",
         "Connections made to backends",
@@ -59,6 +64,9 @@ impl Collector for OfBackends {
             let value = ConstCounter::new(read(&self.0));
             value.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
+        let (name, help) = ("wakeful_proxy_tunnels", "Upgraded connections that are open");
+        let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        gauge(self.0.tunnels()).encode(family)?;
         let (name, help) = ("wakeful_proxy_buffered_bytes", "Bytes of bodies that wait");
         let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         gauge(self.0.buffered()).encode(family)

@@ -4,9 +4,24 @@
 //! connection to a backend: its request's body is read before one is taken, and the response's is read ahead, both within limits. What can be understood in two ways is refused, and everything that goes on is framed anew
 //! ([`headers`]).
 //!
-//! `service` is one request's way, `request_body` and `response_body` what is buffered, `pieces` in which pieces, `budget` how much of it in all, `backends` and `health` which backend is asked, `counts` and `metrics` what can be seen of it.
+//! `service` is one request's way, `request_body` and `response_body` what is buffered, `pieces` in which pieces, `budget` how much of it in all, `upgrade` is the way of a request for another protocol, `tunnel` what becomes of it, `websocket` how that is told
+//! to end; `backends` and `health` are which backend is asked, `counts` and `metrics` what can be seen of it.
 //!
-//! What it does not do: tunnels (CONNECT), protocol upgrades (`Upgrade` is taken away), interim responses of backends (1xx go no further; `Expect: 100-continue` it answers by itself), caching.
+//! # Bodies that pause
+//! Reading ahead lets a backend be faster than its client, and keeps nothing from that one: what has come of a response goes on at once, whatever it is (server-sent events, long polls, progress). A request is gathered first, up to `request_buffer`, and so
+//! is one whose client waits for an answer in the middle of its body: such services need a `request_buffer` of 0, which streams every request from its start. gRPC always is.
+//!
+//! # Upgrades
+//! A request that asks for a protocol of [`Upgrades`] and has no body is sent on a connection of its own. If the backend answers 101 with that very protocol, so does the proxy, and both connections become a tunnel: up to 16 KiB wait in each direction,
+//! the end of either side's stream is passed on, and `tunnel_timeout` bounds its silence. Any other answer is an ordinary response, behind which the client's connection closes: what it sent early is never read as a request. A WebSocket of HTTP/2 (extended CONNECT) becomes an upgrade of HTTP/1.1.
+//! When the server drains, WebSockets are ended by Close 1001 between two frames; what is left of them and of other tunnels after the grace period is aborted and counted, as any connection. Each tunnel takes a connection to a backend beside those of
+//! `connections`: what bounds them is how many connections clients may have ([`Limits`](wakeful_http::Limits)).
+//!
+//! # Interim responses
+//! `Expect: 100-continue` is the proxy's to answer: 100 when it begins to read the body, which is at once, or, where bodies are not gathered, when a backend takes it; none if the request is refused before. (HTTP/2 clients get none, and go on by themselves.)
+//! Backends are told nothing of it, and their own interim responses (100, 102, 103) go no further.
+//!
+//! What it does not do: other tunnels (CONNECT), upgrades of requests with a body, or to backends of HTTP/2, caching.
 
 mod backends;
 mod budget;
@@ -18,6 +33,9 @@ mod pieces;
 mod request_body;
 mod response_body;
 mod service;
+mod tunnel;
+mod upgrade;
+mod websocket;
 
 use std::io;
 use std::rc::Rc;
@@ -33,7 +51,7 @@ use wakeful_http::tls::ClientTls;
 use wakeful_http::{Caller, DrainPlan, GrpcCalls, Limits, Running, service_fn};
 
 pub use self::counts::Counts;
-use self::headers::ForwardedHeaders;
+use self::headers::{ForwardedHeaders, Upgrades};
 pub use self::health::Ejection;
 use crate::ServeOptions;
 use crate::admin::{self, RunningService};
@@ -55,6 +73,8 @@ use crate::admin::{self, RunningService};
 /// | `request_buffer` | 64 KiB | any | the rest is streamed |
 /// | `response_buffer` | 256 KiB | any | the backend is read as the client reads |
 /// | `loop_buffer` | 64 MiB on each loop | any | as for the two above |
+/// | `upgrades` | [`Upgrades::WebSocket`] | | the request goes on as any other |
+/// | `tunnel_timeout` | 1 h | over 0 | the upgraded connection is closed |
 /// | `forwarded` | [`ForwardedHeaders::Replace`] | | |
 /// | `ejection` | [`Ejection`] | | |
 #[derive(Debug, Clone)]
@@ -85,6 +105,10 @@ pub struct ProxyOptions {
     pub response_buffer: usize,
     /// How many bytes of bodies wait on a loop.
     pub loop_buffer: usize,
+    /// Which protocols clients may change to. Backends of HTTP/2 are never asked.
+    pub upgrades: Upgrades,
+    /// How long nothing may move on an upgraded connection, in either direction; `upstream_timeout`, if that is shorter, once one side has ended its stream.
+    pub tunnel_timeout: Duration,
     /// What backends are told about the client.
     pub forwarded: ForwardedHeaders,
     /// When a backend is left out.
@@ -107,6 +131,8 @@ impl Default for ProxyOptions {
             request_buffer: 64 * 1024,
             response_buffer: 256 * 1024,
             loop_buffer: 64 * 1024 * 1024,
+            upgrades: Upgrades::default(),
+            tunnel_timeout: Duration::from_secs(60 * 60),
             forwarded: ForwardedHeaders::default(),
             ejection: Ejection::default(),
         }
@@ -184,14 +210,15 @@ fn of_a_loop(
     let counts = counts.of_a_loop(client.counts());
     let budget = budget::Budget::new(options.loop_buffer, counts.clone());
     let silence = options.upstream_timeout;
-    let (limit, version) = (options.response_buffer, options.version);
+    let (limit, version, upgrades) = (options.response_buffer, options.version, options.upgrades);
     Rc::new(service::Proxy {
         backends: backends::Backends::new(shared, &client, to, counts.clone()),
-        headers: headers::Settings { forwarded: options.forwarded, version },
+        headers: headers::Settings { forwarded: options.forwarded, version, upgrades },
         request_buffer: options.request_buffer,
         attempts: options.attempts.max(1),
         silence,
         ahead: response_body::ReadAhead { limit, silence, budget },
+        tunnels: tunnel::Tunnels::new(options.tunnel_timeout, silence),
         counts,
     })
 }

@@ -65,6 +65,22 @@ impl Progress {
 }
 
 impl BufferedRequest {
+    /// No body.
+    pub(super) fn none() -> Self {
+        let progress = Rc::new(Progress {
+            last: Cell::new(Instant::now()),
+            client: Cell::new(ClientIs::InTime),
+        });
+        Self {
+            pieces: VecDeque::new(),
+            waiting: 0,
+            trailers: None,
+            rest: None,
+            share: None,
+            progress,
+        }
+    }
+
     /// Reads until the body has ended, `limit` is reached, or the loop has no room for more.
     ///
     /// # Errors
@@ -74,18 +90,7 @@ impl BufferedRequest {
         limit: usize,
         budget: &Rc<Budget>,
     ) -> Result<Self, BoxError> {
-        let progress = Rc::new(Progress {
-            last: Cell::new(Instant::now()),
-            client: Cell::new(ClientIs::InTime),
-        });
-        let mut body = Self {
-            pieces: VecDeque::new(),
-            waiting: 0,
-            trailers: None,
-            rest: None,
-            share: None,
-            progress,
-        };
+        let mut body = Self::none();
         if incoming.is_end_stream() {
             return Ok(body);
         }

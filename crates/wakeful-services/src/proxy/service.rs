@@ -21,6 +21,7 @@ use super::counts::LoopCounts;
 use super::headers::{self, Client, Refusal, Step};
 use super::request_body::{BufferedRequest, Progress};
 use super::response_body::{ProxyBody, ReadAhead};
+use super::tunnel::Tunnels;
 
 /// What the connections of a loop share.
 pub(super) struct Proxy {
@@ -31,11 +32,12 @@ pub(super) struct Proxy {
     pub(super) attempts: usize,
     pub(super) silence: Duration,
     pub(super) ahead: ReadAhead,
+    pub(super) tunnels: Tunnels,
     pub(super) counts: Arc<LoopCounts>,
 }
 
 /// Why there is no response of a backend.
-enum Trouble {
+pub(super) enum Trouble {
     Refused(Refusal),
     /// The client's body broke off.
     Client(String),
@@ -70,6 +72,7 @@ impl Proxy {
         let (mut parts, body) = request.into_parts();
         match headers::to_backend(&mut parts, client, &self.headers) {
             Ok(Step::Forward(_)) => {}
+            Ok(Step::Upgrade(asked)) => return Ok(self.upgrade(client, asked, parts).await),
             Ok(Step::Answer(status)) => return Ok(answer(status, ProxyBody::text(""))),
             Err(refusal) => return Err(Trouble::Refused(refusal)),
         }
@@ -107,20 +110,13 @@ impl Proxy {
                 Some(Ok(response)) => return self.pass_on(method, exchange, response, progress),
                 Some(Err(failure)) => failure,
                 None if progress.waits_for_client() => return Err(Trouble::ClientSilent),
-                None => {
-                    exchange.failed(&format_args!("no response within {:?}", self.silence));
-                    return Err(Trouble::TimedOut);
-                }
+                None => return Err(self.timed_out(&exchange)),
             };
             let error = failure.error;
-            last = if error.is_overload() {
-                Trouble::Overload(error)
-            } else if error.is_request_body() || progress.client_has_gone() {
+            if !error.is_overload() && (error.is_request_body() || progress.client_has_gone()) {
                 return Err(Trouble::Client(error.to_string()));
-            } else {
-                exchange.failed(&error);
-                if error.is_timeout() { Trouble::TimedOut } else { Trouble::BadGateway }
-            };
+            }
+            last = self.failed(&exchange, error);
             match failure.request {
                 Some(untouched) => request = *untouched,
                 None => break,
@@ -128,6 +124,21 @@ impl Proxy {
             tried.push(exchange.backend);
         }
         Err(last)
+    }
+
+    /// No response came of it, and it is not the client's fault.
+    pub(super) fn failed(&self, exchange: &Exchange, error: ClientError) -> Trouble {
+        if error.is_overload() {
+            self.counts.overloads.add(1);
+            return Trouble::Overload(error);
+        }
+        exchange.failed(&error);
+        if error.is_timeout() { Trouble::TimedOut } else { Trouble::BadGateway }
+    }
+
+    pub(super) fn timed_out(&self, exchange: &Exchange) -> Trouble {
+        exchange.failed(&format_args!("no response within {:?}", self.silence));
+        Trouble::TimedOut
     }
 
     fn pass_on(
@@ -147,7 +158,12 @@ impl Proxy {
         Ok(Response::from_parts(parts, body))
     }
 
-    fn answer(&self, client: &Client, version: Version, trouble: &Trouble) -> Response<ProxyBody> {
+    pub(super) fn answer(
+        &self,
+        client: &Client,
+        version: Version,
+        trouble: &Trouble,
+    ) -> Response<ProxyBody> {
         let (status, text) = match trouble {
             Trouble::Refused(refusal) => {
                 self.counts.refused.add(1);
@@ -163,11 +179,11 @@ impl Proxy {
                 (StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n".to_owned())
             }
             Trouble::NoBackend => {
-                tracing::warn!("there is no backend for a request");
+                tracing::debug!("there is no backend for a request");
                 (StatusCode::SERVICE_UNAVAILABLE, "no backend is available\n".to_owned())
             }
             Trouble::Overload(error) => {
-                tracing::warn!(%error, "a request found no connection");
+                tracing::debug!(%error, "a request found no connection");
                 (StatusCode::SERVICE_UNAVAILABLE, "all backends are busy\n".to_owned())
             }
             Trouble::TimedOut => {

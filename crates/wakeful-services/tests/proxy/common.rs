@@ -184,6 +184,11 @@ impl Backend {
         is_whole.then_some(read)
     }
 
+    /// Keeps what a script has to say among the requests.
+    pub fn note(&self, text: &str) {
+        self.seen.lock().unwrap().requests.push(text.to_owned());
+    }
+
     /// Nobody is connected to it any more.
     pub fn is_alone(&self) -> bool {
         let seen = self.seen.lock().unwrap();

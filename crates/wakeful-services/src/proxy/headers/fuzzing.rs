@@ -1,6 +1,6 @@
 //! What a fuzzer calls, and what has to hold of whatever goes on to a backend.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, UPGRADE};
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
@@ -8,7 +8,10 @@ use wakeful::net::PeerAddr;
 use wakeful_http::client::HttpVersion;
 use wakeful_http::{Caller, Security};
 
-use super::{Client, ForwardedHeaders, Framing, Refusal, Settings, Step, to_backend};
+use super::{
+    Asked, Client, ForwardedHeaders, Framing, Question, Refusal, Settings, Step, Upgrades,
+    to_backend,
+};
 
 /// A head of HTTP/1 in bytes, and the same as if HTTP/2 had brought it.
 pub(crate) fn heads(data: &[u8]) {
@@ -50,35 +53,43 @@ pub(crate) fn parts(method: Method, uri: Uri, version: Version, headers: HeaderM
 pub(crate) fn check(came: &Parts) {
     let peers = [PeerAddr::Unix, PeerAddr::Tcp(([192, 0, 2, 1], 80).into())];
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        for forwarded in
-            [ForwardedHeaders::Replace, ForwardedHeaders::Append, ForwardedHeaders::Keep]
-        {
+        for (forwarded, upgrades) in [
+            (ForwardedHeaders::Replace, Upgrades::WebSocket),
+            (ForwardedHeaders::Append, Upgrades::Any),
+            (ForwardedHeaders::Keep, Upgrades::Off),
+        ] {
             for peer in peers {
                 let mut parts = came.clone();
                 let client = Client::new(Caller { peer, security: Security::Plain });
-                let step = to_backend(&mut parts, &client, &Settings { forwarded, version });
-                check_one(came, &parts, step, version);
+                let settings = Settings { forwarded, version, upgrades };
+                let step = to_backend(&mut parts, &client, &settings);
+                check_one(came, &parts, step, &settings);
             }
         }
     }
 }
 
-fn check_one(came: &Parts, parts: &Parts, step: Result<Step, Refusal>, version: HttpVersion) {
-    let framing = match step {
-        Ok(Step::Forward(framing)) => framing,
+fn check_one(came: &Parts, parts: &Parts, step: Result<Step, Refusal>, settings: &Settings) {
+    let (framing, asked) = match step {
+        Ok(Step::Forward(framing)) => (framing, None),
+        Ok(Step::Upgrade(asked)) => (Framing::None, Some(asked)),
         Ok(Step::Answer(_)) => return,
         Err(refusal) => return assert!(refusal.status().as_u16() >= 400),
     };
     let headers = &parts.headers;
+    if let Some(asked) = asked {
+        check_upgrade(came, parts, asked, settings);
+    }
     // The connection to the backend is told nothing about framing but that there is no body.
     let lengths: Vec<_> = headers.get_all(CONTENT_LENGTH).iter().collect();
     match framing {
         Framing::Length(0) => assert_eq!(lengths, ["0"]),
-        _ => assert!(lengths.is_empty(), "{lengths:?}"),
+        // An upgrade has no body, and may say so.
+        _ => assert!(lengths.is_empty() || asked.is_some() && lengths == ["0"], "{lengths:?}"),
     }
+    assert_eq!(headers.get_all(UPGRADE).iter().count(), usize::from(asked.is_some()));
     for name in [
         "transfer-encoding",
-        "upgrade",
         "keep-alive",
         "proxy-connection",
         "proxy-authorization",
@@ -92,8 +103,12 @@ fn check_one(came: &Parts, parts: &Parts, step: Result<Step, Refusal>, version: 
     }
     assert!(headers.get_all(TE).iter().all(|te| te == "trailers"));
     let connection: Vec<_> = headers.get_all(CONNECTION).iter().collect();
-    let is_te = headers.contains_key(TE) && version == HttpVersion::Http1;
-    assert!(if is_te { connection == ["te"] } else { connection.is_empty() });
+    let is_te = headers.contains_key(TE) && settings.version == HttpVersion::Http1;
+    match asked {
+        Some(_) => assert!(connection == ["upgrade"] && !is_te),
+        None if is_te => assert_eq!(connection, ["te"]),
+        None => assert!(connection.is_empty()),
+    }
     // One host, which is one, unless HTTP/1.0 said none.
     let hosts: Vec<_> = headers.get_all(HOST).iter().collect();
     match hosts[..] {
@@ -118,4 +133,31 @@ fn check_one(came: &Parts, parts: &Parts, step: Result<Step, Refusal>, version: 
     } else {
         assert!(!came.headers.contains_key("transfer-encoding"));
     }
+}
+
+/// A tunnel is asked for only where the client did, for what is allowed, and without a body.
+fn check_upgrade(came: &Parts, parts: &Parts, asked: Asked, settings: &Settings) {
+    assert!(settings.upgrades != Upgrades::Off && settings.version == HttpVersion::Http1);
+    assert!(!came.headers.contains_key("transfer-encoding"));
+    assert!(came.headers.get_all(CONTENT_LENGTH).iter().all(|length| !length.is_empty()));
+    let protocol = parts.headers[UPGRADE].as_bytes().to_ascii_lowercase();
+    assert!(!protocol.starts_with(b"h2") && !protocol.starts_with(b"http"), "{protocol:?}");
+    match asked {
+        Asked::Upgrade => {
+            assert_eq!((came.version, &came.method), (Version::HTTP_11, &parts.method));
+            let said = |name: &str, text: &[u8]| {
+                let values = came.headers.get_all(name).iter();
+                values.map(|value| value.as_bytes().to_ascii_lowercase()).any(|value| {
+                    value.split(|byte| *byte == b',').any(|item| item.trim_ascii() == text)
+                })
+            };
+            assert!(said("upgrade", &protocol) && said("connection", b"upgrade"));
+        }
+        Asked::ExtendedConnect => {
+            assert_eq!((came.version, &came.method), (Version::HTTP_2, &Method::CONNECT));
+            assert_eq!((&parts.method, &protocol[..]), (&Method::GET, &b"websocket"[..]));
+        }
+    }
+    assert!(settings.upgrades == Upgrades::Any || protocol == b"websocket");
+    assert!(Question::of(parts, asked).is_some());
 }

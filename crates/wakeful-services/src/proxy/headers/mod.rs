@@ -3,7 +3,7 @@
 //! The rules are those of RFC 9110 (7.6) and RFC 9112 (3.2, 6). The order matters: first the framing and the host are decided by what came, then everything that is meant for this hop only goes, whatever the message calls so, and what
 //! is the proxy's own to say is put in last. So no `Connection: host` takes away what the proxy says. No body's length is ever copied: the connection to the backend frames what it sends by itself.
 //!
-//! `names` has what goes, `framing` where a body ends, `host` whom a request is for, `forwarded` what is said about the client, `response` the way back.
+//! `names` has what goes, `framing` where a body ends, `host` whom a request is for, `forwarded` what is said about the client, `upgrade` who may leave HTTP, `response` the way back.
 
 mod forwarded;
 mod framing;
@@ -12,6 +12,7 @@ pub(crate) mod fuzzing;
 mod host;
 mod names;
 mod response;
+mod upgrade;
 
 use http::header::{CONTENT_LENGTH, COOKIE, EXPECT, MAX_FORWARDS, TE, VIA};
 use http::request::Parts;
@@ -22,6 +23,7 @@ pub use self::forwarded::{Client, ForwardedHeaders};
 pub use self::framing::Framing;
 pub use self::names::trailers;
 pub use self::response::{BadResponse, to_client};
+pub use self::upgrade::{Asked, Question, Upgrades};
 
 /// What there is to choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub struct Settings {
     pub forwarded: ForwardedHeaders,
     /// How backends are spoken to.
     pub version: HttpVersion,
+    /// Which protocols clients may change to.
+    pub upgrades: Upgrades,
 }
 
 /// What becomes of a request that is in order.
@@ -37,6 +41,8 @@ pub struct Settings {
 pub enum Step {
     /// It goes on, with a body that was framed so.
     Forward(Framing),
+    /// It has no body, and asks for another protocol: see [`Question::of`].
+    Upgrade(Asked),
     /// It may go no further (`Max-Forwards: 0`), and this is the answer.
     Answer(StatusCode),
 }
@@ -46,7 +52,7 @@ pub enum Step {
 #[non_exhaustive]
 #[allow(missing_docs)] // Each says it by its text.
 pub enum Refusal {
-    #[error("tunnels by CONNECT are not supported")]
+    #[error("tunnels by CONNECT are not supported, but for WebSockets in HTTP/2")]
     Connect,
     #[error("TRACE has a body")]
     TraceWithBody,
@@ -102,10 +108,11 @@ pub fn to_backend(
     client: &Client,
     settings: &Settings,
 ) -> Result<Step, Refusal> {
-    if parts.method == Method::CONNECT {
+    if parts.method == Method::CONNECT && parts.version != Version::HTTP_2 {
         return Err(Refusal::Connect);
     }
     let framing = framing::of_request(parts.version, &parts.headers)?;
+    let upgrade = upgrade::asked(parts, framing, settings)?;
     if parts.method == Method::TRACE && framing != Framing::None {
         return Err(Refusal::TraceWithBody);
     }
@@ -123,7 +130,7 @@ pub fn to_backend(
     if let Some(answer) = count_down(&parts.method, headers) {
         return Ok(Step::Answer(answer));
     }
-    if wants_trailers {
+    if wants_trailers && upgrade.is_none() {
         headers.insert(TE, HeaderValue::from_static("trailers"));
         if settings.version == HttpVersion::Http1 {
             headers.insert(http::header::CONNECTION, HeaderValue::from_static("te"));
@@ -133,6 +140,10 @@ pub fn to_backend(
     headers.append(VIA, via(parts.version));
     forwarded::tell(headers, client, host.as_ref(), settings.forwarded);
     host::put(headers, host);
+    if let Some((asked, protocol)) = upgrade {
+        upgrade::put(parts, asked, protocol);
+        return Ok(Step::Upgrade(asked));
+    }
     Ok(Step::Forward(framing))
 }
 

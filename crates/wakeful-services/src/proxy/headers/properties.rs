@@ -24,7 +24,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
         6 => prop::sample::select(vec![
             "", "0", "5", "05", "+5", "5, 5", "18446744073709551616", "chunked", "Chunked", "gzip, chunked",
             "chunked, chunked", "identity", ",chunked", "x", "a.example", "a.example:80", "u@a", "a:b", "[::1]:80", "a b",
-            "close", "keep-alive, host", "host, content-length, transfer-encoding, te", "trailers", "100-continue", "h2c",
+            "close", "upgrade", "Upgrade, close", "websocket", "h2c, WebSocket", "spdy/3.1", "keep-alive, host", "host, content-length, transfer-encoding, te", "trailers", "100-continue", "h2c",
             "1.2.3.4", "for=1.2.3.4", "a=1",
         ])
         .prop_map(|text| text.as_bytes().to_vec()),

@@ -19,6 +19,12 @@ pub enum BadResponse {
     Coding,
     #[error("it changes to a protocol that nobody asked for")]
     SwitchingProtocols,
+    #[error("it changes to another protocol than the one that was asked for")]
+    OtherProtocol,
+    #[error("Sec-WebSocket-Accept is not the answer to the key")]
+    WebSocketAccept,
+    #[error("it accepts a WebSocket without changing to it")]
+    NoUpgrade,
 }
 
 /// Makes the head of a response to `method` one for the client.
@@ -41,15 +47,20 @@ pub fn to_client(parts: &mut Parts, method: &Method) -> Result<(), BadResponse> 
             return Err(BadResponse::Coding);
         }
     }
-    names::remove_hop_by_hop(headers);
-    headers.remove(CONTENT_LENGTH);
+    clean(parts);
     // There it says how long a body would be that does not come; else the body says it.
     let is_bodiless = *method == Method::HEAD || parts.status == StatusCode::NOT_MODIFIED;
     if let Some(length) = length.filter(|_| is_bodiless) {
-        headers.insert(CONTENT_LENGTH, length.into());
+        parts.headers.insert(CONTENT_LENGTH, length.into());
     }
-    headers.append(VIA, via(parts.version));
+    Ok(())
+}
+
+/// Takes away what is for the hop to the backend, and the framing, and says how the response came.
+pub(super) fn clean(parts: &mut Parts) {
+    names::remove_hop_by_hop(&mut parts.headers);
+    parts.headers.remove(CONTENT_LENGTH);
+    parts.headers.append(VIA, via(parts.version));
     // The client's connection says which one it is.
     parts.version = Version::HTTP_11;
-    Ok(())
 }

@@ -23,7 +23,7 @@ const CLIENT: Caller = Caller {
 };
 
 fn send(mut parts: Parts, forwarded: ForwardedHeaders) -> Result<(Step, Parts), Refusal> {
-    let settings = Settings { forwarded, version: HttpVersion::Http1 };
+    let settings = Settings { forwarded, version: HttpVersion::Http1, upgrades: Upgrades::Any };
     to_backend(&mut parts, &Client::new(CLIENT), &settings).map(|step| (step, parts))
 }
 
@@ -79,7 +79,8 @@ fn an_address_of_ipv6_is_in_brackets_and_quotes_where_it_has_to_be() {
 fn a_client_without_an_address_is_unknown() {
     let mut sent = parts(Version::HTTP_11, "/", &[("host", "x")]);
     let client = Client::new(Caller { peer: PeerAddr::Unix, security: Security::Plain });
-    let settings = Settings { forwarded: ForwardedHeaders::Replace, version: HttpVersion::Http1 };
+    let (forwarded, upgrades) = (ForwardedHeaders::Replace, Upgrades::Any);
+    let settings = Settings { forwarded, version: HttpVersion::Http1, upgrades };
     to_backend(&mut sent, &client, &settings).unwrap();
     assert_eq!(sent.headers["x-forwarded-for"], "unknown");
     assert_eq!(sent.headers["forwarded"], "for=unknown;host=x;proto=http");

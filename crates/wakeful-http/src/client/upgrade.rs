@@ -1,0 +1,131 @@
+//! A request that asks for another protocol (RFC 9110, 7.8), on a connection of its own.
+//!
+//! The connection is a fresh one and never the pool's, so nothing that was on it before, or would come later, can be confused with what it becomes; and it does not count among those of
+//! [`ClientBuilder::max_connections`](super::ClientBuilder::max_connections): whoever asks bounds how many there are. hyper's own upgrades want connections that are `Send`; here its connection is taken apart once it has ended by a 101.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1};
+use wakeful::time::timeout;
+
+use super::body::Outgoing;
+use super::connect::Io;
+use super::exchange::given;
+use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendFailure};
+use crate::upgrade::Upgraded;
+
+/// What a server makes of a request for another protocol; see [`Host::upgrade`].
+#[derive(Debug)]
+pub enum UpgradeAnswer {
+    /// 101: the connection has left HTTP. Whether the response names the protocol that was asked for is for the caller to see.
+    Switched(Response<()>, Upgraded),
+    /// Any other response: none of the request's `Upgrade`. The connection closes behind it.
+    Ordinary(Response<ResponseBody>),
+}
+
+impl<B: OutgoingBody> Host<B> {
+    /// Sends `request`, whose head has `connection: upgrade` and the protocol, on a new connection, and returns what the server makes of it. It is sent once; if no connection could be made, it comes back with the error.
+    ///
+    /// *Cancel-safety*: given up, the connection closes.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send); the host is spoken to in HTTP/2, which has no upgrades.
+    ///
+    /// # Panics
+    /// Where no loop runs.
+    pub async fn upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {
+        let pool = &*self.0;
+        let (head, total) = (pool.settings.head_timeout, pool.settings.total_timeout);
+        let asked = self.ask_for_upgrade(request);
+        match [head, total].into_iter().flatten().min() {
+            None => asked.await,
+            Some(after) => timeout(after, asked).await.unwrap_or_else(|_| {
+                Err(ClientError::HeadTimeout { target: pool.label.clone(), after }.into())
+            }),
+        }
+    }
+
+    async fn ask_for_upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {
+        let pool = &*self.0;
+        if pool.target.version == HttpVersion::Http2 {
+            let (target, reason) = (pool.label.clone(), "HTTP/2 has no upgrades");
+            return Err(ClientError::Unsupported { target, reason }.into());
+        }
+        let request = pool.address(request)?.map(Outgoing::Given);
+        let transport = match pool.connect().await {
+            Ok(transport) => transport,
+            Err(error) => return Err(SendFailure { error, request: given(request) }),
+        };
+        let broken = |source| ClientError::Exchange { target: pool.label.clone(), source };
+        let (mut sender, connection) = http1::Builder::new()
+            .max_buf_size(pool.settings.max_header_size)
+            .handshake::<_, Outgoing<B>>(Io::new(transport).0)
+            .await
+            .map_err(broken)?;
+        pool.counts.add_opened();
+        let mut driven = Driven { connection, has_ended: false };
+        let response = driven.until(sender.try_send_request(request)).await;
+        let response = response.map_err(|failed| broken(failed.into_error()))?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            driven.finish().await.map_err(broken)?;
+            let parts = driven.connection.into_parts();
+            let upgraded = Upgraded::behind(parts.read_buf, parts.io);
+            return Ok(UpgradeAnswer::Switched(response.map(drop), upgraded));
+        }
+        if !driven.has_ended {
+            // It feeds the body. Without a sender it closes behind that.
+            wakeful::spawn(async move {
+                if let Err(error) = driven.connection.await {
+                    tracing::debug!(%error, "a connection of the client ended with an error");
+                }
+            })
+            .detach();
+        }
+        let target = pool.label.clone();
+        let response = response.map(|body| ResponseBody::new(body, target, None, None));
+        Ok(UpgradeAnswer::Ordinary(response))
+    }
+}
+
+type Answered<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
+
+/// hyper's connection, which leaves its I/O open when it ends.
+struct Driven<B: OutgoingBody> {
+    connection: http1::Connection<Io, Outgoing<B>>,
+    has_ended: bool,
+}
+
+impl<B: OutgoingBody> Driven<B> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        let ended = self.connection.poll_without_shutdown(cx);
+        self.has_ended |= ended.is_ready();
+        ended
+    }
+
+    /// Until `answered` is ready: what ends the connection also is an answer.
+    async fn until(&mut self, answered: impl Future<Output = Answered<B>>) -> Answered<B> {
+        let mut answered = pin!(answered);
+        poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(answer) = answered.as_mut().poll(cx) {
+                    return Poll::Ready(answer);
+                }
+                if self.has_ended || self.poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    }
+
+    async fn finish(&mut self) -> hyper::Result<()> {
+        if self.has_ended {
+            return Ok(());
+        }
+        poll_fn(|cx| self.poll(cx)).await
+    }
+}

@@ -1,0 +1,88 @@
+//! Requests for another protocol: on a connection of their own, which is the caller's if the server agrees.
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use http::StatusCode;
+use wakeful_http::client::UpgradeAnswer;
+
+use super::*;
+
+fn ask() -> Request<Full<Bytes>> {
+    let mut request = get("/");
+    request.headers_mut().insert("connection", "upgrade".parse().unwrap());
+    request.headers_mut().insert("upgrade", "echo".parse().unwrap());
+    request
+}
+
+#[test]
+fn a_server_that_agrees_has_the_connection_and_what_it_said_at_once() {
+    on_a_loop(async {
+        let addr = scripted(async |_, mut stream| {
+            let head = read_request(&mut stream).await;
+            assert!(head.contains("\r\nupgrade: echo\r\n"), "{head}");
+            let answer = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\nwelcome";
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            let mut buf = [0; 5];
+            stream.read_exact(&mut buf).await.unwrap();
+            stream.write_all(&buf).await.unwrap();
+        })
+        .await;
+        let (client, host) = http1(Client::builder(), addr);
+        let UpgradeAnswer::Switched(response, mut stream) = host.upgrade(ask()).await.unwrap()
+        else {
+            panic!("it agrees")
+        };
+        assert_eq!(response.headers()["upgrade"], "echo");
+        let mut buf = [0; 7];
+        stream.read_exact(&mut buf).await.unwrap();
+        assert_eq!(&buf, b"welcome");
+        stream.write_all(b"hello").await.unwrap();
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).await.unwrap();
+        assert_eq!(rest, "hello");
+        // None of the pool's.
+        assert_eq!((host.connections(), client.counts().opened()), (0, 1));
+    });
+}
+
+#[test]
+fn any_other_answer_is_an_ordinary_one_and_its_connection_closes_behind_it() {
+    on_a_loop(async {
+        let (end, ended) = async_channel::bounded(1);
+        let large = "x".repeat(1 << 20);
+        let body = large.clone();
+        let addr = scripted(move |_, mut stream| {
+            let (end, body) = (end.clone(), body.clone());
+            async move {
+                read_request(&mut stream).await;
+                answer(&mut stream, &body).await;
+                assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+                end.send(()).await.unwrap();
+            }
+        })
+        .await;
+        let (_client, host) = http1(Client::builder(), addr);
+        let UpgradeAnswer::Ordinary(response) = host.upgrade(ask()).await.unwrap() else {
+            panic!("it does not agree")
+        };
+        assert_eq!(response.status(), StatusCode::OK);
+        assert!(text(Ok(response)).await == large);
+        ended.recv().await.unwrap();
+    });
+}
+
+#[test]
+fn a_request_that_no_server_had_comes_back() {
+    on_a_loop(async {
+        let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (_client, host) = http1(Client::builder(), addr);
+        let failure = host.upgrade(ask()).await.unwrap_err();
+        assert!(failure.error.is_connect(), "{}", failure.error);
+        assert_eq!(failure.request.unwrap().headers()["upgrade"], "echo");
+        // And one that a server may have had does not.
+        let addr = scripted(async |_, mut stream| drop(read_request(&mut stream).await)).await;
+        let (_client, host) = http1(Client::builder(), addr);
+        let failure = host.upgrade(ask()).await.unwrap_err();
+        assert!(matches!(failure.error, ClientError::Exchange { .. }), "{}", failure.error);
+        assert!(failure.request.is_none());
+    });
+}

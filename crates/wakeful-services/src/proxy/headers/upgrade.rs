@@ -1,0 +1,185 @@
+//! Requests that ask for another protocol: which may, how they are written anew for a backend, and when its 101 is the answer to what was asked.
+//!
+//! A tunnel is open only when both sides agree that it is. So everything that is said about the upgrade on the way to the backend is the proxy's own (one `Connection: upgrade`, one protocol), and nothing but a 101 for that very protocol
+//! opens it: neither any other status that a client or a backend may take for one, nor a 101 that nobody asked for. Never h2c, by which requests would pass the proxy unseen.
+
+use async_tungstenite::tungstenite::handshake::client::generate_key;
+use async_tungstenite::tungstenite::handshake::derive_accept_key;
+use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, response};
+use hyper::ext::Protocol;
+use wakeful_http::client::HttpVersion;
+
+use super::{BadResponse, Framing, Refusal, Settings};
+
+/// Which protocols clients may change to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Upgrades {
+    /// None: `Upgrade` is taken away, and the request goes on as any other.
+    Off,
+    /// WebSockets.
+    #[default]
+    WebSocket,
+    /// Any protocol but versions of HTTP and TLS.
+    Any,
+}
+
+/// How a client asked for another protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// By HTTP/1.1's `Upgrade`.
+    Upgrade,
+    /// By HTTP/2's extended CONNECT (RFC 8441), which becomes a GET with `Upgrade`.
+    ExtendedConnect,
+}
+
+/// What was asked for, in a form that a backend's answer can be held against.
+#[derive(Debug, Clone)]
+pub struct Question {
+    asked: Asked,
+    protocol: HeaderValue,
+    /// What the backend has to say to the proxy's own key.
+    accept: Option<HeaderValue>,
+}
+
+/// What a request asks for, if it does and may. An upgrade that is not to be is ignored, as RFC 9110 lets everybody do; a CONNECT that is not is refused.
+pub(super) fn asked(
+    parts: &Parts,
+    framing: Framing,
+    settings: &Settings,
+) -> Result<Option<(Asked, HeaderValue)>, Refusal> {
+    if parts.method == Method::CONNECT {
+        let protocol = parts.extensions.get::<Protocol>();
+        let is_websocket = protocol.is_some_and(|name| name.as_str() == "websocket");
+        let may = settings.upgrades != Upgrades::Off && settings.version == HttpVersion::Http1;
+        if !is_websocket || !may || framing != Framing::None || parts.version != Version::HTTP_2 {
+            return Err(Refusal::Connect);
+        }
+        return Ok(Some((Asked::ExtendedConnect, HeaderValue::from_static("websocket"))));
+    }
+    let headers = &parts.headers;
+    // Most requests end here.
+    if !headers.contains_key(UPGRADE) || settings.version == HttpVersion::Http2 {
+        return Ok(None);
+    }
+    // What follows a body would be in doubt, and HTTP/1.0 knows no upgrades.
+    let has_body = !matches!(framing, Framing::None | Framing::Length(0));
+    let is_meant = list(headers, CONNECTION).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
+    if has_body || parts.version != Version::HTTP_11 || !is_meant {
+        return Ok(None);
+    }
+    let protocol = list(headers, UPGRADE).find(|name| is_allowed(name, settings.upgrades));
+    let protocol = protocol.and_then(|name| HeaderValue::from_bytes(name).ok());
+    Ok(protocol.map(|protocol| (Asked::Upgrade, protocol)))
+}
+
+fn list(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+    let values = headers.get_all(name).into_iter();
+    values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+}
+
+fn is_allowed(protocol: &[u8], upgrades: Upgrades) -> bool {
+    let is = |name: &[u8]| protocol.eq_ignore_ascii_case(name);
+    match upgrades {
+        Upgrades::Off => false,
+        Upgrades::WebSocket => is(b"websocket"),
+        Upgrades::Any => {
+            let family = protocol.split(|byte| *byte == b'/').next().unwrap_or_default();
+            let is_http = [&b"h2c"[..], b"h2", b"h3", b"http", b"tls"];
+            let is_http = is_http.iter().any(|name| family.eq_ignore_ascii_case(name));
+            let is_sign = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(b);
+            !family.is_empty() && !is_http && protocol.iter().all(is_sign)
+        }
+    }
+}
+
+/// Puts what was asked for into a head from which all that is for one hop has gone.
+pub(super) fn put(parts: &mut Parts, asked: Asked, protocol: HeaderValue) {
+    let headers = &mut parts.headers;
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol);
+    if asked == Asked::ExtendedConnect {
+        parts.method = Method::GET;
+        parts.extensions.remove::<Protocol>();
+        let key = HeaderValue::try_from(generate_key());
+        headers.insert(SEC_WEBSOCKET_KEY, key.expect("base64 is a value"));
+    }
+}
+
+impl Question {
+    /// That of a head for a backend; `None`: it asks for nothing.
+    #[must_use]
+    pub fn of(parts: &Parts, asked: Asked) -> Option<Self> {
+        let protocol = parts.headers.get(UPGRADE)?.clone();
+        let accept = match asked {
+            Asked::Upgrade => None,
+            Asked::ExtendedConnect => {
+                let key = parts.headers.get(SEC_WEBSOCKET_KEY)?;
+                Some(derive_accept_key(key.as_bytes()).try_into().ok()?)
+            }
+        };
+        Some(Self { asked, protocol, accept })
+    }
+
+    /// How the client asked.
+    #[must_use]
+    pub fn asked(&self) -> Asked {
+        self.asked
+    }
+
+    /// Are they WebSockets?
+    #[must_use]
+    pub fn is_websocket(&self) -> bool {
+        self.protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
+    }
+
+    /// Makes the head of a backend's 101 the answer for the client, which opens the tunnel.
+    ///
+    /// # Errors
+    /// It is not the answer to what was asked.
+    pub fn switched(&self, parts: &mut response::Parts) -> Result<(), BadResponse> {
+        let headers = &mut parts.headers;
+        let is_meant = list(headers, CONNECTION).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
+        let mut named = list(headers, UPGRADE);
+        let is_same =
+            named.next().is_some_and(|name| name.eq_ignore_ascii_case(self.protocol.as_bytes()));
+        if !is_meant || !is_same || named.next().is_some() {
+            return Err(BadResponse::OtherProtocol);
+        }
+        drop(named);
+        if let Some(accept) = &self.accept
+            && headers.get(SEC_WEBSOCKET_ACCEPT) != Some(accept)
+        {
+            return Err(BadResponse::WebSocketAccept);
+        }
+        super::response::clean(parts);
+        match self.asked {
+            Asked::Upgrade => {
+                parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+                parts.headers.insert(UPGRADE, self.protocol.clone());
+            }
+            Asked::ExtendedConnect => {
+                parts.headers.remove(SEC_WEBSOCKET_ACCEPT);
+                parts.status = StatusCode::OK;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the head of any other response one for the client, which opens no tunnel.
+    ///
+    /// # Errors
+    /// The response is not to go on: also where the client would take it for an agreement.
+    pub fn refused(&self, parts: &mut response::Parts) -> Result<(), BadResponse> {
+        if self.asked == Asked::ExtendedConnect && parts.status.is_success() {
+            return Err(BadResponse::NoUpgrade);
+        }
+        super::to_client(parts, &Method::GET)?;
+        if self.asked == Asked::Upgrade {
+            // What the client sent behind its request may have been meant for the other protocol: it is not read as requests.
+            parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(())
+    }
+}

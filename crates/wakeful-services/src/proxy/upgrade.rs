@@ -1,0 +1,119 @@
+//! One request for another protocol: a backend is asked on a connection of its own, and what both agree on becomes a tunnel.
+
+use http::header::CONNECTION;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response};
+use wakeful::time::timeout;
+use wakeful_http::client::UpgradeAnswer;
+use wakeful_http::upgrade::{self, OnUpgrade, Upgraded};
+
+use super::backends::Exchange;
+use super::headers::{Asked, BadResponse, Client, Question};
+use super::request_body::BufferedRequest;
+use super::response_body::ProxyBody;
+use super::service::{Proxy, Trouble};
+use super::tunnel::Tunnel;
+
+impl Proxy {
+    /// `parts` are those of a head for a backend.
+    pub(super) async fn upgrade(
+        &self,
+        client: &Client,
+        asked: Asked,
+        parts: Parts,
+    ) -> Response<ProxyBody> {
+        let version = parts.version;
+        self.ask_for_upgrade(asked, parts).await.unwrap_or_else(|trouble| {
+            let mut response = self.answer(client, version, &trouble);
+            // As behind any answer but a 101; see `Question::refused`.
+            if asked == Asked::Upgrade {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
+        })
+    }
+
+    async fn ask_for_upgrade(
+        &self,
+        asked: Asked,
+        parts: Parts,
+    ) -> Result<Response<ProxyBody>, Trouble> {
+        let question = Question::of(&parts, asked).ok_or(Trouble::BadGateway)?;
+        let mut request = Request::from_parts(parts, BufferedRequest::none());
+        let client = upgrade::on(&mut request);
+        let mut tried = Vec::new();
+        let mut last = Trouble::NoBackend;
+        for attempt in 1..=self.attempts {
+            let Some(exchange) = self.backends.choose(&tried) else { break };
+            if attempt > 1 {
+                self.counts.retried.add(1);
+            }
+            let failure = match timeout(self.silence, exchange.host().upgrade(request)).await {
+                Ok(Ok(answer)) => return self.answered(&question, client, exchange, answer),
+                Ok(Err(failure)) => failure,
+                Err(_) => return Err(self.timed_out(&exchange)),
+            };
+            last = self.failed(&exchange, failure.error);
+            match failure.request {
+                Some(untouched) => request = *untouched,
+                None => break,
+            }
+            tried.push(exchange.backend);
+        }
+        Err(last)
+    }
+
+    fn answered(
+        &self,
+        question: &Question,
+        client: OnUpgrade,
+        exchange: Exchange,
+        answer: UpgradeAnswer,
+    ) -> Result<Response<ProxyBody>, Trouble> {
+        let bad = |exchange: Exchange, bad: BadResponse| {
+            exchange.failed(&bad);
+            Trouble::BadGateway
+        };
+        match answer {
+            UpgradeAnswer::Switched(response, backend) => {
+                let (mut parts, ()) = response.into_parts();
+                if let Err(wrong) = question.switched(&mut parts) {
+                    return Err(bad(exchange, wrong));
+                }
+                exchange.succeeded();
+                self.open(client, backend, exchange, question.is_websocket());
+                Ok(Response::from_parts(parts, ProxyBody::text("")))
+            }
+            UpgradeAnswer::Ordinary(response) => {
+                let (mut parts, body) = response.into_parts();
+                if let Err(wrong) = question.refused(&mut parts) {
+                    return Err(bad(exchange, wrong));
+                }
+                exchange.answered();
+                let body = ProxyBody::read(
+                    body,
+                    exchange,
+                    BufferedRequest::none().progress(),
+                    self.ahead.clone(),
+                );
+                Ok(Response::from_parts(parts, body))
+            }
+        }
+    }
+
+    /// Carries bytes between both, once the client has its answer.
+    fn open(&self, client: OnUpgrade, backend: Upgraded, exchange: Exchange, is_websocket: bool) {
+        let (settings, counts) = (self.tunnels.clone(), self.counts.clone());
+        wakeful::spawn(async move {
+            let client = match client.await {
+                Ok(client) => client,
+                Err(error) => return tracing::debug!(%error, "no tunnel came of an upgrade"),
+            };
+            counts.tunnels.add(1);
+            let ended = Tunnel::new(client, backend, is_websocket, settings).run().await;
+            counts.tunnels.add(-1);
+            tracing::debug!(backend = %exchange.host().target(), how = %ended, "a tunnel ended");
+        })
+        .detach();
+    }
+}

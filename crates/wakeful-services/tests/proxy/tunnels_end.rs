@@ -1,0 +1,118 @@
+//! How tunnels end that nobody ends: by silence, and when the proxy drains.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use wakeful_services::DrainPlan;
+
+use crate::common::*;
+use crate::upgrades::{ASK, SWITCH, echo, exactly, head};
+
+#[test]
+fn a_tunnel_on_which_nothing_moves_is_closed_and_one_in_use_is_not() {
+    let backend = echo();
+    let proxy = proxy(&[backend.addr], |settings| {
+        settings.tunnel_timeout = Duration::from_millis(400);
+    });
+    let mut busy = connect(addr(&proxy));
+    busy.write_all(ASK.as_bytes()).unwrap();
+    head(&mut busy);
+    let mut idle = connect(addr(&proxy));
+    idle.write_all(ASK.as_bytes()).unwrap();
+    head(&mut idle);
+    let waiting = std::thread::spawn(move || read_all(&mut idle));
+    while !waiting.is_finished() {
+        busy.write_all(b"x").unwrap();
+        exactly(&mut busy, "x");
+    }
+    assert_eq!(waiting.join().unwrap(), "");
+    busy.write_all(b"still here").unwrap();
+    exactly(&mut busy, "still here");
+}
+
+#[test]
+fn a_tunnel_of_which_one_side_has_ended_waits_no_longer_than_for_a_response() {
+    let backend = echo();
+    let proxy = proxy(&[backend.addr], |settings| {
+        settings.upstream_timeout = Duration::from_millis(200);
+    });
+    let mut quiet = connect(addr(&proxy));
+    quiet.write_all(ASK.as_bytes()).unwrap();
+    head(&mut quiet);
+    let silent = Backend::start(|this, stream| {
+        this.read(stream);
+        stream.write_all(SWITCH.as_bytes()).unwrap();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        this.note("the client has ended");
+        until("for ever", || this.requests().len() > 2);
+    });
+    let other = self::proxy(&[silent.addr], |settings| {
+        settings.upstream_timeout = Duration::from_millis(200);
+    });
+    let mut ended = connect(addr(&other));
+    ended.write_all(ASK.as_bytes()).unwrap();
+    head(&mut ended);
+    ended.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut ended), "");
+    assert_eq!(silent.requests()[1], "the client has ended");
+    silent.note("enough");
+    // Where none has ended, that is no limit.
+    assert_eq!(proxy.counts().tunnels(), 1);
+    until("the other one is over", || other.counts().tunnels() == 0);
+}
+
+/// A WebSocket is closed by a frame of its protocol, and the backend hears the client's answer.
+#[test]
+fn a_websocket_is_told_when_the_proxy_drains() {
+    let backend = Backend::start(|this, stream| {
+        this.read(stream);
+        stream.write_all(SWITCH.as_bytes()).unwrap();
+        // A frame that has begun; its rest comes behind the beginning of the drain.
+        stream.write_all(b"\x81\x06abc").unwrap();
+        this.note("begun");
+        stream.read_exact(&mut [0]).unwrap();
+        stream.write_all(b"def").unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        this.note(&format!("{rest:x?}"));
+    });
+    let proxy = proxy(&[backend.addr], |_| {});
+    let mut stream = connect(addr(&proxy));
+    stream.write_all(ASK.as_bytes()).unwrap();
+    head(&mut stream);
+    let mut got = [0; 5];
+    stream.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"\x81\x06abc");
+    let readiness = proxy.server().readiness();
+    let draining = std::thread::spawn(move || {
+        proxy.drain(DrainPlan { grace: GUARD, ..DrainPlan::default() }).unwrap()
+    });
+    until("it drains", || !readiness.is_ready());
+    stream.write_all(b"!").unwrap();
+    let mut got = [0; 7];
+    stream.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"def\x88\x02\x03\xe9");
+    // The client agrees, and leaves.
+    stream.write_all(b"\x88\x82\0\0\0\0\x03\xe9").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut stream), "");
+    assert_eq!(draining.join().unwrap(), 0, "nothing had to be aborted");
+    until("the backend is alone", || backend.is_alone());
+    assert_eq!(backend.requests()[2], "[88, 82, 0, 0, 0, 0, 3, e9]");
+}
+
+#[test]
+fn a_tunnel_does_not_hold_the_drain_up() {
+    let backend = echo();
+    let proxy = proxy(&[backend.addr], |_| {});
+    let mut stream = connect(addr(&proxy));
+    stream.write_all(ASK.as_bytes()).unwrap();
+    head(&mut stream);
+    let plan = DrainPlan { grace: Duration::from_millis(100), ..DrainPlan::default() };
+    assert_eq!(proxy.drain(plan).unwrap(), 1, "the connection was aborted, and counted");
+    let mut told = Vec::new();
+    let _ = stream.read_to_end(&mut told);
+    assert_eq!(told, b"\x88\x02\x03\xe9", "it was told, and did not listen");
+}

@@ -1,0 +1,93 @@
+//! What operators read about backends: changes, and not each request that meets them. A process of its own, because there is one log.
+
+#[path = "proxy/common.rs"]
+mod common;
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use common::*;
+
+/// The lines of all threads.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// What was said about the proxy since the last time, at `info` and above.
+    fn take(&self) -> Vec<String> {
+        let text = std::mem::take(&mut *self.0.lock().unwrap());
+        let text = String::from_utf8(text).unwrap();
+        text.lines().filter(|line| line.contains("proxy")).map(str::to_owned).collect()
+    }
+}
+
+#[test]
+fn areturnedend_that_is_down_is_told_once_and_once_when_it_isreturned() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::INFO)
+        .with_ansi(false)
+        .with_writer(move || writer.clone());
+    tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
+
+    // The only one stays in.
+    let away = nowhere();
+    let alone = proxy(&[away], |_| {});
+    for _ in 0..100 {
+        assert_status(&get(addr(&alone), "/"), 502);
+    }
+    let lines = log.take();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for part in ["WARN", &away.to_string(), "stays in", "refused"] {
+        assert!(lines[0].contains(part), "{part}: {lines:?}");
+    }
+    assert_eq!(alone.counts().failures(0), 100);
+    let back = Backend::on(TcpListener::bind(away).unwrap(), |this, stream| {
+        while let Some(request) = this.read(stream) {
+            answer(stream, &request);
+        }
+    });
+    for _ in 0..10 {
+        assert_status(&get(addr(&alone), "/"), 200);
+    }
+    let lines = log.take();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("INFO") && lines[0].contains("is back"), "{lines:?}");
+
+    // One of two is left out, however often it is tried again.
+    let away = nowhere();
+    let two = proxy(&[away, back.addr], |settings| {
+        settings.ejection.shortest = std::time::Duration::from_millis(1);
+    });
+    until("it was tried several times", || {
+        assert_status(&get(addr(&two), "/"), 200);
+        two.counts().ejections(0) >= 4
+    });
+    let lines = log.take();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("WARN") && lines[0].contains("left out"), "{lines:?}");
+    let returned = Backend::on(TcpListener::bind(away).unwrap(), |this, stream| {
+        while let Some(request) = this.read(stream) {
+            answer(stream, &request);
+        }
+    });
+    until("it is asked again", || {
+        assert_status(&get(addr(&two), "/"), 200);
+        returned.requests().len() > 3
+    });
+    let lines = log.take();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("INFO") && lines[0].contains("is back"), "{lines:?}");
+}
