@@ -60,7 +60,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Only what was measured while nobody else used the machine, and is VALID, says anything about the generator. It is waited for that,
 /// and tried again, for as long as `patience` lasts; a machine that is never quiet skips the test and says so. An attempt has a
-/// measurement of each server, one behind the other, and takes as long as `takes` says.
+/// measurement of each server, one behind the other, and takes about as long as `takes` says.
 fn on_a_quiet_machine<const SERVERS: usize>(
     (patience, takes): (Duration, Duration),
     slow: [Slowness; SERVERS],
@@ -69,13 +69,13 @@ fn on_a_quiet_machine<const SERVERS: usize>(
 ) {
     let ours = [std::process::id()];
     let began = Instant::now();
-    let mut why = "it was never tried".to_owned();
+    let mut spoilt = Vec::new();
     let mut wrong = Vec::new();
     while let Some(left) = patience.checked_sub(began.elapsed() + takes) {
         let limits = Limits { patience: left, ..Limits::default() };
         let waited = quiet::wait_for_quiet(&limits, &ours, &[], &mut |_| true).unwrap();
         if !waited.quiet {
-            why = format!("others use {:.2} CPUs", waited.last.total());
+            spoilt.push(format!("others use {:.2} CPUs", waited.last.total()));
             continue;
         }
         let baseline = Baseline::take(&ours, &[]).unwrap();
@@ -86,27 +86,24 @@ fn on_a_quiet_machine<const SERVERS: usize>(
             (summary::judge(&plan, &measurement), measurement)
         });
         let outside = baseline.outside().unwrap();
-        if outside.exceeds(0.02) {
-            why = format!("others used {:.2} CPUs meanwhile", outside.total());
+        if outside.exceeds(limits.share) {
+            spoilt.push(format!("others used {:.2} CPUs meanwhile", outside.total()));
             continue;
         }
         if let Some((invalid, _)) =
             measured.iter().find(|(validity, _)| *validity != Validity::Valid)
         {
-            why = format!("{invalid:?}");
+            spoilt.push(format!("{invalid:?}"));
             continue;
         }
         match attempt(&measured.map(|(_, measurement)| measurement)) {
             Attempt::Right => return,
-            Attempt::Wrong(what) => {
-                why.clone_from(&what);
-                wrong.push(what);
-            }
+            Attempt::Wrong(what) => wrong.push(what),
         }
     }
     // The hypervisor takes what no counter here shows; a generator that is wrong is so every time.
     assert!(wrong.len() < 3, "{wrong:#?}");
-    eprintln!("skipped: the machine was not quiet enough for {patience:?}: {why}");
+    eprintln!("skipped: the machine was not quiet enough in {patience:?}: {spoilt:#?} {wrong:#?}");
 }
 
 /// Response times of several blocks together, sorted, in nanoseconds.
@@ -152,12 +149,12 @@ fn percentiles_agree_with_a_known_distribution() {
     let servers = [at_once, slow(11), at_once, slow(12), at_once, slow(13)];
     let plan = |server: &NullServerThread| {
         let mut plan = plan(server, Schedule::Poisson(8000.0));
-        plan.duration = Duration::from_millis(750);
+        plan.duration = Duration::from_millis(500);
         // The delays overtake each other, which no connection may; 16 are busy on average.
         (plan.connections, plan.in_flight) = (128, 1);
         plan
     };
-    on_a_quiet_machine((PATIENCE, Duration::from_secs(6)), servers, plan, |blocks| {
+    on_a_quiet_machine((PATIENCE, Duration::from_secs(4)), servers, plan, |blocks| {
         let floor = sorted(blocks.iter().step_by(2));
         let measured = sorted(blocks.iter().skip(1).step_by(2));
         // The server's first delays belong to the millisecond before the measured time; a few more or less do not matter.
@@ -169,18 +166,18 @@ fn percentiles_agree_with_a_known_distribution() {
         let mut delays: Vec<f64> = slow_blocks.flat_map(of_block).collect();
         delays.sort_by(f64::total_cmp);
         // What keeps the server or the generator from its CPU meets an answer that is held twice: on the way in, and on the way out. What
-        // the way itself takes is met once.
+        // the way itself takes, the floor's median, is met once.
         let (once, twice) = (beside_floor(&delays, &floor, 1), beside_floor(&delays, &floor, 2));
+        let way = quantile(&floor, 0.5);
         for at in [0.1, 0.5, 0.9, 0.99] {
-            let (least, most) = (quantile(&once, at), quantile(&twice, at));
+            let (least, most) = (quantile(&once, at), quantile(&twice, at) - way);
             let measured = quantile(&measured, at);
             let tolerance = f64::max(quantile(&delays, at) * 0.02, 10_000.0);
             if !(least - tolerance..=most + tolerance).contains(&measured) {
                 return Attempt::Wrong(format!(
-                    "p{}: {least:.0} to {most:.0} ns known, give or take {tolerance:.0}; {measured:.0} measured, the floor's p50 is {:.0}, \
+                    "p{}: {least:.0} to {most:.0} ns known, give or take {tolerance:.0}; {measured:.0} measured; the floor's p50 is {way:.0}, \
                      its p99 {:.0}",
                     at * 100.0,
-                    quantile(&floor, 0.5),
                     quantile(&floor, 0.99)
                 ));
             }
