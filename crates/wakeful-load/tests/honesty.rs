@@ -16,7 +16,7 @@ use wakeful_load::{affinity, summary};
 
 /// Two spinning threads at a time are as many as small machines have CPUs for. Inside is what is left of the time for which all tests
 /// together may wait for a quiet machine, and try again.
-static ONE_AT_A_TIME: Mutex<Duration> = Mutex::new(Duration::from_secs(20));
+static ONE_AT_A_TIME: Mutex<Duration> = Mutex::new(Duration::from_secs(14));
 
 fn alone() -> MutexGuard<'static, Duration> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
