@@ -10,8 +10,8 @@ use hyper::body::Bytes;
 use hyper::client::conn::{http1, http2};
 use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::net::{ListenAddr, TcpStream, UnixStream};
-use wakeful_http::Server;
 use wakeful_http::tls::{Alpn, ClientTls};
+use wakeful_http::{Limits, Server};
 
 use crate::common::{
     GUARD, addr, is_served, raw as plain, read_all, request, router, server, until,
@@ -141,8 +141,8 @@ fn a_client_that_reads_late_gets_all_of_a_large_response() {
 #[test]
 fn a_connection_that_ends_says_so() {
     let site = Site::new();
-    let running =
-        server().tls(site.tls()).header_read_timeout(Duration::from_millis(100)).start(router());
+    let limits = Limits { header_timeout: Duration::from_millis(100), ..Limits::default() };
+    let running = server().tls(site.tls()).limits(limits).start(router());
     let running = running.unwrap();
     let mut client = connect(addr(&running), config(&site.ca()));
     client.write_all(CLOSING_GET).unwrap();
