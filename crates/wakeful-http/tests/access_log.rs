@@ -91,7 +91,12 @@ fn app() -> Router {
         let pieces = [Ok("some"), Err(std::io::Error::other("broken"))];
         Body::new(Pieces(pieces.into_iter().collect()))
     };
+    let announced = || async {
+        let pieces = ["four", "more"].map(Ok);
+        ([("content-length", "8")], Body::new(Pieces(pieces.into_iter().collect())))
+    };
     router()
+        .route("/announced", get(announced))
         .route("/long", get(long))
         .route("/broken", get(broken))
         .route("/none", get(|| async { StatusCode::NO_CONTENT }))
@@ -203,6 +208,16 @@ fn answers_without_a_body_are_complete() {
     for line in lines {
         assert_eq!((&line["aborted"], &line["bytes"]), (&false.into(), &0.into()), "{line}");
     }
+}
+
+/// hyper asks a body for no more than its response has announced.
+#[test]
+fn a_stream_whose_length_was_announced_is_complete_with_its_last_byte() {
+    let logging = Logging::new(Format::Json, Query::Omit);
+    let request = "GET /announced HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    assert!(logging.ask(request).ends_with("fourmore"));
+    let lines = logging.lines();
+    assert_eq!((&lines[0]["aborted"], &lines[0]["bytes"]), (&false.into(), &8.into()));
 }
 
 #[test]

@@ -149,7 +149,7 @@ impl Exchange {
     pub(crate) fn respond<B: Body>(&mut self, response: &mut Response<B>) {
         let status = response.status();
         self.status = Some(status);
-        self.expected = response.body().size_hint().exact();
+        self.expected = response.body().size_hint().exact().or_else(|| content_length(response));
         let has_no_body = self.is_head
             || status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -175,6 +175,11 @@ impl Exchange {
         self.complete |= is_end || self.expected.is_some_and(|expected| self.bytes >= expected);
         self.complete
     }
+}
+
+/// The connection asks for no more than it has announced.
+fn content_length<B>(response: &Response<B>) -> Option<u64> {
+    response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 impl Drop for Exchange {
