@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -65,6 +65,14 @@ impl<S> Guarded<S> {
     /// May it be served? Then it counts as in flight on all loops.
     fn admit(&self, request: &Request<Incoming>) -> Result<(), Refused> {
         let (watch, limits) = (&self.watch, self.watch.local.limits());
+        if watch.protocol == Protocol::Http1 {
+            if !watch.is_framing_clear() {
+                return Err(Refused::new(Refusal::AmbiguousLength));
+            }
+            if !has_right_host(request) {
+                return Err(Refused::new(Refusal::Host));
+            }
+        }
         let uri = request.uri().path_and_query().map_or(0, |uri| uri.as_str().len());
         if uri > limits.max_uri {
             return Err(Refused::new(Refusal::UriTooLong));
@@ -88,6 +96,13 @@ impl<S> Guarded<S> {
         }
         Ok(())
     }
+}
+
+/// RFC 9112, 3.2: one, but that HTTP/1.0 may do without.
+fn has_right_host(request: &Request<Incoming>) -> bool {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let has_host = hosts.next().is_some() || request.version() == Version::HTTP_10;
+    has_host && hosts.next().is_none()
 }
 
 /// A stream that goes on for as long as it likes, with a deadline of its own, or an ordinary request.

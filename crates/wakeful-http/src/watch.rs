@@ -6,20 +6,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use hyper::rt::{Read, ReadBufCursor};
 use slab::Slab;
 use wakeful::time::{Sleep, sleep_until};
 
-use crate::Refusal;
 use crate::body::Progress;
+use crate::framing::Framing;
 use crate::life::Life;
 use crate::local::Local;
 use crate::protocol::Protocol;
 use crate::requests::{Key, Request};
+use crate::{AmbiguousLength, Refusal};
 
 /// What was refused may take so long to learn of it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -65,6 +68,8 @@ pub(crate) struct Watch {
     pub(crate) tunnels: Cell<usize>,
     /// Of HTTP/1: the body of the last request that had one. Somebody may read it behind the response.
     pub(crate) last_body: RefCell<Option<Progress>>,
+    /// Of HTTP/1, where an ambiguous length is refused: what was read on this loop.
+    framing: Option<RefCell<Framing>>,
     /// The next response is the last one.
     closing: Cell<bool>,
     /// And it ends in any case.
@@ -81,7 +86,10 @@ impl Watch {
     pub(crate) fn new(local: Rc<Local>, protocol: Protocol, life: Life) -> Rc<Self> {
         let phase = (Phase::First, life.served(), false);
         let since = life.arrived();
+        let refuses = local.limits().ambiguous_length == AmbiguousLength::Refuse;
+        let is_followed = refuses && protocol == Protocol::Http1;
         Rc::new(Self {
+            framing: is_followed.then(RefCell::default),
             local,
             protocol,
             life,
@@ -97,6 +105,32 @@ impl Watch {
             since: Cell::new(since),
             ticked: Cell::new(since),
         })
+    }
+
+    /// Reads for hyper.
+    #[inline(always)]
+    pub(crate) fn poll_read<IO: Read>(
+        &self,
+        io: Pin<&mut IO>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &self.framing {
+            None => io.poll_read(cx, buf),
+            Some(framing) => Framing::poll_read(framing, &self.local, io, cx, buf),
+        }
+    }
+
+    /// What is read next begins with a request, or was read before and is read again.
+    pub(crate) fn reads_anew(&self) {
+        if let Some(framing) = &self.framing {
+            framing.replace(Framing::default());
+        }
+    }
+
+    /// Can it be understood in one way only where the request ends that hyper has read? To be asked once for each.
+    pub(crate) fn is_framing_clear(&self) -> bool {
+        self.framing.as_ref().is_none_or(|framing| framing.borrow_mut().next())
     }
 
     pub(crate) fn is_closing(&self) -> bool {

@@ -1,0 +1,291 @@
+//! Where the requests of an HTTP/1 connection begin and end, found out beside hyper, so that one with both Content-Length and Transfer-Encoding can be refused.
+//!
+//! RFC 9112 (6.1) leaves a server the choice: refuse it, or go by the coding and close. hyper does the latter, and takes the length out before a service sees the request, so who wants the former has to read the bytes. Heads cannot be told from
+//! bodies that look like heads but by their framing, so [`Framing`] follows all of it: a state of a few words, fed with whatever is read, in whatever pieces, before hyper has it.
+//!
+//! It counts the heads that are clean, and a request is served only if its head is among those. Where hyper would give a connection up, or where the two might ever understand something differently, it counts no more: a mistake here refuses a request, it
+//! lets none through. What it does not look at, hyper does: names and values are checked there, and only what passes both is served.
+//!
+//! That it agrees with hyper is what `fuzzing` checks. It costs a copy of what is read and a scan of the heads; a server that does not ask for it ([`Limits::ambiguous_length`](crate::Limits::ambiguous_length)) pays nothing.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::{Read, ReadBuf, ReadBufCursor};
+use memchr::{memchr, memchr2};
+
+use crate::local::Local;
+
+/// See the module's documentation.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Framing {
+    at: At,
+    head: Head,
+    /// Heads that came and were not asked for yet.
+    clean: u64,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum At {
+    /// A request line; empty lines may come before it.
+    #[default]
+    Begin,
+    /// The end of such an empty line.
+    BeginLf,
+    /// A line of a head.
+    Line,
+    /// The name of a field that matters, so many bytes of which have come.
+    Name(Field, usize),
+    /// What does not matter of a line.
+    Rest,
+    /// The value of Content-Length.
+    Length(Digits),
+    /// The end of the head's empty line.
+    HeadLf,
+    /// So many bytes of a body.
+    Body(u64),
+    /// A body in chunks; so many bytes are left of this one.
+    Chunked(Chunk, u64),
+    /// Nothing that could be understood, or that should be.
+    Lost,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    ContentLength,
+    TransferEncoding,
+}
+
+impl Field {
+    /// hyper takes no space before the colon.
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::ContentLength => b"content-length:",
+            Self::TransferEncoding => b"transfer-encoding:",
+        }
+    }
+}
+
+/// A number, with spaces around it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Digits {
+    number: Option<u64>,
+    is_over: bool,
+}
+
+/// hyper's states, by hyper's names (`proto/h1/decode.rs`): it is stricter than RFC 9112 has to be, and whatever it refuses ends the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunk {
+    Start,
+    Size,
+    SizeLws,
+    Extension,
+    SizeLf,
+    Body,
+    BodyCr,
+    BodyLf,
+    Trailer,
+    TrailerLf,
+    EndCr,
+    EndLf,
+}
+
+/// What was seen of a head.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Head {
+    length: Option<u64>,
+    is_coded: bool,
+}
+
+impl Framing {
+    /// Reads from `io`, and follows what comes.
+    pub(crate) fn poll_read<IO: Read>(
+        this: &RefCell<Self>,
+        local: &Local,
+        io: Pin<&mut IO>,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        // What hyper lends to read into can be read back by unsafe code only.
+        local.with_scratch(|scratch| {
+            let room = scratch.len().min(buf.remaining());
+            let mut read = ReadBuf::new(&mut scratch[..room]);
+            ready!(io.poll_read(cx, read.unfilled()))?;
+            this.borrow_mut().feed(read.filled());
+            buf.put_slice(read.filled());
+            Poll::Ready(Ok(()))
+        })
+    }
+
+    /// hyper has a request. Is its head clean?
+    pub(crate) fn next(&mut self) -> bool {
+        let is_clean = self.clean > 0;
+        self.clean = self.clean.saturating_sub(1);
+        is_clean
+    }
+
+    /// So much more has come.
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.at != At::Lost {
+            let used = self.step(bytes);
+            bytes = &bytes[used..];
+        }
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn is_between_requests(&self) -> bool {
+        matches!(self.at, At::Begin)
+    }
+
+    /// Goes on by at least a byte; returns by how many.
+    fn step(&mut self, bytes: &[u8]) -> usize {
+        let byte = bytes[0];
+        self.at = match self.at {
+            At::Begin => match byte {
+                b'\r' => At::BeginLf,
+                b'\n' => At::Begin,
+                _ => At::Rest,
+            },
+            At::BeginLf => expect(byte, b'\n', At::Begin),
+            At::Line => match byte {
+                b'\r' => At::HeadLf,
+                b'\n' => self.end_of_head(),
+                b'c' | b'C' => At::Name(Field::ContentLength, 1),
+                b't' | b'T' => At::Name(Field::TransferEncoding, 1),
+                _ => At::Rest,
+            },
+            At::Name(field, matched) => self.name(field, matched, byte),
+            At::Rest => match memchr(b'\n', bytes) {
+                Some(end) => {
+                    self.at = At::Line;
+                    return end + 1;
+                }
+                None => return bytes.len(),
+            },
+            At::Length(digits) => self.length(digits, byte),
+            At::HeadLf if byte == b'\n' => self.end_of_head(),
+            At::HeadLf => At::Lost,
+            At::Body(left) => {
+                let (used, left) = take(left, bytes);
+                self.at = if left == 0 { At::Begin } else { At::Body(left) };
+                return used;
+            }
+            At::Chunked(chunk, left) => {
+                let (used, at) = chunked(chunk, left, bytes);
+                self.at = at;
+                return used;
+            }
+            At::Lost => At::Lost,
+        };
+        1
+    }
+
+    fn name(&mut self, field: Field, matched: usize, byte: u8) -> At {
+        let name = field.name();
+        if byte.to_ascii_lowercase() != name[matched] {
+            // Without a colon it is no field.
+            return if byte == b'\n' { At::Lost } else { At::Rest };
+        }
+        match field {
+            _ if matched + 1 < name.len() => At::Name(field, matched + 1),
+            Field::ContentLength => At::Length(Digits::default()),
+            Field::TransferEncoding => {
+                self.head.is_coded = true;
+                At::Rest
+            }
+        }
+    }
+
+    fn length(&mut self, digits: Digits, byte: u8) -> At {
+        let Digits { number, is_over } = digits;
+        match byte {
+            b'0'..=b'9' if !is_over => {
+                let more = number.unwrap_or(0).checked_mul(10);
+                let more = more.and_then(|more| more.checked_add(u64::from(byte - b'0')));
+                more.map_or(At::Lost, |more| At::Length(Digits { number: Some(more), is_over }))
+            }
+            b' ' | b'\t' | b'\r' => At::Length(Digits { number, is_over: number.is_some() }),
+            b'\n' if number.is_some() && self.head.length.is_none_or(|it| Some(it) == number) => {
+                self.head.length = number;
+                At::Line
+            }
+            _ => At::Lost,
+        }
+    }
+
+    /// A request for hyper's service, or an error of hyper's.
+    fn end_of_head(&mut self) -> At {
+        let at = match std::mem::take(&mut self.head) {
+            Head { length: Some(_), is_coded: true } => return At::Lost,
+            // Of the codings hyper knows chunked only.
+            Head { length: None, is_coded: true } => At::Chunked(Chunk::Start, 0),
+            Head { length: None | Some(0), is_coded: false } => At::Begin,
+            Head { length: Some(length), is_coded: false } => At::Body(length),
+        };
+        self.clean += 1;
+        at
+    }
+}
+
+fn expect(byte: u8, expected: u8, then: At) -> At {
+    if byte == expected { then } else { At::Lost }
+}
+
+/// How much of `bytes` belongs to what is left, and what is left then.
+fn take(left: u64, bytes: &[u8]) -> (usize, u64) {
+    let used = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+    (used, left - used as u64)
+}
+
+/// Goes on by at least a byte; returns by how many, and to where.
+fn chunked(chunk: Chunk, left: u64, bytes: &[u8]) -> (usize, At) {
+    let byte = bytes[0];
+    let goes_on = |chunk| At::Chunked(chunk, left);
+    let at = match chunk {
+        Chunk::Start | Chunk::Size => match (char::from(byte).to_digit(16), byte) {
+            (Some(digit), _) => {
+                let size = left.checked_mul(16).and_then(|size| size.checked_add(digit.into()));
+                size.map_or(At::Lost, |size| At::Chunked(Chunk::Size, size))
+            }
+            _ if chunk == Chunk::Start => At::Lost,
+            (None, b' ' | b'\t') => goes_on(Chunk::SizeLws),
+            (None, b';') => goes_on(Chunk::Extension),
+            (None, b'\r') => goes_on(Chunk::SizeLf),
+            _ => At::Lost,
+        },
+        Chunk::SizeLws => match byte {
+            b' ' | b'\t' => goes_on(Chunk::SizeLws),
+            b';' => goes_on(Chunk::Extension),
+            b'\r' => goes_on(Chunk::SizeLf),
+            _ => At::Lost,
+        },
+        Chunk::Extension => match memchr2(b'\r', b'\n', bytes) {
+            Some(end) => return (end + 1, expect(bytes[end], b'\r', goes_on(Chunk::SizeLf))),
+            None => return (bytes.len(), goes_on(Chunk::Extension)),
+        },
+        Chunk::SizeLf if left == 0 => expect(byte, b'\n', goes_on(Chunk::EndCr)),
+        Chunk::SizeLf => expect(byte, b'\n', goes_on(Chunk::Body)),
+        Chunk::Body => {
+            let (used, left) = take(left, bytes);
+            let next = if left == 0 { Chunk::BodyCr } else { Chunk::Body };
+            return (used, At::Chunked(next, left));
+        }
+        Chunk::BodyCr => expect(byte, b'\r', goes_on(Chunk::BodyLf)),
+        Chunk::BodyLf => expect(byte, b'\n', goes_on(Chunk::Start)),
+        Chunk::Trailer => match memchr(b'\r', bytes) {
+            Some(end) => return (end + 1, goes_on(Chunk::TrailerLf)),
+            None => return (bytes.len(), goes_on(Chunk::Trailer)),
+        },
+        Chunk::TrailerLf => expect(byte, b'\n', goes_on(Chunk::EndCr)),
+        Chunk::EndCr if byte == b'\r' => goes_on(Chunk::EndLf),
+        Chunk::EndCr => goes_on(Chunk::Trailer),
+        Chunk::EndLf => expect(byte, b'\n', At::Begin),
+    };
+    (1, at)
+}
+
+#[cfg(test)]
+mod tests;
