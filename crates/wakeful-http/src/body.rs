@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
 use crate::BoxError;
+use crate::observe::Exchange;
 use crate::requests::InFlight;
 
 /// A request's body: hyper's, within the server's limits.
@@ -127,22 +128,27 @@ impl Progress {
 }
 
 pin_project! {
-    /// A response's body; the request is in flight until it is gone.
+    /// A response's body; the request is in flight until it is gone, and observed until its end.
     pub(crate) struct ResponseBody<B> {
         // None: the server has answered by itself.
         #[pin]
         inner: Option<B>,
         in_flight: Option<InFlight>,
+        exchange: Option<Box<Exchange>>,
     }
 }
 
 impl<B> ResponseBody<B> {
     pub(crate) fn of_service(inner: B, in_flight: Option<InFlight>) -> Self {
-        Self { inner: Some(inner), in_flight }
+        Self { inner: Some(inner), in_flight, exchange: None }
     }
 
     pub(crate) fn empty() -> Self {
-        Self { inner: None, in_flight: None }
+        Self { inner: None, in_flight: None, exchange: None }
+    }
+
+    pub(crate) fn is_observed_by(&mut self, exchange: Box<Exchange>) {
+        self.exchange = Some(exchange);
     }
 }
 
@@ -154,9 +160,20 @@ impl<B: Body> Body for ResponseBody<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let this = self.project();
-        let Some(inner) = this.inner.as_pin_mut() else { return Poll::Ready(None) };
-        let polled = inner.poll_frame(cx);
+        let mut this = self.project();
+        let Some(mut inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        let polled = match this.exchange {
+            None => inner.poll_frame(cx),
+            Some(exchange) => {
+                let polled = exchange.span.in_scope(|| inner.as_mut().poll_frame(cx));
+                if let Poll::Ready(frame) = &polled
+                    && exchange.saw(frame, inner.is_end_stream())
+                {
+                    *this.exchange = None;
+                }
+                polled
+            }
+        };
         if let Some(in_flight) = this.in_flight {
             in_flight.asked(polled.is_ready());
         }

@@ -13,12 +13,11 @@ use wakeful::net::{PeerAddr, Stream};
 use wakeful::time::{sleep, timeout};
 
 use crate::body::RequestBody;
-use crate::guard::Guarded;
 use crate::life::Life;
 use crate::limits::peers::{Peer, TooMany};
 use crate::local::Local;
-use crate::observe::Observed;
 use crate::protocol::{Protocol, Rewound, detect};
+use crate::service::ConnectionService;
 use crate::tls::ServerTls;
 use crate::watch::Watch;
 use crate::{BoxError, Refusal, draining, http1, http2, refuse, secured};
@@ -86,9 +85,7 @@ pub(crate) async fn serve<S, B>(
         }
     };
     let watch = Watch::new(local, protocol, life);
-    let service = Guarded { service, watch: watch.clone() };
-    // Outside of the limits, so that what they answer is told as well.
-    let service = Observed::new(service, peer, watch.local.observer().clone());
+    let service = ConnectionService::new(service, peer, watch.clone());
     let result = match protocol {
         Protocol::Http1 => http1::serve(io, service, peer, &watch, &draining, &moving).await,
         Protocol::Http2 => http2::serve(io, service, &watch, &draining).await,

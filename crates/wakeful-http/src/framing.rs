@@ -8,15 +8,54 @@
 //!
 //! That it agrees with hyper is what `fuzzing` checks. It costs a copy of what is read and a scan of the heads; a server that does not ask for it ([`Limits::ambiguous_length`](crate::Limits::ambiguous_length)) pays nothing.
 
+mod chunks;
+
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor};
-use memchr::{memchr, memchr2};
+use memchr::memchr;
 
-use crate::local::Local;
+use self::chunks::Chunk;
+use crate::protocol::Protocol;
+use crate::watch::Watch;
+use crate::{AmbiguousLength, Limits};
+
+impl Watch {
+    /// Reads for hyper.
+    #[inline(always)]
+    pub(crate) fn poll_read<IO: Read>(
+        &self,
+        io: Pin<&mut IO>,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Some(framing) = &self.framing else { return io.poll_read(cx, buf) };
+        // What hyper lends to read into can be read back by unsafe code only.
+        self.local.with_scratch(|scratch| {
+            let room = scratch.len().min(buf.remaining());
+            let mut read = ReadBuf::new(&mut scratch[..room]);
+            ready!(io.poll_read(cx, read.unfilled()))?;
+            framing.borrow_mut().feed(read.filled());
+            buf.put_slice(read.filled());
+            Poll::Ready(Ok(()))
+        })
+    }
+
+    /// What is read next begins with a request; some of it may have been read before.
+    pub(crate) fn reads_anew(&self) {
+        if let Some(framing) = &self.framing {
+            framing.replace(Framing::default());
+        }
+    }
+
+    /// Can it be understood in one way only where the request ends that hyper has read? To be asked once for each.
+    pub(crate) fn is_framing_clear(&self) -> bool {
+        self.framing.as_ref().is_none_or(|framing| framing.borrow_mut().next())
+    }
+}
 
 /// See the module's documentation.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -76,23 +115,6 @@ struct Digits {
     is_over: bool,
 }
 
-/// hyper's states, by hyper's names (`proto/h1/decode.rs`): it is stricter than RFC 9112 has to be, and whatever it refuses ends the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Chunk {
-    Start,
-    Size,
-    SizeLws,
-    Extension,
-    SizeLf,
-    Body,
-    BodyCr,
-    BodyLf,
-    Trailer,
-    TrailerLf,
-    EndCr,
-    EndLf,
-}
-
 /// What was seen of a head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Head {
@@ -101,23 +123,10 @@ struct Head {
 }
 
 impl Framing {
-    /// Reads from `io`, and follows what comes.
-    pub(crate) fn poll_read<IO: Read>(
-        this: &RefCell<Self>,
-        local: &Local,
-        io: Pin<&mut IO>,
-        cx: &mut Context<'_>,
-        mut buf: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        // What hyper lends to read into can be read back by unsafe code only.
-        local.with_scratch(|scratch| {
-            let room = scratch.len().min(buf.remaining());
-            let mut read = ReadBuf::new(&mut scratch[..room]);
-            ready!(io.poll_read(cx, read.unfilled()))?;
-            this.borrow_mut().feed(read.filled());
-            buf.put_slice(read.filled());
-            Poll::Ready(Ok(()))
-        })
+    /// For a connection, if its server asks for it.
+    pub(crate) fn wanted(limits: &Limits, protocol: Protocol) -> Option<RefCell<Self>> {
+        let refuses = limits.ambiguous_length == AmbiguousLength::Refuse;
+        (refuses && protocol == Protocol::Http1).then(RefCell::default)
     }
 
     /// hyper has a request. Is its head clean?
@@ -174,7 +183,7 @@ impl Framing {
                 return used;
             }
             At::Chunked(chunk, left) => {
-                let (used, at) = chunked(chunk, left, bytes);
+                let (used, at) = chunks::step(chunk, left, bytes);
                 self.at = at;
                 return used;
             }
@@ -238,53 +247,6 @@ fn expect(byte: u8, expected: u8, then: At) -> At {
 fn take(left: u64, bytes: &[u8]) -> (usize, u64) {
     let used = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
     (used, left - used as u64)
-}
-
-/// Goes on by at least a byte; returns by how many, and to where.
-fn chunked(chunk: Chunk, left: u64, bytes: &[u8]) -> (usize, At) {
-    let byte = bytes[0];
-    let goes_on = |chunk| At::Chunked(chunk, left);
-    let at = match chunk {
-        Chunk::Start | Chunk::Size => match (char::from(byte).to_digit(16), byte) {
-            (Some(digit), _) => {
-                let size = left.checked_mul(16).and_then(|size| size.checked_add(digit.into()));
-                size.map_or(At::Lost, |size| At::Chunked(Chunk::Size, size))
-            }
-            _ if chunk == Chunk::Start => At::Lost,
-            (None, b' ' | b'\t') => goes_on(Chunk::SizeLws),
-            (None, b';') => goes_on(Chunk::Extension),
-            (None, b'\r') => goes_on(Chunk::SizeLf),
-            _ => At::Lost,
-        },
-        Chunk::SizeLws => match byte {
-            b' ' | b'\t' => goes_on(Chunk::SizeLws),
-            b';' => goes_on(Chunk::Extension),
-            b'\r' => goes_on(Chunk::SizeLf),
-            _ => At::Lost,
-        },
-        Chunk::Extension => match memchr2(b'\r', b'\n', bytes) {
-            Some(end) => return (end + 1, expect(bytes[end], b'\r', goes_on(Chunk::SizeLf))),
-            None => return (bytes.len(), goes_on(Chunk::Extension)),
-        },
-        Chunk::SizeLf if left == 0 => expect(byte, b'\n', goes_on(Chunk::EndCr)),
-        Chunk::SizeLf => expect(byte, b'\n', goes_on(Chunk::Body)),
-        Chunk::Body => {
-            let (used, left) = take(left, bytes);
-            let next = if left == 0 { Chunk::BodyCr } else { Chunk::Body };
-            return (used, At::Chunked(next, left));
-        }
-        Chunk::BodyCr => expect(byte, b'\r', goes_on(Chunk::BodyLf)),
-        Chunk::BodyLf => expect(byte, b'\n', goes_on(Chunk::Start)),
-        Chunk::Trailer => match memchr(b'\r', bytes) {
-            Some(end) => return (end + 1, goes_on(Chunk::TrailerLf)),
-            None => return (bytes.len(), goes_on(Chunk::Trailer)),
-        },
-        Chunk::TrailerLf => expect(byte, b'\n', goes_on(Chunk::EndCr)),
-        Chunk::EndCr if byte == b'\r' => goes_on(Chunk::EndLf),
-        Chunk::EndCr => goes_on(Chunk::Trailer),
-        Chunk::EndLf => expect(byte, b'\n', At::Begin),
-    };
-    (1, at)
 }
 
 #[cfg(test)]

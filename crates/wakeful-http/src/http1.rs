@@ -23,22 +23,23 @@ use hyper::service::Service;
 use wakeful::accept::{Draining, Moving};
 use wakeful::net::PeerAddr;
 
+use crate::body::RequestBody;
 use crate::protocol::Rewound;
-use crate::upgrade::{Offering, Offers};
+use crate::service::ConnectionService;
 use crate::watch::{self, Act, Phase, Watch};
 use crate::{BoxError, Limits, Refusal, refuse};
 
 /// Serves it until it closes, or until another loop has it.
 pub(crate) async fn serve<S, B>(
     mut io: Rewound,
-    mut service: S,
+    mut service: ConnectionService<S>,
     peer: PeerAddr,
     watch: &Rc<Watch>,
     draining: &Draining,
     moving: &Moving,
 ) -> hyper::Result<()>
 where
-    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
     B::Error: Into<BoxError>,
@@ -67,13 +68,13 @@ where
 /// Serves it until it closes. It stays on its loop.
 pub(crate) async fn serve_here<IO, S, B>(
     io: IO,
-    service: S,
+    service: ConnectionService<S>,
     watch: &Rc<Watch>,
     draining: &Draining,
 ) -> hyper::Result<()>
 where
     IO: Read + Write + Unpin + 'static,
-    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
     B::Error: Into<BoxError>,
@@ -95,14 +96,14 @@ enum End<IO, S> {
 /// Serves it until it closes, or is between two requests and `is_wanted` elsewhere.
 async fn run<IO, S, B>(
     io: IO,
-    service: S,
+    service: ConnectionService<S>,
     watch: &Rc<Watch>,
     draining: &Draining,
     is_wanted: impl Fn() -> bool,
-) -> hyper::Result<End<IO, S>>
+) -> hyper::Result<End<IO, ConnectionService<S>>>
 where
     IO: Read + Write + Unpin + 'static,
-    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
     B::Error: Into<BoxError>,
@@ -110,8 +111,7 @@ where
     watch.reads_anew();
     let watched = Rc::new(Watched::default());
     let limits = watch.local.limits();
-    let offers = Rc::new(Offers::default());
-    let service = Offering { service, offers: offers.clone() };
+    let offers = service.offers();
     let mut connection = builder(limits).serve_connection(
         WatchedIo { io, watched: watched.clone(), watch: watch.clone() },
         WatchedService { service, watched: watched.clone() },
@@ -153,7 +153,7 @@ where
     })
     .await;
     if matches!(ended, Ended::ByItself(Ok(())))
-        && let Some(offer) = offers.accepted()
+        && let Some(offer) = offers.and_then(|offers| offers.accepted())
     {
         let parts = connection.into_parts();
         // It is open as long as its user wants.
@@ -166,7 +166,7 @@ where
         return close(parts.io.io, ended, has_come, watch).await.map(|()| End::Closed);
     }
     let parts = connection.into_parts();
-    let (io, service) = (parts.io.io, parts.service.service.service);
+    let (io, service) = (parts.io.io, parts.service.service);
     Ok(End::BetweenRequests { io, unread: Vec::from(parts.read_buf), service })
 }
 

@@ -21,9 +21,9 @@ use wakeful::accept::Draining;
 use wakeful::io::LoopTimer;
 use wakeful::time::timeout;
 
-use crate::guard::Streams;
 use crate::limits::flood::Flood;
 use crate::limits::frames::{self, Frame, FrameReader};
+use crate::streams::Streams;
 use crate::watch::{self, Act, Phase, Watch};
 use crate::{BoxError, Limits, Refusal, refuse};
 

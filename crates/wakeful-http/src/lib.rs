@@ -91,6 +91,8 @@ mod refuse;
 mod requests;
 mod secured;
 mod server;
+mod service;
+mod streams;
 pub mod tls;
 pub mod upgrade;
 mod watch;

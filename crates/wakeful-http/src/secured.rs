@@ -18,11 +18,10 @@ use wakeful::time::{sleep_until, timeout};
 
 use crate::body::RequestBody;
 use crate::connection::{until, until_drained};
-use crate::guard::Guarded;
 use crate::life::Life;
 use crate::local::Local;
-use crate::observe::Observed;
 use crate::protocol::{Protocol, Rewound, detect};
+use crate::service::ConnectionService;
 use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
 use crate::watch::Watch;
 use crate::{BoxError, Refusal, http1, http2};
@@ -92,8 +91,8 @@ pub(crate) async fn serve<S, B>(
         Some(Alpn::Http2) => Protocol::Http2,
     };
     let watch = Watch::new(local, protocol, life);
-    let service = Guarded { service: Identified { service, certificates }, watch: watch.clone() };
-    let service = Observed::new(service, peer, watch.local.observer().clone());
+    let service = Identified { service, certificates };
+    let service = ConnectionService::new(service, peer, watch.clone());
     let result = match protocol {
         Protocol::Http1 => http1::serve_here(io, service, &watch, &draining).await,
         Protocol::Http2 => http2::serve(io, service, &watch, &draining).await,

@@ -6,23 +6,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-use hyper::rt::{Read, ReadBufCursor};
 use slab::Slab;
-use wakeful::time::{Sleep, sleep_until};
+use wakeful::time::{Sleep, sleep_until, turn_time};
 
+use crate::Refusal;
 use crate::body::Progress;
 use crate::framing::Framing;
 use crate::life::Life;
 use crate::local::Local;
 use crate::protocol::Protocol;
 use crate::requests::{Key, Request};
-use crate::{AmbiguousLength, Refusal};
 
 /// What was refused may take so long to learn of it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -69,7 +67,7 @@ pub(crate) struct Watch {
     /// Of HTTP/1: the body of the last request that had one. Somebody may read it behind the response.
     pub(crate) last_body: RefCell<Option<Progress>>,
     /// Of HTTP/1, where an ambiguous length is refused: what was read on this loop.
-    framing: Option<RefCell<Framing>>,
+    pub(crate) framing: Option<RefCell<Framing>>,
     /// The next response is the last one.
     closing: Cell<bool>,
     /// And it ends in any case.
@@ -86,10 +84,8 @@ impl Watch {
     pub(crate) fn new(local: Rc<Local>, protocol: Protocol, life: Life) -> Rc<Self> {
         let phase = (Phase::First, life.served(), false);
         let since = life.arrived();
-        let refuses = local.limits().ambiguous_length == AmbiguousLength::Refuse;
-        let is_followed = refuses && protocol == Protocol::Http1;
         Rc::new(Self {
-            framing: is_followed.then(RefCell::default),
+            framing: Framing::wanted(local.limits(), protocol),
             local,
             protocol,
             life,
@@ -105,32 +101,6 @@ impl Watch {
             since: Cell::new(since),
             ticked: Cell::new(since),
         })
-    }
-
-    /// Reads for hyper.
-    #[inline(always)]
-    pub(crate) fn poll_read<IO: Read>(
-        &self,
-        io: Pin<&mut IO>,
-        cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        match &self.framing {
-            None => io.poll_read(cx, buf),
-            Some(framing) => Framing::poll_read(framing, &self.local, io, cx, buf),
-        }
-    }
-
-    /// What is read next begins with a request, or was read before and is read again.
-    pub(crate) fn reads_anew(&self) {
-        if let Some(framing) = &self.framing {
-            framing.replace(Framing::default());
-        }
-    }
-
-    /// Can it be understood in one way only where the request ends that hyper has read? To be asked once for each.
-    pub(crate) fn is_framing_clear(&self) -> bool {
-        self.framing.as_ref().is_none_or(|framing| framing.borrow_mut().next())
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -209,17 +179,10 @@ impl Watch {
 
     /// After a poll of hyper's connection: is anything due?
     pub(crate) fn poll(&self, timer: &mut Timer, phase: Phase, cx: &mut Context<'_>) -> Poll<Act> {
-        self.enter(phase);
+        let now = turn_time();
+        self.enter(phase, now);
         loop {
-            let due = self.due(phase);
-            if timer.armed.is_none_or(|armed| armed > due) {
-                timer.sleep.reset(due);
-                timer.armed = Some(due);
-            }
-            if Pin::new(&mut timer.sleep).poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            timer.armed = None;
+            ready!(timer.poll(self.due(phase), now, cx));
             let now = Instant::now();
             if now >= self.due(phase)
                 && let Some(act) = self.act(phase, now)
@@ -230,7 +193,7 @@ impl Watch {
     }
 
     /// Notes since when it is in its phase: from a request's end to the next one's beginning it has been in another one, though nobody has looked.
-    fn enter(&self, phase: Phase) {
+    fn enter(&self, phase: Phase, now: Instant) {
         let (before, ..) = self.phase.get();
         let here = (phase, self.life.served(), self.closing.get());
         let same =
@@ -238,7 +201,6 @@ impl Watch {
         if self.phase.replace(here) == here || same {
             return;
         }
-        let now = Instant::now();
         self.since.set(now);
         if before != Phase::Busy {
             self.ticked.set(now);
@@ -367,13 +329,35 @@ impl Watch {
 #[derive(Debug)]
 pub(crate) struct Timer {
     sleep: Sleep,
-    armed: Option<Instant>,
+    /// For when it is set, and whom it wakes then.
+    armed: Option<(Instant, Waker)>,
 }
 
 impl Timer {
     pub(crate) fn new() -> Self {
         // The instant does not count: it is set before the first poll.
         Self { sleep: sleep_until(Instant::now()), armed: None }
+    }
+
+    /// Ready when it is `due`, or before: a timer that is set for an earlier moment stays. As long as nothing changes it costs two comparisons. `now` is this turn's.
+    #[inline]
+    fn poll(&mut self, due: Instant, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let at = match &self.armed {
+            Some((at, waker)) if *at <= due => {
+                if now < *at && waker.will_wake(cx.waker()) {
+                    return Poll::Pending;
+                }
+                *at
+            }
+            _ => {
+                self.sleep.reset(due);
+                due
+            }
+        };
+        let polled = Pin::new(&mut self.sleep).poll(cx);
+        let is_set = polled.is_pending() && self.sleep.is_set();
+        self.armed = is_set.then(|| (at, cx.waker().clone()));
+        polled
     }
 }
 

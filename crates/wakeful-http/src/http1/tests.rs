@@ -13,7 +13,6 @@ use wakeful::task::yield_now;
 
 use crate::Readiness;
 use crate::body::RequestBody;
-use crate::guard::Guarded;
 use crate::life::Life;
 use crate::local::Shared;
 use crate::observe::Observe;
@@ -24,7 +23,11 @@ use super::*;
 /// More than the socket takes at once.
 const LARGE: usize = 4 << 20;
 
-async fn leave<S, B>(stream: Stream, unread: &[u8], service: S) -> End<Rewound, Guarded<S>>
+async fn leave<S, B>(
+    stream: Stream,
+    unread: &[u8],
+    service: S,
+) -> End<Rewound, ConnectionService<S>>
 where
     S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body + 'static,
@@ -33,7 +36,7 @@ where
     let io = Rewound { start: Bytes::copy_from_slice(unread), stream };
     let local = Shared::new(Limits::default(), 1, Readiness::new()).of_next_loop(&Observe::new());
     let watch = Watch::new(local, Protocol::Http1, Life::new(None, None));
-    let service = Guarded { service, watch: watch.clone() };
+    let service = ConnectionService::new(service, PeerAddr::Unix, watch.clone());
     run(io, service, &watch, &Draining::default(), || true).await.unwrap()
 }
 

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 use std::time::{Instant, SystemTime};
 
+use bytes::Buf;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
-use http_body::Body;
+use http_body::{Body, Frame};
 use tracing::Span;
 use tracing::field::Empty;
 
@@ -12,8 +13,8 @@ use super::trace_parent::{self, TraceParent};
 use super::{Head, Observer, Peer, Peers, Spans, TraceContext, request_id};
 use crate::access_log::Line;
 
-pub(super) struct Exchange {
-    pub(super) span: Span,
+pub(crate) struct Exchange {
+    pub(crate) span: Span,
     observer: Rc<Observer>,
     id: Option<HeaderValue>,
     status: Option<StatusCode>,
@@ -43,7 +44,8 @@ struct Logged {
 
 impl Observer {
     /// `None`: nobody wants to know.
-    pub(super) fn begin<R>(
+    #[inline]
+    pub(crate) fn begin<R>(
         self: &Rc<Self>,
         request: &mut Request<R>,
         peer: Peer,
@@ -144,7 +146,7 @@ impl Logged {
 
 impl Exchange {
     /// The service has answered.
-    pub(super) fn respond<B: Body>(&mut self, response: &mut Response<B>) {
+    pub(crate) fn respond<B: Body>(&mut self, response: &mut Response<B>) {
         let status = response.status();
         self.status = Some(status);
         self.expected = response.body().size_hint().exact();
@@ -157,8 +159,18 @@ impl Exchange {
         }
     }
 
-    /// The connection takes so much more of the body. Returns whether that was the last of it.
-    pub(super) fn took(&mut self, bytes: usize, is_end: bool) -> bool {
+    /// The connection takes another frame of the body, or learns that there is none. Returns whether that was the last of it.
+    pub(crate) fn saw<D: Buf, E>(
+        &mut self,
+        frame: &Option<Result<Frame<D>, E>>,
+        is_end: bool,
+    ) -> bool {
+        let (bytes, is_end) = match frame {
+            // Not complete, but over.
+            Some(Err(_)) => return true,
+            Some(Ok(frame)) => (frame.data_ref().map_or(0, Buf::remaining), is_end),
+            None => (0, true),
+        };
         self.bytes += bytes as u64;
         self.complete |= is_end || self.expected.is_some_and(|expected| self.bytes >= expected);
         self.complete

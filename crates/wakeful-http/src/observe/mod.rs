@@ -3,12 +3,11 @@
 //! Nothing of it is on by default but the span, at debug level: without a subscriber that wants it a request pays for one look at a static. What is asked for costs a request an allocation, and the access log a
 //! line in a buffer.
 //!
-//! `service` wraps a connection's service and its bodies, `exchange` is one request from its header to the last byte of its response, `request_id` and `trace_parent` read and write
+//! `exchange` is one request from its header to the last byte of its response, `request_id` and `trace_parent` read and write
 //! the headers.
 
 mod exchange;
 mod request_id;
-mod service;
 mod trace_parent;
 
 use std::cell::RefCell;
@@ -22,8 +21,8 @@ use wakeful::net::PeerAddr;
 
 use crate::access_log::{AccessLog, LoopLog};
 
+pub(crate) use exchange::Exchange;
 pub use request_id::RequestIds;
-pub(crate) use service::Observed;
 pub use trace_parent::TraceParent;
 
 /// What a server tells about its requests: for [`Server::observe`](crate::Server::observe).

@@ -41,7 +41,7 @@ use std::task::{Context, Poll};
 use http::Request;
 
 use self::offer::Offer;
-pub(crate) use self::offer::{Offering, Offers};
+pub(crate) use self::offer::{Offered, Offers};
 pub use self::upgraded::Upgraded;
 
 /// The upgrade that `request` asks for, to be awaited in a task of its own: it happens once the response is written. Takes it out of the request; the second time there is none.

@@ -4,16 +4,12 @@
 //! [`Offers`] keeps. What was offered is fulfilled or refused, whatever is dropped on the way.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::service::Service;
-use pin_project_lite::pin_project;
 use send_wrapper::SendWrapper;
 
 use super::upgraded::Io;
@@ -77,6 +73,17 @@ impl Offers {
     pub(crate) fn accepted(&self) -> Option<Offer> {
         self.accepted.take()
     }
+
+    /// Offers the upgrade that `request` asks for, if it asks for one.
+    #[inline]
+    pub(crate) fn offer(self: &Rc<Self>, request: &mut Request<Incoming>) -> Option<Offered> {
+        // hyper puts it into requests that ask for an upgrade, and none else; most have no extension at all.
+        request.extensions().get::<hyper::upgrade::OnUpgrade>()?;
+        let offer = Offer::new();
+        request.extensions_mut().insert(offer.clone());
+        let method = request.method().clone();
+        Some(Offered { offer: Some(offer), method, offers: self.clone() })
+    }
 }
 
 impl Drop for Offers {
@@ -87,43 +94,15 @@ impl Drop for Offers {
     }
 }
 
-/// A service whose requests can be upgraded on HTTP/1.
-pub(crate) struct Offering<S> {
-    pub(crate) service: S,
-    pub(crate) offers: Rc<Offers>,
-}
-
-impl<S, B> Service<Request<Incoming>> for Offering<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>>,
-{
-    type Response = Response<B>;
-    type Error = S::Error;
-    type Future = OfferingFuture<S::Future>;
-
-    #[inline(always)]
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        // hyper puts it into requests that ask for an upgrade, and none else; most have no extension at all.
-        let asks = request.extensions().get::<hyper::upgrade::OnUpgrade>().is_some();
-        let offer = asks.then(|| {
-            let offer = Offer::new();
-            request.extensions_mut().insert(offer.clone());
-            let method = request.method().clone();
-            Offered { offer: Some(offer), method, offers: self.offers.clone() }
-        });
-        OfferingFuture { inner: self.service.call(request), offer }
-    }
-}
-
 /// A request that was offered an upgrade, until its response decides. Dropped before, it is refused.
-struct Offered {
+pub(crate) struct Offered {
     offer: Option<Offer>,
     method: Method,
     offers: Rc<Offers>,
 }
 
 impl Offered {
-    fn answered<B>(mut self, response: &Response<B>) {
+    pub(crate) fn answered<B>(mut self, response: &Response<B>) {
         let status = response.status();
         let is_tunnel = self.method == Method::CONNECT && status.is_success();
         if status == StatusCode::SWITCHING_PROTOCOLS || is_tunnel {
@@ -137,31 +116,5 @@ impl Drop for Offered {
         if let Some(offer) = self.offer.take() {
             offer.becomes(State::Refused);
         }
-    }
-}
-
-pin_project! {
-    pub(crate) struct OfferingFuture<F> {
-        #[pin]
-        inner: F,
-        offer: Option<Offered>,
-    }
-}
-
-impl<F, B, E> Future for OfferingFuture<F>
-where
-    F: Future<Output = Result<Response<B>, E>>,
-{
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let answer = this.inner.poll(cx);
-        if let Poll::Ready(Ok(response)) = &answer
-            && let Some(offer) = this.offer.take()
-        {
-            offer.answered(response);
-        }
-        answer
     }
 }

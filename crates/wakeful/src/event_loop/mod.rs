@@ -75,6 +75,8 @@ pub(crate) struct Inner {
     prepared: Cell<bool>,
     /// The last turn found remote work in the moment of its sleep, and did not ask the driver.
     skipped: Cell<bool>,
+    /// When this turn looked at the clock, if it has.
+    turn_time: Cell<Option<Instant>>,
 }
 
 impl Inner {
@@ -94,6 +96,18 @@ impl Inner {
     pub(crate) fn nanoseconds(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.epoch);
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The clock as this turn has read it: not before the deadline of a timer that it has fired.
+    #[inline]
+    pub(crate) fn turn_time(&self) -> Instant {
+        self.turn_time.get().unwrap_or_else(|| self.look_at_the_clock())
+    }
+
+    fn look_at_the_clock(&self) -> Instant {
+        let now = Instant::now();
+        self.turn_time.set(Some(now));
+        now
     }
 
     /// Asked by a task while it runs: is there any other? One that was spawned and has not run yet is known to
@@ -269,6 +283,7 @@ impl EventLoop {
             epoch: Instant::now(),
             prepared: Cell::new(false),
             skipped: Cell::new(false),
+            turn_time: Cell::new(None),
         };
         Ok(Self { inner: Rc::new(inner) })
     }

@@ -50,6 +50,7 @@ impl Inner {
         self.take_remote();
         waited?;
         let mut polls = self.stopwatch.turn_begins();
+        self.turn_time.set(None);
         self.dispatch_events();
         let home = self.handle.home();
         let mut budget = Budget { limit: self.settings.turn_budget, start: None, home };
@@ -134,7 +135,7 @@ impl Inner {
         if self.timers.borrow().len() == 0 {
             return;
         }
-        let now = self.nanoseconds(Instant::now());
+        let now = self.nanoseconds(self.look_at_the_clock());
         let mut expired = 0;
         while let Some(deadline) = self.next_deadline().filter(|deadline| *deadline <= now) {
             if !budget.allows(expired, self.settings.timer_budget) {

@@ -83,6 +83,13 @@ impl Sleep {
         Instant::now() >= self.deadline
     }
 
+    /// Is it set in a loop, so that it wakes whom it was polled by last? From a poll that was pending on; not behind [`reset`](Self::reset), and
+    /// not if that poll was pending because the task's cooperative budget was spent.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.timer.is_some()
+    }
+
     /// Moves the deadline, also of a sleep that has ended. The task is not woken until the new one.
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = deadline;

@@ -18,6 +18,7 @@ on_every_backend! {
     writing_to_a_closed_peer_is_an_error_and_no_signal,
     partial_writes_through_a_1_kib_send_buffer_lose_nothing,
     more_slices_than_the_kernel_takes_at_once,
+    slices_of_few_bytes_arrive_in_order,
     peek_takes_nothing,
     halves_read_and_write_at_once_and_find_each_other_again,
     dropping_the_write_half_ends_the_stream,
@@ -127,6 +128,25 @@ fn more_slices_than_the_kernel_takes_at_once<B: Backend>() {
         }
         writer.await.unwrap();
         assert!(bytes.chunks(2).zip(0..3_000_u16).all(|(chunk, n)| chunk == n.to_be_bytes()));
+    });
+}
+
+/// Few are copied into one write; more are not.
+fn slices_of_few_bytes_arrive_in_order<B: Backend>() {
+    B::block_on(async {
+        let (mut client, mut server) = tcp_pair().await;
+        for length in [1_usize, 2, 1_023, 1_024, 1_025, 2_000] {
+            let bytes: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
+            let (start, end) = bytes.split_at(length / 3);
+            let slices = [IoSlice::new(start), IoSlice::new(&[]), IoSlice::new(end)];
+            assert_eq!(soon(client.write_vectored(&slices)).await.unwrap(), length);
+            let mut read = vec![0; length];
+            let mut there = 0;
+            while there < length {
+                there += soon(server.read(&mut read[there..])).await.unwrap();
+            }
+            assert!(read == bytes, "{length}");
+        }
     });
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wakeful::EventLoop;
-use wakeful::time::{Sleep, interval, sleep, sleep_until, timeout, timeout_at};
+use wakeful::time::{Sleep, interval, sleep, sleep_until, timeout, timeout_at, turn_time};
 
 use crate::backend::Backend;
 
@@ -22,6 +22,8 @@ on_every_backend! {
     a_timer_moves_to_the_loop_that_polls_it,
     huge_and_passed_deadlines,
     a_reset_moves_the_deadline_both_ways,
+    a_sleep_is_set_while_a_loop_has_its_timer,
+    the_time_of_a_turn_is_read_once_and_never_lies_before_what_was_due,
     timeouts_win_and_lose,
     an_interval_keeps_its_schedule,
     a_due_timer_is_not_starved_by_10_000_closures,
@@ -247,6 +249,40 @@ fn more_due_timers_than_a_turn_s_budget_are_all_fired<B: Backend>() {
         event_loop.turn(Some(Duration::from_secs(5))).unwrap();
         assert!(event_loop.handle().metrics().timers - before <= 10);
     }
+}
+
+fn a_sleep_is_set_while_a_loop_has_its_timer<B: Backend>() {
+    B::block_on(async {
+        let mut sleep = pin!(sleep(Duration::from_millis(20)));
+        assert!(!sleep.is_set(), "nobody has polled it");
+        assert!(poll_fn(|cx| Poll::Ready(sleep.as_mut().poll(cx))).await.is_pending());
+        assert!(sleep.is_set());
+        sleep.reset(Instant::now() + Duration::from_millis(1));
+        assert!(!sleep.is_set());
+        sleep.as_mut().await;
+        assert!(!sleep.is_set());
+    });
+}
+
+fn the_time_of_a_turn_is_read_once_and_never_lies_before_what_was_due<B: Backend>() {
+    B::block_on(async {
+        let mut last = turn_time();
+        for _ in 0..50 {
+            let due = Instant::now() + Duration::from_micros(200);
+            let mut sleep = pin!(sleep_until(due));
+            if poll_fn(|cx| Poll::Ready(sleep.as_mut().poll(cx))).await.is_ready() {
+                // It was due before anybody set it.
+                continue;
+            }
+            sleep.await;
+            let (first, second) = (turn_time(), turn_time());
+            assert!(first >= due && first >= last && first <= Instant::now());
+            assert_eq!(first, second);
+            last = first;
+        }
+    });
+    let before = Instant::now();
+    assert!(turn_time() >= before, "where no loop runs it is now");
 }
 
 /// The kernel's default of 50 µs would make each wait that much longer.

@@ -1,0 +1,179 @@
+//! The service of one connection, as hyper calls it: an upgrade is offered, the request is observed, the limits are kept, and then the user's service is called.
+//!
+//! One wrapper, one future and one body for all of it: each layer of its own would copy every request and every response once more. What each does is in `upgrade`, `observe`, `guard` and `requests`.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use http::{Method, Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::service::Service;
+use pin_project_lite::pin_project;
+use wakeful::net::PeerAddr;
+
+use crate::Refusal;
+use crate::body::{Progress, RequestBody, ResponseBody};
+use crate::guard::{self, Refused};
+use crate::observe::{Exchange, Observer, Peer};
+use crate::protocol::Protocol;
+use crate::requests::{InFlight, Kind};
+use crate::upgrade::{Offered, Offers};
+use crate::watch::Watch;
+
+/// See the module's documentation.
+pub(crate) struct ConnectionService<S> {
+    service: S,
+    watch: Rc<Watch>,
+    observer: Rc<Observer>,
+    peer: Peer,
+    /// Of HTTP/1: the upgrades of HTTP/2 are hyper's own.
+    offers: Option<Rc<Offers>>,
+}
+
+impl<S> ConnectionService<S> {
+    pub(crate) fn new(service: S, peer: PeerAddr, watch: Rc<Watch>) -> Self {
+        let observer = watch.local.observer().clone();
+        let offers = (watch.protocol == Protocol::Http1).then(Rc::default);
+        Self { service, watch, observer, peer: Peer { addr: peer }, offers }
+    }
+
+    /// What its requests were offered, if it is HTTP/1's.
+    pub(crate) fn offers(&self) -> Option<Rc<Offers>> {
+        self.offers.clone()
+    }
+
+    #[cold]
+    fn refused<F>(
+        &self,
+        refused: Refused,
+        exchange: Option<Box<Exchange>>,
+        offered: Option<Offered>,
+    ) -> Answer<F> {
+        let watch = &self.watch;
+        watch.local.refuse(refused.refusal);
+        watch.local.counts().request_ends();
+        // It counts for the connection as any other.
+        watch.count_request();
+        let head = Some(guard::head(refused, watch));
+        Answer { state: State::Refused { head }, in_flight: None, exchange, offered }
+    }
+}
+
+impl<S, B> Service<Request<Incoming>> for ConnectionService<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<B>>,
+    B: Body,
+{
+    type Response = Response<ResponseBody<B>>;
+    type Error = S::Error;
+    type Future = Answer<S::Future>;
+
+    #[inline(always)]
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let offered = self.offers.as_ref().and_then(|offers| offers.offer(&mut request));
+        // Outside of the limits, so that what they answer is told as well.
+        let exchange = self.observer.begin(&mut request, self.peer);
+        let watch = &self.watch;
+        watch.local.counts().request_begins();
+        if let Err(refused) = watch.admit(&request) {
+            return self.refused(refused, exchange, offered);
+        }
+        let kind = guard::kind(&request);
+        let is_http1 = watch.protocol == Protocol::Http1;
+        let has_body = (is_http1 || kind == Kind::Plain) && !request.body().is_end_stream();
+        let progress = has_body.then(Progress::default);
+        if is_http1 {
+            watch.last_body.replace(progress.clone());
+        }
+        let limited = progress.clone().filter(|_| kind == Kind::Plain);
+        let is_tunnel = request.method() == Method::CONNECT;
+        let most = if is_tunnel { 0 } else { watch.local.limits().max_body };
+        let in_flight = InFlight::new(watch.clone(), kind, limited);
+        let request = request.map(|body| RequestBody::new(body, progress, most));
+        let entered = exchange.as_deref().map(|exchange| exchange.span.enter());
+        let future = self.service.call(request);
+        drop(entered);
+        Answer { state: State::Serving { future }, in_flight: Some(in_flight), exchange, offered }
+    }
+}
+
+pin_project! {
+    /// The response's future.
+    pub(crate) struct Answer<F> {
+        #[pin]
+        state: State<F>,
+        in_flight: Option<InFlight>,
+        exchange: Option<Box<Exchange>>,
+        offered: Option<Offered>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<F> {
+        Serving { #[pin] future: F },
+        Refused { head: Option<http::response::Parts> },
+    }
+}
+
+impl<F, B, E> Future for Answer<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    B: Body,
+{
+    type Output = Result<Response<ResponseBody<B>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let entered = this.exchange.as_deref().map(|exchange| exchange.span.enter());
+        let polled = match this.state.as_mut().project() {
+            StateProjection::Serving { future } => future.poll(cx),
+            StateProjection::Refused { head } => {
+                drop(entered);
+                let head = head.take().expect("polled after its end");
+                let response = Response::from_parts(head, ResponseBody::empty());
+                return Poll::Ready(Ok(tell(response, this.exchange.take(), this.offered.take())));
+            }
+        };
+        drop(entered);
+        let in_flight = this.in_flight.as_ref().expect("polled after its end");
+        if let Some(refusal) = in_flight.verdict() {
+            if refusal == Refusal::BodyTooLarge {
+                in_flight.watch.local.refuse(refusal);
+            }
+            let head = guard::head(Refused::new(refusal), &in_flight.watch);
+            // The service's future goes, with the body that it may hold.
+            this.state.set(State::Refused { head: None });
+            *this.in_flight = None;
+            let response = Response::from_parts(head, ResponseBody::empty());
+            return Poll::Ready(Ok(tell(response, this.exchange.take(), this.offered.take())));
+        }
+        let mut response = ready!(polled)?;
+        in_flight.responds();
+        in_flight.watch.local.counts().response(response.status());
+        guard::say_close(&mut response, &in_flight.watch);
+        let in_flight = this.in_flight.take();
+        let response = response.map(|body| ResponseBody::of_service(body, in_flight));
+        Poll::Ready(Ok(tell(response, this.exchange.take(), this.offered.take())))
+    }
+}
+
+/// Who observes, and who has offered an upgrade, learn of the response.
+#[inline(always)]
+fn tell<B: Body>(
+    mut response: Response<ResponseBody<B>>,
+    exchange: Option<Box<Exchange>>,
+    offered: Option<Offered>,
+) -> Response<ResponseBody<B>> {
+    if let Some(mut exchange) = exchange {
+        exchange.respond(&mut response);
+        response.body_mut().is_observed_by(exchange);
+    }
+    if let Some(offered) = offered {
+        offered.answered(&response);
+    }
+    response
+}

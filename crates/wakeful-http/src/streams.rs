@@ -1,0 +1,76 @@
+//! An HTTP/2 connection's streams, each a task of its own that ends when its limits say so.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use hyper::rt::Executor;
+use pin_project_lite::pin_project;
+
+use crate::requests::Key;
+use crate::watch::Watch;
+
+/// Spawns them.
+#[derive(Debug, Clone)]
+pub(crate) struct Streams(pub(crate) Rc<Watch>);
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
+    fn execute(&self, future: F) {
+        match self.0.called.take() {
+            // hyper calls the service, and spawns the stream that answers at once.
+            Some(key) => wakeful::spawn(Stream { future, key, watch: self.0.clone() }).detach(),
+            // What an upgraded stream sends: until it ends, the connection is in use.
+            None => {
+                let tunnel = Tunnel::open(self.0.clone());
+                wakeful::spawn(async move {
+                    let _tunnel = tunnel;
+                    future.await;
+                })
+                .detach();
+            }
+        }
+    }
+}
+
+/// A stream that was upgraded.
+struct Tunnel(Rc<Watch>);
+
+impl Tunnel {
+    fn open(watch: Rc<Watch>) -> Self {
+        watch.tunnels.set(watch.tunnels.get() + 1);
+        Self(watch)
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.0.tunnels.set(self.0.tunnels.get() - 1);
+    }
+}
+
+pin_project! {
+    /// Dropped in the middle of its response, h2 resets it.
+    struct Stream<F> {
+        #[pin]
+        future: F,
+        key: Key,
+        watch: Rc<Watch>,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Stream<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        if this.watch.is_aborted(*this.key) {
+            return Poll::Ready(());
+        }
+        let polled = this.future.poll(cx);
+        if polled.is_pending() {
+            this.watch.wakes(*this.key, cx.waker());
+        }
+        polled
+    }
+}
