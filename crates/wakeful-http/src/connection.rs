@@ -5,8 +5,10 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
+use hyper::rt::Read;
 use hyper::service::Service;
 use wakeful::accept::{Connection, Draining};
 use wakeful::net::{PeerAddr, Stream};
@@ -36,7 +38,7 @@ pub(crate) async fn serve<S, B>(
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let Connection { stream, peer, draining, unread, moving, .. } = connection;
+    let Connection { mut stream, peer, draining, unread, moving, .. } = connection;
     draining::enter(&draining);
     let carried = moving.carried().and_then(|carried| carried.downcast().ok());
     let life = match carried {
@@ -63,27 +65,13 @@ pub(crate) async fn serve<S, B>(
         // Boxed: a connection without TLS is no larger for it.
         return Box::pin(secured::serve(stream, peer, draining, service, life, local, tls)).await;
     }
-    let limits = local.limits();
-    let (patience, late) = match life.served() {
-        0 => (limits.header_timeout, Refusal::HeaderTimeout),
-        _ => (limits.idle_timeout, Refusal::IdleTimeout),
+    let drained = drained(&draining, &local);
+    let Some((protocol, start)) =
+        first_request(&mut stream, &unread, drained, &life, &local, peer).await
+    else {
+        return;
     };
-    let detected = until_drained(&draining, &local, detect(stream, &unread));
-    let (protocol, io) = match timeout(patience, detected).await {
-        Ok(Some(Ok(Some(found)))) => found,
-        // Nobody waits for an answer.
-        Ok(None) => return,
-        Ok(Some(Ok(None))) if life.served() > 0 => return,
-        Ok(Some(Ok(None))) => return local.refuse(Refusal::NoRequest),
-        Ok(Some(Err(error))) => {
-            local.refuse(Refusal::NoRequest);
-            return tracing::debug!(%peer, %error, "no request came");
-        }
-        Err(error) => {
-            local.refuse(late);
-            return tracing::debug!(%peer, %error, "no request came");
-        }
-    };
+    let io = Rewound { start, stream };
     let watch = Watch::new(local, protocol, life);
     let service = ConnectionService::new(service, peer, watch.clone());
     let result = match protocol {
@@ -104,17 +92,42 @@ fn begin(peer: PeerAddr, local: &Local) -> Result<Life, TooMany> {
     Ok(Life::new(local.limits().max_age, place))
 }
 
-/// `future`'s output; `None` when the draining begins before, and nothing comes of what may be on its way.
-pub(crate) async fn until_drained<F: Future>(
-    draining: &Draining,
+/// Which protocol it is, and the bytes that say so. `None`: nothing came, or not before `end`, and that has been counted.
+pub(crate) async fn first_request<IO: Read + Unpin>(
+    io: &mut IO,
+    unread: &[u8],
+    end: impl Future<Output = ()>,
+    life: &Life,
     local: &Local,
-    future: F,
-) -> Option<F::Output> {
-    let lingered = async {
-        draining.started().await;
-        sleep(local.linger()).await;
+    peer: PeerAddr,
+) -> Option<(Protocol, Bytes)> {
+    let limits = local.limits();
+    let (patience, late) = match life.served() {
+        0 => (limits.header_timeout, Refusal::HeaderTimeout),
+        _ => (limits.idle_timeout, Refusal::IdleTimeout),
     };
-    until(lingered, future).await
+    match timeout(patience, until(end, detect(io, unread))).await {
+        Ok(Some(Ok(Some(found)))) => return Some(found),
+        // Nobody waits for an answer.
+        Ok(None) => {}
+        Ok(Some(Ok(None))) if life.served() > 0 => {}
+        Ok(Some(Ok(None))) => local.refuse(Refusal::NoRequest),
+        Ok(Some(Err(error))) => {
+            local.refuse(Refusal::NoRequest);
+            tracing::debug!(%peer, %error, "no request came");
+        }
+        Err(error) => {
+            local.refuse(late);
+            tracing::debug!(%peer, %error, "no request came");
+        }
+    }
+    None
+}
+
+/// The draining has begun, and nothing comes any more of what may have been on its way.
+pub(crate) async fn drained(draining: &Draining, local: &Local) {
+    draining.started().await;
+    sleep(local.linger()).await;
 }
 
 /// `future`'s output; `None` when `end` comes before.

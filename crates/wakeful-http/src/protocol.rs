@@ -18,19 +18,19 @@ pub(crate) enum Protocol {
     Http2,
 }
 
-/// Reads, behind what was read on another loop, until the bytes can only be one of the two. `None`: the peer closed before.
+/// Reads, behind what was read on another loop, until the bytes can only be one of the two, and gives back what it has read. `None`: the peer closed before.
 pub(crate) async fn detect<IO: Read + Unpin>(
-    mut stream: IO,
+    stream: &mut IO,
     unread: &[u8],
-) -> io::Result<Option<(Protocol, Rewound<IO>)>> {
+) -> io::Result<Option<(Protocol, Bytes)>> {
     let mut start = BytesMut::from(unread);
     // As much as a small request: usually one read, and hyper's first one brings nothing new.
     let mut buf = [0; 1024];
     loop {
         if let Some(protocol) = decide(&start) {
-            return Ok(Some((protocol, Rewound { start: start.freeze(), stream })));
+            return Ok(Some((protocol, start.freeze())));
         }
-        let read = read(&mut stream, &mut buf).await?;
+        let read = read(stream, &mut buf).await?;
         if read == 0 {
             return Ok(None);
         }

@@ -17,10 +17,10 @@ use wakeful::net::{PeerAddr, Stream};
 use wakeful::time::{sleep_until, timeout};
 
 use crate::body::RequestBody;
-use crate::connection::{until, until_drained};
+use crate::connection::{drained, first_request, until};
 use crate::life::Life;
 use crate::local::Local;
-use crate::protocol::{Protocol, Rewound, detect};
+use crate::protocol::{Protocol, Rewound};
 use crate::service::ConnectionService;
 use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
 use crate::watch::Watch;
@@ -45,7 +45,8 @@ pub(crate) async fn serve<S, B>(
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let stream = match until_drained(&draining, &local, tls.begin(&mut stream)).await {
+    let drained = drained(&draining, &local);
+    let stream = match until(drained, tls.begin(&mut stream)).await {
         None => return,
         Some(Ok(begun)) => tls.finish(stream, begun).await,
         Some(Err(error)) => Err(error),
@@ -64,25 +65,10 @@ pub(crate) async fn serve<S, B>(
         draining.started().await;
         sleep_until(until_asked).await;
     };
-    let detected = until(too_late, detect(&mut stream, &[]));
-    let first = timeout(local.limits().header_timeout, detected).await;
-    let (detected, start) = match first {
-        Ok(Some(Ok(Some((protocol, Rewound { start, .. }))))) => (protocol, start),
-        Ok(Some(Err(error))) => {
-            local.refuse(Refusal::NoRequest);
-            return tracing::debug!(%peer, %error, "no request came");
-        }
-        // Nobody waits for an answer.
-        Ok(None) => return goodbye(stream).await,
-        Ok(Some(Ok(None))) => {
-            local.refuse(Refusal::NoRequest);
-            return goodbye(stream).await;
-        }
-        Err(elapsed) => {
-            local.refuse(Refusal::HeaderTimeout);
-            tracing::debug!(%peer, error = %elapsed, "no request came");
-            return goodbye(stream).await;
-        }
+    let Some((detected, start)) =
+        first_request(&mut stream, &[], too_late, &life, &local, peer).await
+    else {
+        return goodbye(stream).await;
     };
     let io = Rewound { start, stream };
     let protocol = match alpn {

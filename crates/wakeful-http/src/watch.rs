@@ -4,15 +4,19 @@
 //! hyper's connection its driver asks [`Watch::poll`], which reads the clock if the connection has gone from one [`Phase`] to another, and keeps one timer, armed late: it
 //! may be earlier than what is due, never later, so a request that comes and goes moves none. While requests are in flight it ticks, and looks at each of them.
 
+mod timer;
+mod waiting;
+
 use std::cell::{Cell, RefCell};
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use wakeful::time::{Sleep, sleep_until, turn_time};
+use wakeful::time::turn_time;
+
+pub(crate) use self::timer::Timer;
+pub(crate) use self::waiting::Waiting;
 
 use crate::Refusal;
 use crate::body::Progress;
@@ -322,118 +326,5 @@ impl Watch {
             return Some(Act::PollAgain);
         }
         act
-    }
-}
-
-/// The timer of one connection.
-#[derive(Debug)]
-pub(crate) struct Timer {
-    sleep: Sleep,
-    /// For when it is set, and whom it wakes then.
-    armed: Option<(Instant, Waker)>,
-}
-
-impl Timer {
-    pub(crate) fn new() -> Self {
-        // The instant does not count: it is set before the first poll.
-        Self { sleep: sleep_until(Instant::now()), armed: None }
-    }
-
-    /// Ready when it is `due`, or before: a timer that is set for an earlier moment stays. As long as nothing changes it costs two comparisons. `now` is this turn's.
-    #[inline]
-    fn poll(&mut self, due: Instant, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        let at = match &self.armed {
-            Some((at, waker)) if *at <= due => {
-                if now < *at && waker.will_wake(cx.waker()) {
-                    return Poll::Pending;
-                }
-                *at
-            }
-            _ => {
-                self.sleep.reset(due);
-                due
-            }
-        };
-        let polled = Pin::new(&mut self.sleep).poll(cx);
-        let is_set = polled.is_pending() && self.sleep.is_set();
-        self.armed = is_set.then(|| (at, cx.waker().clone()));
-        polled
-    }
-}
-
-/// Waiting for a client, and how much it does meanwhile.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    pub(crate) is_waiting: Cell<bool>,
-    pub(crate) bytes: Cell<u64>,
-    /// For how long, as far as it was looked at, and how much there was when that began.
-    waited: Cell<Duration>,
-    from: Cell<u64>,
-}
-
-impl Waiting {
-    /// Looked at `passed` after the last time: has it done less than `rate` for a whole window?
-    pub(crate) fn is_too_slow(&self, rate: crate::limits::MinRate, passed: Duration) -> bool {
-        if !self.is_waiting.get() {
-            self.waited.set(Duration::ZERO);
-            self.from.set(self.bytes.get());
-            return false;
-        }
-        let waited = self.waited.get() + passed;
-        self.waited.set(waited);
-        if waited < rate.window {
-            return false;
-        }
-        self.waited.set(Duration::ZERO);
-        let done = self.bytes.get() - self.from.replace(self.bytes.get());
-        (done as f64) < rate.bytes_per_second as f64 * waited.as_secs_f64()
-    }
-
-    /// Nothing has come since the window began.
-    pub(crate) fn is_silent(&self) -> bool {
-        self.bytes.get() == self.from.get()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::limits::MinRate;
-
-    use super::*;
-
-    const RATE: MinRate = MinRate { bytes_per_second: 100, window: Duration::from_secs(4) };
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn add(waiting: &Waiting, bytes: u64) {
-        waiting.bytes.set(waiting.bytes.get() + bytes);
-    }
-
-    #[test]
-    fn a_client_is_too_slow_when_it_does_too_little_for_a_whole_window() {
-        let waiting = Waiting::default();
-        waiting.is_waiting.set(true);
-        for second in 1..=12 {
-            add(&waiting, 100);
-            assert!(!waiting.is_too_slow(RATE, SECOND), "at {second} s");
-        }
-        // A burst counts in its window only.
-        add(&waiting, 10_000);
-        for _ in 0..4 {
-            assert!(!waiting.is_too_slow(RATE, SECOND));
-        }
-        for _ in 0..3 {
-            add(&waiting, 99);
-            assert!(!waiting.is_too_slow(RATE, SECOND));
-        }
-        assert!(waiting.is_too_slow(RATE, SECOND));
-    }
-
-    #[test]
-    fn who_is_not_waited_for_may_be_slow() {
-        let waiting = Waiting::default();
-        for second in 0..100 {
-            waiting.is_waiting.set(second % 4 != 0);
-            assert!(!waiting.is_too_slow(RATE, SECOND));
-        }
     }
 }
