@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use axum::Router;
 use axum::routing::get;
+use wakeful_http::Limits;
 
 fn main() -> ExitCode {
     let app = Router::new().route("/", get(async || "hello\n"));
@@ -33,7 +34,8 @@ fn on_wakeful(app: Router, addr: &str) -> io::Result<()> {
     let group = wakeful::LoopGroup::builder().loops(1).event_loop(parks);
     // Those that are idle stay.
     let for_ever = std::time::Duration::from_hours(1);
-    wakeful_http::Server::bind(addr)?.group(group).header_read_timeout(for_ever).serve(app)
+    let limits = Limits { header_timeout: for_ever, idle_timeout: for_ever, ..Limits::default() };
+    wakeful_http::Server::bind(addr)?.group(group).limits(limits).serve(app)
 }
 
 fn on_tokio(app: Router, addr: &str) -> io::Result<()> {

@@ -451,7 +451,7 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         (&["kv", "--spread"], "unexpected argument '--spread'"),
         (&["kv", "--moves", "off"], "unexpected argument '--moves'"),
         (&["echo", "--backend", "127.0.0.1:1", "--moves", "2"], "never move"),
-        (&["rpc", "--moves", "2"], "never move"),
+        (&["rpc", "--moves", "2"], "unexpected argument '--moves'"),
         (&["http", "--moves", "0.3"], "1.05 to 1000"),
         (&["http", "--loops", "-1"], "--loops"),
         (&["http", "--grace", "-1"], "a number of seconds"),
@@ -472,10 +472,10 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         "--grace",
     ];
     for (service, own) in [
-        ("http", &["--moves", "--spread", "--target-utilisation"][..]),
+        ("http", &["--moves", "--spread", "--target-utilisation", "--admin"][..]),
         ("echo", &["--moves", "--spread", "--target-utilisation", "--backend"]),
         ("kv", &["--max-memory", "--max-value"]),
-        ("rpc", &["--spread", "--target-utilisation", "--max-message"]),
+        ("rpc", &["--spread", "--target-utilisation", "--max-message", "--admin"]),
     ] {
         let help = Command::new(PROGRAM).args(["serve", service, "--help"]).output().unwrap();
         assert!(help.status.success());

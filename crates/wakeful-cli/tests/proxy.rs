@@ -1,56 +1,10 @@
 //! `wakeful serve proxy`, in front of `wakeful serve http`.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, ChildStderr, Command, Stdio};
-use std::time::Duration;
+mod common;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_wakeful");
-const GUARD: Duration = Duration::from_secs(20);
+use std::process::Command;
 
-/// Killed when it is dropped.
-struct Service {
-    child: Child,
-    stderr: BufReader<ChildStderr>,
-}
-
-impl Service {
-    fn start(arguments: &[&str]) -> Self {
-        let mut command = Command::new(PROGRAM);
-        command.arg("serve").args(arguments).args(["--loops", "1", "--idle", "park"]);
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        Self { child, stderr }
-    }
-
-    /// What is behind `text` in the next line that has it, up to a comma.
-    fn behind(&mut self, text: &str) -> String {
-        loop {
-            let mut line = String::new();
-            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended early");
-            if let Some((_, rest)) = line.split_once(text) {
-                return rest.trim().split(',').next().unwrap().to_owned();
-            }
-        }
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn get(addr: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(GUARD)).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
-}
+use common::{PROGRAM, Service, get};
 
 #[test]
 fn requests_go_through_and_operators_see_it() {

@@ -14,6 +14,7 @@ use axum::response::sse::{Event, Sse};
 use axum::{Router, routing::get};
 use futures_lite::stream::{self, Stream};
 use wakeful::time::sleep;
+use wakeful_http::DrainPlan;
 
 async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let numbered = stream::unfold(0_u64, |number| async move {
@@ -30,5 +31,6 @@ async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
 fn main() -> std::io::Result<()> {
     let addr = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".to_owned());
     let app = Router::new().route("/events", get(events));
-    wakeful_http::Server::bind(addr.as_str())?.grace(Duration::from_secs(2)).serve(app)
+    let plan = DrainPlan { grace: Duration::from_secs(2), ..DrainPlan::default() };
+    wakeful_http::Server::bind(addr.as_str())?.drain_plan(plan).serve(app)
 }

@@ -1,12 +1,6 @@
 //! How a server ends: the plan, and who is told.
 //!
-//! 1. *Not ready.* [`Readiness::is_ready`] turns false, and what probes the server (`/readyz`, gRPC's health) says so. It goes on as before, for `pre_drain`, so that whoever sends traffic here learns of it.
-//! 2. *Draining.* Streams are told ([`Readiness::until_draining`]). What waits in the listeners' backlogs is accepted, and the listeners close.
-//!    HTTP/2 connections say GOAWAY; those of HTTP/1.1 say `connection: close` with their next response.
-//! 3. *The end.* A connection without a request closes when none came for `linger`, any other one when it has answered. What is left after `grace` is aborted, and counted.
-//!
-//! A request that is on its way when the server turns to 2 is answered: on an open connection it comes within `linger`, and then its response is the last one. To close an idle connection at once would
-//! cross such a request on the way, and its client could not know whether it was served.
+//! [`DrainPlan`] says in which steps. [`Readiness`] is two signals, each given once and never taken back: not ready, and draining. `server` gives them; `draining` tells the handlers of a loop.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,14 +9,28 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 
-/// How a server ends; see [`Running::drain`](crate::Running::drain).
+/// How a server ends, by [`Server::serve`](crate::Server::serve) or [`Running::drain`](crate::Running::drain):
+///
+/// 1. *Not ready*, for `pre_drain`. [`Readiness::is_ready`] turns false, and what probes the server (`/readyz`, gRPC's health) says so. It goes on as before, so that whoever sends traffic here learns of it.
+/// 2. *Draining.* Streams are told ([`drain_begins`](crate::drain_begins), [`Readiness::until_draining`]). What waits in the listeners' backlogs is accepted, and the listeners close.
+///    Connections of HTTP/2 say GOAWAY; those of HTTP/1.1 say `connection: close` with their next response.
+/// 3. *The end.* A connection without a request closes when none came for `linger` (HTTP/2: when its client leaves, and after 5 s or half of `grace` in any case), any other one when it has answered. What is left after `grace` is aborted, and counted.
+///
+/// A request that is on its way when the second step begins is answered: on an open connection it comes within `linger`, and then its response is the last one. To close an idle connection at once would
+/// cross such a request on the way, and its client could not know whether it was served.
+///
+/// | field | default | range | what happens beyond it |
+/// |---|---|---|---|
+/// | `pre_drain` | none | any | it drains |
+/// | `linger` | 200 ms | any; a quarter of `grace` at most | the connection closes |
+/// | `grace` | 10 s | any | what is left is aborted |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrainPlan {
-    /// How long it goes on while it says that it is not ready: longer than whoever asks takes to notice. None by default.
+    /// How long it goes on while it says that it is not ready: longer than whoever asks takes to notice.
     pub pre_drain: Duration,
-    /// How long a connection of HTTP/1.1 without a request is kept for one that may be on its way; a quarter of the grace at most. 200 ms by default.
+    /// How long a connection of HTTP/1.1 without a request is kept for one that may be on its way.
     pub linger: Duration,
-    /// How long all may take, after `pre_drain`. What is left then is aborted. 10 s by default.
+    /// How long all may take, after `pre_drain`. What is left then is aborted.
     pub grace: Duration,
 }
 
@@ -43,7 +51,9 @@ impl DrainPlan {
     }
 }
 
-/// Whether a server is ready for requests, and when it begins to drain: for handlers, health checks, streams.
+/// Whether a server is ready for requests, and when it begins to drain: for health checks, and for threads that are not the server's. It is the service's by [`Server::readiness`](crate::Server::readiness).
+///
+/// A handler on a loop of the server that only has to come to its end awaits [`drain_begins`](crate::drain_begins): nobody has to pass it on, and it costs no lock.
 ///
 /// ```
 /// # use wakeful_http::Readiness;

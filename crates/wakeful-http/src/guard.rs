@@ -4,10 +4,10 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use crate::Refusal;
 use crate::protocol::Protocol;
 use crate::requests::{Kind, status};
 use crate::watch::Watch;
+use crate::{GrpcCalls, Limits, Refusal};
 
 impl Watch {
     /// May it be served? Then it counts as in flight on all loops.
@@ -54,13 +54,14 @@ fn has_right_host(request: &Request<Incoming>) -> bool {
 }
 
 /// A stream that goes on for as long as it likes, with a deadline of its own, or an ordinary request.
-pub(crate) fn kind(request: &Request<Incoming>) -> Kind {
+pub(crate) fn kind(request: &Request<Incoming>, limits: &Limits) -> Kind {
     let is_grpc = || {
         let content_type = request.headers().get(header::CONTENT_TYPE);
         content_type.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
     };
+    let spares_calls = limits.grpc_calls == GrpcCalls::Unlimited;
     let is_tunnel = || request.method() == Method::CONNECT;
-    if is_tunnel() || is_grpc() { Kind::Free } else { Kind::Plain }
+    if is_tunnel() || spares_calls && is_grpc() { Kind::Free } else { Kind::Plain }
 }
 
 /// What the server answers by itself.

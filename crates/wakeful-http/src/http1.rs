@@ -215,6 +215,8 @@ pub(crate) fn builder(limits: &Limits) -> http1::Builder {
         // Deadlines are the watch's.
         .header_read_timeout(None)
         .max_buf_size(limits.max_header_size)
+        // The buffer alone is a bound that hyper may read beyond.
+        .max_header_size(limits.max_header_size)
         // A client may end its side behind its request and still want the answer.
         .half_close(true);
     if limits.max_headers != HYPERS_MAX_HEADERS {

@@ -32,7 +32,7 @@
 //! | tower-http's `timeout`, tower's `timeout` | tokio's timers: a panic in the first request | a middleware with [`wakeful::time::timeout`], below |
 //! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | [`files::ServeDir`] |
 //! | tower-http's `metrics` | tokio's timers | `/metrics` of `wakeful serve http` shows how |
-//! | tower's `limit`, `buffer`, `spawn-ready`, `retry`, `hedge`, `load`, `balance` | tokio's timers or `spawn` | [`Server::max_connections`], `async-lock`'s semaphore |
+//! | tower's `limit`, `buffer`, `spawn-ready`, `retry`, `hedge`, `load`, `balance` | tokio's timers or `spawn` | [`Limits::max_connections`], [`Limits::max_requests`], `async-lock`'s semaphore |
 //! | axum's feature `tokio` (`axum::serve`, `ConnectInfo`) | tokio's sockets | [`Server`]; [`Peer`] with [`insert_peer`](observe::Observe::insert_peer) |
 //!
 //! ```
@@ -104,8 +104,7 @@ pub use counts::{HttpCounts, LoopHttpCounts, Refusal};
 pub use drain::{DrainPlan, Readiness};
 pub use draining::{DrainBegins, drain_begins};
 pub use hyper::service::service_fn;
-pub use limits::{AmbiguousLength, Http2Limits, Limits, MaxAge, MinRate, PeerRate};
-pub use local::readiness;
+pub use limits::{AmbiguousLength, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate};
 pub use observe::Peer;
 pub use server::{Caller, Running, Security, Server};
 

@@ -32,20 +32,20 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// | `max_connections_per_peer` | none | | 503 and close, at once |
 /// | `max_requests` | none | | 503 with `retry-after` |
 /// | `peer_rate` | none | [`PeerRate`] | 429 with `retry-after` |
-/// | `max_header_size` | 64 KiB | 8 KiB and more | 431 (and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
+/// | `max_header_size` | 64 KiB | 8 KiB and more | 431 (HTTP/1.1: and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
 /// | `max_headers` | 100 | 1 and more | 431 (HTTP/1.1: and close) |
 /// | `max_uri` | 65,534 | 1 to 65,534 | 414 |
 /// | `max_body` | none | | 413 and close, by `content-length` at once, else as soon as so much has come; behind the response's head, its body is cut off |
 /// | `ambiguous_length` | [`AmbiguousLength::Resolve`] | [`AmbiguousLength`] | 400 and close |
 /// | `max_requests_per_connection` | none | | the last response says `connection: close` (HTTP/2: GOAWAY) |
 /// | `max_age` | none | [`MaxAge`] | the next response says `connection: close` (HTTP/2: GOAWAY); after the grace, abort |
+/// | `grpc_calls` | [`GrpcCalls::Limited`] | [`GrpcCalls`] | |
 /// | `http2` | | [`Http2Limits`] | |
 ///
 /// A peer is an IPv4 address, or the /64 network of an IPv6 address; clients of Unix sockets are none. Behind a proxy all clients are one peer.
 ///
 /// Deadlines are looked at about four times within each, by one timer for each connection: a request may have a quarter more time than its limit says, and costs no timer. `body_timeout`,
-/// `min_rate` (for bodies) and `request_timeout` do not apply to gRPC (content type `application/grpc…`, whoever says so), whose streams may be silent for as long as they like and have deadlines of
-/// their own; nor, with `max_body`, to what `CONNECT` or an upgrade has opened.
+/// `min_rate` (for bodies) and `request_timeout` do not apply to what `CONNECT` or an upgrade has opened, nor does `max_body`; nor do these three to calls of gRPC, where `grpc_calls` says so.
 ///
 /// When a connection of HTTP/1.1 moves to another loop, its age, its requests and its place in its peer's account go along; header and idle timeout count anew.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,7 +68,11 @@ pub struct Limits {
     pub max_requests: usize,
     /// How many requests a second one peer may send.
     pub peer_rate: Option<PeerRate>,
-    /// How large a request's header may be, in bytes. By HTTP/1 it is also the size of the connection's read buffer.
+    /// How large a request's header may be, in bytes.
+    ///
+    /// HTTP/1 counts what came: the request line, the fields, and their line ends, up to the empty line and with it. The trailers of a chunked body may have as much again, and the connection's read buffer is bounded by as much.
+    /// HTTP/2 counts what it means, however it was packed, as RFC 9113 (6.5.2) has it: for each field its name, its value and 32 bytes, `:method` and its like included. That has to stay below the limit; clients are told of it (SETTINGS_MAX_HEADER_LIST_SIZE), and trailers are
+    /// counted by themselves.
     pub max_header_size: usize,
     /// How many fields a header may have.
     pub max_headers: usize,
@@ -82,6 +86,8 @@ pub struct Limits {
     pub max_requests_per_connection: u64,
     /// How long a connection is kept, however busy it is.
     pub max_age: Option<MaxAge>,
+    /// Whether calls of gRPC have the time limits of requests.
+    pub grpc_calls: GrpcCalls,
     /// What is HTTP/2's own.
     pub http2: Http2Limits,
 }
@@ -94,6 +100,16 @@ pub enum AmbiguousLength {
     Resolve,
     /// It is answered 400, the service does not see it, and the connection closes. For proxies. All that is read of HTTP/1 is copied once more for it, and heads are scanned a second time.
     Refuse,
+}
+
+/// Whether calls of gRPC have the time limits of requests: `body_timeout`, `min_rate` for bodies, `request_timeout`. A call is a request whose content type is `application/grpc…`, whoever says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum GrpcCalls {
+    /// They have. Right where nothing is gRPC: nobody escapes the limits by calling himself so. A stream on which the client is silent for long, or says little, ends early.
+    #[default]
+    Limited,
+    /// They have not: a stream may be silent for as long as it likes, and has a deadline of its own (`grpc-timeout`). For servers of gRPC. Where other requests are served beside, any client can spare itself those limits, on all paths; sizes, numbers and rates hold on.
+    Unlimited,
 }
 
 /// How slow a client may be: it is waited for, and sends (or takes) less.
@@ -145,6 +161,7 @@ impl Default for Limits {
             ambiguous_length: AmbiguousLength::default(),
             max_requests_per_connection: 0,
             max_age: None,
+            grpc_calls: GrpcCalls::default(),
             http2: Http2Limits::default(),
         }
     }

@@ -65,9 +65,9 @@ thread_local! {
     static HERE: RefCell<Option<Readiness>> = const { RefCell::new(None) };
 }
 
-/// That of the server whose loop this thread runs; `None` on any other thread. A handler that streams learns here when to end, and a request need not carry it.
-#[must_use]
-pub fn readiness() -> Option<Readiness> {
+/// That of the server whose loop this thread runs; `None` on any other thread.
+#[cfg(feature = "grpc")]
+pub(crate) fn readiness() -> Option<Readiness> {
     HERE.with_borrow(Clone::clone)
 }
 

@@ -150,26 +150,19 @@ impl Server {
     }
 
     /// What is bounded: deadlines, sizes, numbers, rates.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use wakeful_http::{Limits, Server};
+    ///
+    /// let limits = Limits { max_connections: 10_000, max_body: 1 << 20, ..Limits::default() };
+    /// let server = Server::bind("127.0.0.1:0")?.limits(limits);
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
-        self
-    }
-
-    /// [`Limits::header_timeout`].
-    pub fn header_read_timeout(mut self, timeout: Duration) -> Self {
-        self.limits.header_timeout = timeout;
-        self
-    }
-
-    /// [`Limits::max_header_size`].
-    pub fn max_header_size(mut self, bytes: usize) -> Self {
-        self.limits.max_header_size = bytes;
-        self
-    }
-
-    /// [`Limits::max_connections`].
-    pub fn max_connections(mut self, connections: usize) -> Self {
-        self.limits.max_connections = connections;
         self
     }
 
@@ -179,19 +172,13 @@ impl Server {
         self
     }
 
-    /// [`DrainPlan::grace`]: how long [`serve`](Self::serve) lets requests finish once it was told to end.
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.drain_plan.grace = grace;
-        self
-    }
-
     /// How [`serve`](Self::serve) ends once it was told to.
     pub fn drain_plan(mut self, plan: DrainPlan) -> Self {
         self.drain_plan = plan;
         self
     }
 
-    /// Whether it is ready, and when it drains: for the service that it will be given. On its loops, [`readiness`](crate::readiness) has it too.
+    /// Whether it is ready, and when it drains: for the service that it will be given, and for other threads. (A handler that only has to end when the server drains needs none of it: [`drain_begins`](crate::drain_begins).)
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()

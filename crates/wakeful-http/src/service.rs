@@ -81,7 +81,7 @@ where
         if let Err(refused) = watch.admit(&request) {
             return self.refused(refused, exchange, offered);
         }
-        let kind = guard::kind(&request);
+        let kind = guard::kind(&request, watch.local.limits());
         let is_http1 = watch.protocol == Protocol::Http1;
         let has_body = (is_http1 || kind == Kind::Plain) && !request.body().is_end_stream();
         let progress = has_body.then(Progress::default);

@@ -11,7 +11,9 @@ use axum::body::{Body, Bytes};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use futures_lite::stream;
-use wakeful_http::{AmbiguousLength, Limits, MaxAge, MinRate, PeerRate, Refusal, Running};
+use wakeful_http::{
+    AmbiguousLength, GrpcCalls, Limits, MaxAge, MinRate, PeerRate, Refusal, Running,
+};
 
 use common::*;
 
@@ -158,8 +160,24 @@ fn a_body_that_nobody_waits_for_may_take_its_time() {
 }
 
 #[test]
-fn grpc_streams_and_what_they_wait_for_have_no_such_limits() {
+fn who_calls_himself_grpc_where_nothing_is_has_the_limits_of_all() {
+    let limits =
+        Limits { body_timeout: Some(SHORT), request_timeout: Some(SHORT * 4), ..Limits::default() };
+    let running = start(limits);
+    let claim = "content-type: application/grpc";
+    let half =
+        format!("POST /read HTTP/1.1\r\nhost: x\r\n{claim}\r\ncontent-length: 10\r\n\r\nhalf");
+    assert_closes_with(&answer(&running, &half), "408");
+    counted(&running, Refusal::BodyTimeout, 1);
+    let never = format!("GET /never HTTP/1.1\r\nhost: x\r\n{claim}\r\n\r\n");
+    assert_closes_with(&answer(&running, &never), "503");
+    counted(&running, Refusal::RequestTimeout, 1);
+}
+
+#[test]
+fn grpc_streams_and_what_they_wait_for_have_no_such_limits_where_the_server_says_so() {
     let limits = Limits {
+        grpc_calls: GrpcCalls::Unlimited,
         body_timeout: Some(SHORT),
         request_timeout: Some(SHORT * 4),
         max_body: 10,
@@ -338,6 +356,25 @@ fn two_lengths_are_400_where_they_are_refused() {
     assert!(text.starts_with("HTTP/1.1 414"), "{text}");
     assert_eq!(text.matches("HTTP/1.1 200").count(), 2, "{text}");
     counted(&running, Refusal::AmbiguousLength, 1);
+}
+
+#[test]
+fn a_header_is_counted_to_the_byte_from_its_first_line_to_its_empty_line() {
+    // hyper's buffer grows to more than that, and takes it all in.
+    let limit = 10_000;
+    let running = start(Limits { max_header_size: limit, ..Limits::default() });
+    let of_size = |size: usize| {
+        let head = "POST /echo HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 5\r\nx: \r\n\r\n";
+        head.replace("x: \r\n\r\n", &format!("x: {}\r\n\r\n", "y".repeat(size - head.len())))
+    };
+    // What comes behind it does not count.
+    for _ in 0..3 {
+        let text = answer(&running, &format!("{}hello", of_size(limit)));
+        assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("hello"), "{text:?}");
+    }
+    let text = answer(&running, &format!("{}hello", of_size(limit + 1)));
+    assert_closes_with(&text, "431");
+    counted(&running, Refusal::HeaderTooLarge, 1);
 }
 
 #[test]

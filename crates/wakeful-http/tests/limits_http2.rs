@@ -147,6 +147,20 @@ fn a_header_that_is_too_large_is_431_and_one_beyond_all_measure_ends_the_connect
 }
 
 #[test]
+fn a_header_is_counted_as_http2_counts_it_and_stays_below_its_limit() {
+    let running = start(Limits { max_header_size: 8 * 1024, ..Limits::default() });
+    let mut client = Client::new(&running);
+    // `:method GET`, `:scheme http`, `:path /`, `:authority x`, and `x` with its value: 32 bytes for each besides.
+    let others = 7 + 3 + 7 + 4 + 5 + 1 + 10 + 1 + 1 + 5 * 32;
+    for (stream, size, status) in [(1, 8 * 1024 - 1, "200"), (3, 8 * 1024, "431")] {
+        let header = [head("GET", "/"), field("x", &"y".repeat(size - others))].concat();
+        client.send(HEADERS, END_STREAM | END_HEADERS, stream, &header);
+        assert_eq!(client.wait_for(HEADERS).status(), status, "{size}");
+    }
+    counted(&running, Refusal::Http2Refused, 1);
+}
+
+#[test]
 fn paths_rates_and_numbers_are_answered_as_over_http1() {
     let rate = PeerRate { requests_per_second: 1, burst: 2 };
     let limits = Limits { max_uri: 20, peer_rate: Some(rate), ..Limits::default() };

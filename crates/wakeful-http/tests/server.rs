@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use wakeful::net::TcpStream;
-use wakeful_http::Server;
+use wakeful_http::{Limits, Server};
 
 use common::*;
 
@@ -113,7 +113,10 @@ fn a_header_may_come_byte_by_byte_and_the_http2_preface_too() {
 
 #[test]
 fn a_slow_header_and_a_silent_client_are_closed_and_disturb_nobody() {
-    let running = server().header_read_timeout(Duration::from_millis(100)).start(router()).unwrap();
+    let running = server()
+        .limits(Limits { header_timeout: Duration::from_millis(100), ..Limits::default() })
+        .start(router())
+        .unwrap();
     let silent = raw(&running);
     let mut slow = raw(&running);
     slow.write_all(b"GET / HTTP/1.1\r\nhost:").unwrap();
@@ -157,7 +160,10 @@ fn a_reset_in_mid_body_ends_that_connection_only() {
 
 #[test]
 fn an_oversized_header_is_431_and_a_malformed_one_400() {
-    let running = server().max_header_size(8 * 1024).start(router()).unwrap();
+    let running = server()
+        .limits(Limits { max_header_size: 8 * 1024, ..Limits::default() })
+        .start(router())
+        .unwrap();
     let mut stream = raw(&running);
     let header = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(100_000));
     // The server may close before it has read all.
@@ -178,7 +184,10 @@ fn an_oversized_header_is_431_and_a_malformed_one_400() {
 
 #[test]
 fn beyond_the_limit_of_connections_the_next_one_waits() {
-    let running = server().max_connections(2).start(router()).unwrap();
+    let running = server()
+        .limits(Limits { max_connections: 2, ..Limits::default() })
+        .start(router())
+        .unwrap();
     let talk = |stream: &mut StdTcpStream| {
         stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
         let mut buf = [0; 1024];

@@ -10,8 +10,8 @@ use std::rc::Rc;
 use send_wrapper::SendWrapper;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
-use wakeful_http::Server;
 use wakeful_http::grpc::{GrpcLayer, Reflection, health_reporter};
+use wakeful_http::{GrpcCalls, Limits, Server};
 use wakeful_services::rpc::proto::echo_server::{Echo, EchoServer};
 use wakeful_services::rpc::proto::{
     ClientStreamResponse, EchoRequest, EchoResponse, FILE_DESCRIPTOR_SET, ServerStreamRequest,
@@ -72,6 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .add_service(reflection.v1())
         .add_service(reflection.v1alpha());
     let app = routes.into_axum_router().layer(GrpcLayer::new());
-    Server::bind("127.0.0.1:50051")?.serve(app)?;
+    let limits = Limits { grpc_calls: GrpcCalls::Unlimited, ..Limits::default() };
+    Server::bind("127.0.0.1:50051")?.limits(limits).serve(app)?;
     Ok(())
 }

@@ -14,16 +14,15 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
 use futures_core::Stream;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use wakeful::accept::SharedListener;
 use wakeful::signal::{SIGHUP, Signals};
-use wakeful_http::Running;
 use wakeful_http::observe::{Observe, RequestIds, TraceContext};
 use wakeful_http::ws::{WebSocket, WebSocketUpgrade};
+use wakeful_http::{Readiness, Running};
 
-use crate::http_metrics::HttpMetrics;
-use crate::{ServeOptions, access_log_metrics, metrics, tls_metrics};
+use crate::admin::{self, RunningService};
+use crate::{ServeOptions, access_log_metrics};
 
 pub use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 pub use wakeful_http::files::{Precompressed, ServeDir};
@@ -34,9 +33,10 @@ pub const MAX_SLEEP: Duration = Duration::from_secs(60);
 pub const MAX_BYTES: u64 = 1 << 30;
 
 /// What the handlers share. The registry comes once the loops are there to be counted.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct Shared {
-    registry: Arc<OnceLock<Registry>>,
+    registry: Arc<OnceLock<Arc<Registry>>>,
+    readiness: Readiness,
 }
 
 /// Settings of this service alone.
@@ -60,7 +60,7 @@ impl HttpOptions {
     }
 }
 
-/// Starts the service on `listeners`.
+/// Starts the service on `listeners`. Those of `admin` answer `/healthz`, `/readyz` and `/metrics` too, on a loop of their own.
 ///
 /// # Errors
 /// The loops cannot be started, or no signals be caught.
@@ -68,23 +68,20 @@ pub fn start(
     options: &ServeOptions,
     http: HttpOptions,
     listeners: Vec<SharedListener>,
-) -> io::Result<Running> {
-    let shared = Shared::default();
-    let observe = http.observe();
-    let server = options.http_server(listeners).observe(observe);
+    admin: Vec<SharedListener>,
+) -> io::Result<RunningService> {
+    let server = options.http_server(listeners).observe(http.observe());
+    let shared = Shared { registry: Arc::default(), readiness: server.readiness() };
     let running = server.start(router(shared.clone(), http.files))?;
-    let mut registry = metrics::registry(running.handles(), running.counts(), running.loads());
+    let mut registry = admin::registry(&running, options.tls.as_ref());
     if let Some(log) = http.access_log {
         access_log_metrics::register(&mut registry, log.clone());
         reopen_on_hup(&running, log)?;
     }
-    registry.register_collector(Box::new(HttpMetrics::new(running.http_counts())));
-    if let Some(tls) = &options.tls {
-        tls_metrics::register(&mut registry, tls.counts());
-    }
+    let registry = Arc::new(registry);
     // Set once, here.
-    let _ = shared.registry.set(registry);
-    Ok(running)
+    let _ = shared.registry.set(registry.clone());
+    RunningService::new(running, admin, registry)
 }
 
 /// If it is a file: for anything else HUP is what it was.
@@ -126,29 +123,18 @@ async fn index() -> Html<String> {
 
 const INDEX: &str = include_str!("index.html");
 
+const STARTING: (StatusCode, &str) = (StatusCode::SERVICE_UNAVAILABLE, "starting\n");
+
 /// Ready as soon as the service can count itself (it accepts before, but not by much), until it is told to end.
 async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
     match shared.registry.get() {
-        Some(_) if wakeful_http::readiness().is_some_and(|server| !server.is_ready()) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
-        }
-        Some(_) => (StatusCode::OK, "ready\n"),
-        None => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
+        Some(_) => admin::ready(&shared.readiness),
+        None => STARTING,
     }
 }
 
 async fn render_metrics(State(shared): State<Shared>) -> Response {
-    let Some(registry) = shared.registry.get() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "starting\n").into_response();
-    };
-    let mut text = String::new();
-    match encode(&mut text, registry) {
-        Ok(()) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
-        }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-    }
+    shared.registry.get().map_or_else(|| STARTING.into_response(), |known| admin::render(known))
 }
 
 async fn sleep(Path(ms): Path<u64>) -> Result<String, (StatusCode, String)> {

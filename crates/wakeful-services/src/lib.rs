@@ -6,9 +6,11 @@
 //! * [`kv`]: keys and values in memory, for clients of Redis.
 //! * [`proxy`]: HTTP requests go on to backends.
 //! * [`rpc`]: gRPC, unary and streaming.
+//! * [`admin`]: what operators see of a service of HTTP, apart from its clients.
 //! * [`options`]: what all are started with.
 
 mod access_log_metrics;
+pub mod admin;
 mod connections;
 pub mod echo;
 #[cfg(any(test, fuzzing))]
@@ -22,6 +24,7 @@ pub mod proxy;
 pub mod rpc;
 pub mod tls_metrics;
 
+pub use admin::RunningService;
 pub use options::ServeOptions;
 pub use wakeful_http::client::{HttpVersion, InvalidTarget, Target};
-pub use wakeful_http::{DrainPlan, Limits, PeerRate, Running, tls};
+pub use wakeful_http::{DrainPlan, Limits, PeerRate, tls};

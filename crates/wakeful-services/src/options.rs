@@ -7,7 +7,7 @@ use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
 use wakeful_http::tls::ServerTls;
-use wakeful_http::{Limits, Server};
+use wakeful_http::{DrainPlan, Limits, Server};
 
 /// Settings that all services have.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ impl ServeOptions {
             .strategy(self.accept)
             .moves(self.moves)
             .limits(self.limits.clone())
-            .grace(self.grace);
+            .drain_plan(DrainPlan { grace: self.grace, ..DrainPlan::default() });
         match &self.tls {
             Some(tls) => server.tls(tls.clone()),
             None => server,

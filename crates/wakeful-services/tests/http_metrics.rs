@@ -35,7 +35,9 @@ fn what_is_refused_is_a_line_that_rises() {
         grace: Duration::from_secs(10),
     };
     let running =
-        http::start(&options, http::HttpOptions::default(), options.bind().unwrap()).unwrap();
+        http::start(&options, http::HttpOptions::default(), options.bind().unwrap(), Vec::new())
+            .unwrap()
+            .into_server();
     let addr = &running.local_addrs()[0];
     let metrics = || ask(addr, "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     let before = metrics();

@@ -99,13 +99,14 @@ impl Drop for Signals {
 ///
 /// A second signal does not wait for `drain`: the result is `None`, and the program should exit. (Within a tenth of a second it is taken for the same one: `timeout(1)`
 /// and terminals signal a process and its group.) Blocks the
-/// calling thread, on a small loop of its own; `drain` runs on the blocking pool.
+/// calling thread, on a small loop of its own. `start` is called on that thread, in front of the loop's first turn: it may block, and what it spawns runs as soon as it returns. `drain` runs on the blocking
+/// pool.
 ///
 /// # Errors
 /// What `start` returned; the signals cannot be caught; a loop already runs on this thread.
 ///
 /// # Panics
-/// When `drain` does.
+/// When `start` or `drain` does.
 pub fn run_until_terminated<S, R>(
     start: impl FnOnce() -> io::Result<S>,
     drain: impl FnOnce(S) -> R + Send + 'static,
@@ -114,10 +115,13 @@ where
     S: Send + 'static,
     R: Send + 'static,
 {
-    EventLoop::new()?.block_on(async {
+    let mut event_loop = EventLoop::new()?;
+    let (mut signals, server) = event_loop.prepare(|| {
         // Caught before the server starts: who sees it listen may tell it to end.
-        let mut signals = Signals::new(&[SIGINT, SIGTERM])?;
-        let server = start()?;
+        let signals = Signals::new(&[SIGINT, SIGTERM])?;
+        Ok::<_, io::Error>((signals, start()?))
+    })??;
+    event_loop.block_on(async move {
         let signal = signals.recv().await?;
         tracing::info!(signal, "draining; a second signal stops at once");
         let mut drained = spawn_blocking(move || drain(server));

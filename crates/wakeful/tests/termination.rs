@@ -26,6 +26,7 @@ on_every_backend! {
     without_a_loop_signals_are_a_clear_error,
     ctrl_c_is_an_interrupt,
     a_server_drains_when_it_is_told_to_end_and_a_second_signal_does_not_wait,
+    a_start_that_blocks_is_no_slow_turn,
 }
 
 /// Signals reach the whole process: one test at a time.
@@ -135,4 +136,26 @@ fn a_server_drains_when_it_is_told_to_end_and_a_second_signal_does_not_wait<B: B
         let nested = run_until_terminated(|| Ok(()), |()| ());
         assert!(nested.unwrap_err().to_string().contains("already running"));
     });
+}
+
+fn a_start_that_blocks_is_no_slow_turn<B: Backend>() {
+    let _turn = my_turn();
+    const BLOCKED: Duration = Duration::from_millis(500);
+    let (ran, has_run) = mpsc::channel();
+    let start = || {
+        let handle = wakeful::current_handle();
+        // It is code of the loop, which goes on with what it spawned.
+        wakeful::spawn(async move {
+            ran.send(()).unwrap();
+            send(Signal::TERM);
+        })
+        .detach();
+        std::thread::sleep(BLOCKED);
+        Ok(handle)
+    };
+    let metrics = run_until_terminated(start, |handle| handle.metrics()).unwrap().unwrap();
+    has_run.recv().unwrap();
+    // Whatever else this machine does meanwhile, nothing of the loop took as long as that.
+    let longest = metrics.longest_poll.map_or(Duration::ZERO, |poll| poll.duration);
+    assert!(longest < BLOCKED, "{longest:?} is counted as a poll");
 }

@@ -15,7 +15,11 @@ pub(super) struct ActivityArguments {
     /// Spread connections over all loops, however light the load is
     #[arg(long)]
     spread: bool,
+}
 
+/// Of services whose connections move.
+#[derive(Debug, Args)]
+pub(super) struct MoveArguments {
     /// How many times the mean a loop above the target has to do before some of its connections go on to others, between two requests; 1.05 to 1000, or off. Those of a loop that is no longer active always go, unless it is off [default: 1.25]
     #[arg(long, value_name = "RATIO|off", value_parser = when)]
     moves: Option<When>,
@@ -28,14 +32,16 @@ enum When {
 }
 
 impl ActivityArguments {
-    pub(super) fn has_moves(&self) -> bool {
-        self.moves.is_some()
-    }
-
     pub(super) fn targets(&self) -> Option<Targets> {
         let default = Targets::default();
         let utilisation = self.target_utilisation.unwrap_or(default.utilisation);
         (!self.spread).then_some(Targets { utilisation, ..default })
+    }
+}
+
+impl MoveArguments {
+    pub(super) fn is_given(&self) -> bool {
+        self.moves.is_some()
     }
 
     pub(super) fn moves(&self) -> Option<Moves> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use wakeful::accept::{AcceptStrategy, Placement};
+use wakeful::accept::{AcceptStrategy, Moves, Placement};
 use wakeful::net::{InvalidListenAddr, ListenAddr};
 use wakeful_services::options::Pinning;
 use wakeful_services::{Limits, ServeOptions};
@@ -77,7 +77,7 @@ impl CommonArguments {
             pinning: if self.pin { Pinning::Pinned } else { Pinning::Free },
             accept: self.strategy()?,
             concentrate: activity.targets(),
-            moves: activity.moves(),
+            moves: Some(Moves::default()),
             idle: self.idle.policy()?,
             grace: self.grace,
         })

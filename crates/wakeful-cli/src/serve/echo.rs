@@ -3,7 +3,7 @@
 use clap::Args;
 use wakeful_services::echo;
 
-use super::activity::ActivityArguments;
+use super::activity::{ActivityArguments, MoveArguments};
 use super::common::{CommonArguments, address};
 use super::lifecycle::{serving, until_terminated};
 
@@ -14,6 +14,9 @@ pub(super) struct EchoArguments {
 
     #[command(flatten)]
     activity: ActivityArguments,
+
+    #[command(flatten)]
+    moves: MoveArguments,
 
     // Not a doc comment: rustdoc takes the brackets for a link.
     #[arg(
@@ -30,7 +33,7 @@ impl EchoArguments {
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
         match &self.backend {
-            Some(_) if self.activity.has_moves() => {
+            Some(_) if self.moves.is_given() => {
                 Err("--moves: connections that pass frames on to a backend never move".to_owned())
             }
             _ => Ok(()),
@@ -41,7 +44,8 @@ impl EchoArguments {
 /// # Errors
 /// A line for the user.
 pub(super) fn serve(arguments: &EchoArguments) -> Result<(), String> {
-    let options = arguments.common.options(&arguments.activity)?;
+    let mut options = arguments.common.options(&arguments.activity)?;
+    options.moves = arguments.moves.moves();
     let backend = arguments.backend.as_deref().map(address).transpose();
     let backend = backend.map_err(|error| format!("--backend: {error}"))?;
     let listeners = options.bind()?;

@@ -3,7 +3,8 @@
 use clap::Args;
 use wakeful_services::http;
 
-use super::activity::ActivityArguments;
+use super::activity::{ActivityArguments, MoveArguments};
+use super::admin::AdminArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
@@ -17,6 +18,12 @@ pub(super) struct HttpArguments {
 
     #[command(flatten)]
     activity: ActivityArguments,
+
+    #[command(flatten)]
+    moves: MoveArguments,
+
+    #[command(flatten)]
+    admin: AdminArguments,
 
     #[command(flatten)]
     tls: TlsArguments,
@@ -43,13 +50,16 @@ impl HttpArguments {
 /// A line for the user.
 pub(super) fn serve(arguments: &HttpArguments) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
+    options.moves = arguments.moves.moves();
     options.tls = arguments.tls.load()?;
     options.limits = arguments.limits.limits();
     let http_options = arguments.site.options()?;
     let pre_drain = arguments.drain.pre_drain;
+    let admin = arguments.admin.bind()?;
     let listeners = options.bind()?;
     until_terminated(&options, || {
         arguments.tls.watch(options.tls.as_ref())?;
-        http::start(&options, http_options, listeners).map(|server| running(server, pre_drain))
+        http::start(&options, http_options, listeners, admin)
+            .map(|server| running(server, pre_drain))
     })
 }

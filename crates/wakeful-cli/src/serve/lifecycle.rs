@@ -8,14 +8,15 @@ use wakeful::ShutdownError;
 use wakeful::accept::Serving;
 use wakeful::net::ListenAddr;
 use wakeful::signal;
-use wakeful_services::{DrainPlan, Running, ServeOptions};
+use wakeful_services::{DrainPlan, RunningService, ServeOptions};
 
 /// A service that runs.
 pub(super) struct Started<F> {
-    pub(super) addrs: Vec<ListenAddr>,
-    pub(super) loops: usize,
+    addrs: Vec<ListenAddr>,
+    admin_addrs: Vec<ListenAddr>,
+    loops: usize,
     /// Returns how many connections were aborted.
-    pub(super) shutdown: F,
+    shutdown: F,
 }
 
 pub(super) fn serving(
@@ -23,6 +24,7 @@ pub(super) fn serving(
 ) -> Started<impl FnOnce(Duration) -> Result<usize, ShutdownError> + Send + 'static> {
     Started {
         addrs: serving.local_addrs().to_vec(),
+        admin_addrs: Vec::new(),
         loops: serving.handles().len(),
         shutdown: move |grace| serving.shutdown(grace),
     }
@@ -30,14 +32,15 @@ pub(super) fn serving(
 
 /// As [`serving`], of a server of HTTP, which goes on for `pre_drain` while it says that it is not ready.
 pub(super) fn running(
-    running: Running,
+    service: RunningService,
     pre_drain: Duration,
 ) -> Started<impl FnOnce(Duration) -> io::Result<usize> + Send + 'static> {
     Started {
-        addrs: running.local_addrs().to_vec(),
-        loops: running.handles().len(),
+        addrs: service.local_addrs().to_vec(),
+        admin_addrs: service.admin_addrs().to_vec(),
+        loops: service.server().handles().len(),
         shutdown: move |grace| {
-            running.drain(DrainPlan { pre_drain, grace, ..DrainPlan::default() })
+            service.drain(DrainPlan { pre_drain, grace, ..DrainPlan::default() })
         },
     }
 }
@@ -58,6 +61,9 @@ where
     let started = || {
         let service = start()?;
         let scheme = if options.tls.is_some() { "https://" } else { "" };
+        for addr in &service.admin_addrs {
+            tracing::info!("admin on {addr}");
+        }
         for addr in &service.addrs {
             tracing::info!(
                 "listening on {scheme}{addr}, loops {}, idle {}",

@@ -23,7 +23,7 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     body_timeout: Option<Duration>,
 
-    /// Seconds that a request may take in all; then 503. gRPC has deadlines of its own [default: no limit]
+    /// Seconds that a request may take in all; then 503. Calls of rpc have deadlines of their own, and so have those through a proxy with --http2-upstream [default: no limit]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     request_timeout: Option<Duration>,
 
@@ -76,7 +76,7 @@ impl LimitArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct DrainArguments {
-    /// Seconds that it goes on after TERM or Ctrl-C, while /readyz (proxy: at --admin) says 503 and gRPC's health NOT_SERVING, before it drains for up to --grace.
+    /// Seconds that it goes on after TERM or Ctrl-C, while /readyz (of rpc and proxy: at --admin) says 503 and gRPC's health NOT_SERVING, before it drains for up to --grace.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds, allow_negative_numbers = true)]
     pub(super) pre_drain: Duration,
 }

@@ -1,6 +1,7 @@
 //! `wakeful serve`: a subcommand with options of its own for each service.
 
 mod activity;
+mod admin;
 mod common;
 mod echo;
 mod http;

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use wakeful_services::options::bind;
 use wakeful_services::proxy::headers::ForwardedHeaders;
 use wakeful_services::proxy::{self, ProxyOptions};
 use wakeful_services::tls::ClientTls;
-use wakeful_services::{DrainPlan, HttpVersion, InvalidTarget, Target};
+use wakeful_services::{HttpVersion, InvalidTarget, Target};
 
-use super::activity::ActivityArguments;
-use super::common::{CommonArguments, address, positive_seconds};
-use super::lifecycle::{Started, until_terminated};
+use super::activity::{ActivityArguments, MoveArguments};
+use super::admin::AdminArguments;
+use super::common::{CommonArguments, positive_seconds};
+use super::lifecycle::{running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
 use super::size;
 use super::tls::TlsArguments;
@@ -24,6 +24,9 @@ pub(super) struct ProxyArguments {
 
     #[command(flatten)]
     activity: ActivityArguments,
+
+    #[command(flatten)]
+    moves: MoveArguments,
 
     // Not a doc comment: rustdoc takes the brackets for a link.
     #[arg(
@@ -70,13 +73,9 @@ pub(super) struct ProxyArguments {
     #[arg(long, value_enum, default_value_t = Forwarded::Replace)]
     forwarded: Forwarded,
 
-    // Not a doc comment: rustdoc takes the brackets for a link.
-    #[arg(
-        long,
-        value_name = "ADDR",
-        help = "Where /healthz, /readyz and /metrics are, as --listen. Without it there are none: every path of the others is the backends'. May be repeated"
-    )]
-    admin: Vec<String>,
+    // Without it there are none: every path is the backends'.
+    #[command(flatten)]
+    admin: AdminArguments,
 
     #[command(flatten)]
     tls: TlsArguments,
@@ -157,25 +156,16 @@ impl ProxyArguments {
 /// A line for the user.
 pub(super) fn serve(arguments: &ProxyArguments) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
+    options.moves = arguments.moves.moves();
     options.tls = arguments.tls.load()?;
     options.limits = arguments.limits.limits();
     let pre_drain = arguments.drain.pre_drain;
     let proxy_options = arguments.proxy_options()?;
-    let admin = arguments.admin.iter().map(|addr| address(addr)).collect::<Result<Vec<_>, _>>();
-    let admin = bind(&admin.map_err(|error| format!("--admin: {error}"))?)?;
+    let admin = arguments.admin.bind()?;
     let listeners = options.bind()?;
     until_terminated(&options, || {
         arguments.tls.watch(options.tls.as_ref())?;
         let proxy = proxy::start(&options, proxy_options, listeners, admin)?;
-        for addr in proxy.admin_addrs() {
-            tracing::info!("admin on {addr}");
-        }
-        Ok(Started {
-            addrs: proxy.local_addrs().to_vec(),
-            loops: proxy.server().handles().len(),
-            shutdown: move |grace| {
-                proxy.drain(DrainPlan { pre_drain, grace, ..DrainPlan::default() })
-            },
-        })
+        Ok(running(proxy.into_service(), pre_drain))
     })
 }

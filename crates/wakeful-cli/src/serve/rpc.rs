@@ -4,6 +4,7 @@ use clap::Args;
 use wakeful_services::rpc::{self, RpcOptions};
 
 use super::activity::ActivityArguments;
+use super::admin::AdminArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
@@ -23,6 +24,9 @@ pub(super) struct RpcArguments {
     max_message: Option<usize>,
 
     #[command(flatten)]
+    admin: AdminArguments,
+
+    #[command(flatten)]
     tls: TlsArguments,
 
     #[command(flatten)]
@@ -36,9 +40,6 @@ impl RpcArguments {
     /// # Errors
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.activity.has_moves() {
-            return Err("--moves: connections of HTTP/2 never move".to_owned());
-        }
         self.common.check().and_then(|()| self.tls.check())
     }
 }
@@ -53,9 +54,11 @@ pub(super) fn serve(arguments: &RpcArguments) -> Result<(), String> {
     let default = RpcOptions::default();
     let rpc_options =
         RpcOptions { max_message: arguments.max_message.unwrap_or(default.max_message) };
+    let admin = arguments.admin.bind()?;
     let listeners = options.bind()?;
     until_terminated(&options, || {
         arguments.tls.watch(options.tls.as_ref())?;
-        rpc::start(&options, &rpc_options, listeners).map(|server| running(server, pre_drain))
+        rpc::start(&options, &rpc_options, listeners, admin)
+            .map(|server| running(server, pre_drain))
     })
 }

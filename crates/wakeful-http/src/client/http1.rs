@@ -47,6 +47,7 @@ impl<B: OutgoingBody> Http1<B> {
         let (io, seen) = Io::new(transport);
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(pool.settings.max_header_size)
+            .max_header_size(pool.settings.max_header_size)
             .handshake::<_, Outgoing<B>>(io)
             .await?;
         let this = Rc::new(Self {

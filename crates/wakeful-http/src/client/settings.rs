@@ -122,7 +122,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How large a response's header may be, in bytes. By HTTP/1 it is also the most that a connection's read buffer grows to.
+    /// How large a response's header may be, in bytes, counted as [`Limits::max_header_size`](crate::Limits::max_header_size) counts a request's. By HTTP/1 a connection's read buffer is bounded by as much.
     pub fn max_header_size(mut self, bytes: usize) -> Self {
         self.max_header_size = bytes.max(SMALLEST_HEADER_LIMIT);
         self

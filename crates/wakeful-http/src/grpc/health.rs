@@ -47,7 +47,7 @@ where
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let response = self.inner.check(request).await?;
-        let is_ready = crate::readiness().is_none_or(|readiness| readiness.is_ready());
+        let is_ready = crate::local::readiness().is_none_or(|readiness| readiness.is_ready());
         Ok(if is_ready { response } else { Response::new(not_serving()) })
     }
 
@@ -58,7 +58,7 @@ where
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let response = self.inner.watch(request).await?;
-        let state = State::Watching(match crate::readiness() {
+        let state = State::Watching(match crate::local::readiness() {
             Some(readiness) => Box::pin(readiness.until_not_ready()),
             None => Box::pin(std::future::pending()),
         });

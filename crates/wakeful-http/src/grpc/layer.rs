@@ -23,6 +23,8 @@ use super::{CallRequestBody, CallResponseBody};
 /// * When the server drains, a unary call is finished. A stream has [`linger`](Self::linger) to come to its end, for which handlers await [`drain_begins`](crate::drain_begins); then
 ///   UNAVAILABLE is its last word: what the handler reads ends with that error, and so does what it sends.
 ///
+/// The server's own time limits for requests hold beside that, unless its [`Limits::grpc_calls`](crate::Limits::grpc_calls) spare calls.
+///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`max_deadline`](Self::max_deadline) | none | any | DEADLINE_EXCEEDED |

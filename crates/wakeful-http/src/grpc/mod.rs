@@ -3,6 +3,7 @@
 //! ```no_run
 //! use tonic::service::Routes;
 //! use wakeful_http::grpc::{self, GrpcLayer, Reflection};
+//! use wakeful_http::{GrpcCalls, Limits};
 //! # const FILE_DESCRIPTOR_SET: &[u8] = &[];
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -11,14 +12,16 @@
 //! let routes = Routes::new(health).add_service(reflection.v1()).add_service(reflection.v1alpha());
 //! // .add_service(GreeterServer::new(Greeter))
 //! let app = routes.into_axum_router().layer(GrpcLayer::new());
-//! wakeful_http::Server::bind("127.0.0.1:50051")?.serve(app)?;
+//! // A stream may be silent for long, which an ordinary request's body may not.
+//! let limits = Limits { grpc_calls: GrpcCalls::Unlimited, ..Limits::default() };
+//! wakeful_http::Server::bind("127.0.0.1:50051")?.limits(limits).serve(app)?;
 //! # drop(reporter);
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! tonic is needed with its features `codegen` and `router`, and none else: `transport`, `server` and `channel` bring a tokio runtime along.
-//! What a client may send is bounded by tonic: `max_decoding_message_size` of a generated server, 4 MiB by default, also for what is decompressed.
+//! [`Limits::grpc_calls`](crate::Limits::grpc_calls) spares calls the time limits of requests. What a client may send is bounded by tonic: `max_decoding_message_size` of a generated server, 4 MiB by default, also for what is decompressed.
 //!
 //! # Handlers
 //! tonic asks for futures and streams that are `Send`. `wakeful::time` is; what is not (`Rc`, sockets) goes

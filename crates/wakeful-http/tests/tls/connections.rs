@@ -161,8 +161,8 @@ fn a_client_that_reads_late_gets_all_of_a_large_response() {
 #[test]
 fn a_connection_that_ends_says_so() {
     let site = Site::new();
-    let running =
-        server().tls(site.tls()).header_read_timeout(Duration::from_millis(100)).start(router());
+    let limits = Limits { header_timeout: Duration::from_millis(100), ..Limits::default() };
+    let running = server().tls(site.tls()).limits(limits).start(router());
     let running = running.unwrap();
     let mut client = connect(addr(&running), config(&site.ca()));
     client.write_all(CLOSING_GET).unwrap();

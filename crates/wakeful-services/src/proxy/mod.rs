@@ -8,7 +8,6 @@
 //!
 //! What it does not do: tunnels (CONNECT), protocol upgrades (`Upgrade` is taken away), interim responses of backends (1xx go no further; `Expect: 100-continue` it answers by itself), caching.
 
-mod admin;
 mod backends;
 mod budget;
 mod counts;
@@ -31,12 +30,13 @@ use wakeful::net::ListenAddr;
 use wakeful_http::RequestBody;
 use wakeful_http::client::{ClientBuilder, HttpVersion, Target};
 use wakeful_http::tls::ClientTls;
-use wakeful_http::{AmbiguousLength, Caller, DrainPlan, Limits, Running, service_fn};
+use wakeful_http::{AmbiguousLength, Caller, DrainPlan, GrpcCalls, Limits, Running, service_fn};
 
 pub use self::counts::Counts;
 use self::headers::ForwardedHeaders;
 pub use self::health::Ejection;
 use crate::ServeOptions;
+use crate::admin::{self, RunningService};
 
 /// What a proxy is started with.
 ///
@@ -61,7 +61,7 @@ use crate::ServeOptions;
 pub struct ProxyOptions {
     /// The backends.
     pub to: Vec<Target>,
-    /// How all of them are spoken to.
+    /// How all of them are spoken to. By HTTP/2, calls of gRPC have no time limits but their own ([`GrpcCalls::Unlimited`], whatever the server's limits say).
     pub version: HttpVersion,
     /// Whom to trust, for backends of `https`.
     pub upstream_tls: Option<ClientTls>,
@@ -116,8 +116,7 @@ impl Default for ProxyOptions {
 /// A proxy that runs. Dropping it aborts what it serves.
 #[derive(Debug)]
 pub struct RunningProxy {
-    running: Running,
-    admin: Option<Running>,
+    service: RunningService,
     counts: Arc<Counts>,
 }
 
@@ -141,7 +140,12 @@ pub fn start(
     let of_loops = counts.clone();
     // The backend may read a request's length otherwise, so nothing is resolved here.
     let ambiguous_length = AmbiguousLength::Refuse;
-    let limits = Limits { ambiguous_length, ..options.limits.clone() };
+    // gRPC needs backends of HTTP/2; to others nothing is a call.
+    let grpc_calls = match proxy.version {
+        HttpVersion::Http1 => GrpcCalls::Limited,
+        HttpVersion::Http2 => GrpcCalls::Unlimited,
+    };
+    let limits = Limits { ambiguous_length, grpc_calls, ..options.limits.clone() };
     let server = options.http_server(listeners).limits(limits);
     let running = server.start_per_connection(move || {
         let proxy = of_a_loop(&proxy, &to, shared.clone(), &of_loops);
@@ -152,11 +156,10 @@ pub fn start(
             })
         }
     })?;
-    let admin = match admin {
-        none if none.is_empty() => None,
-        admin => Some(admin::start(admin, &running, counts.clone(), options.tls.as_ref())?),
-    };
-    Ok(RunningProxy { running, admin, counts })
+    let mut registry = admin::registry(&running, options.tls.as_ref());
+    registry.register_collector(Box::new(metrics::OfBackends(counts.clone())));
+    let service = RunningService::new(running, admin, Arc::new(registry))?;
+    Ok(RunningProxy { service, counts })
 }
 
 fn of_a_loop(
@@ -199,19 +202,19 @@ impl RunningProxy {
     /// Where it listens.
     #[must_use]
     pub fn local_addrs(&self) -> &[ListenAddr] {
-        self.running.local_addrs()
+        self.service.local_addrs()
     }
 
     /// Where its metrics are.
     #[must_use]
     pub fn admin_addrs(&self) -> &[ListenAddr] {
-        self.admin.as_ref().map_or(&[], Running::local_addrs)
+        self.service.admin_addrs()
     }
 
     /// The server of the clients' side.
     #[must_use]
     pub fn server(&self) -> &Running {
-        &self.running
+        self.service.server()
     }
 
     /// What it counts about its backends.
@@ -220,16 +223,17 @@ impl RunningProxy {
         self.counts.clone()
     }
 
-    /// Ends as planned; see [`Running::drain`]. Meanwhile the admin's `/readyz` says that it is not ready. Blocks the calling thread.
+    /// Without what it counts about its backends.
+    #[must_use]
+    pub fn into_service(self) -> RunningService {
+        self.service
+    }
+
+    /// Ends as planned; see [`RunningService::drain`]. Blocks the calling thread.
     ///
     /// # Errors
     /// A loop was blocked, and was left behind.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
-        let aborted = self.running.drain(plan);
-        if let Some(admin) = self.admin {
-            // Nobody waits for what is only looked at.
-            admin.shutdown(Duration::ZERO)?;
-        }
-        aborted
+        self.service.drain(plan)
     }
 }

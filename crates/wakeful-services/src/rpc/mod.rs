@@ -7,18 +7,20 @@
 mod echo;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use wakeful::accept::SharedListener;
-use wakeful_http::Running;
 use wakeful_http::grpc::{self, GrpcLayer, Reflection};
+use wakeful_http::{GrpcCalls, Limits};
 
 use self::echo::Echoing;
 use self::proto::echo_server::{EchoServer, SERVICE_NAME};
 use crate::ServeOptions;
+use crate::admin::{self, RunningService};
 
 /// What tonic generates from the proto file: messages, the server's trait, and a client.
 #[allow(
@@ -53,7 +55,7 @@ impl Default for RpcOptions {
     }
 }
 
-/// Starts the service on `listeners`.
+/// Starts the service on `listeners`. Calls have no time limits but their own ([`GrpcCalls::Unlimited`], whatever `options` say). Those of `admin` answer `/healthz`, `/readyz` and `/metrics`, on a loop of their own.
 ///
 /// # Errors
 /// The loops cannot be started.
@@ -61,7 +63,8 @@ pub fn start(
     options: &ServeOptions,
     rpc: &RpcOptions,
     listeners: Vec<SharedListener>,
-) -> io::Result<Running> {
+    admin: Vec<SharedListener>,
+) -> io::Result<RunningService> {
     let (reporter, health) = grpc::health_reporter();
     futures_lite::future::block_on(
         reporter.set_service_status(SERVICE_NAME, ServingStatus::Serving),
@@ -76,5 +79,9 @@ pub fn start(
         .add_service(reflection.v1())
         .add_service(reflection.v1alpha());
     let layer = GrpcLayer::new().linger(LINGER.min(options.grace / 2));
-    options.http_server(listeners).start(routes.prepare().into_axum_router().layer(layer))
+    let router = routes.prepare().into_axum_router().layer(layer);
+    let limits = Limits { grpc_calls: GrpcCalls::Unlimited, ..options.limits.clone() };
+    let server = options.http_server(listeners).limits(limits).start(router)?;
+    let registry = admin::registry(&server, options.tls.as_ref());
+    RunningService::new(server, admin, Arc::new(registry))
 }

@@ -58,7 +58,9 @@ pub fn addr(proxy: &RunningProxy) -> SocketAddr {
 
 /// `serve http` as a backend.
 pub fn service() -> (wakeful_http::Running, SocketAddr) {
-    let running = http::start(&options(1), http::HttpOptions::default(), vec![listener()]).unwrap();
+    let own = http::HttpOptions::default();
+    let running = http::start(&options(1), own, vec![listener()], Vec::new()).unwrap();
+    let running = running.into_server();
     let addr = tcp(&running.local_addrs()[0]);
     (running, addr)
 }

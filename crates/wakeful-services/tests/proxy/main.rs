@@ -5,3 +5,4 @@ mod common;
 mod failures;
 mod forwarding;
 mod http2;
+mod limits;

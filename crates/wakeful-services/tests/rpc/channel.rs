@@ -39,7 +39,7 @@ pub fn service(rpc_options: &RpcOptions) -> Running {
         limits: Default::default(),
     };
     let listeners = options.bind().unwrap();
-    rpc::start(&options, rpc_options, listeners).unwrap()
+    rpc::start(&options, rpc_options, listeners, Vec::new()).unwrap().into_server()
 }
 
 /// Another one, on one loop.

@@ -5,5 +5,6 @@ mod channel;
 mod deadlines;
 mod draining;
 mod echo;
+mod limits;
 mod reflection;
 mod watched;

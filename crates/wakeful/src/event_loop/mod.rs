@@ -343,6 +343,15 @@ impl EventLoop {
         }
     }
 
+    /// Calls `f` as code of this loop, in front of its turns: whatever it takes, it makes none of them slow.
+    ///
+    /// # Errors
+    /// A loop is already running on this thread; or the process was forked since the loop was built.
+    pub(crate) fn prepare<R>(&mut self, f: impl FnOnce() -> R) -> io::Result<R> {
+        let _entered = self.enter_to_run()?;
+        Ok(f())
+    }
+
     /// Makes the present [`run`](Self::run), or the next one, end after its turn.
     pub fn stop(&self) {
         self.inner.handle.stop();

@@ -23,7 +23,9 @@ pub(super) fn of(parts: &mut Parts) -> Result<Option<HeaderValue>, Refusal> {
     if uri.authority.is_some() && uri.scheme.is_none() && !is_http2 {
         return Err(Refusal::Target);
     }
+    let is_server = parts.method == Method::OPTIONS && !is_http2 && names_no_path(&uri);
     let target = target(&parts.method, uri.path_and_query, uri.authority.is_some())?;
+    let target = if is_server { PathAndQuery::from_static("*") } else { target };
     parts.uri = Uri::from(target);
     let authority = uri.authority.as_ref().map(|authority| checked(authority.as_str().as_bytes()));
     let host = match (authority.transpose()?, header) {
@@ -74,18 +76,22 @@ fn checked(text: &[u8]) -> Result<HeaderValue, Refusal> {
     HeaderValue::from_str(text).map_err(|_| Refusal::InvalidHost)
 }
 
-/// A path, or `*` for OPTIONS. An absolute target without a path is `/`, or `*` for OPTIONS (RFC 9112, 3.2.4).
+/// Is it `http://host` (RFC 9112, 3.2.4: OPTIONS of the server as a whole) and not `http://host/`? `http` writes both as the latter. But what it reads is one piece of memory, in which a path that was sent
+/// stands right behind the authority; the one that `http` puts in its place does not.
+fn names_no_path(uri: &http::uri::Parts) -> bool {
+    let (Some(authority), Some(path)) = (&uri.authority, &uri.path_and_query) else { return false };
+    path.as_str() == "/"
+        && authority.as_str().as_bytes().as_ptr_range().end != path.as_str().as_ptr()
+}
+
+/// A path, or `*` for OPTIONS. An absolute target without a path is `/`.
 fn target(
     method: &Method,
     target: Option<PathAndQuery>,
     is_absolute: bool,
 ) -> Result<PathAndQuery, Refusal> {
     let Some(target) = target else {
-        return match is_absolute {
-            true if *method == Method::OPTIONS => Ok(PathAndQuery::from_static("*")),
-            true => Ok(PathAndQuery::from_static("/")),
-            false => Err(Refusal::Target),
-        };
+        return if is_absolute { Ok(PathAndQuery::from_static("/")) } else { Err(Refusal::Target) };
     };
     match target.as_str() {
         // So it is called as well if it is empty, as in front of a fragment.

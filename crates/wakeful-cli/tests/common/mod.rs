@@ -1,0 +1,60 @@
+//! The program as a user has it, for tests that need several of it.
+
+#![allow(dead_code, unreachable_pub)] // Each test program uses a part.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_wakeful");
+pub const GUARD: Duration = Duration::from_secs(20);
+
+/// `wakeful serve`. Killed when it is dropped.
+pub struct Service {
+    pub child: Child,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Service {
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.arg("serve").args(arguments).args(["--loops", "1", "--idle", "park"]);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Self { child, stderr }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    /// What is behind `text` in the next line that has it, up to a comma.
+    pub fn behind(&mut self, text: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended early");
+            if let Some((_, rest)) = line.split_once(text) {
+                return rest.trim().split(',').next().unwrap().to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn get(addr: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(GUARD)).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}

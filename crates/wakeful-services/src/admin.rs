@@ -1,0 +1,115 @@
+//! What operators look at, apart from what clients reach: `/healthz`, `/readyz` and `/metrics` on listeners of their own.
+//!
+//! They are served by another server, on a loop of its own: no limit of the service strikes them, a busy service does not delay them, and they answer until the service has drained. One implementation for all services of HTTP;
+//! `http` answers on the same paths among its own, by the same functions.
+
+use std::io;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use wakeful::accept::SharedListener;
+use wakeful::net::ListenAddr;
+use wakeful::{EventLoop, IdlePolicy, LoopGroup};
+use wakeful_http::tls::ServerTls;
+use wakeful_http::{DrainPlan, Readiness, Running, Server};
+
+use crate::http_metrics::HttpMetrics;
+use crate::{metrics, tls_metrics};
+
+/// A service that runs, with what its operators look at. Dropping it aborts what it serves.
+#[derive(Debug)]
+pub struct RunningService {
+    server: Running,
+    admin: Option<Running>,
+}
+
+impl RunningService {
+    /// Has `listeners` tell of `server`: no listeners, nothing is told.
+    pub(crate) fn new(
+        server: Running,
+        listeners: Vec<SharedListener>,
+        registry: Arc<Registry>,
+    ) -> io::Result<Self> {
+        if listeners.is_empty() {
+            return Ok(Self { server, admin: None });
+        }
+        let readiness = server.readiness();
+        let router = Router::new()
+            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/readyz", get(move || async move { ready(&readiness) }))
+            .route("/metrics", get(move || async move { render(&registry) }));
+        // Nobody waits for a scrape so much that a CPU should spin for it.
+        let event_loop = EventLoop::builder().idle(IdlePolicy::Park);
+        let group = LoopGroup::builder().loops(1).event_loop(event_loop);
+        let admin = Server::from_listeners(listeners).group(group).start(router)?;
+        Ok(Self { server, admin: Some(admin) })
+    }
+
+    /// Where it listens for clients.
+    #[must_use]
+    pub fn local_addrs(&self) -> &[ListenAddr] {
+        self.server.local_addrs()
+    }
+
+    /// Where it listens for operators.
+    #[must_use]
+    pub fn admin_addrs(&self) -> &[ListenAddr] {
+        self.admin.as_ref().map_or(&[], Running::local_addrs)
+    }
+
+    /// The server of the clients' side.
+    #[must_use]
+    pub fn server(&self) -> &Running {
+        &self.server
+    }
+
+    /// The server of the clients' side alone: the listeners for operators close.
+    #[must_use]
+    pub fn into_server(self) -> Running {
+        self.server
+    }
+
+    /// Ends as planned; see [`Running::drain`]. Meanwhile `/readyz` for operators says 503, until there is nothing left to look at. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// A loop was blocked, and was left behind.
+    pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
+        // Nobody waits for what is only looked at: the other one is dropped, and aborts.
+        self.server.drain(plan)
+    }
+}
+
+/// What every server of HTTP counts.
+pub(crate) fn registry(server: &Running, tls: Option<&ServerTls>) -> Registry {
+    let mut registry = metrics::registry(server.handles(), server.counts(), server.loads());
+    registry.register_collector(Box::new(HttpMetrics::new(server.http_counts())));
+    if let Some(tls) = tls {
+        tls_metrics::register(&mut registry, tls.counts());
+    }
+    registry
+}
+
+/// From the start on, until the server is told to end.
+pub(crate) fn ready(readiness: &Readiness) -> (StatusCode, &'static str) {
+    if readiness.is_ready() {
+        (StatusCode::OK, "ready\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+    }
+}
+
+pub(crate) fn render(registry: &Registry) -> Response {
+    let mut text = String::new();
+    match encode(&mut text, registry) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}

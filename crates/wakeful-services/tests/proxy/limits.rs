@@ -1,0 +1,51 @@
+//! What of a server's limits means something else in a proxy: calls of gRPC are spared its time limits only where they can be calls.
+
+use std::io::Write;
+use std::time::Duration;
+
+use wakeful_http::Limits;
+use wakeful_http::client::HttpVersion;
+use wakeful_services::ServeOptions;
+use wakeful_services::proxy::{self, ProxyOptions, RunningProxy};
+
+use crate::common::*;
+
+const CLAIM: &str = "content-type: application/grpc\r\n";
+
+/// It does not wait for bodies.
+fn impatient(to: std::net::SocketAddr, version: HttpVersion) -> RunningProxy {
+    let limits = Limits { body_timeout: Some(Duration::from_millis(100)), ..Limits::default() };
+    let listen = vec!["127.0.0.1:0".parse().unwrap()];
+    let options = ServeOptions { limits, listen, ..options(1) };
+    let settings = ProxyOptions { to: vec![to.into()], version, ..ProxyOptions::default() };
+    proxy::start(&options, settings, options.bind().unwrap(), Vec::new()).unwrap()
+}
+
+fn half(fields: &str) -> String {
+    format!(
+        "POST /echo HTTP/1.1\r\nhost: x\r\n{fields}content-length: 10\r\nconnection: close\r\n\r\nhalf "
+    )
+}
+
+#[test]
+fn in_front_of_backends_of_http1_nobody_is_spared_who_calls_himself_grpc() {
+    let backend = Backend::mirror();
+    let proxy = impatient(backend.addr, HttpVersion::Http1);
+    for fields in ["", CLAIM] {
+        assert_status(&ask(addr(&proxy), &half(fields)), 408);
+    }
+}
+
+#[test]
+fn in_front_of_backends_of_http2_a_call_may_take_its_time() {
+    let (_service, to) = service();
+    let proxy = impatient(to, HttpVersion::Http2);
+    let mut call = connect(addr(&proxy));
+    call.write_all(half(CLAIM).as_bytes()).unwrap();
+    // The same, but for its type, tells that the time has passed.
+    assert!(!ask(addr(&proxy), &half("")).ends_with("again"));
+    call.write_all(b"again").unwrap();
+    let answer = read_all(&mut call);
+    assert_status(&answer, 200);
+    assert!(answer.contains("half ") && answer.contains("again"), "{answer}");
+}
