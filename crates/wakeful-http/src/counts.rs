@@ -61,6 +61,10 @@ refusals! {
     BodyTooLarge = "body_too_large",
     /// What came is not HTTP/1.
     Malformed = "malformed",
+    /// A request of HTTP/1 has no `Host`, where it must have one, or more than one.
+    Host = "host",
+    /// A request of HTTP/1 has both `Content-Length` and `Transfer-Encoding`, where that is [refused](crate::Limits::ambiguous_length).
+    AmbiguousLength = "ambiguous_length",
     /// A connection was too old, and what was in flight took longer than its grace.
     MaxAge = "max_age",
     /// A frame, or their order, is not HTTP/2.

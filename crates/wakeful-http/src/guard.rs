@@ -1,6 +1,6 @@
 //! What is refused before the service is called, what is answered in its place, and what answers say of the connection.
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -13,6 +13,14 @@ impl Watch {
     /// May it be served? Then it counts as in flight on all loops.
     pub(crate) fn admit(&self, request: &Request<Incoming>) -> Result<(), Refused> {
         let limits = self.local.limits();
+        if self.protocol == Protocol::Http1 {
+            if !self.is_framing_clear() {
+                return Err(Refused::new(Refusal::AmbiguousLength));
+            }
+            if !has_right_host(request) {
+                return Err(Refused::new(Refusal::Host));
+            }
+        }
         let uri = request.uri().path_and_query().map_or(0, |uri| uri.as_str().len());
         if uri > limits.max_uri {
             return Err(Refused::new(Refusal::UriTooLong));
@@ -36,6 +44,13 @@ impl Watch {
         }
         Ok(())
     }
+}
+
+/// RFC 9112, 3.2: one, but that HTTP/1.0 may do without.
+fn has_right_host(request: &Request<Incoming>) -> bool {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let has_host = hosts.next().is_some() || request.version() == Version::HTTP_10;
+    has_host && hosts.next().is_none()
 }
 
 /// A stream that goes on for as long as it likes, with a deadline of its own, or an ordinary request.

@@ -108,6 +108,7 @@ where
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
+    watch.reads_anew();
     let watched = Rc::new(Watched::default());
     let limits = watch.local.limits();
     let offers = service.offers();
@@ -208,7 +209,7 @@ async fn close<IO: Read + Write + Unpin>(
     Ok(())
 }
 
-fn builder(limits: &Limits) -> http1::Builder {
+pub(crate) fn builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         // Deadlines are the watch's.
@@ -298,7 +299,8 @@ impl<IO: Read + Unpin> Read for WatchedIo<IO> {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        let Self { io, watch, .. } = &mut *self;
+        let read = watch.poll_read(Pin::new(io), cx, buf);
         if read.is_ready() && !self.watch.is_in_flight() && !self.watch.is_body_held() {
             let is_rest = self.watch.takes_rest_of_body();
             self.watched.comes.set(!is_rest);

@@ -60,7 +60,7 @@
 //!
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
-//! from HTTP/1, `http1` when a connection of HTTP/1 may move, `http2` what is watched of HTTP/2, `secured` a connection by TLS, and [`tls`] what TLS needs. What is bounded is in `limits`; `watch` says when a
+//! from HTTP/1, `http1` when a connection of HTTP/1 may move, `framing` where its requests begin and end, `http2` what is watched of HTTP/2, `secured` a connection by TLS, and [`tls`] what TLS needs. What is bounded is in `limits`; `watch` says when a
 //! connection's limits strike, `guard` what is answered then, `counts` how often it happened. `drain` is how a server ends. [`client`] is the other side: requests to servers. `files` serves a directory (feature `files`), [`observe`] and [`access_log`] tell what a server does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -74,6 +74,9 @@ mod drain;
 mod draining;
 #[cfg(feature = "files")]
 pub mod files;
+mod framing;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 #[cfg(feature = "grpc")]
 pub mod grpc;
 mod guard;
@@ -101,7 +104,7 @@ pub use counts::{HttpCounts, LoopHttpCounts, Refusal};
 pub use drain::{DrainPlan, Readiness};
 pub use draining::{DrainBegins, drain_begins};
 pub use hyper::service::service_fn;
-pub use limits::{GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate};
+pub use limits::{AmbiguousLength, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate};
 pub use observe::Peer;
 pub use server::{Caller, Running, Security, Server};
 

@@ -36,6 +36,7 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// | `max_headers` | 100 | 1 and more | 431 (HTTP/1.1: and close) |
 /// | `max_uri` | 65,534 | 1 to 65,534 | 414 |
 /// | `max_body` | none | | 413 and close, by `content-length` at once, else as soon as so much has come; behind the response's head, its body is cut off |
+/// | `ambiguous_length` | [`AmbiguousLength::Resolve`] | [`AmbiguousLength`] | 400 and close |
 /// | `max_requests_per_connection` | none | | the last response says `connection: close` (HTTP/2: GOAWAY) |
 /// | `max_age` | none | [`MaxAge`] | the next response says `connection: close` (HTTP/2: GOAWAY); after the grace, abort |
 /// | `grpc_calls` | [`GrpcCalls::Limited`] | [`GrpcCalls`] | |
@@ -79,6 +80,8 @@ pub struct Limits {
     pub max_uri: usize,
     /// How large a request's body may be, in bytes.
     pub max_body: u64,
+    /// What becomes of a request of HTTP/1 that has both `Content-Length` and `Transfer-Encoding`.
+    pub ambiguous_length: AmbiguousLength,
     /// How many requests are taken from one connection.
     pub max_requests_per_connection: u64,
     /// How long a connection is kept, however busy it is.
@@ -87,6 +90,16 @@ pub struct Limits {
     pub grpc_calls: GrpcCalls,
     /// What is HTTP/2's own.
     pub http2: Http2Limits,
+}
+
+/// What becomes of a request of HTTP/1 that has both `Content-Length` and `Transfer-Encoding`. Two readers may see its end in two places, which is how requests are smuggled past a proxy; RFC 9112 (6.1) lets a server choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AmbiguousLength {
+    /// The coding counts, the service does not see the length, and the connection closes behind the response. Enough where the server is the last to read the request.
+    #[default]
+    Resolve,
+    /// It is answered 400, the service does not see it, and the connection closes. For proxies. All that is read of HTTP/1 is copied once more for it, and heads are scanned a second time.
+    Refuse,
 }
 
 /// Whether calls of gRPC have the time limits of requests: `body_timeout`, `min_rate` for bodies, `request_timeout`. A call is a request whose content type is `application/grpc…`, whoever says so.
@@ -145,6 +158,7 @@ impl Default for Limits {
             max_headers: 100,
             max_uri: GREATEST_URI_LIMIT,
             max_body: 0,
+            ambiguous_length: AmbiguousLength::default(),
             max_requests_per_connection: 0,
             max_age: None,
             grpc_calls: GrpcCalls::default(),

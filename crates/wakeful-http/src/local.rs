@@ -11,8 +11,8 @@ use crate::limits::peers::Peers;
 use crate::observe::{Observe, Observer};
 use crate::{Limits, Readiness, Refusal};
 
-/// As much as h2 reads at a time.
-const SCRATCH: usize = 16 * 1024;
+/// As much as hyper reads at a time, by default; h2 reads a quarter.
+const SCRATCH: usize = 64 * 1024;
 
 /// A fifth of a second.
 const LINGER: u64 = 200_000_000;
@@ -76,7 +76,7 @@ pub(crate) fn readiness() -> Option<Readiness> {
 pub(crate) struct Local {
     number: usize,
     shared: Shared,
-    /// For bytes that are looked at on their way to h2: made when the first are.
+    /// For bytes that are looked at on their way to hyper: made when the first are.
     scratch: RefCell<Vec<u8>>,
     observer: Rc<Observer>,
 }

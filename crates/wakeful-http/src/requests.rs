@@ -197,6 +197,7 @@ pub(crate) fn status(refusal: Refusal) -> StatusCode {
         Refusal::HeaderTimeout | Refusal::BodyTimeout | Refusal::SlowRequest => {
             StatusCode::REQUEST_TIMEOUT
         }
+        Refusal::Host | Refusal::AmbiguousLength => StatusCode::BAD_REQUEST,
         Refusal::PeerRate => StatusCode::TOO_MANY_REQUESTS,
         Refusal::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Refusal::UriTooLong => StatusCode::URI_TOO_LONG,

@@ -20,6 +20,7 @@ pub(crate) use self::waiting::Waiting;
 
 use crate::Refusal;
 use crate::body::Progress;
+use crate::framing::Framing;
 use crate::life::Life;
 use crate::local::Local;
 use crate::protocol::Protocol;
@@ -69,6 +70,8 @@ pub(crate) struct Watch {
     pub(crate) tunnels: Cell<usize>,
     /// Of HTTP/1: the body of the last request that had one. Somebody may read it behind the response.
     pub(crate) last_body: RefCell<Option<Progress>>,
+    /// Of HTTP/1, where an ambiguous length is refused: what was read on this loop.
+    pub(crate) framing: Option<RefCell<Framing>>,
     /// The next response is the last one.
     closing: Cell<bool>,
     /// And it ends in any case.
@@ -86,6 +89,7 @@ impl Watch {
         let phase = (Phase::First, life.served(), false);
         let since = life.arrived();
         Rc::new(Self {
+            framing: Framing::wanted(local.limits(), protocol),
             local,
             protocol,
             life,

@@ -11,7 +11,9 @@ use axum::body::{Body, Bytes};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use futures_lite::stream;
-use wakeful_http::{GrpcCalls, Limits, MaxAge, MinRate, PeerRate, Refusal, Running};
+use wakeful_http::{
+    AmbiguousLength, GrpcCalls, Limits, MaxAge, MinRate, PeerRate, Refusal, Running,
+};
 
 use common::*;
 
@@ -302,6 +304,58 @@ fn a_header_that_is_too_large_is_431_and_one_that_is_no_http_400() {
     counted(&running, Refusal::HeaderTooLarge, 2);
     counted(&running, Refusal::Malformed, 1);
     is_served(&running);
+}
+
+#[test]
+fn http1_needs_one_host_and_http10_may_do_without() {
+    let running = start(Limits::default());
+    for hosts in ["", "host: x\r\nhost: x\r\n", "Host: x\r\nHOST: y\r\n"] {
+        let text = answer(&running, &format!("GET / HTTP/1.1\r\n{hosts}\r\n"));
+        assert_closes_with(&text, "400");
+    }
+    assert_closes_with(&answer(&running, "GET http://x/ HTTP/1.1\r\n\r\n"), "400");
+    let two = answer(&running, "GET / HTTP/1.0\r\nhost: x\r\nhost: x\r\n\r\n");
+    assert!(two.starts_with("HTTP/1.0 400"), "{two}");
+    counted(&running, Refusal::Host, 5);
+    for honest in ["1.0\r\n", "1.0\r\nhost: x\r\n", "1.1\r\nhost:\r\nconnection: close\r\n"] {
+        let text = answer(&running, &format!("GET / HTTP/{honest}\r\n"));
+        assert!(text.starts_with("HTTP/1.1 200") || text.starts_with("HTTP/1.0 200"), "{text}");
+    }
+    counted(&running, Refusal::Host, 5);
+}
+
+const CODED: &str = "POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n";
+const CHUNKS: &str = "5\r\nhello\r\n0\r\n\r\n";
+
+#[test]
+fn of_two_lengths_the_coding_counts_and_the_connection_ends() {
+    let running = start(Limits::default());
+    let text = format!("{CODED}content-length: 5\r\n\r\n{CHUNKS}{}", get_request("/"));
+    let text = answer(&running, &text);
+    assert_closes_with(&text, "200");
+    assert_eq!(text.matches("HTTP/1.1").count(), 1, "{text}");
+    assert!(text.contains("5\r\nhello\r\n"), "{text}");
+    counted(&running, Refusal::AmbiguousLength, 0);
+}
+
+#[test]
+fn two_lengths_are_400_where_they_are_refused() {
+    let ambiguous_length = AmbiguousLength::Refuse;
+    let running = start(Limits { ambiguous_length, ..Limits::default() });
+    let both = format!("{CODED}content-length: 5\r\n\r\n{CHUNKS}");
+    let honest = format!("{CODED}\r\n{CHUNKS}{}", get_request("/"));
+    let text = answer(&running, &format!("{honest}{both}{}", get_request("/")));
+    assert_eq!(text.matches("HTTP/1.1 200").count(), 2, "{text}");
+    let last = text.rfind("HTTP/1.1").unwrap();
+    assert_closes_with(&text[last..], "400");
+    counted(&running, Refusal::AmbiguousLength, 1);
+    // What is refused for another reason is a request as well.
+    let long = get_request(&format!("/{}", "x".repeat(60_000)));
+    let running = start(Limits { ambiguous_length, max_uri: 50, ..Limits::default() });
+    let text = answer(&running, &format!("{long}{honest}{both}"));
+    assert!(text.starts_with("HTTP/1.1 414"), "{text}");
+    assert_eq!(text.matches("HTTP/1.1 200").count(), 2, "{text}");
+    counted(&running, Refusal::AmbiguousLength, 1);
 }
 
 #[test]

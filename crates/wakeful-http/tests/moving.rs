@@ -17,7 +17,7 @@ use hyper::body::Bytes;
 use wakeful::accept::Moves;
 use wakeful::group::Targets;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup};
-use wakeful_http::{Limits, Refusal, Running, Server};
+use wakeful_http::{AmbiguousLength, Limits, Refusal, Running, Server};
 
 use common::*;
 
@@ -122,6 +122,18 @@ fn connections_move_under_load_and_each_request_is_answered_once() {
     assert_eq!(served.load(Ordering::Relaxed), asked);
     assert_eq!(counts.accepted(), 3);
     assert!(counts.loops().all(|of_loop| of_loop.turned_away() == 0));
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn a_connection_that_has_moved_is_still_followed_to_the_byte() {
+    let served = Arc::default();
+    let limits = Limits { ambiguous_length: AmbiguousLength::Refuse, ..Limits::default() };
+    let running = moving_server().limits(limits).start(working_router(&served)).unwrap();
+    let counts = running.counts();
+    let asked = with_clients(&running, || until("one moves", || counts.moved() > 0));
+    assert_eq!(served.load(Ordering::Relaxed), asked);
+    assert_eq!(running.http_counts().refused(Refusal::AmbiguousLength), 0);
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
 }
 

@@ -43,7 +43,7 @@ enum Service {
     Kv(kv::KvArguments),
     /// gRPC: wakeful.echo.v1.Echo with Unary, ServerStream, ClientStream and BidiStream; health and reflection.
     Rpc(rpc::RpcArguments),
-    /// A reverse proxy for HTTP/1.1 and HTTP/2: requests go on to the backends that --to names, to the less busy of two.
+    /// A reverse proxy for HTTP/1.1 and HTTP/2: requests go on to the backends that --to names, to the less busy of two. Those that can be understood in two ways are refused: two Hosts, or Content-Length beside Transfer-Encoding.
     Proxy(Box<proxy::ProxyArguments>),
 }
 

@@ -91,7 +91,8 @@ pub async fn http2_client(addr: SocketAddr) -> http2::SendRequest<Full<Bytes>> {
 
 pub fn request(method: &str, path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
     let uri = format!("http://localhost{path}");
-    Request::builder().method(method).uri(uri).body(Full::new(body.into())).unwrap()
+    let request = Request::builder().method(method).uri(uri).header("host", "localhost");
+    request.body(Full::new(body.into())).unwrap()
 }
 
 /// A route, `/gated`, that tells when a request has reached it and answers once it is opened.

@@ -11,7 +11,7 @@ use hyper::client::conn::{http1, http2};
 use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::net::{ListenAddr, TcpStream, UnixStream};
 use wakeful_http::tls::{Alpn, ClientTls};
-use wakeful_http::{Limits, Server};
+use wakeful_http::{AmbiguousLength, Limits, Refusal, Server};
 
 use crate::common::{
     GUARD, addr, is_served, raw as plain, read_all, request, router, server, until,
@@ -117,6 +117,26 @@ fn requests_that_came_in_one_record_are_all_answered() {
     client.write_all(&requests).unwrap();
     let answers = rest(&mut client).unwrap();
     assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 301);
+}
+
+#[test]
+fn two_lengths_are_refused_by_tls_too_and_large_bodies_are_read_on() {
+    let site = Site::new();
+    let limits = Limits { ambiguous_length: AmbiguousLength::Refuse, ..Limits::default() };
+    let running = server().limits(limits).tls(site.tls()).start(router()).unwrap();
+    let mut client = connect(addr(&running), config(&site.ca()));
+    let both = "content-length: 5\r\ntransfer-encoding: chunked\r\n";
+    let head = |fields: &str| format!("POST /echo HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n");
+    let body = format!("{}0\r\n\r\n", head(both)).repeat(5000);
+    let length = body.len();
+    let honest = format!("{}{body}", head(&format!("content-length: {length}\r\n")));
+    client.write_all(honest.as_bytes()).unwrap();
+    client.write_all(head(both).as_bytes()).unwrap();
+    let answers = rest(&mut client).unwrap();
+    assert!(answers.starts_with("HTTP/1.1 200 OK\r\n"));
+    let (_, behind) = answers.split_once(&body).expect("all of the body");
+    assert!(behind.contains("HTTP/1.1 400 Bad Request\r\nconnection: close\r\n"), "{behind:?}");
+    assert_eq!(running.http_counts().refused(Refusal::AmbiguousLength), 1);
 }
 
 /// More than the socket and both sides' buffers take: the server has to wait for the client, and goes on.

@@ -48,7 +48,7 @@ use wakeful::net::ListenAddr;
 use wakeful_http::RequestBody;
 use wakeful_http::client::{ClientBuilder, HttpVersion, Target};
 use wakeful_http::tls::ClientTls;
-use wakeful_http::{Caller, DrainPlan, GrpcCalls, Limits, Running, service_fn};
+use wakeful_http::{AmbiguousLength, Caller, DrainPlan, GrpcCalls, Limits, Running, service_fn};
 
 pub use self::counts::Counts;
 use self::headers::{ForwardedHeaders, Upgrades};
@@ -146,7 +146,7 @@ pub struct RunningProxy {
     counts: Arc<Counts>,
 }
 
-/// Starts a proxy on `listeners`. Those of `admin` answer `/healthz`, `/readyz` and `/metrics`, on a loop of their own; every path of the others is the backends'.
+/// Starts a proxy on `listeners`. Whatever `options` say, it refuses requests with an [ambiguous length](AmbiguousLength::Refuse). Those of `admin` answer `/healthz`, `/readyz` and `/metrics`, on a loop of their own; every path of the others is the backends'.
 ///
 /// # Errors
 /// There are no backends; the loops cannot be started.
@@ -164,12 +164,14 @@ pub fn start(
     let counts = Arc::new(Counts::new(to.iter().map(Target::to_string).collect()));
     let shared = backends::Shared::new(to.len(), proxy.ejection);
     let of_loops = counts.clone();
+    // The backend may read a request's length otherwise, so nothing is resolved here.
+    let ambiguous_length = AmbiguousLength::Refuse;
     // gRPC needs backends of HTTP/2; to others nothing is a call.
     let grpc_calls = match proxy.version {
         HttpVersion::Http1 => GrpcCalls::Limited,
         HttpVersion::Http2 => GrpcCalls::Unlimited,
     };
-    let limits = Limits { grpc_calls, ..options.limits.clone() };
+    let limits = Limits { ambiguous_length, grpc_calls, ..options.limits.clone() };
     let server = options.http_server(listeners).limits(limits);
     let running = server.start_per_connection(move || {
         let proxy = of_a_loop(&proxy, &to, shared.clone(), &of_loops);

@@ -230,7 +230,12 @@ fn operators_see_what_it_counts() {
     for _ in 0..20 {
         assert_status(&get(addr(&proxy), "/"), 200);
     }
+    // The server refuses it, and then the proxy.
     assert_status(&ask(addr(&proxy), "GET / HTTP/1.1\r\n\r\n"), 400);
+    assert_status(&ask(addr(&proxy), "GET / HTTP/1.1\r\nhost: a@b\r\n\r\n"), 400);
+    let both =
+        "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n";
+    assert_status(&ask(addr(&proxy), both), 400);
     let admin = tcp(&proxy.admin_addrs()[0]);
     assert!(get(admin, "/readyz").ends_with("ready\n"));
     let metrics = get(admin, "/metrics");
@@ -242,7 +247,8 @@ fn operators_see_what_it_counts() {
         "wakeful_proxy_buffered_bytes 0",
         "wakeful_proxy_tunnels 0",
         "wakeful_proxy_overloads_total 0",
-        "wakeful_http_",
+        "wakeful_http_refused_total{reason=\"host\"} 1",
+        "wakeful_http_refused_total{reason=\"ambiguous_length\"} 1",
         "wakeful_accepts_total",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");

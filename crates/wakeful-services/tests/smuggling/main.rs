@@ -10,6 +10,7 @@
 #[path = "../proxy/common.rs"]
 mod common;
 mod frames;
+mod lengths;
 
 use std::fs;
 use std::io::Write;

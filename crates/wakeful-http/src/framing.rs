@@ -1,0 +1,253 @@
+//! Where the requests of an HTTP/1 connection begin and end, found out beside hyper, so that one with both Content-Length and Transfer-Encoding can be refused.
+//!
+//! RFC 9112 (6.1) leaves a server the choice: refuse it, or go by the coding and close. hyper does the latter, and takes the length out before a service sees the request, so who wants the former has to read the bytes. Heads cannot be told from
+//! bodies that look like heads but by their framing, so [`Framing`] follows all of it: a state of a few words, fed with whatever is read, in whatever pieces, before hyper has it.
+//!
+//! It counts the heads that are clean, and a request is served only if its head is among those. From where hyper gives a connection up on, it counts none: should hyper go on all the same, the request is refused. What it does not look at, hyper does: names
+//! and values are checked there, and only what passes both is served.
+//!
+//! That it agrees with hyper is what `fuzzing` checks. It costs a copy of what is read and a scan of the heads; a server that does not ask for it ([`Limits::ambiguous_length`](crate::Limits::ambiguous_length)) pays nothing.
+
+mod chunks;
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::{Read, ReadBuf, ReadBufCursor};
+use memchr::memchr;
+
+use self::chunks::Chunk;
+use crate::protocol::Protocol;
+use crate::watch::Watch;
+use crate::{AmbiguousLength, Limits};
+
+impl Watch {
+    /// Reads for hyper.
+    #[inline(always)]
+    pub(crate) fn poll_read<IO: Read>(
+        &self,
+        io: Pin<&mut IO>,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Some(framing) = &self.framing else { return io.poll_read(cx, buf) };
+        // What hyper lends to read into can be read back by unsafe code only.
+        self.local.with_scratch(|scratch| {
+            let room = scratch.len().min(buf.remaining());
+            let mut read = ReadBuf::new(&mut scratch[..room]);
+            ready!(io.poll_read(cx, read.unfilled()))?;
+            framing.borrow_mut().feed(read.filled());
+            buf.put_slice(read.filled());
+            Poll::Ready(Ok(()))
+        })
+    }
+
+    /// What is read next begins with a request; some of it may have been read before.
+    pub(crate) fn reads_anew(&self) {
+        if let Some(framing) = &self.framing {
+            framing.replace(Framing::default());
+        }
+    }
+
+    /// Can it be understood in one way only where the request ends that hyper has read? To be asked once for each.
+    pub(crate) fn is_framing_clear(&self) -> bool {
+        self.framing.as_ref().is_none_or(|framing| framing.borrow_mut().next())
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Framing {
+    at: At,
+    head: Head,
+    /// Heads that came and were not asked for yet.
+    clean: u64,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum At {
+    /// A request line; empty lines may come before it.
+    #[default]
+    Begin,
+    /// The end of such an empty line.
+    BeginLf,
+    /// A line of a head.
+    Line,
+    /// The name of a field that matters, so many bytes of which have come.
+    Name(Field, usize),
+    /// What does not matter of a line.
+    Rest,
+    /// The value of Content-Length.
+    Length(Digits),
+    /// The end of the head's empty line.
+    HeadLf,
+    /// So many bytes of a body.
+    Body(u64),
+    /// A body in chunks; so many bytes are left of this one.
+    Chunked(Chunk, u64),
+    /// Nothing that could be understood, or that should be.
+    Lost,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    ContentLength,
+    TransferEncoding,
+}
+
+impl Field {
+    /// hyper takes no space before the colon.
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::ContentLength => b"content-length:",
+            Self::TransferEncoding => b"transfer-encoding:",
+        }
+    }
+}
+
+/// A number, with spaces around it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Digits {
+    number: Option<u64>,
+    is_over: bool,
+}
+
+/// What was seen of a head.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Head {
+    length: Option<u64>,
+    is_coded: bool,
+}
+
+impl Framing {
+    /// For a connection, if its server asks for it.
+    pub(crate) fn wanted(limits: &Limits, protocol: Protocol) -> Option<RefCell<Self>> {
+        let refuses = limits.ambiguous_length == AmbiguousLength::Refuse;
+        (refuses && protocol == Protocol::Http1).then(RefCell::default)
+    }
+
+    /// hyper has a request. Is its head clean?
+    pub(crate) fn next(&mut self) -> bool {
+        let is_clean = self.clean > 0;
+        self.clean = self.clean.saturating_sub(1);
+        is_clean
+    }
+
+    /// So much more has come.
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.at != At::Lost {
+            let used = self.step(bytes);
+            bytes = &bytes[used..];
+        }
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn is_between_requests(&self) -> bool {
+        matches!(self.at, At::Begin)
+    }
+
+    /// Goes on by at least a byte; returns by how many.
+    fn step(&mut self, bytes: &[u8]) -> usize {
+        let byte = bytes[0];
+        self.at = match self.at {
+            At::Begin => match byte {
+                b'\r' => At::BeginLf,
+                b'\n' => At::Begin,
+                _ => At::Rest,
+            },
+            At::BeginLf => expect(byte, b'\n', At::Begin),
+            At::Line => match byte {
+                b'\r' => At::HeadLf,
+                b'\n' => self.end_of_head(),
+                b'c' | b'C' => At::Name(Field::ContentLength, 1),
+                b't' | b'T' => At::Name(Field::TransferEncoding, 1),
+                _ => At::Rest,
+            },
+            At::Name(field, matched) => self.name(field, matched, byte),
+            At::Rest => match memchr(b'\n', bytes) {
+                Some(end) => {
+                    self.at = At::Line;
+                    return end + 1;
+                }
+                None => return bytes.len(),
+            },
+            At::Length(digits) => self.length(digits, byte),
+            At::HeadLf if byte == b'\n' => self.end_of_head(),
+            At::HeadLf => At::Lost,
+            At::Body(left) => {
+                let (used, left) = take(left, bytes);
+                self.at = if left == 0 { At::Begin } else { At::Body(left) };
+                return used;
+            }
+            At::Chunked(chunk, left) => {
+                let (used, at) = chunks::step(chunk, left, bytes);
+                self.at = at;
+                return used;
+            }
+            At::Lost => At::Lost,
+        };
+        1
+    }
+
+    fn name(&mut self, field: Field, matched: usize, byte: u8) -> At {
+        let name = field.name();
+        if byte.to_ascii_lowercase() != name[matched] {
+            // Without a colon it is no field.
+            return if byte == b'\n' { At::Lost } else { At::Rest };
+        }
+        match field {
+            _ if matched + 1 < name.len() => At::Name(field, matched + 1),
+            Field::ContentLength => At::Length(Digits::default()),
+            Field::TransferEncoding => {
+                self.head.is_coded = true;
+                At::Rest
+            }
+        }
+    }
+
+    fn length(&mut self, digits: Digits, byte: u8) -> At {
+        let Digits { number, is_over } = digits;
+        match byte {
+            b'0'..=b'9' if !is_over => {
+                let more = number.unwrap_or(0).checked_mul(10);
+                let more = more.and_then(|more| more.checked_add(u64::from(byte - b'0')));
+                more.map_or(At::Lost, |more| At::Length(Digits { number: Some(more), is_over }))
+            }
+            b' ' | b'\t' | b'\r' => At::Length(Digits { number, is_over: number.is_some() }),
+            b'\n' if number.is_some() && self.head.length.is_none_or(|it| Some(it) == number) => {
+                self.head.length = number;
+                At::Line
+            }
+            _ => At::Lost,
+        }
+    }
+
+    /// A request for hyper's service, or an error of hyper's.
+    fn end_of_head(&mut self) -> At {
+        let at = match std::mem::take(&mut self.head) {
+            Head { length: Some(_), is_coded: true } => return At::Lost,
+            // Of the codings hyper knows chunked only.
+            Head { length: None, is_coded: true } => At::Chunked(Chunk::Start, 0),
+            Head { length: None | Some(0), is_coded: false } => At::Begin,
+            Head { length: Some(length), is_coded: false } => At::Body(length),
+        };
+        self.clean += 1;
+        at
+    }
+}
+
+fn expect(byte: u8, expected: u8, then: At) -> At {
+    if byte == expected { then } else { At::Lost }
+}
+
+/// How much of `bytes` belongs to what is left, and what is left then.
+fn take(left: u64, bytes: &[u8]) -> (usize, u64) {
+    let used = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+    (used, left - used as u64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! Bodies in chunks, for [`Framing`](super::Framing): where they end, and nothing else of them.
+//!
+//! It is hyper's decoder without the data, state by state, since what counts is that hyper sees the next head at the same byte. Bounds that hyper has (extensions, trailers) are not kept here: beyond them hyper ends the connection.
+
+use memchr::{memchr, memchr2};
+
+use super::{At, expect, take};
+
+/// hyper's states, by hyper's names (`proto/h1/decode.rs`): it is stricter than RFC 9112 has to be, and whatever it refuses ends the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chunk {
+    Start,
+    Size,
+    SizeLws,
+    Extension,
+    SizeLf,
+    Body,
+    BodyCr,
+    BodyLf,
+    Trailer,
+    TrailerLf,
+    EndCr,
+    EndLf,
+}
+
+/// Goes on by at least a byte; returns by how many, and to where.
+pub(super) fn step(chunk: Chunk, left: u64, bytes: &[u8]) -> (usize, At) {
+    let byte = bytes[0];
+    let goes_on = |chunk| At::Chunked(chunk, left);
+    let at = match chunk {
+        Chunk::Start | Chunk::Size => match (char::from(byte).to_digit(16), byte) {
+            (Some(digit), _) => {
+                let size = left.checked_mul(16).and_then(|size| size.checked_add(digit.into()));
+                size.map_or(At::Lost, |size| At::Chunked(Chunk::Size, size))
+            }
+            _ if chunk == Chunk::Start => At::Lost,
+            (None, b' ' | b'\t') => goes_on(Chunk::SizeLws),
+            (None, b';') => goes_on(Chunk::Extension),
+            (None, b'\r') => goes_on(Chunk::SizeLf),
+            _ => At::Lost,
+        },
+        Chunk::SizeLws => match byte {
+            b' ' | b'\t' => goes_on(Chunk::SizeLws),
+            b';' => goes_on(Chunk::Extension),
+            b'\r' => goes_on(Chunk::SizeLf),
+            _ => At::Lost,
+        },
+        Chunk::Extension => match memchr2(b'\r', b'\n', bytes) {
+            Some(end) => return (end + 1, expect(bytes[end], b'\r', goes_on(Chunk::SizeLf))),
+            None => return (bytes.len(), goes_on(Chunk::Extension)),
+        },
+        Chunk::SizeLf if left == 0 => expect(byte, b'\n', goes_on(Chunk::EndCr)),
+        Chunk::SizeLf => expect(byte, b'\n', goes_on(Chunk::Body)),
+        Chunk::Body => {
+            let (used, left) = take(left, bytes);
+            let next = if left == 0 { Chunk::BodyCr } else { Chunk::Body };
+            return (used, At::Chunked(next, left));
+        }
+        Chunk::BodyCr => expect(byte, b'\r', goes_on(Chunk::BodyLf)),
+        Chunk::BodyLf => expect(byte, b'\n', goes_on(Chunk::Start)),
+        Chunk::Trailer => match memchr(b'\r', bytes) {
+            Some(end) => return (end + 1, goes_on(Chunk::TrailerLf)),
+            None => return (bytes.len(), goes_on(Chunk::Trailer)),
+        },
+        Chunk::TrailerLf => expect(byte, b'\n', goes_on(Chunk::EndCr)),
+        Chunk::EndCr if byte == b'\r' => goes_on(Chunk::EndLf),
+        Chunk::EndCr => goes_on(Chunk::Trailer),
+        Chunk::EndLf => expect(byte, b'\n', At::Begin),
+    };
+    (1, at)
+}
