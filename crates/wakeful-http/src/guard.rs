@@ -5,7 +5,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 
 use crate::protocol::Protocol;
-use crate::requests::{Kind, status};
+use crate::requests::Kind;
 use crate::watch::Watch;
 use crate::{GrpcCalls, Limits, Refusal};
 
@@ -102,5 +102,21 @@ pub(crate) fn say_close<B>(response: &mut Response<B>, watch: &Watch) {
     let is_last = watch.protocol == Protocol::Http1 && watch.is_closing();
     if is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+/// What is answered to what is refused.
+fn status(refusal: Refusal) -> StatusCode {
+    match refusal {
+        Refusal::HeaderTimeout | Refusal::BodyTimeout | Refusal::SlowRequest => {
+            StatusCode::REQUEST_TIMEOUT
+        }
+        Refusal::Host | Refusal::AmbiguousLength => StatusCode::BAD_REQUEST,
+        Refusal::PeerRate => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
+        Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        // Also for what took too long: 504 would say that somebody behind the server did.
+        _ => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

@@ -6,7 +6,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use hyper::rt::{Read, Write};
@@ -27,8 +27,10 @@ pub(crate) async fn answer<I: Read + Write + Unpin>(io: &mut I, status: StatusCo
         StatusCode::SERVICE_UNAVAILABLE => "retry-after: 1\r\n",
         _ => "",
     };
-    let text =
-        format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n{retry}\r\n");
+    let date = httpdate::fmt_http_date(SystemTime::now());
+    let text = format!(
+        "HTTP/1.1 {status}\r\ndate: {date}\r\nconnection: close\r\ncontent-length: 0\r\n{retry}\r\n"
+    );
     // It fits into the socket's buffer, or the client reads nothing anyway.
     let written = poll_fn(|cx| Pin::new(&mut *io).poll_write(cx, text.as_bytes()));
     if let Ok(Ok(_)) = timeout(PATIENCE, written).await {
@@ -39,10 +41,10 @@ pub(crate) async fn answer<I: Read + Write + Unpin>(io: &mut I, status: StatusCo
 /// Ends our side, and waits until the client has ended its own.
 pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
     // Whatever goes wrong, there is nobody to be told.
-    let _ = timeout(PATIENCE, drain(io)).await;
+    let _ = timeout(PATIENCE, discard(io)).await;
 }
 
-async fn drain<I: Read + Write + Unpin>(io: &mut I) -> io::Result<()> {
+async fn discard<I: Read + Write + Unpin>(io: &mut I) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await?;
     let (mut buf, mut read) = ([0; 4096], 0);
     while read < MOST {

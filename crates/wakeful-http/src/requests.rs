@@ -4,8 +4,6 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use http::StatusCode;
-
 use crate::body::Progress;
 use crate::protocol::Protocol;
 use crate::watch::{Waiting, Watch};
@@ -188,21 +186,5 @@ impl Watch {
         {
             request.waker = Some(waker.clone());
         }
-    }
-}
-
-/// What is answered to it.
-pub(crate) fn status(refusal: Refusal) -> StatusCode {
-    match refusal {
-        Refusal::HeaderTimeout | Refusal::BodyTimeout | Refusal::SlowRequest => {
-            StatusCode::REQUEST_TIMEOUT
-        }
-        Refusal::Host | Refusal::AmbiguousLength => StatusCode::BAD_REQUEST,
-        Refusal::PeerRate => StatusCode::TOO_MANY_REQUESTS,
-        Refusal::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
-        Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        // Also for what took too long: 504 would say that somebody behind the server did.
-        _ => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

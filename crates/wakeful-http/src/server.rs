@@ -409,7 +409,11 @@ impl Running {
     /// A handler blocks a loop, which was left behind.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         self.ending.0.is_told_to_end();
-        thread::sleep(plan.pre_drain);
+        if !plan.pre_drain.is_zero() {
+            tracing::info!("not ready; it drains in {:?}", plan.pre_drain);
+            thread::sleep(plan.pre_drain);
+        }
+        tracing::info!("draining, for {:?} at most", plan.grace);
         let linger = u64::try_from(plan.linger_within_grace().as_nanos()).unwrap_or(u64::MAX);
         self.linger.store(linger, Ordering::Relaxed);
         // Who is idle and does not leave is not to be aborted either.

@@ -378,10 +378,11 @@ fn a_reader_that_stands_still_holds_up_no_request_and_the_log_says_what_is_missi
         let lines = BufReader::new(reader).lines();
         lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()).collect::<Vec<_>>()
     });
-    assert!(log.flush(GUARD));
     drop(stream);
     drop(answers);
     running.shutdown(GUARD).unwrap();
+    // Not before the loop has given its last lines away.
+    assert!(log.flush(GUARD));
     let (dropped, written) = (log.dropped(), log.written());
     drop(log);
     let lines = reading.join().unwrap();

@@ -53,7 +53,7 @@ impl HttpOptions {
         match &self.access_log {
             Some(log) => Observe::new()
                 .access_log(log.clone())
-                .request_ids(RequestIds::Accept)
+                .request_ids(RequestIds::Replace)
                 .trace_context(TraceContext::Continue),
             None => Observe::new(),
         }

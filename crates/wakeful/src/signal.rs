@@ -123,7 +123,7 @@ where
     })??;
     event_loop.block_on(async move {
         let signal = signals.recv().await?;
-        tracing::info!(signal, "draining; a second signal stops at once");
+        tracing::info!(signal, "ending; a second signal stops at once");
         let mut drained = spawn_blocking(move || drain(server));
         let mut second = pin!(async {
             let first = Instant::now();

@@ -53,7 +53,7 @@ pub(super) struct ProxyArguments {
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
     upstream_timeout: Option<Duration>,
 
-    /// Connections to each backend on each loop; requests beyond them wait [default: 256]
+    /// Connections to each backend on each loop; 1,024 requests beyond them wait, for 2 s, then they are answered 503 [default: 256]
     #[arg(long, value_name = "N")]
     upstream_connections: Option<usize>,
 
@@ -77,7 +77,7 @@ pub(super) struct ProxyArguments {
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
     tunnel_timeout: Option<Duration>,
 
-    /// What becomes of X-Forwarded-* and Forwarded of clients.
+    /// What becomes of X-Forwarded-*, Forwarded and X-Real-IP of clients.
     #[arg(long, value_enum, default_value_t = Forwarded::Replace)]
     forwarded: Forwarded,
 

@@ -19,8 +19,8 @@ pub(super) struct RpcArguments {
     #[command(flatten)]
     activity: ActivityArguments,
 
-    /// The longest message that is accepted [default: 4MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    /// The longest message that is accepted, from 1 byte to 4GiB [default: 4MiB]
+    #[arg(long, value_name = "SIZE", value_parser = message_size, allow_negative_numbers = true)]
     max_message: Option<usize>,
 
     #[command(flatten)]
@@ -34,6 +34,13 @@ pub(super) struct RpcArguments {
 
     #[command(flatten)]
     limits: LimitArguments,
+}
+
+/// What gRPC can say of a message's length.
+fn message_size(text: &str) -> Result<usize, String> {
+    let size = size::parse(text)?;
+    let is_possible = size > 0 && size as u64 <= 1 << 32;
+    if is_possible { Ok(size) } else { Err("from 1 byte to 4GiB".to_owned()) }
 }
 
 impl RpcArguments {

@@ -8,10 +8,12 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use wakeful::net::PeerAddr;
 use wakeful_http::{Caller, Security};
 
+use super::names::remove_where;
+
 /// What becomes of what a client says about those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ForwardedHeaders {
-    /// It is taken away, and the client is all that backends are told about: the default, and right where clients are strangers.
+    /// It is taken away (`Forwarded`, all of `X-Forwarded-…`, `X-Real-IP`), and the client is all that backends are told about: the default, and right where clients are strangers.
     #[default]
     Replace,
     /// The client is added behind it: right behind another proxy that is trusted. Its `X-Forwarded-Proto` and `-Host` stay, if it says them.
@@ -23,17 +25,6 @@ pub enum ForwardedHeaders {
 const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-
-/// Each goes, if what clients say does.
-static TOLD: [HeaderName; 4] = [FOR, PROTO, HOST, FORWARDED];
-
-/// Others that a backend may believe.
-static OTHERS: [HeaderName; 4] = [
-    HeaderName::from_static("x-forwarded-port"),
-    HeaderName::from_static("x-forwarded-server"),
-    HeaderName::from_static("x-real-ip"),
-    HeaderName::from_static("x-forwarded"),
-];
 
 /// Whom the requests of a connection come from, in the words that backends are told it in.
 #[derive(Debug, Clone)]
@@ -77,9 +68,9 @@ impl Client {
     }
 }
 
-/// All that backends may take for the truth about a client.
-pub(super) fn names() -> impl Iterator<Item = &'static HeaderName> {
-    TOLD.iter().chain(&OTHERS)
+/// May backends take it for the truth about a client? `Forwarded`, `X-Forwarded` with whatever behind it, `X-Real-IP`.
+pub(super) fn is_about_client(name: &str) -> bool {
+    name.starts_with("x-forwarded") || matches!(name, "forwarded" | "x-real-ip")
 }
 
 pub(super) fn tell(
@@ -92,9 +83,7 @@ pub(super) fn tell(
         ForwardedHeaders::Keep => return,
         ForwardedHeaders::Append => {}
         ForwardedHeaders::Replace => {
-            for name in names() {
-                headers.remove(name);
-            }
+            remove_where(headers, |name| is_about_client(name.as_str()));
         }
     }
     if headers.contains_key(FOR) {

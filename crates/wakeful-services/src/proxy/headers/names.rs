@@ -20,20 +20,8 @@ const HOP_BY_HOP: [HeaderName; 6] = [
 ];
 
 /// What backends by CGI's rules cannot tell from the same name with hyphens, and would believe.
-const NOT_WITH_UNDERSCORES: [&str; 12] = [
-    "host",
-    "content-length",
-    "content-type",
-    "transfer-encoding",
-    "connection",
-    "forwarded",
-    "x-forwarded-for",
-    "x-forwarded-proto",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-real-ip",
-    "authorization",
-];
+const NOT_WITH_UNDERSCORES: [&str; 6] =
+    ["host", "content-length", "content-type", "transfer-encoding", "connection", "authorization"];
 
 /// Names of the connection that came with HTTP/2, where they are an error (RFC 9113, 8.2.2).
 pub(super) fn has_connection_fields(headers: &HeaderMap) -> bool {
@@ -56,10 +44,14 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     for name in &HOP_BY_HOP {
         headers.remove(name);
     }
-    if headers.keys().any(is_misleading) {
-        let misleading: Vec<_> =
-            headers.keys().filter(|name| is_misleading(name)).cloned().collect();
-        for name in misleading {
+    remove_where(headers, is_misleading);
+}
+
+/// Usually there is nothing to remove, and nothing is allocated.
+pub(super) fn remove_where(headers: &mut HeaderMap, is_one: impl Fn(&HeaderName) -> bool) {
+    if headers.keys().any(&is_one) {
+        let names: Vec<_> = headers.keys().filter(|name| is_one(name)).cloned().collect();
+        for name in names {
             headers.remove(name);
         }
     }
@@ -70,7 +62,11 @@ fn is_misleading(name: &HeaderName) -> bool {
     if let Some(rest) = name.strip_prefix("proxy") {
         return rest.is_empty() || rest.starts_with(['-', '_']);
     }
-    name.contains('_') && NOT_WITH_UNDERSCORES.contains(&&*name.replace('_', "-"))
+    if !name.contains('_') {
+        return false;
+    }
+    let name = name.replace('_', "-");
+    NOT_WITH_UNDERSCORES.contains(&&*name) || forwarded::is_about_client(&name)
 }
 
 /// Would the sender read trailers? Only that is told to the next hop, of all that `TE` may say.
@@ -104,8 +100,9 @@ const NOT_IN_TRAILERS: [HeaderName; 14] = [
 #[must_use]
 pub fn trailers(mut trailers: HeaderMap) -> HeaderMap {
     remove_hop_by_hop(&mut trailers);
-    for name in NOT_IN_TRAILERS.iter().chain(forwarded::names()) {
+    for name in &NOT_IN_TRAILERS {
         trailers.remove(name);
     }
+    remove_where(&mut trailers, |name| forwarded::is_about_client(name.as_str()));
     trailers
 }

@@ -135,3 +135,26 @@ fn trailers_say_nothing_about_framing_routes_and_rights() {
     names.sort_unstable();
     assert_eq!(names, ["grpc-status", "x-sum"]);
 }
+
+#[test]
+fn all_that_a_stranger_says_about_clients_goes() {
+    let about = [
+        "x-forwarded",
+        "x-forwarded-for",
+        "x-forwarded-prefix",
+        "x-forwarded-ssl",
+        "x-forwarded-user",
+        "x-forwarded-by",
+        "x_forwarded_server",
+        "x_forwarded",
+        "x-real-ip",
+        "x_real_ip",
+        "forwarded",
+    ];
+    let mut fields = vec![("host", "x"), ("x-request-id", "stays")];
+    fields.extend(about.map(|name| (name, "forged")));
+    let parts = parts(Version::HTTP_11, "/", &fields);
+    let (_, sent) = send(parts, ForwardedHeaders::Replace).unwrap();
+    assert_eq!(sent.headers["x-request-id"], "stays");
+    assert!(sent.headers.values().all(|value| value != "forged"), "{:?}", sent.headers);
+}
