@@ -61,7 +61,7 @@
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
 //! from HTTP/1, `http1` when a connection of HTTP/1 may move, `framing` where its requests begin and end, `http2` what is watched of HTTP/2, `secured` a connection by TLS, and [`tls`] what TLS needs. What is bounded is in `limits`; `watch` says when a
-//! connection's limits strike, `guard` what is answered then, `counts` how often it happened. `drain` is how a server ends. [`client`] is the other side: requests to servers. `files` serves a directory (feature `files`), [`observe`] and [`access_log`] tell what a server does.
+//! connection's limits strike, `guard` what is answered then, `service` what wraps the user's service for all of it, `requests` and `body` what is in flight, `life` what goes along to another loop, `local` what a loop's connections share, `counts` how often it happened. `drain` is how a server ends. [`client`] is the other side: requests to servers. `files` serves a directory (feature `files`), [`observe`] and [`access_log`] tell what a server does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -29,7 +29,7 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// | `request_timeout` | none | 1 ms and more | 503 and close, or, behind the response's head, abort (HTTP/2: the stream) |
 /// | `min_rate` | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only that has no room) |
 /// | `max_connections` | none | | further ones wait in the backlog |
-/// | `max_connections_per_peer` | none | | 503 and close, at once |
+/// | `max_connections_per_peer` | none | | 503 and close, at once; by TLS: close |
 /// | `max_requests` | none | | 503 with `retry-after` |
 /// | `peer_rate` | none | [`PeerRate`] | 429 with `retry-after` |
 /// | `max_header_size` | 64 KiB | 8 KiB and more | 431 (HTTP/1.1: and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
@@ -41,6 +41,8 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// | `max_age` | none | [`MaxAge`] | the next response says `connection: close` (HTTP/2: GOAWAY); after the grace, abort |
 /// | `grpc_calls` | [`GrpcCalls::Limited`] | [`GrpcCalls`] | |
 /// | `http2` | | [`Http2Limits`] | |
+///
+/// Not limits, and always there: HTTP/1 that is malformed is answered 400 and closes, and so is HTTP/1.1 without `Host`, or with two. Each [`Refusal`](crate::Refusal) is counted.
 ///
 /// A peer is an IPv4 address, or the /64 network of an IPv6 address; clients of Unix sockets are none. Behind a proxy all clients are one peer.
 ///
