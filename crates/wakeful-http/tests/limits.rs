@@ -210,6 +210,34 @@ fn a_request_that_takes_too_long_is_503_and_what_it_has_begun_is_cut_off() {
     assert_eq!(running.http_counts().in_flight(), 0);
 }
 
+/// One whose work is never done, and who lets others run all the time.
+#[test]
+fn who_spends_his_whole_budget_in_every_poll_is_late_like_any_other() {
+    let toil = || async {
+        loop {
+            wakeful::task::consume_budget().await;
+        }
+        #[allow(unreachable_code)]
+        ""
+    };
+    let pieces = || {
+        stream::unfold((), |()| async {
+            wakeful::task::consume_budget().await;
+            Some((Ok::<_, std::io::Error>(Bytes::from_static(b"more")), ()))
+        })
+    };
+    let router = app()
+        .route("/toil", get(toil))
+        .route("/pieces", get(move || async move { Body::from_stream(pieces()) }));
+    let limits = Limits { request_timeout: Some(SHORT), ..Limits::default() };
+    let running = server().limits(limits).start(router).unwrap();
+    let late = answer(&running, &get_request("/toil"));
+    assert_closes_with(&late, "503");
+    let cut = answer(&running, &get_request("/pieces"));
+    assert!(cut.starts_with("HTTP/1.1 200") && !cut.ends_with("0\r\n\r\n"));
+    counted(&running, Refusal::RequestTimeout, 2);
+}
+
 #[test]
 fn a_body_that_trickles_is_408_and_a_response_that_nobody_takes_is_aborted() {
     let rate = MinRate { bytes_per_second: 1_000_000, window: SHORT };

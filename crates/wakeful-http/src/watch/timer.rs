@@ -24,6 +24,11 @@ impl Timer {
     /// Ready when it is `due`, or before: a timer that is set for an earlier moment stays. As long as nothing changes it costs two comparisons. `now` is this turn's.
     #[inline]
     pub(super) fn poll(&mut self, due: Instant, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        if now >= due {
+            // Not the sleep's to say: whoever spends his task's budget in every poll would never hear it.
+            self.armed = None;
+            return Poll::Ready(());
+        }
         let at = match &self.armed {
             Some((at, waker)) if *at <= due => {
                 if now < *at && waker.will_wake(cx.waker()) {
