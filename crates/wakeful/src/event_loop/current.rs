@@ -31,6 +31,8 @@ fn expect_current() -> Rc<Inner> {
 
 /// Makes `inner` the thread's loop, for tasks and for everything else, until the guard goes.
 pub(super) fn enter(inner: &Rc<Inner>) -> Entered<'_> {
+    // Since the last turn any time may have passed.
+    inner.turn_time.set(None);
     // A loop in a thread-local may end after this one, with its thread.
     let outer = CURRENT.try_with(|current| current.replace(Some(inner.clone()))).ok().flatten();
     Entered { _tasks: inner.local.enter(), outer, _loop: PhantomData }

@@ -24,6 +24,7 @@ on_every_backend! {
     a_reset_moves_the_deadline_both_ways,
     a_sleep_is_set_while_a_loop_has_its_timer,
     the_time_of_a_turn_is_read_once_and_never_lies_before_what_was_due,
+    the_time_of_a_turn_is_not_that_of_a_run_before,
     timeouts_win_and_lose,
     an_interval_keeps_its_schedule,
     a_due_timer_is_not_starved_by_10_000_closures,
@@ -283,6 +284,17 @@ fn the_time_of_a_turn_is_read_once_and_never_lies_before_what_was_due<B: Backend
     });
     let before = Instant::now();
     assert!(turn_time() >= before, "where no loop runs it is now");
+}
+
+fn the_time_of_a_turn_is_not_that_of_a_run_before<B: Backend>() {
+    let mut event_loop = B::event_loop();
+    for _ in 0..2 {
+        let before = Instant::now();
+        assert!(event_loop.block_on(async { turn_time() }).unwrap() >= before);
+    }
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    let before = Instant::now();
+    assert!(event_loop.block_on(async { turn_time() }).unwrap() >= before);
 }
 
 /// The kernel's default of 50 µs would make each wait that much longer.
