@@ -13,6 +13,7 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use axum::routing::get;
 use common::{GUARD, Gate, addr, http2_client, raw, read_all, request, router, server, until};
+use futures_lite::stream;
 use http_body_util::BodyExt;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use serde_json::Value;
@@ -95,8 +96,16 @@ fn app() -> Router {
         let pieces = ["four", "more"].map(Ok);
         ([("content-length", "8")], Body::new(Pieces(pieces.into_iter().collect())))
     };
+    // Which says of itself only when it is asked that nothing comes.
+    let nothing = || async {
+        (
+            [("content-length", "0")],
+            Body::from_stream(stream::empty::<Result<&str, std::io::Error>>()),
+        )
+    };
     router()
         .route("/announced", get(announced))
+        .route("/nothing", get(nothing))
         .route("/long", get(long))
         .route("/broken", get(broken))
         .route("/none", get(|| async { StatusCode::NO_CONTENT }))
@@ -216,8 +225,10 @@ fn a_stream_whose_length_was_announced_is_complete_with_its_last_byte() {
     let logging = Logging::new(Format::Json, Query::Omit);
     let request = "GET /announced HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     assert!(logging.ask(request).ends_with("fourmore"));
+    logging.ask("GET /nothing HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     let lines = logging.lines();
     assert_eq!((&lines[0]["aborted"], &lines[0]["bytes"]), (&false.into(), &8.into()));
+    assert_eq!((&lines[1]["aborted"], &lines[1]["bytes"]), (&false.into(), &0.into()));
 }
 
 #[test]

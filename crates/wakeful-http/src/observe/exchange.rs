@@ -153,7 +153,8 @@ impl Exchange {
         let has_no_body = self.is_head
             || status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        self.complete = has_no_body || response.body().is_end_stream();
+        let is_empty = self.expected == Some(0) || response.body().is_end_stream();
+        self.complete = has_no_body || is_empty;
         if let Some(id) = self.id.clone() {
             response.headers_mut().entry(request_id::NAME).or_insert(id);
         }
