@@ -186,8 +186,9 @@ impl<B: Body> Body for CallResponseBody<B> {
 }
 
 fn poll_cut(deadline: &mut Option<Sleep>, told: &mut Told, cx: &mut Context<'_>) -> Poll<Status> {
+    // The first question is for a handler that has spent its task's budget, as it may in every poll: then the second one is not answered.
     if let Some(deadline) = deadline
-        && Pin::new(deadline).poll(cx).is_ready()
+        && (deadline.is_elapsed() || Pin::new(deadline).poll(cx).is_ready())
     {
         return Poll::Ready(deadline_exceeded());
     }
@@ -202,7 +203,34 @@ fn trailers(status: Status) -> HeaderMap {
 
 #[cfg(test)]
 mod tests {
-    use super::FirstMessage;
+    use std::convert::Infallible;
+    use std::pin::pin;
+    use std::time::{Duration, Instant};
+
+    use bytes::Bytes;
+    use futures_lite::stream;
+    use http_body::Frame;
+    use http_body_util::{BodyExt, StreamBody};
+
+    use super::{CallResponseBody, FirstMessage};
+
+    #[test]
+    fn a_handler_that_spends_its_whole_budget_in_every_poll_has_its_deadline() {
+        let toil = stream::unfold((), |()| async {
+            loop {
+                wakeful::task::consume_budget().await;
+            }
+            #[allow(unreachable_code)]
+            Some((Ok::<_, Infallible>(Frame::data(Bytes::new())), ()))
+        });
+        let deadline = Instant::now() + Duration::from_millis(20);
+        let body = CallResponseBody::new(StreamBody::new(toil), Some(deadline), Duration::ZERO);
+        let last = wakeful::block_on(wakeful::time::timeout(Duration::from_secs(20), async {
+            pin!(body).frame().await
+        }));
+        let trailers = last.unwrap().unwrap().unwrap().into_trailers().unwrap();
+        assert_eq!(trailers["grpc-status"], "4");
+    }
 
     #[test]
     fn only_the_first_message_is_protected_however_it_comes() {

@@ -37,6 +37,8 @@ impl Told {
                     ready!(Pin::new(begins).poll(cx));
                     self.state = State::Lingering(sleep(self.linger));
                 }
+                // Elapsed, though the task's budget is spent.
+                State::Lingering(sleep) if sleep.is_elapsed() => return Poll::Ready(is_draining()),
                 State::Lingering(sleep) => {
                     return Pin::new(sleep).poll(cx).map(|()| is_draining());
                 }
