@@ -12,7 +12,7 @@ use http::{HeaderMap, header};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tonic::Status;
-use wakeful::time::{Sleep, sleep_until};
+use wakeful::time::{Sleep, sleep_until, turn_time};
 
 use super::layer::deadline_exceeded;
 use super::told::Told;
@@ -188,7 +188,7 @@ impl<B: Body> Body for CallResponseBody<B> {
 fn poll_cut(deadline: &mut Option<Sleep>, told: &mut Told, cx: &mut Context<'_>) -> Poll<Status> {
     // The first question is for a handler that has spent its task's budget, as it may in every poll: then the second one is not answered.
     if let Some(deadline) = deadline
-        && (deadline.is_elapsed() || Pin::new(deadline).poll(cx).is_ready())
+        && (deadline.deadline() <= turn_time() || Pin::new(deadline).poll(cx).is_ready())
     {
         return Poll::Ready(deadline_exceeded());
     }

@@ -83,8 +83,8 @@ impl Sleep {
         Instant::now() >= self.deadline
     }
 
-    /// Is it set in a loop, so that it wakes whom it was polled by last? From a poll that was pending on; not behind [`reset`](Self::reset), and
-    /// not if that poll was pending because the task's cooperative budget was spent.
+    /// Is it set in a loop? From a poll that was pending on; not behind [`reset`](Self::reset), and not by a poll that was pending because the task's
+    /// cooperative budget was spent: that one changes nothing, and whoever was to be woken before still is.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.timer.is_some()
