@@ -21,7 +21,7 @@ pub enum Upgrades {
     /// WebSockets.
     #[default]
     WebSocket,
-    /// Any protocol but versions of HTTP and TLS.
+    /// Any protocol but versions of HTTP and TLS, and what begins as they do.
     Any,
 }
 
@@ -85,11 +85,14 @@ fn is_allowed(protocol: &[u8], upgrades: Upgrades) -> bool {
         Upgrades::Off => false,
         Upgrades::WebSocket => is(b"websocket"),
         Upgrades::Any => {
-            let family = protocol.split(|byte| *byte == b'/').next().unwrap_or_default();
-            let is_http = [&b"h2c"[..], b"h2", b"h3", b"http", b"tls"];
-            let is_http = is_http.iter().any(|name| family.eq_ignore_ascii_case(name));
+            // Also by names that only begin so: a backend may read them generously.
+            let begins = |name: &[u8]| {
+                protocol.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
+            };
+            let is_http = [&b"h2"[..], b"h3", b"http", b"tls"].into_iter().any(begins);
             let is_sign = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(b);
-            !family.is_empty() && !is_http && protocol.iter().all(is_sign)
+            let is_named = protocol.first().is_some_and(|b| *b != b'/');
+            is_named && !is_http && protocol.iter().all(is_sign)
         }
     }
 }
