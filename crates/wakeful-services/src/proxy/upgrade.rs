@@ -86,8 +86,15 @@ impl Proxy {
             }
             UpgradeAnswer::Ordinary(response) => {
                 let (mut parts, body) = response.into_parts();
-                if let Err(wrong) = question.refused(&mut parts) {
-                    return Err(bad(exchange, wrong));
+                match question.refused(&mut parts) {
+                    Ok(()) => {}
+                    // Whoever ignores what was asked may: it says nothing against the backend, else clients could have any of them ejected.
+                    Err(BadResponse::NoUpgrade) => {
+                        exchange.answered();
+                        tracing::debug!(backend = %exchange.host().target(), "no WebSocket there");
+                        return Err(Trouble::BadGateway);
+                    }
+                    Err(wrong) => return Err(bad(exchange, wrong)),
                 }
                 exchange.answered();
                 let body = ProxyBody::read(

@@ -38,6 +38,8 @@ pub enum Asked {
 #[derive(Debug, Clone)]
 pub struct Question {
     asked: Asked,
+    /// By what the backend is asked.
+    method: Method,
     protocol: HeaderValue,
     /// What the backend has to say to the proxy's own key.
     accept: Option<HeaderValue>,
@@ -85,7 +87,8 @@ fn is_allowed(protocol: &[u8], upgrades: Upgrades) -> bool {
         Upgrades::Off => false,
         Upgrades::WebSocket => is(b"websocket"),
         Upgrades::Any => {
-            let family = protocol.split(|byte| *byte == b'/').next().unwrap_or_default();
+            // Also drafts, as `h2c-14`.
+            let family = protocol.split(|byte| b"/-".contains(byte)).next().unwrap_or_default();
             let is_http = [&b"h2c"[..], b"h2", b"h3", b"http", b"tls"];
             let is_http = is_http.iter().any(|name| family.eq_ignore_ascii_case(name));
             let is_sign = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(b);
@@ -111,7 +114,7 @@ impl Question {
     /// That of a head for a backend; `None`: it asks for nothing.
     #[must_use]
     pub fn of(parts: &Parts, asked: Asked) -> Option<Self> {
-        let protocol = parts.headers.get(UPGRADE)?.clone();
+        let (method, protocol) = (parts.method.clone(), parts.headers.get(UPGRADE)?.clone());
         let accept = match asked {
             Asked::Upgrade => None,
             Asked::ExtendedConnect => {
@@ -119,7 +122,7 @@ impl Question {
                 Some(derive_accept_key(key.as_bytes()).try_into().ok()?)
             }
         };
-        Some(Self { asked, protocol, accept })
+        Some(Self { asked, method, protocol, accept })
     }
 
     /// How the client asked.
@@ -175,7 +178,7 @@ impl Question {
         if self.asked == Asked::ExtendedConnect && parts.status.is_success() {
             return Err(BadResponse::NoUpgrade);
         }
-        super::to_client(parts, &Method::GET)?;
+        super::to_client(parts, &self.method)?;
         if self.asked == Asked::Upgrade {
             // What the client sent behind its request may have been meant for the other protocol: it is not read as requests.
             parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
