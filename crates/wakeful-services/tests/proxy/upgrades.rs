@@ -247,3 +247,17 @@ fn the_head_of_an_upgrade_is_no_longer_than_that_of_any_answer() {
     assert_status(&ask(addr(&proxy), ASK), 502);
     assert_eq!(proxy.counts().tunnels(), 0);
 }
+
+/// A reset could overtake the answer.
+#[test]
+fn who_is_refused_reads_to_the_end_whatever_was_sent_early() {
+    let backend = Backend::saying("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno");
+    let proxy = proxy(&[backend.addr], |_| {});
+    let mut stream = connect(addr(&proxy));
+    stream.write_all(ASK.as_bytes()).unwrap();
+    stream.write_all(&vec![b'x'; 300_000]).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert_status(&answer, 403);
+    assert!(answer.ends_with("\r\n\r\nno"), "{answer}");
+}
