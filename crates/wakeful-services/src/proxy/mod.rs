@@ -15,7 +15,7 @@
 //! A request that asks for a protocol of [`Upgrades`] and has no body is sent on a connection of its own. If the backend answers 101 with that very protocol, so does the proxy, and both connections become a tunnel: up to 16 KiB wait in each direction,
 //! the end of either side's stream is passed on, and `tunnel_timeout` bounds its silence. Any other answer is an ordinary response, behind which the client's connection closes: what it sent early is never read as a request. A WebSocket of HTTP/2 (extended CONNECT) becomes an upgrade of HTTP/1.1.
 //! When the server drains, WebSockets are ended by Close 1001 between two frames; what is left of them and of other tunnels after the grace period is aborted and counted, as any connection. Each tunnel takes a connection to a backend beside those of
-//! `connections`: what bounds them is how many connections clients may have ([`Limits`](wakeful_http::Limits)).
+//! `connections`: what bounds them is how many connections clients may have, and of HTTP/2 how many streams on each ([`Limits`](wakeful_http::Limits)).
 //!
 //! # Interim responses
 //! `Expect: 100-continue` is the proxy's to answer: 100 when it begins to read the body, which is at once, or, where bodies are not gathered, when a backend takes it; none if the request is refused before. (HTTP/2 clients get none, and go on by themselves.)
@@ -87,7 +87,7 @@ pub struct ProxyOptions {
     pub upstream_tls: Option<ClientTls>,
     /// How long a connection to a backend may take to be made.
     pub connect_timeout: Duration,
-    /// How long a backend may be silent: until the head of its response, counted from the last piece of the request, and between two pieces of the response.
+    /// How long a backend may be silent: until the head of its response, and between two pieces of the response, both counted from the last piece of the request, if that is later.
     pub upstream_timeout: Duration,
     /// How many connections to a backend each loop may have.
     pub connections: usize,
