@@ -71,7 +71,12 @@ impl Proxy {
         answer: UpgradeAnswer,
     ) -> Result<Response<ProxyBody>, Trouble> {
         let bad = |exchange: Exchange, bad: BadResponse| {
-            exchange.failed(&bad);
+            if question.may_be_clients_doing(bad) {
+                exchange.answered();
+                tracing::debug!(backend = %exchange.host().target(), error = %bad, "no upgrade");
+            } else {
+                exchange.failed(&bad);
+            }
             Trouble::BadGateway
         };
         match answer {
@@ -86,15 +91,8 @@ impl Proxy {
             }
             UpgradeAnswer::Ordinary(response) => {
                 let (mut parts, body) = response.into_parts();
-                match question.refused(&mut parts) {
-                    Ok(()) => {}
-                    // Whoever ignores what was asked may: it says nothing against the backend, else clients could have any of them ejected.
-                    Err(BadResponse::NoUpgrade) => {
-                        exchange.answered();
-                        tracing::debug!(backend = %exchange.host().target(), "no WebSocket there");
-                        return Err(Trouble::BadGateway);
-                    }
-                    Err(wrong) => return Err(bad(exchange, wrong)),
+                if let Err(wrong) = question.refused(&mut parts) {
+                    return Err(bad(exchange, wrong));
                 }
                 exchange.answered();
                 let body = ProxyBody::read(

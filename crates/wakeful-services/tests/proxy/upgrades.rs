@@ -261,3 +261,15 @@ fn who_is_refused_reads_to_the_end_whatever_was_sent_early() {
     assert_status(&answer, 403);
     assert!(answer.ends_with("\r\n\r\nno"), "{answer}");
 }
+
+/// A backend that agrees to everything in one way is well, whatever clients ask for.
+#[test]
+fn no_client_has_a_backend_ejected_by_what_it_asks_for() {
+    let backend = Backend::saying(SWITCH);
+    let proxy = proxy(&[backend.addr, nowhere()], |settings| settings.upgrades = Upgrades::Any);
+    let other = ASK.replace("upgrade: WebSocket", "upgrade: websocket/1");
+    for _ in 0..10 {
+        assert_status(&ask(addr(&proxy), &other), 502);
+    }
+    assert_eq!((proxy.counts().failures(0), proxy.counts().ejections(0)), (0, 0));
+}

@@ -137,6 +137,16 @@ impl Question {
         self.protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
     }
 
+    /// Could a client bring `bad` about, with a backend that is well? Any resource can be asked for a WebSocket, and any protocol where all are allowed. Else whoever likes could have backends ejected.
+    #[must_use]
+    pub fn may_be_clients_doing(&self, bad: BadResponse) -> bool {
+        match bad {
+            BadResponse::NoUpgrade => true,
+            BadResponse::OtherProtocol => !self.is_websocket(),
+            _ => false,
+        }
+    }
+
     /// Makes the head of a backend's 101 the answer for the client, which opens the tunnel.
     ///
     /// # Errors
