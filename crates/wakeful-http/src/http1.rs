@@ -161,8 +161,11 @@ where
         return Ok(End::Closed);
     }
     if !watched.leaves.get() {
-        let parts = connection.into_parts();
+        let mut parts = connection.into_parts();
         let has_come = !parts.read_buf.is_empty();
+        if matches!(ended, Ended::ByItself(Ok(()))) && !watched.is_shut.get() {
+            refuse::linger(&mut parts.io.io).await;
+        }
         return close(parts.io.io, ended, has_come, watch).await.map(|()| End::Closed);
     }
     let parts = connection.into_parts();
@@ -241,6 +244,8 @@ struct Watched {
     finishes: Cell<bool>,
     /// It was told to end because the connection goes on elsewhere.
     leaves: Cell<bool>,
+    /// It has ended its side. Behind a request for an upgrade that came to nothing it does not, and leaves that to others.
+    is_shut: Cell<bool>,
 }
 
 impl Watched {
@@ -347,6 +352,7 @@ impl<IO: Write + Unpin> Write for WatchedIo<IO> {
         if self.watched.leaves.get() {
             return Poll::Ready(Ok(()));
         }
+        self.watched.is_shut.set(true);
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

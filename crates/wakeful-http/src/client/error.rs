@@ -1,8 +1,11 @@
 //! What goes wrong with a request.
 
+use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+
+use rustix::io::Errno;
 
 use super::InvalidTarget;
 
@@ -106,10 +109,14 @@ impl ClientError {
         )
     }
 
-    /// This side had no place for the request: too many are under way, or waited for too long.
+    /// This side had no place for the request: too many are under way, or waited for too long, or it has no descriptors or memory left for a connection.
     #[must_use]
     pub fn is_overload(&self) -> bool {
-        matches!(self, Self::QueueFull { .. } | Self::QueueTimeout { .. })
+        match self {
+            Self::QueueFull { .. } | Self::QueueTimeout { .. } => true,
+            Self::Connect { source, .. } => is_shortage(source),
+            _ => false,
+        }
     }
 
     /// The body of the request broke off, or could not be read: not the server's doing.
@@ -119,10 +126,19 @@ impl ClientError {
     }
 }
 
+/// Here, and not at the server.
+fn is_shortage(error: &io::Error) -> bool {
+    // The loop's streams explain it, and give the kernel's as its cause.
+    let cause = error.get_ref().and_then(|explained| explained.source());
+    let cause = cause.and_then(|cause| cause.downcast_ref()).unwrap_or(error);
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::NOSPC];
+    Errno::from_io_error(cause).is_some_and(|errno| shortages.contains(&errno))
+}
+
 /// hyper says what it did, and its source why that failed.
 fn chain(error: &hyper::Error) -> String {
     let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
+    let mut source = error.source();
     while let Some(error) = source {
         text.push_str(": ");
         text.push_str(&error.to_string());

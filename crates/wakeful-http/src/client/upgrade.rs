@@ -63,6 +63,7 @@ impl<B: OutgoingBody> Host<B> {
         let broken = |source| ClientError::Exchange { target: pool.label.clone(), source };
         let (mut sender, connection) = http1::Builder::new()
             .max_buf_size(pool.settings.max_header_size)
+            .max_header_size(pool.settings.max_header_size)
             .handshake::<_, Outgoing<B>>(Io::new(transport).0)
             .await
             .map_err(broken)?;

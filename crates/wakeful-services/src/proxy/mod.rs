@@ -87,7 +87,7 @@ pub struct ProxyOptions {
     pub upstream_tls: Option<ClientTls>,
     /// How long a connection to a backend may take to be made.
     pub connect_timeout: Duration,
-    /// How long a backend may be silent: until the head of its response, counted from the last piece of the request, and between two pieces of the response.
+    /// How long a backend may be silent: until the head of its response, and between two pieces of the response, both counted from the last piece of the request, if that is later.
     pub upstream_timeout: Duration,
     /// How many connections to a backend each loop may have.
     pub connections: usize,

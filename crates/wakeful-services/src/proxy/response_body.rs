@@ -16,12 +16,12 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use wakeful::JoinHandle;
-use wakeful::time::timeout;
 use wakeful_http::client::{ClientError, ResponseBody};
 
 use super::backends::Exchange;
 use super::budget::{Budget, Share};
 use super::request_body::Progress;
+use super::service::within;
 use super::{headers, pieces};
 
 /// What the proxy answers with: its own words, or a backend's.
@@ -202,22 +202,24 @@ async fn read_ahead(
 ) {
     while !pipe.has_ended.get() {
         pipe.room(ahead.limit).await;
-        let piece = match timeout(ahead.silence, body.frame()).await {
-            Ok(Some(Ok(frame))) => Ok(match frame.into_trailers() {
+        // Whoever answers before it has all may be silent as long as more of the request comes.
+        asked.touch();
+        let piece = match within(ahead.silence, &asked, body.frame()).await {
+            Some(Some(Ok(frame))) => Ok(match frame.into_trailers() {
                 Ok(trailers) => Frame::trailers(headers::trailers(trailers)),
                 Err(frame) => frame,
             }),
-            Ok(Some(Err(error))) => {
+            Some(Some(Err(error))) => {
                 if !asked.client_has_gone() {
                     exchange.failed(&error);
                 }
                 Err(error.into())
             }
-            Ok(None) => {
+            Some(None) => {
                 exchange.succeeded();
                 return pipe.end();
             }
-            Err(_) => {
+            None => {
                 let broken = BrokenOff::Silent(ahead.silence);
                 // Else it may be that the backend waits for the client.
                 if !asked.waits_for_client() {

@@ -216,7 +216,11 @@ fn answer(status: StatusCode, body: ProxyBody) -> Response<ProxyBody> {
 }
 
 /// `future`'s output; `None`: for so long neither that nor a piece of the request went on.
-async fn within<F: Future>(silence: Duration, progress: &Progress, future: F) -> Option<F::Output> {
+pub(super) async fn within<F: Future>(
+    silence: Duration,
+    progress: &Progress,
+    future: F,
+) -> Option<F::Output> {
     let mut future = pin!(future);
     let until = || progress.last().checked_add(silence);
     let Some(first) = until() else { return Some(future.await) };

@@ -71,7 +71,12 @@ impl Proxy {
         answer: UpgradeAnswer,
     ) -> Result<Response<ProxyBody>, Trouble> {
         let bad = |exchange: Exchange, bad: BadResponse| {
-            exchange.failed(&bad);
+            if question.may_be_clients_doing(bad) {
+                exchange.answered();
+                tracing::debug!(backend = %exchange.host().target(), error = %bad, "no upgrade");
+            } else {
+                exchange.failed(&bad);
+            }
             Trouble::BadGateway
         };
         match answer {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Request;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -15,6 +15,7 @@ use wakeful_http::client::{Client, Host, HttpVersion, Target};
 use wakeful_http::{BoxError, RequestBody, Server, service_fn};
 
 use crate::common::*;
+use crate::upgrades::head;
 
 type Framed = fn(&str) -> String;
 
@@ -205,4 +206,31 @@ fn events_go_on_though_the_loop_has_no_room() {
         next.send(event).unwrap();
         read_until(&mut stream, &mut text, &chunk(event));
     }
+}
+
+/// A backend that answers before it has the whole request owes nothing more until it has.
+#[test]
+fn a_response_that_has_begun_waits_for_a_long_request() {
+    let silence = Duration::from_millis(400);
+    let backend = Backend::start(|_, stream| {
+        head(stream);
+        stream.write_all(EVENTS.as_bytes()).unwrap();
+        read_until(stream, &mut String::new(), "\r\n0\r\n\r\n");
+        stream.write_all(b"3\r\nall\r\n0\r\n\r\n").unwrap();
+    });
+    let proxy = proxy(&[backend.addr], |settings| {
+        (settings.request_buffer, settings.upstream_timeout) = (0, silence);
+    });
+    let mut stream = connect(addr(&proxy));
+    let head =
+        "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    read_until(&mut stream, &mut String::new(), "\r\n\r\n");
+    let begun = Instant::now();
+    while begun.elapsed() < 3 * silence {
+        stream.write_all(chunk("more").as_bytes()).unwrap();
+        std::thread::sleep(silence / 20);
+    }
+    stream.write_all(b"0\r\n\r\n").unwrap();
+    assert_eq!(read_all(&mut stream), "3\r\nall\r\n0\r\n\r\n");
 }

@@ -179,6 +179,7 @@ fn an_upgrade_that_is_not_to_be_is_an_ordinary_request() {
         (Upgrades::WebSocket, ask_for("h2c")),
         (Upgrades::Any, ask_for("h2c")),
         (Upgrades::Any, ask_for("H2C, TLS/1.0, HTTP/2.0")),
+        (Upgrades::Any, ask_for("h2c-14, h2-16, HTTP-draft-04/2.0")),
         (Upgrades::WebSocket, ask_for("spdy/3.1")),
         (Upgrades::Off, ask_for("websocket")),
         (Upgrades::WebSocket, body.to_owned()),
@@ -223,4 +224,52 @@ fn another_backend_is_asked_where_there_is_none() {
     let answer = ask(addr(&alone), ASK);
     assert_status(&answer, 502);
     assert!(answer.to_lowercase().contains("\r\nconnection: close\r\n"), "{answer}");
+}
+
+#[test]
+fn a_head_that_asks_for_more_learns_of_the_length() {
+    let backend = Backend::saying("HTTP/1.1 200 OK\r\ncontent-length: 1234\r\n\r\n");
+    let proxy = proxy(&[backend.addr], |_| {});
+    let answer = ask(addr(&proxy), &ASK.replacen("GET", "HEAD", 1));
+    assert_status(&answer, 200);
+    assert!(answer.contains("\r\ncontent-length: 1234\r\n"), "{answer}");
+}
+
+#[test]
+fn the_head_of_an_upgrade_is_no_longer_than_that_of_any_answer() {
+    let long = format!("x-long: {}\r\n\r\n", "x".repeat(80 * 1024));
+    let switch = format!("{}\r\n{long}", SWITCH.trim_end());
+    let backend = Backend::start(move |this, stream| {
+        this.read(stream);
+        let _ = stream.write_all(switch.as_bytes());
+    });
+    let proxy = proxy(&[backend.addr], |_| {});
+    assert_status(&ask(addr(&proxy), ASK), 502);
+    assert_eq!(proxy.counts().tunnels(), 0);
+}
+
+/// A reset could overtake the answer.
+#[test]
+fn who_is_refused_reads_to_the_end_whatever_was_sent_early() {
+    let backend = Backend::saying("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno");
+    let proxy = proxy(&[backend.addr], |_| {});
+    let mut stream = connect(addr(&proxy));
+    stream.write_all(ASK.as_bytes()).unwrap();
+    stream.write_all(&vec![b'x'; 300_000]).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert_status(&answer, 403);
+    assert!(answer.ends_with("\r\n\r\nno"), "{answer}");
+}
+
+/// A backend that agrees to everything in one way is well, whatever clients ask for.
+#[test]
+fn no_client_has_a_backend_ejected_by_what_it_asks_for() {
+    let backend = Backend::saying(SWITCH);
+    let proxy = proxy(&[backend.addr, nowhere()], |settings| settings.upgrades = Upgrades::Any);
+    let other = ASK.replace("upgrade: WebSocket", "upgrade: websocket/1");
+    for _ in 0..10 {
+        assert_status(&ask(addr(&proxy), &other), 502);
+    }
+    assert_eq!((proxy.counts().failures(0), proxy.counts().ejections(0)), (0, 0));
 }

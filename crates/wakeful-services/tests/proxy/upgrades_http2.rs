@@ -156,11 +156,11 @@ fn a_websocket_of_http2_is_told_when_the_proxy_drains() {
 /// 200 to a CONNECT would open a tunnel.
 #[test]
 fn only_a_101_with_the_right_key_opens_a_tunnel() {
-    for (says, expected) in [
-        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno".to_owned(), 502),
-        ("HTTP/1.1 204 No Content\r\n\r\n".to_owned(), 502),
-        (switch("bm8="), 502),
-        ("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno".to_owned(), 403),
+    for (says, expected, failures) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno".to_owned(), 502, 0),
+        ("HTTP/1.1 204 No Content\r\n\r\n".to_owned(), 502, 0),
+        (switch("bm8="), 502, 1),
+        ("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno".to_owned(), 403, 0),
     ] {
         let backend = Backend::start(move |this, stream| {
             while this.read(stream).is_some() {
@@ -173,6 +173,8 @@ fn only_a_101_with_the_right_key_opens_a_tunnel() {
             assert_eq!(response.status(), expected);
         });
         assert_eq!((backend.requests().len(), proxy.counts().tunnels()), (1, 0));
+        // A client can ask any resource for a WebSocket, and have no backend ejected by it.
+        assert_eq!(proxy.counts().failures(0), failures);
         until("the backend is alone", || backend.is_alone());
     }
 }

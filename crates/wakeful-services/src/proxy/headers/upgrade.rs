@@ -38,6 +38,8 @@ pub enum Asked {
 #[derive(Debug, Clone)]
 pub struct Question {
     asked: Asked,
+    /// By what the backend is asked.
+    method: Method,
     protocol: HeaderValue,
     /// What the backend has to say to the proxy's own key.
     accept: Option<HeaderValue>,
@@ -114,7 +116,7 @@ impl Question {
     /// That of a head for a backend; `None`: it asks for nothing.
     #[must_use]
     pub fn of(parts: &Parts, asked: Asked) -> Option<Self> {
-        let protocol = parts.headers.get(UPGRADE)?.clone();
+        let (method, protocol) = (parts.method.clone(), parts.headers.get(UPGRADE)?.clone());
         let accept = match asked {
             Asked::Upgrade => None,
             Asked::ExtendedConnect => {
@@ -122,7 +124,7 @@ impl Question {
                 Some(derive_accept_key(key.as_bytes()).try_into().ok()?)
             }
         };
-        Some(Self { asked, protocol, accept })
+        Some(Self { asked, method, protocol, accept })
     }
 
     /// How the client asked.
@@ -135,6 +137,16 @@ impl Question {
     #[must_use]
     pub fn is_websocket(&self) -> bool {
         self.protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
+    }
+
+    /// Could a client bring `bad` about, with a backend that is well? Any resource can be asked for a WebSocket, and any protocol where all are allowed. Else whoever likes could have backends ejected.
+    #[must_use]
+    pub fn may_be_clients_doing(&self, bad: BadResponse) -> bool {
+        match bad {
+            BadResponse::NoUpgrade => true,
+            BadResponse::OtherProtocol => !self.is_websocket(),
+            _ => false,
+        }
     }
 
     /// Makes the head of a backend's 101 the answer for the client, which opens the tunnel.
@@ -178,7 +190,7 @@ impl Question {
         if self.asked == Asked::ExtendedConnect && parts.status.is_success() {
             return Err(BadResponse::NoUpgrade);
         }
-        super::to_client(parts, &Method::GET)?;
+        super::to_client(parts, &self.method)?;
         if self.asked == Asked::Upgrade {
             // What the client sent behind its request may have been meant for the other protocol: it is not read as requests.
             parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
