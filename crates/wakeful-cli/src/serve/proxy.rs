@@ -73,6 +73,10 @@ pub(super) struct ProxyArguments {
     #[arg(long, value_enum, default_value_t = Upgrade::Websocket)]
     upgrades: Upgrade,
 
+    /// Upgraded connections on each loop, with those that a backend is asked for; further ones are answered 503 [default: 4096]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
+    max_tunnels: Option<u32>,
+
     /// Seconds that nothing may move on an upgraded connection, in either direction [default: 3600]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
     tunnel_timeout: Option<Duration>,
@@ -154,6 +158,7 @@ impl ProxyArguments {
                 Upgrade::Websocket => Upgrades::WebSocket,
                 Upgrade::Any => Upgrades::Any,
             },
+            max_tunnels: self.max_tunnels.map_or(default.max_tunnels, |most| most as usize),
             tunnel_timeout: self.tunnel_timeout.unwrap_or(default.tunnel_timeout),
             forwarded: match self.forwarded {
                 Forwarded::Replace => ForwardedHeaders::Replace,

@@ -15,6 +15,7 @@ use wakeful_http::client::{Client, Host, Target};
 use super::counts::{BackendCounts, LoopCounts};
 use super::health::{Ejection, Health, News, Standing, Verdict};
 use super::request_body::BufferedRequest;
+use super::tunnel::Place;
 
 /// What all loops know.
 #[derive(Debug)]
@@ -104,7 +105,8 @@ impl Backends {
 
     fn exchange(self: &Rc<Self>, backend: usize, is_trial: bool) -> Exchange {
         self.in_flight[backend].set(self.in_flight[backend].get() + 1);
-        let exchange = Exchange { of: self.clone(), backend, is_trial: Cell::new(is_trial) };
+        let exchange =
+            Exchange { of: self.clone(), backend, is_trial: Cell::new(is_trial), place: None };
         exchange.counts().requests.add(1);
         exchange.counts().in_flight.add(1);
         exchange
@@ -116,6 +118,8 @@ pub(super) struct Exchange {
     of: Rc<Backends>,
     pub(super) backend: usize,
     is_trial: Cell<bool>,
+    /// Of one that asks for an upgrade.
+    pub(super) place: Option<Place>,
 }
 
 impl Exchange {

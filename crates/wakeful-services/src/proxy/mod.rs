@@ -15,7 +15,7 @@
 //! A request that asks for a protocol of [`Upgrades`] and has no body is sent on a connection of its own. If the backend answers 101 with that very protocol, so does the proxy, and both connections become a tunnel: up to 16 KiB wait in each direction,
 //! the end of either side's stream is passed on, and `tunnel_timeout` bounds its silence. Any other answer is an ordinary response, behind which the client's connection closes: what it sent early is never read as a request. A WebSocket of HTTP/2 (extended CONNECT) becomes an upgrade of HTTP/1.1.
 //! When the server drains, WebSockets are ended by Close 1001 between two frames; what is left of them and of other tunnels after the grace period is aborted and counted, as any connection. Each tunnel takes a connection to a backend beside those of
-//! `connections`: what bounds them is how many connections clients may have, and for HTTP/2 how many streams on each (`max_connections` and `http2.max_streams` of [`Limits`](wakeful_http::Limits)).
+//! `connections`; `max_tunnels` bounds them.
 //!
 //! # Interim responses
 //! `Expect: 100-continue` is the proxy's to answer: 100 when it begins to read the body, which is at once, or, where bodies are not gathered, when a backend takes it; none if the request is refused before. (HTTP/2 clients get none, and go on by themselves.)
@@ -74,6 +74,7 @@ use crate::admin::{self, RunningService};
 /// | `response_buffer` | 256 KiB | any | the backend is read as the client reads |
 /// | `loop_buffer` | 64 MiB on each loop | any | as for the two above |
 /// | `upgrades` | [`Upgrades::WebSocket`] | | the request goes on as any other |
+/// | `max_tunnels` | 4,096 on each loop | 1 and more | 503 |
 /// | `tunnel_timeout` | 1 h | over 0 | the upgraded connection is closed |
 /// | `forwarded` | [`ForwardedHeaders::Replace`] | | |
 /// | `ejection` | [`Ejection`] | | |
@@ -107,7 +108,9 @@ pub struct ProxyOptions {
     pub loop_buffer: usize,
     /// Which protocols clients may change to. Backends of HTTP/2 are never asked.
     pub upgrades: Upgrades,
-    /// How long nothing may move on an upgraded connection, in either direction; `upstream_timeout`, if that is shorter, once one side has ended its stream.
+    /// How many upgraded connections each loop may have, with those that a backend is asked for. Each takes a connection of the client's, or a stream, and one to a backend.
+    pub max_tunnels: usize,
+    /// How long nothing may move on an upgraded connection, in either direction; `upstream_timeout`, if that is shorter, once one side has ended its stream, and while one does not take what the other has sent.
     pub tunnel_timeout: Duration,
     /// What backends are told about the client.
     pub forwarded: ForwardedHeaders,
@@ -132,6 +135,7 @@ impl Default for ProxyOptions {
             response_buffer: 256 * 1024,
             loop_buffer: 64 * 1024 * 1024,
             upgrades: Upgrades::default(),
+            max_tunnels: 4096,
             tunnel_timeout: Duration::from_secs(60 * 60),
             forwarded: ForwardedHeaders::default(),
             ejection: Ejection::default(),
@@ -220,7 +224,7 @@ fn of_a_loop(
         attempts: options.attempts.max(1),
         silence,
         ahead: response_body::ReadAhead { limit, silence, budget },
-        tunnels: tunnel::Tunnels::new(options.tunnel_timeout, silence),
+        tunnels: tunnel::Tunnels::new(options.tunnel_timeout, silence, options.max_tunnels),
         counts,
     })
 }

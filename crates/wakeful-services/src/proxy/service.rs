@@ -43,7 +43,9 @@ pub(super) enum Trouble {
     Client(String),
     /// The client's body stopped in the middle.
     ClientSilent,
+    /// All backends were tried, or there is none.
     NoBackend,
+    TooManyUpgrades,
     Overload(ClientError),
     TimedOut,
     BadGateway,
@@ -181,6 +183,10 @@ impl Proxy {
             Trouble::NoBackend => {
                 tracing::debug!("there is no backend for a request");
                 (StatusCode::SERVICE_UNAVAILABLE, "no backend is available\n".to_owned())
+            }
+            Trouble::TooManyUpgrades => {
+                let text = "too many connections are upgraded\n";
+                (StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
             }
             Trouble::Overload(error) => {
                 tracing::debug!(%error, "a request found no connection");

@@ -5,7 +5,7 @@
 //!
 //! A WebSocket's client is told when the server drains, as `websocket` says. Whatever is left when the grace period is over goes with the loop.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -24,7 +24,7 @@ use super::websocket::Frames;
 /// How much is read at a time.
 const PIECE: usize = 16 * 1024;
 
-/// So many looks within each limit: a tunnel may be silent for a quarter longer than it says.
+/// So many looks within the shorter limit: a tunnel may be silent for a quarter of that longer than it should.
 const LOOKS: u32 = 4;
 
 /// What the tunnels of a loop share.
@@ -32,15 +32,34 @@ const LOOKS: u32 = 4;
 pub(super) struct Tunnels {
     /// How long nothing may move.
     idle: Duration,
-    /// How long nothing may move once one side has ended its stream.
+    /// How long nothing may move once one side has ended its stream, or while one does not take what the other has sent: it may have gone, and who has something to write does not read that.
     half_closed: Duration,
     scratch: Rc<RefCell<Vec<u8>>>,
+    /// How many more there may be.
+    places: Rc<Cell<usize>>,
 }
 
 impl Tunnels {
-    pub(super) fn new(idle: Duration, half_closed: Duration) -> Self {
+    pub(super) fn new(idle: Duration, half_closed: Duration, most: usize) -> Self {
         let scratch = Rc::new(RefCell::new(Vec::new()));
-        Self { idle, half_closed: half_closed.min(idle), scratch }
+        let places = Rc::new(Cell::new(most.max(1)));
+        Self { idle, half_closed: half_closed.min(idle), scratch, places }
+    }
+
+    /// A place for one more, if there is one: from before a backend is asked.
+    pub(super) fn enter(&self) -> Option<Place> {
+        self.places.set(self.places.get().checked_sub(1)?);
+        Some(Place(self.places.clone()))
+    }
+}
+
+/// That of a tunnel, or of a request for one.
+#[derive(Debug)]
+pub(super) struct Place(Rc<Cell<usize>>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
     }
 }
 
@@ -91,7 +110,7 @@ impl Tunnel {
             frames: is_websocket.then(Frames::default),
             drain: drain_begins(),
             drains: false,
-            silence: Silence::new(settings.idle),
+            silence: Silence::new(settings.half_closed / LOOKS),
             settings,
         }
     }
@@ -115,17 +134,19 @@ impl Tunnel {
         let frames = self.frames.as_mut();
         let down = self.down.poll(&mut self.backend, &mut self.client, frames, &mut scratch, cx);
         drop(scratch);
-        match (up, down) {
+        let is_open = match (up, down) {
             (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => {
                 return Poll::Ready(Ended::Broken(error));
             }
             (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(Ended::ByBoth),
-            (Poll::Pending, Poll::Pending) => {}
-            _ => self.silence.shorten(self.settings.half_closed),
-        }
+            (up, down) => up.is_pending() && down.is_pending(),
+        };
+        let is_stuck = self.up.is_stuck() || self.down.is_stuck();
+        let limit =
+            if is_open && !is_stuck { self.settings.idle } else { self.settings.half_closed };
         let has_moved =
             std::mem::take(&mut self.up.has_moved) | std::mem::take(&mut self.down.has_moved);
-        self.silence.poll(has_moved, cx).map(Ended::Idle)
+        self.silence.poll(has_moved, limit, cx).map(Ended::Idle)
     }
 }
 
@@ -204,6 +225,11 @@ impl Direction {
         }
     }
 
+    /// Something waits.
+    fn is_stuck(&self) -> bool {
+        self.written < self.waiting.len()
+    }
+
     /// Writes `piece`, or what waits.
     fn write(
         &mut self,
@@ -224,35 +250,30 @@ impl Direction {
     }
 }
 
-/// For how long nothing has moved, without a look at the clock for each byte.
+/// For how long nothing has moved, without a look at the clock for each byte: it is looked now and then.
 struct Silence {
-    limit: Duration,
-    looks: u32,
+    period: Duration,
+    /// Up to the last look.
+    lasts: Duration,
     timer: Sleep,
 }
 
 impl Silence {
-    fn new(limit: Duration) -> Self {
-        Self { limit, looks: 0, timer: sleep(limit / LOOKS) }
+    fn new(period: Duration) -> Self {
+        Self { period, lasts: Duration::ZERO, timer: sleep(period) }
     }
 
-    /// From now on.
-    fn shorten(&mut self, limit: Duration) {
-        if limit < self.limit {
-            *self = Self::new(limit);
-        }
-    }
-
-    fn poll(&mut self, has_moved: bool, cx: &mut Context<'_>) -> Poll<Duration> {
+    /// Ready: longer than `limit`.
+    fn poll(&mut self, has_moved: bool, limit: Duration, cx: &mut Context<'_>) -> Poll<Duration> {
         if has_moved {
-            self.looks = 0;
+            self.lasts = Duration::ZERO;
         }
         while Pin::new(&mut self.timer).poll(cx).is_ready() {
-            self.looks += 1;
-            if self.looks > LOOKS {
-                return Poll::Ready(self.limit);
+            self.lasts += self.period;
+            if self.lasts > limit {
+                return Poll::Ready(limit);
             }
-            self.timer = sleep(self.limit / LOOKS);
+            self.timer = sleep(self.period);
         }
         Poll::Pending
     }

@@ -41,10 +41,12 @@ impl Proxy {
         let question = Question::of(&parts, asked).ok_or(Trouble::BadGateway)?;
         let mut request = Request::from_parts(parts, BufferedRequest::none());
         let client = upgrade::on(&mut request);
+        let mut place = Some(self.tunnels.enter().ok_or(Trouble::TooManyUpgrades)?);
         let mut tried = Vec::new();
         let mut last = Trouble::NoBackend;
         for attempt in 1..=self.attempts {
-            let Some(exchange) = self.backends.choose(&tried) else { break };
+            let Some(mut exchange) = self.backends.choose(&tried) else { break };
+            exchange.place = place.take();
             if attempt > 1 {
                 self.counts.retried.add(1);
             }
@@ -53,6 +55,7 @@ impl Proxy {
                 Ok(Err(failure)) => failure,
                 Err(_) => return Err(self.timed_out(&exchange)),
             };
+            place = exchange.place.take();
             last = self.failed(&exchange, failure.error);
             match failure.request {
                 Some(untouched) => request = *untouched,

@@ -116,3 +116,46 @@ fn a_tunnel_does_not_hold_the_drain_up() {
     let _ = stream.read_to_end(&mut told);
     assert_eq!(told, b"\x88\x02\x03\xe9", "it was told, and did not listen");
 }
+
+#[test]
+fn there_are_no_more_tunnels_than_may_be_and_one_that_ends_makes_room() {
+    let backend = echo();
+    let proxy = proxy(&[backend.addr], |settings| settings.max_tunnels = 1);
+    let mut first = connect(addr(&proxy));
+    first.write_all(ASK.as_bytes()).unwrap();
+    assert!(head(&mut first).starts_with("HTTP/1.1 101 "));
+    let mut second = connect(addr(&proxy));
+    second.write_all(ASK.as_bytes()).unwrap();
+    assert!(read_all(&mut second).starts_with("HTTP/1.1 503 "));
+    assert_eq!(backend.connections(), 1);
+    drop(first);
+    until("the place is free", || {
+        let mut third = connect(addr(&proxy));
+        third.write_all(ASK.as_bytes()).unwrap();
+        head(&mut third).starts_with("HTTP/1.1 101 ")
+    });
+}
+
+/// Its client may have gone: who has something to write does not read.
+#[test]
+fn a_tunnel_whose_backend_takes_nothing_waits_no_longer_than_for_a_response() {
+    let stuck = Backend::start(|this, stream| {
+        this.read(stream);
+        stream.write_all(SWITCH.as_bytes()).unwrap();
+        until("for ever", || this.requests().len() > 1);
+    });
+    let proxy = proxy(&[stuck.addr], |settings| {
+        settings.upstream_timeout = Duration::from_millis(200);
+    });
+    let mut client = connect(addr(&proxy));
+    client.write_all(ASK.as_bytes()).unwrap();
+    head(&mut client);
+    let piece = [b'x'; 64 * 1024];
+    let error = loop {
+        if let Err(error) = client.write(&piece) {
+            break error;
+        }
+    };
+    assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "it stays open");
+    stuck.note("enough");
+}
