@@ -1,12 +1,13 @@
 //! The HTTP service with axum on tokio, as its documentation shows it: on the
-//! multi-thread runtime, or on a current-thread runtime.
+//! multi-thread runtime, or on current-thread runtimes, one for each worker.
 
 use std::process::ExitCode;
+use std::thread;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use peer_common::{Args, Service, Socket, cli, version};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 const NAME: &str = "axum-tokio";
 
@@ -25,39 +26,54 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args, flavor: Flavor) -> Result<()> {
-    let runtime = runtime(args.workers, flavor)?;
     let (addr, socket) = args.listen.bind()?;
-    runtime.block_on(async {
-        // As a task, so that it is the workers that accept and not this thread,
-        // which is none of them.
-        tokio::spawn(async move {
-            let app = peer_axum::router();
-            match socket {
-                Socket::Tcp(listener) => {
-                    let listener = TcpListener::from_std(listener)?;
-                    cli::announce(&addr);
-                    axum::serve(listener, app).await?;
-                }
-                Socket::Unix(listener) => {
-                    let listener = UnixListener::from_std(listener)?;
-                    cli::announce(&addr);
-                    axum::serve(listener, app).await?;
-                }
+    match flavor {
+        Flavor::MultiThread => {
+            let runtime =
+                Builder::new_multi_thread().worker_threads(args.workers).enable_all().build();
+            let runtime = runtime.context("cannot build the runtime")?;
+            // As a task, so that it is the workers that accept and not this thread,
+            // which is none of them.
+            runtime.block_on(async {
+                tokio::spawn(serve(socket, move || cli::announce(&addr))).await?
+            })
+        }
+        Flavor::CurrentThread => thread::scope(|scope| {
+            // A runtime for each worker; the first one is this thread's.
+            for _ in 1..args.workers {
+                let socket = clone(&socket)?;
+                scope.spawn(|| on_this_thread(serve(socket, || {})));
             }
-            Ok(())
-        })
-        .await?
+            on_this_thread(serve(socket, || cli::announce(&addr)))
+        }),
+    }
+}
+
+fn on_this_thread(served: impl Future<Output = Result<()>>) -> Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot build the runtime")?.block_on(served)
+}
+
+fn clone(socket: &Socket) -> Result<Socket> {
+    Ok(match socket {
+        Socket::Tcp(listener) => Socket::Tcp(listener.try_clone()?),
+        Socket::Unix(listener) => Socket::Unix(listener.try_clone()?),
     })
 }
 
-fn runtime(workers: usize, flavor: Flavor) -> Result<Runtime> {
-    let mut builder = match flavor {
-        Flavor::MultiThread => Builder::new_multi_thread(),
-        Flavor::CurrentThread => Builder::new_current_thread(),
-    };
-    match flavor {
-        Flavor::MultiThread => _ = builder.worker_threads(workers),
-        Flavor::CurrentThread => ensure!(workers == 1, "current-thread is one worker"),
+async fn serve(socket: Socket, listens: impl FnOnce()) -> Result<()> {
+    let app = peer_axum::router();
+    match socket {
+        Socket::Tcp(listener) => {
+            let listener = TcpListener::from_std(listener)?;
+            listens();
+            axum::serve(listener, app).await?;
+        }
+        Socket::Unix(listener) => {
+            let listener = UnixListener::from_std(listener)?;
+            listens();
+            axum::serve(listener, app).await?;
+        }
     }
-    builder.enable_all().build().context("cannot build the runtime")
+    Ok(())
 }
