@@ -63,7 +63,7 @@ spread() {
     END {
       if (!NR) print "?"
       else if (NR == 1) print value[1]
-      else printf "%s (%s to %s)\n", value[int((NR + 1) / 2)], value[1], value[NR]
+      else printf "%.4g (%s to %s)\n", (value[int((NR + 1) / 2)] + value[int(NR / 2) + 1]) / 2, value[1], value[NR]
     }'
 }
 

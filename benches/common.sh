@@ -55,6 +55,16 @@ accepts() {
   (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
+# until_it_accepts NAME SAID: waits until $tool_pid accepts on $port; if it ends before, the end of the file SAID tells why.
+until_it_accepts() {
+  SECONDS=0
+  until accepts "$port"; do
+    kill -0 "$tool_pid" 2>/dev/null || fail "$1 ended: $(tail -n 3 "$2")"
+    ((SECONDS < LIMIT)) || fail "$1 accepts no connection after $LIMIT s"
+    sleep 0.1
+  done
+}
+
 # serve_http CPUS OPTION...: starts `wakeful serve http` on those CPUs as $tool_pid, and waits until it accepts on $port.
 serve_http() {
   local cpus=$1
@@ -62,12 +72,7 @@ serve_http() {
   port=$(free_port)
   taskset -c "$cpus" "$WAKEFUL" serve http --listen "127.0.0.1:$port" "$@" </dev/null >"$directory/server" 2>&1 &
   tool_pid=$!
-  SECONDS=0
-  until accepts "$port"; do
-    kill -0 "$tool_pid" 2>/dev/null || fail "the server ended: $(tail -n 3 "$directory/server")"
-    ((SECONDS < LIMIT)) || fail "the server accepts no connection after $LIMIT s"
-    sleep 0.1
-  done
+  until_it_accepts "the server" "$directory/server"
 }
 
 # A port that nobody listens on, below those that the kernel hands out itself.
@@ -111,12 +116,7 @@ run_under() {
 
   "$@" "${words[@]}" </dev/null >"$directory/said" 2>&1 &
   tool_pid=$!
-  SECONDS=0
-  until accepts "$port"; do
-    kill -0 "$tool_pid" 2>/dev/null || fail "$command ended: $(tail -n 3 "$directory/said")"
-    ((SECONDS < LIMIT)) || fail "$command accepts no connection after $LIMIT s"
-    sleep 0.1
-  done
+  until_it_accepts "$command" "$directory/said"
 
   load "$requests" "127.0.0.1:$port"
 

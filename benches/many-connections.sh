@@ -83,12 +83,7 @@ measure() {
   read -ra words <<<"${command//"{addr}"/0.0.0.0:$port}"
   "${words[@]}" </dev/null >"$directory/server" 2>&1 &
   tool_pid=$!
-  SECONDS=0
-  until accepts "$port"; do
-    kill -0 "$tool_pid" 2>/dev/null || fail "$command ended: $(tail -n 3 "$directory/server")"
-    ((SECONDS < LIMIT)) || fail "$command accepts no connection after $LIMIT s"
-    sleep 0.1
-  done
+  until_it_accepts "$command" "$directory/server"
   quantiles "127.0.0.1:$port" "$protocol" >/dev/null
   local before with
   before=$(rss "$tool_pid")

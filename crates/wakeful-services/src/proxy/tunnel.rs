@@ -24,7 +24,7 @@ use super::websocket::Frames;
 /// How much is read at a time.
 const PIECE: usize = 16 * 1024;
 
-/// So many looks within the shorter limit: a tunnel may be silent for a quarter of that longer than it should.
+/// So many looks within each limit: a tunnel may be silent for a quarter longer than it says.
 const LOOKS: u32 = 4;
 
 /// What the tunnels of a loop share.
@@ -110,7 +110,7 @@ impl Tunnel {
             frames: is_websocket.then(Frames::default),
             drain: drain_begins(),
             drains: false,
-            silence: Silence::new(settings.half_closed / LOOKS),
+            silence: Silence::new(settings.idle),
             settings,
         }
     }
@@ -250,8 +250,9 @@ impl Direction {
     }
 }
 
-/// For how long nothing has moved, without a look at the clock for each byte: it is looked now and then.
+/// For how long nothing has moved, without a look at the clock for each byte: it is looked now and then, and on a quiet tunnel seldom.
 struct Silence {
+    /// How long the timer is.
     period: Duration,
     /// Up to the last look.
     lasts: Duration,
@@ -259,12 +260,16 @@ struct Silence {
 }
 
 impl Silence {
-    fn new(period: Duration) -> Self {
+    fn new(limit: Duration) -> Self {
+        let period = limit / LOOKS;
         Self { period, lasts: Duration::ZERO, timer: sleep(period) }
     }
 
-    /// Ready: longer than `limit`.
+    /// Ready: longer than `limit`. A shorter one than before counts from now on; for a longer one the timer stays, so who is stuck now and again moves none.
     fn poll(&mut self, has_moved: bool, limit: Duration, cx: &mut Context<'_>) -> Poll<Duration> {
+        if limit / LOOKS < self.period {
+            *self = Self::new(limit);
+        }
         if has_moved {
             self.lasts = Duration::ZERO;
         }
@@ -273,7 +278,7 @@ impl Silence {
             if self.lasts > limit {
                 return Poll::Ready(limit);
             }
-            self.timer = sleep(self.period);
+            *self = Self { lasts: self.lasts, ..Self::new(limit) };
         }
         Poll::Pending
     }
