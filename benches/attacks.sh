@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # What attacks do to honest clients, to memory, and to the metrics.
 #
-#   ./attacks.sh [--rate N] [--seconds N] [--rounds N] [--attacks 'KIND...'] [--option=OPTION...]
+#   ./attacks.sh [--rate N] [--seconds N] [--rounds N] [--attacks 'KIND...'] [--beside server|generator] [--option=OPTION...]
 #
 # `wakeful serve http` answers GET / for an honest open-loop client (5,000 requests a second on 16 connections unless told
 # otherwise), quiet, then under an attack of `crates/wakeful-http/examples/attack.rs`, then quiet again, in several rounds. Each
 # attack has its own scale (1,000 connections at a byte a second, 10,000 connections a second that are reset, 500 header bombs a
 # second, 100 floods a second of up to 20,000 frames) and a server of its own. The generator has the last CPU; server and attacker
 # share the others, the attacker at the lowest priority (nice 19), so that what is measured is the server's work and not the
-# attacker's. Each `--option=` goes to the server: `--option=--max-connections-per-peer=100`.
+# attacker's. Not quite: a loop that spins loses its CPU to the attacker now and then, for up to a tick of the kernel's. What an
+# attacker that works for milliseconds at once (slowloris-burst) does to the server is seen with `--beside generator`.
+# Each `--option=` goes to the server: `--option=--max-connections-per-peer=100`.
 #
 # Of p99, and of its ratios within a round, the median of the rounds is printed, and the least and the largest: attacked / quiet,
 # and quiet behind the attack / quiet before it, which shows what the machine does by itself. A round in which the generator was
@@ -17,16 +19,17 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-rate=5000 seconds=8 rounds=5 options=(--header-timeout 5)
-attacks='slowloris connect-reset header-bomb hpack-bomb rapid-reset continuation settings ping'
+rate=5000 seconds=8 rounds=5 beside=server options=(--header-timeout 5)
+attacks='slowloris slowloris-burst connect-reset header-bomb hpack-bomb rapid-reset continuation settings ping'
 while [[ $# -gt 0 ]]; do
   case $1 in
     --rate) rate=$2 && shift ;;
     --seconds) seconds=$2 && shift ;;
     --rounds) rounds=$2 && shift ;;
     --attacks) attacks=$2 && shift ;;
+    --beside) beside=$2 && shift ;;
     --option=*) options+=("${1#--option=}") ;;
-    *) fail "usage: $program [--rate N] [--seconds N] [--rounds N] [--attacks 'KIND...'] [--option=OPTION...]" ;;
+    *) fail "usage: $program [--rate N] [--seconds N] [--rounds N] [--attacks 'KIND...'] [--beside server|generator] [--option=OPTION...]" ;;
   esac
   shift
 done
@@ -37,6 +40,11 @@ ATTACK=${ATTACK:-$(dirname "$WAKEFUL")/examples/attack}
 last=$(($(nproc) - 1))
 others=0-$((last - 1))
 ((last > 0)) || fail "there is one CPU: the generator needs one of its own"
+case $beside in
+  server) attackers=$others ;;
+  generator) attackers=$last ;;
+  *) fail "--beside server, or --beside generator" ;;
+esac
 # A connection of each attacker, and more.
 ulimit -n "$(ulimit -H -n)"
 
@@ -71,7 +79,7 @@ ratio() {
   awk -v a="$1" -v b="$2" 'BEGIN { if (a > 0 && b > 0) printf "%.2f", a / b; else print "?" }'
 }
 
-echo "$rate honest requests/s, $rounds rounds, $seconds s for each attack, ${options[*]}"
+echo "$rate honest requests/s, $rounds rounds, $seconds s for each attack, the attacker beside the $beside, ${options[*]}"
 echo
 echo '| attack | opened | p99 quiet, µs | p99 attacked, µs | attacked / quiet | quiet / quiet | honest ones that failed | RSS quiet, MiB | RSS at most, MiB | refused, by reason |'
 echo '|---|---|---|---|---|---|---|---|---|---|'
@@ -86,7 +94,7 @@ for attack in $attacks; do
   for ((round = 1; round <= rounds; round++)); do
     [[ ! -t 2 ]] || printf '\r%s: round %s of %s ' "$attack" "$round" "$rounds" >&2
     # It begins before the measurement's warm-up, and ends behind it.
-    taskset -c "$others" nice -n 19 "$ATTACK" "$attack" "$port" $((seconds + 4)) >"$directory/opened" &
+    taskset -c "$attackers" nice -n 19 "$ATTACK" "$attack" "$port" $((seconds + 4)) >"$directory/opened" &
     attacker=$!
     sleep 1
     read -r attacked failed < <(p99 "$port" "$seconds")

@@ -2,7 +2,8 @@
 //!
 //! `attack KIND PORT SECONDS [RATE]`, on 127.0.0.1. Prints how many connections it opened. KIND, with what RATE is and its default:
 //!
-//! * `slowloris`: so many connections (1,000) send a byte of a header each second, and come again when they are closed.
+//! * `slowloris`, `slowloris-burst`: so many connections (1,000) send a byte of a header each second, evenly or all at once, and come again when they are
+//!   closed.
 //! * `connect-reset`: so many connections a second (10,000) come, and are reset.
 //! * `header-bomb`, `hpack-bomb`: so many a second (500) send a header of 256 KiB, or one of 12 KiB that stands for 40 MiB.
 //! * `rapid-reset`, `continuation`, `settings`, `ping`: so many a second (100) send 20,000 such frames each, or as many as they may.
@@ -55,7 +56,8 @@ fn attack(kind: &str, port: u16, end: Instant, rate: Option<u32>) -> Option<u64>
     let bomb = |text: Vec<u8>| paced(end, rate.unwrap_or(500), || send(port, &text));
     let flood = |text: Vec<u8>| paced(end, rate.unwrap_or(100), || send(port, &text));
     Some(match kind {
-        "slowloris" => slowloris(port, end, rate.unwrap_or(1000)),
+        "slowloris" => slowloris(port, end, rate.unwrap_or(1000), false),
+        "slowloris-burst" => slowloris(port, end, rate.unwrap_or(1000), true),
         "connect-reset" => paced(end, rate.unwrap_or(10_000), || {
             let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
             socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))
@@ -105,7 +107,8 @@ fn paced(end: Instant, rate: u32, what: impl Fn() -> io::Result<()> + Sync) -> u
     })
 }
 
-fn slowloris(port: u16, end: Instant, connections: u32) -> u64 {
+/// A byte a second on each, either evenly over the second, as many clients would, or all in one burst.
+fn slowloris(port: u16, end: Instant, connections: u32, burst: bool) -> u64 {
     let mut opened = 0;
     let mut open = || -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -113,16 +116,23 @@ fn slowloris(port: u16, end: Instant, connections: u32) -> u64 {
         opened += 1;
         Ok(stream)
     };
-    let mut streams: Vec<_> = (0..connections).map(|_| open().ok()).collect();
-    while Instant::now() < end {
-        let began = Instant::now();
+    let mut streams: Vec<Option<TcpStream>> = (0..connections).map(|_| None).collect();
+    let step = Duration::from_secs(1) / connections.max(1);
+    let mut second = Instant::now();
+    while second < end {
+        let mut due = second;
         for stream in &mut streams {
+            if !burst {
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                due += step;
+            }
             let alive = stream.as_mut().is_some_and(|stream| stream.write_all(b"y").is_ok());
             if !alive {
                 *stream = open().ok();
             }
         }
-        thread::sleep(Duration::from_secs(1).saturating_sub(began.elapsed()));
+        second += Duration::from_secs(1);
+        thread::sleep(second.saturating_duration_since(Instant::now()));
     }
     opened
 }
