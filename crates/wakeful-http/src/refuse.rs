@@ -3,17 +3,18 @@
 //! A socket that is closed with something unread in it resets its connection, and the reset may overtake the answer. So what still comes is read and forgotten, within bounds
 //! (as `lingering_close` of nginx does).
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use hyper::rt::{Read, Write};
+use hyper::rt::{Read, ReadBuf, Write};
 use wakeful::time::timeout;
 
 use crate::local::Local;
-use crate::protocol;
 
 /// For all of it.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -46,12 +47,25 @@ pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
 
 async fn discard<I: Read + Write + Unpin>(io: &mut I) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await?;
-    let (mut buf, mut read) = ([0; 4096], 0);
+    let mut read = 0;
     while read < MOST {
-        match protocol::read(io, &mut buf).await? {
+        match poll_fn(|cx| poll_forget(io, cx)).await? {
             0 => break,
             count => read += count,
         }
     }
     Ok(())
+}
+
+/// Reads what is there, at least a byte, and forgets it; 0 at the end.
+fn poll_forget<I: Read + Unpin>(io: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    thread_local! {
+        /// A flood that is over still has to be read: with few calls. Each loop has one, and no connection has any.
+        static UNREAD: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 << 10].into());
+    }
+    UNREAD.with_borrow_mut(|buf| {
+        let mut buf = ReadBuf::new(buf);
+        ready!(Pin::new(io).poll_read(cx, buf.unfilled()))?;
+        Poll::Ready(Ok(buf.filled().len()))
+    })
 }
