@@ -1,7 +1,7 @@
 //! One connection, from its first byte to its last.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -106,7 +106,8 @@ pub(crate) async fn first_request<IO: Read + Unpin>(
         0 => (limits.header_timeout, Refusal::HeaderTimeout),
         _ => (limits.idle_timeout, Refusal::IdleTimeout),
     };
-    match timeout(patience, until(end, detect(io, unread))).await {
+    let detect = pin!(detect(io, unread));
+    match timeout(patience, until(end, detect)).await {
         Ok(Some(Ok(Some(found)))) => return Some(found),
         // Nobody waits for an answer.
         Ok(None) => {}
@@ -133,9 +134,9 @@ pub(crate) async fn drained(draining: &Draining, local: &Local) {
 /// `future`'s output; `None` when `end` comes before.
 pub(crate) async fn until<F: Future>(
     end: impl Future<Output = ()>,
-    future: F,
+    mut future: Pin<&mut F>,
 ) -> Option<F::Output> {
-    let (mut future, mut end) = (pin!(future), pin!(end));
+    let mut end = pin!(end);
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending => end.as_mut().poll(cx).map(|()| None),

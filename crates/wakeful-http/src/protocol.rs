@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
@@ -24,18 +24,27 @@ pub(crate) async fn detect<IO: Read + Unpin>(
     unread: &[u8],
 ) -> io::Result<Option<(Protocol, Bytes)>> {
     let mut start = BytesMut::from(unread);
-    // As much as a small request: usually one read, and hyper's first one brings nothing new.
-    let mut buf = [0; 1024];
     loop {
         if let Some(protocol) = decide(&start) {
             return Ok(Some((protocol, start.freeze())));
         }
-        let read = read(stream, &mut buf).await?;
-        if read == 0 {
+        if poll_fn(|cx| poll_append(stream, cx, &mut start)).await? == 0 {
             return Ok(None);
         }
-        start.extend_from_slice(&buf[..read]);
     }
+}
+
+/// Reads as much as a small request has: usually one read, and hyper's first one brings nothing new. While it waits, there is no buffer.
+fn poll_append<IO: Read + Unpin>(
+    stream: &mut IO,
+    cx: &mut Context<'_>,
+    to: &mut BytesMut,
+) -> Poll<io::Result<usize>> {
+    let mut buf = [0; 1024];
+    let mut buf = ReadBuf::new(&mut buf);
+    ready!(Pin::new(stream).poll_read(cx, buf.unfilled()))?;
+    to.extend_from_slice(buf.filled());
+    Poll::Ready(Ok(buf.filled().len()))
 }
 
 /// Reads what is there, at least a byte; 0 at the end.

@@ -4,7 +4,7 @@
 //! request; one that has said nothing yet is closed, as without TLS.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,8 @@ pub(crate) async fn serve<S, B>(
     B::Error: Into<BoxError>,
 {
     let drained = drained(&draining, &local);
-    let stream = match until(drained, tls.begin(&mut stream)).await {
+    let begun = until(drained, pin!(tls.begin(&mut stream))).await;
+    let stream = match begun {
         None => return,
         Some(Ok(begun)) => tls.finish(stream, begun).await,
         Some(Err(error)) => Err(error),

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -204,7 +204,7 @@ async fn read_ahead(
         pipe.room(ahead.limit).await;
         // Whoever answers before it has all may be silent as long as more of the request comes.
         asked.touch();
-        let piece = match within(ahead.silence, &asked, body.frame()).await {
+        let piece = match within(ahead.silence, &asked, pin!(body.frame())).await {
             Some(Some(Ok(frame))) => Ok(match frame.into_trailers() {
                 Ok(trailers) => Frame::trailers(headers::trailers(trailers)),
                 Err(frame) => frame,

@@ -108,7 +108,8 @@ impl Proxy {
             let progress = request.body().progress();
             progress.touch();
             let sent = exchange.host().send_with(request, BufferedRequest::again);
-            let failure = match within(self.silence, &progress, sent).await {
+            let sent = within(self.silence, &progress, pin!(sent)).await;
+            let failure = match sent {
                 Some(Ok(response)) => return self.pass_on(method, exchange, response, progress),
                 Some(Err(failure)) => failure,
                 None if progress.waits_for_client() => return Err(Trouble::ClientSilent),
@@ -225,9 +226,8 @@ fn answer(status: StatusCode, body: ProxyBody) -> Response<ProxyBody> {
 pub(super) async fn within<F: Future>(
     silence: Duration,
     progress: &Progress,
-    future: F,
+    mut future: Pin<&mut F>,
 ) -> Option<F::Output> {
-    let mut future = pin!(future);
     let until = || progress.last().checked_add(silence);
     let Some(first) = until() else { return Some(future.await) };
     let mut sleep = sleep_until(first);

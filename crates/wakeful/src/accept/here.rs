@@ -5,8 +5,12 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
 
 use super::balance::Balance;
 use super::dispatch::Dispatcher;
@@ -176,13 +180,29 @@ where
         let moving = Moving::new(self.mover.clone(), held.clone());
         let serving =
             (self.handler)(Connection { stream, peer, listener, draining, unread, moving });
-        spawn(async move {
-            serving.await;
-            // It has gone along, if the connection has moved.
-            drop(held.take());
-        })
-        .detach();
+        spawn(Serving { serving, held }).detach();
         Ok(())
+    }
+}
+
+pin_project! {
+    /// The task of a connection. An `async` block would have room for the handler's future twice.
+    struct Serving<F> {
+        #[pin]
+        serving: F,
+        held: Rc<RefCell<Option<Held>>>,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Serving<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        ready!(this.serving.poll(cx));
+        // It has gone along, if the connection has moved.
+        drop(this.held.take());
+        Poll::Ready(())
     }
 }
 
