@@ -60,7 +60,8 @@ async fn discard<I: Read + Write + Unpin>(io: &mut I) -> io::Result<()> {
 /// Reads what is there, at least a byte, and forgets it; 0 at the end.
 fn poll_forget<I: Read + Unpin>(io: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     thread_local! {
-        /// A flood that is over still has to be read: with few calls. Each loop has one, and no connection has any.
+        /// A flood that is over still has to be read: with few calls. Each loop has one, and no connection has any. (`Local`'s scratch may be in use
+        /// by what is read from.)
         static UNREAD: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 << 10].into());
     }
     UNREAD.with_borrow_mut(|buf| {
