@@ -13,11 +13,13 @@
 # Each `--option=` goes to the server: `--option=--max-connections-per-peer=100`.
 #
 # Of p99, and of its ratios within a round, the median of the rounds is printed, and the least and the largest: attacked / quiet,
-# and quiet behind the attack / quiet before it, which shows what the machine does by itself. A round in which the generator was
-# late itself does not count. A hypervisor that stops a CPU for milliseconds now and then decides on all of these. So the share of
-# the requests is printed, of all rounds together, that took longer than twice what p99 is without that (the least quiet p99 of the
-# service times, which few requests share with a CPU that stands still): an attack that adds less than 1 % to it does not by itself
-# double p99. RSS is the server's largest; the metric is what `wakeful_http_refused_total` has gained, by reason. Slowloris is on for longer than the server's header timeout (5 s here), so that it strikes.
+# and quiet behind the attack / quiet before it, which shows what the machine does by itself. All are response times, from when a
+# request was due, so that a generator that is late itself (as one beside the attacker may be) only makes them larger.
+# A hypervisor that stops a CPU for milliseconds now and then decides on all of these. So the share of the requests is printed, of
+# all rounds together, that took longer than twice what p99 is without that (the least quiet p99 of the service times, which few
+# requests share with a CPU that stands still): an attack that adds less than 1 % to it does not by itself double p99. The shares
+# are known in steps of 9 %. RSS is the server's largest; the metric is what `wakeful_http_refused_total` has gained, by reason.
+# Slowloris is on for longer than the server's header timeout (5 s here), so that it strikes.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -54,8 +56,8 @@ refused() {
   curl -s "http://127.0.0.1:$1/metrics" | awk -F '"' '/^wakeful_http_refused_total/ { split($3, value, " "); print $2, value[2] }'
 }
 
-# p99 NAME: of the honest client, in µs, or ? where the generator itself was late at p99; and how many were not answered well. What
-# was measured is kept in NAME.
+# p99 NAME: of the honest client, in µs, or ? where there are too few; and how many were not answered well. What was measured is kept
+# in NAME.
 p99() {
   local status=0
   "$WAKEFUL" load "127.0.0.1:$port" --cpu "$last" --connections 16 --rate "$rate" --duration "${seconds}s" --warm-up 1s \
@@ -69,13 +71,14 @@ p99() {
 
 # service_p99 NAME: in µs.
 service_p99() {
-  tr -d ' \n' <"$directory/$1" | sed 's/.*"service":{//; s/"p9999".*//; s/.*"p99":\([0-9]*\).*/\1/' | awk '{ print int($1 / 1000) }'
+  tr -d ' \n' <"$directory/$1" | sed 's/.*"service":{//; s/"p9999".*//; s/.*"p99":\([0-9]*\).*/\1/' | awk '$1 > 0 { print int($1 / 1000) }'
 }
 
 # slower BOUND NAME...: the share of the requests in these that took longer than BOUND, in µs; all are of one length.
 slower() {
   local bound=$1 name
   shift
+  [[ $bound != '?' ]] || { echo '?'; return; }
   for name in "$@"; do
     tr -d ' \n' <"$directory/$name" | sed 's/.*"response":{[^[]*"curve":\[\[//; s/\]\].*//; s/\],\[/\n/g' | awk -F , -v bound="$bound" '
       $2 / 1000 > bound { print 1 - $1; found = 1; exit }
@@ -100,7 +103,7 @@ ratio() {
 
 echo "$rate honest requests/s, $rounds rounds, $seconds s for each attack, the attacker beside the $beside, ${options[*]}"
 echo
-echo '| attack | opened | p99 quiet, µs | p99 attacked, µs | attacked / quiet | quiet / quiet | slower than, µs | quiet | attacked | honest ones that failed | RSS quiet, MiB | RSS at most, MiB | refused, by reason |'
+echo '| attack | opened by it | p99 quiet, µs | p99 attacked, µs | attacked / quiet | quiet / quiet | slower than, µs | slower, quiet | slower, attacked | honest ones that failed | RSS quiet, MiB | RSS at most, MiB | refused, by reason |'
 echo '|---|---|---|---|---|---|---|---|---|---|---|---|---|'
 for attack in $attacks; do
   serve_http "$others" "${options[@]}"
@@ -132,10 +135,10 @@ for attack in $attacks; do
   reasons=$(awk 'NR == FNR { had[$1] = $2; next } $2 > had[$1] { printf "%s%s %d", comma, $1, $2 - had[$1]; comma = ", " }' \
     "$directory/refused-before" "$directory/refused-after")
   quiets+=("$after")
-  bound=$(cd "$directory" && for name in quiet.*; do service_p99 "$name"; done | sort -g | awk 'NR == 1 { print 2 * $1 }')
+  bound=$(cd "$directory" && for name in quiet.*; do service_p99 "$name"; done | sort -g | awk 'NR == 1 { print 2 * $1 } END { if (!NR) print "?" }')
   printf '| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$attack" "$opened" "$(spread "${quiets[@]}")" \
-    "$(spread "${attackeds[@]}")" "$(spread "${ratios[@]}")" "$(spread "${controls[@]}")" "${bound:-?}" \
-    "$(cd "$directory" && slower "${bound:-0}" quiet.*)" "$(cd "$directory" && slower "${bound:-0}" attacked.*)" "$failures" "$quiet_rss" "$most_rss" "$reasons"
+    "$(spread "${attackeds[@]}")" "$(spread "${ratios[@]}")" "$(spread "${controls[@]}")" "$bound" \
+    "$(cd "$directory" && slower "$bound" quiet.*)" "$(cd "$directory" && slower "$bound" attacked.*)" "$failures" "$quiet_rss" "$most_rss" "$reasons"
   kill -TERM "$tool_pid"
   wait "$tool_pid" 2>/dev/null || true
   tool_pid=

@@ -119,7 +119,7 @@ fn slowloris(port: u16, end: Instant, connections: u32, burst: bool) -> u64 {
     let mut streams: Vec<Option<TcpStream>> = (0..connections).map(|_| None).collect();
     let step = Duration::from_secs(1) / connections.max(1);
     let mut second = Instant::now();
-    while second < end {
+    while Instant::now() < end {
         let mut due = second;
         for stream in &mut streams {
             if !burst {
@@ -131,7 +131,7 @@ fn slowloris(port: u16, end: Instant, connections: u32, burst: bool) -> u64 {
                 *stream = open().ok();
             }
         }
-        second += Duration::from_secs(1);
+        second = (second + Duration::from_secs(1)).max(Instant::now());
         thread::sleep(second.saturating_duration_since(Instant::now()));
     }
     opened

@@ -180,7 +180,7 @@ where
         let moving = Moving::new(self.mover.clone(), held.clone());
         let serving =
             (self.handler)(Connection { stream, peer, listener, draining, unread, moving });
-        spawn(Serving { serving, held }).detach();
+        spawn(Serving { serving: Some(serving), held }).detach();
         Ok(())
     }
 }
@@ -189,7 +189,7 @@ pin_project! {
     /// The task of a connection. An `async` block would have room for the handler's future twice.
     struct Serving<F> {
         #[pin]
-        serving: F,
+        serving: Option<F>,
         held: Rc<RefCell<Option<Held>>>,
     }
 }
@@ -198,8 +198,12 @@ impl<F: Future<Output = ()>> Future for Serving<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.project();
-        ready!(this.serving.poll(cx));
+        let mut this = self.project();
+        if let Some(serving) = this.serving.as_mut().as_pin_mut() {
+            ready!(serving.poll(cx));
+        }
+        // Its socket is closed before another connection may take its place.
+        this.serving.set(None);
         // It has gone along, if the connection has moved.
         drop(this.held.take());
         Poll::Ready(())
