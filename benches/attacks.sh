@@ -98,7 +98,7 @@ spread() {
 }
 
 ratio() {
-  awk -v a="$1" -v b="$2" 'BEGIN { if (a > 0 && b > 0) printf "%.2f", a / b; else print "?" }'
+  awk -v a="$1" -v b="$2" 'BEGIN { if (a + 0 > 0 && b + 0 > 0) printf "%.2f", a / b; else print "?" }'
 }
 
 echo "$rate honest requests/s, $rounds rounds, $seconds s for each attack, the attacker beside the $beside, ${options[*]}"
