@@ -17,8 +17,9 @@
 # request was due, so that a generator that is late itself (as one beside the attacker may be) only makes them larger.
 # A hypervisor that stops a CPU for milliseconds now and then decides on all of these. So the share of the requests is printed, of
 # all rounds together, that took longer than twice what p99 is without that (the least quiet p99 of the service times, which few
-# requests share with a CPU that stands still): an attack that adds less than 1 % to it does not by itself double p99. The shares
-# are known in steps of 9 %. RSS is the server's largest; the metric is what `wakeful_http_refused_total` has gained, by reason.
+# requests share with a CPU that stands still). p99 is doubled by an attack that brings this share above 1 % on a machine without
+# such stops; what the share is there without an attack is not known here, so that less than 1 % added is needed and is not proof.
+# The shares are known in steps of 9 %. RSS is the server's largest; the metric is what `wakeful_http_refused_total` has gained, by reason.
 # Slowloris is on for longer than the server's header timeout (5 s here), so that it strikes.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
