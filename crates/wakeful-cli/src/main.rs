@@ -46,13 +46,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// As `RUST_LOG` says, else from `info` on.
+/// As `RUST_LOG` says, else from `info` on: without h2's warnings of what single clients do, which are counted, and with which these could fill a disk.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|error| {
         if std::env::var_os(EnvFilter::DEFAULT_ENV).is_some_and(|value| !value.is_empty()) {
             eprintln!("wakeful: RUST_LOG is not understood, and ignored: {error}");
         }
-        EnvFilter::new("info")
+        EnvFilter::new("info,h2=error")
     });
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::error::Error as _;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
+use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -29,6 +30,10 @@ use crate::{BoxError, Limits, Refusal, refuse};
 
 /// For the last frame.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// h2 handles all that it has read before it comes back. A client that sends more frames at once than this waits for its loop's other tasks, and is read in pieces of [`SHORT_READ`], as in the beginning, until it sends fewer.
+const MANY_FRAMES: u64 = 64;
+const SHORT_READ: usize = 2048;
 
 /// Serves it until it closes.
 pub(crate) async fn serve<I, S, B>(
@@ -189,6 +194,10 @@ struct Seen {
     sent: FrameReader,
     limits: Flood,
     flood: Option<Refusal>,
+    /// What is read at once, at most.
+    room: usize,
+    /// The loop's other tasks come first.
+    gives_way: bool,
     /// A header has begun and not ended.
     in_header: bool,
     /// The stream that the client opened last, and how many it has.
@@ -209,6 +218,8 @@ impl Seen {
             sent: FrameReader::of_server(),
             limits: Flood::new(&limits.http2),
             flood: None,
+            room: SHORT_READ,
+            gives_way: false,
             in_header: false,
             last_stream: 0,
             opened: 0,
@@ -222,8 +233,9 @@ impl Seen {
     /// The client has sent so much.
     fn received(&mut self, bytes: &[u8]) {
         let Self { received, limits, flood, in_header, last_stream, opened, open, .. } = self;
-        let most_open = self.most_open;
+        let (most_open, mut frames) = (self.most_open, 0);
         received.feed(bytes, |frame| {
+            frames += 1;
             if let Err(refusal) = limits.received(frame) {
                 flood.get_or_insert(refusal);
             }
@@ -240,6 +252,8 @@ impl Seen {
                 close(open, frame.stream);
             }
         });
+        self.gives_way = frames > MANY_FRAMES;
+        self.room = if self.gives_way { SHORT_READ } else { usize::MAX };
     }
 
     fn sent(&mut self, bytes: &[u8]) {
@@ -311,16 +325,20 @@ impl<I: Read + Unpin> Read for Observed<I> {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let mut seen = self.seen.borrow_mut();
-        if seen.flood.is_some() {
-            // Its driver ends it.
+        if seen.flood.is_some() || mem::take(&mut seen.gives_way) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         self.watch.local.with_scratch(|scratch| {
-            let room = scratch.len().min(buf.remaining());
+            let room = scratch.len().min(buf.remaining()).min(seen.room);
             let mut read = ReadBuf::new(&mut scratch[..room]);
             ready!(Pin::new(&mut *self.io.borrow_mut()).poll_read(cx, read.unfilled()))?;
             seen.received(read.filled());
+            if seen.flood.is_some() {
+                // The driver ends it, and h2 need not work for what comes with a flood.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             buf.put_slice(read.filled());
             Poll::Ready(Ok(()))
         })

@@ -258,3 +258,20 @@ fn what_is_no_http2_is_a_protocol_error() {
     counted(&running, Refusal::Http2Protocol, 1);
     is_served(&running);
 }
+
+#[test]
+fn who_sends_many_frames_at_once_gives_way_to_others_between_them() {
+    const PINGS: usize = 900; // of the 1,000 a second that are allowed
+    let running = start(Limits::default());
+    let mut client = Client::new(&running);
+    serves(&mut client, 1);
+    let polls = || running.handles().iter().map(|handle| handle.metrics().polls).sum::<u64>();
+    let before = polls();
+    client.write(&frame(PING, 0, 0, b"anything").repeat(PINGS));
+    for _ in 0..PINGS {
+        assert_eq!(client.wait_for(PING).payload, b"anything");
+    }
+    // 15 KB: what h2 reads at once, and from then on pieces of 2 KiB.
+    until("it gave way", || polls() - before >= 5);
+    serves(&mut client, 3);
+}
