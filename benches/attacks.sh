@@ -12,19 +12,23 @@
 # attacker that works for milliseconds at once (slowloris-burst) does to the server is seen with `--beside generator`.
 # Each `--option=` goes to the server: `--option=--max-connections-per-peer=100`.
 #
-# Of p99, and of its ratios within a round, the median of the rounds is printed, and the least and the largest: attacked / quiet,
-# and quiet behind the attack / quiet before it, which shows what the machine does by itself. All are response times, from when a
-# request was due, so that a generator that is late itself (as one beside the attacker may be) only makes them larger.
-# A hypervisor that stops a CPU for milliseconds now and then decides on all of these. So the share of the requests is printed, of
-# all rounds together, that took longer than twice what p99 is without that (the least quiet p99 of the service times, which few
-# requests share with a CPU that stands still). p99 is doubled by an attack that brings this share above 1 % on a machine without
-# such stops; what the share is there without an attack is not known here, so that less than 1 % added is needed and is not proof.
-# The shares are known in steps of 9 %. RSS is the server's largest; the metric is what `wakeful_http_refused_total` has gained, by reason.
+# All are response times, from when a request was due, so that a generator that is late itself (as one beside the attacker may be) only
+# makes them larger. Of each figure the median of the rounds is printed, and the least and the largest.
+#
+# A hypervisor that stops a CPU for milliseconds now and then decides on the p99 of a whole run, quiet or attacked. So two other
+# figures stand beside it, which few such stops do not reach and each attack does, since it is even over the second:
+# * p99 of a tenth of a second: of each tenth (up to a sixtieth of the run) the p99 of its 500 requests, of these the median; and the
+#   ratio within a round, attacked / quiet, which is to be at most 2, beside quiet behind the attack / quiet before it. It does not see
+#   what strikes less than half of the tenths.
+# * That is in the share of the requests, of all rounds together, that took longer than twice what p99 is without stops (the least quiet
+#   p99 of the service times, which few requests share with a CPU that stands still): an attack that adds less than 1 % to it leaves
+#   p99 below that. What the share is without an attack and without stops is not known here. The shares are known in steps of 9 %.
+# RSS is the server's largest; the metric is what `wakeful_http_refused_total` has gained, by reason.
 # Slowloris is on for longer than the server's header timeout (5 s here), so that it strikes.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-rate=5000 seconds=8 rounds=5 beside=server options=(--header-timeout 5)
+rate=5000 seconds=6 rounds=5 beside=server options=(--header-timeout 5)
 attacks='slowloris slowloris-burst connect-reset header-bomb hpack-bomb rapid-reset continuation settings ping'
 while [[ $# -gt 0 ]]; do
   case $1 in
@@ -70,6 +74,12 @@ p99() {
     END { print p99, failed + 0 }'
 }
 
+# tenths_p99 NAME: the median of the slices' p99, in µs.
+tenths_p99() {
+  tr -d ' \n' <"$directory/$1" | sed 's/.*"timeline":\[{//; s/}\].*//; s/},{/\n/g' | sed -n 's/.*"p99":\([0-9]*\).*/\1/p' | sort -g |
+    awk '{ value[NR] = $1 } END { if (NR) printf "%.1f", (value[int((NR + 1) / 2)] + value[int(NR / 2) + 1]) / 2000; else print "?" }'
+}
+
 # service_p99 NAME: in µs.
 service_p99() {
   tr -d ' \n' <"$directory/$1" | sed 's/.*"service":{//; s/"p9999".*//; s/.*"p99":\([0-9]*\).*/\1/' | awk '$1 > 0 { print int($1 / 1000) }'
@@ -104,15 +114,18 @@ ratio() {
 
 echo "$rate honest requests/s, $rounds rounds, $seconds s for each attack, the attacker beside the $beside, ${options[*]}"
 echo
-echo '| attack | opened by it | p99 quiet, µs | p99 attacked, µs | attacked / quiet | quiet / quiet | slower than, µs | slower, quiet | slower, attacked | honest ones that failed | RSS quiet, MiB | RSS at most, MiB | refused, by reason |'
-echo '|---|---|---|---|---|---|---|---|---|---|---|---|---|'
+echo '| attack | opened by it | p99 of a tenth, quiet, µs | attacked, µs | attacked / quiet | quiet / quiet | p99 quiet, µs | p99 attacked, µs | slower than, µs | slower, quiet | slower, attacked | honest ones that failed | RSS quiet, MiB | RSS at most, MiB | refused, by reason |'
+echo '|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|'
 for attack in $attacks; do
   serve_http "$others" "${options[@]}"
   rss() { awk -v field="$1" '$1 == field ":" { printf "%.1f", $2 / 1024 }' "/proc/$tool_pid/status"; }
 
   rm -f "$directory"/quiet.* "$directory"/attacked.*
-  quiets=() attackeds=() ratios=() controls=() failures=0 opened=0
-  read -r before _ < <(p99 quiet.0)
+  quiets=() attackeds=() quiet_tenths=() attacked_tenths=() ratios=() controls=() failures=0 opened=0
+  read -r quiet _ < <(p99 quiet.0)
+  quiets+=("$quiet")
+  before=$(tenths_p99 quiet.0)
+  quiet_tenths+=("$before")
   quiet_rss=$(rss VmRSS)
   refused "$port" >"$directory/refused-before"
   for ((round = 1; round <= rounds; round++)); do
@@ -122,10 +135,13 @@ for attack in $attacks; do
     attacker=$!
     sleep 1
     read -r attacked failed < <(p99 "attacked.$round")
+    attackeds+=("$attacked")
     wait "$attacker" || fail "the attack $attack failed"
     sleep 1
-    read -r after _ < <(p99 "quiet.$round")
-    quiets+=("$before") attackeds+=("$attacked")
+    read -r quiet _ < <(p99 "quiet.$round")
+    quiets+=("$quiet")
+    attacked=$(tenths_p99 "attacked.$round") after=$(tenths_p99 "quiet.$round")
+    quiet_tenths+=("$after") attacked_tenths+=("$attacked")
     ratios+=("$(ratio "$attacked" "$before")" "$(ratio "$attacked" "$after")") controls+=("$(ratio "$after" "$before")")
     failures=$((failures + failed)) opened=$((opened + $(cat "$directory/opened")))
     before=$after
@@ -135,10 +151,10 @@ for attack in $attacks; do
   refused "$port" >"$directory/refused-after"
   reasons=$(awk 'NR == FNR { had[$1] = $2; next } $2 > had[$1] { printf "%s%s %d", comma, $1, $2 - had[$1]; comma = ", " }' \
     "$directory/refused-before" "$directory/refused-after")
-  quiets+=("$after")
   bound=$(cd "$directory" && for name in quiet.*; do service_p99 "$name"; done | sort -g | awk 'NR == 1 { print 2 * $1 } END { if (!NR) print "?" }')
-  printf '| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$attack" "$opened" "$(spread "${quiets[@]}")" \
-    "$(spread "${attackeds[@]}")" "$(spread "${ratios[@]}")" "$(spread "${controls[@]}")" "$bound" \
+  printf '| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$attack" "$opened" \
+    "$(spread "${quiet_tenths[@]}")" "$(spread "${attacked_tenths[@]}")" "$(spread "${ratios[@]}")" "$(spread "${controls[@]}")" \
+    "$(spread "${quiets[@]}")" "$(spread "${attackeds[@]}")" "$bound" \
     "$(cd "$directory" && slower "$bound" quiet.*)" "$(cd "$directory" && slower "$bound" attacked.*)" "$failures" "$quiet_rss" "$most_rss" "$reasons"
   kill -TERM "$tool_pid"
   wait "$tool_pid" 2>/dev/null || true

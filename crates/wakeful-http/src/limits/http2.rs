@@ -16,7 +16,7 @@ use std::time::Duration;
 /// | `max_pending_resets` | 20 | | GOAWAY (ENHANCE_YOUR_CALM) |
 /// | `max_error_resets` | 1,024 | | GOAWAY (ENHANCE_YOUR_CALM) |
 /// | `max_resets_per_second` | 200, and 5 times as many at once | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
-/// | `max_control_frames_per_second` | 1,000 | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
+/// | `max_control_frames_per_second` | 250 | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
 ///
 /// How many CONTINUATION frames a header may have follows from `max_header_size` and `max_frame_size`: those that it needs when they are full and a quarter more, at least five; beyond, GOAWAY (ENHANCE_YOUR_CALM).
 /// So is it with more empty or tiny DATA frames than their streams can have use for. A window is what a client may send before anybody reads it: the connection's bounds the memory for bodies, times the connections.
@@ -60,7 +60,7 @@ impl Default for Http2Limits {
             max_pending_resets: 20,
             max_error_resets: 1024,
             max_resets_per_second: 200,
-            max_control_frames_per_second: 1000,
+            max_control_frames_per_second: 250,
         }
     }
 }
