@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 /// Each connection's, of those that send frames.
 const FRAMES: u32 = 20_000;
 const TIMEOUT: Duration = Duration::from_millis(500);
+const PIECE: usize = 16 << 10;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// GET / of x.
@@ -137,13 +138,13 @@ fn slowloris(port: u16, end: Instant, connections: u32, burst: bool) -> u64 {
     opened
 }
 
-/// Sends it, and reads until the server closes, or says nothing for a while.
+/// Sends it in pieces until the server resets it or all is sent, then reads until the server closes, or says nothing for a while.
 fn send(port: u16, text: &[u8]) -> io::Result<()> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     stream.set_read_timeout(Some(TIMEOUT))?;
-    // It may be told, and reset, before it is through.
-    let _ = stream.write_all(text);
+    // It may be reset before it is through. In one piece, the rest would still cost this machine's CPUs, which is not the server's doing.
+    let _ = text.chunks(PIECE).try_for_each(|piece| stream.write_all(piece));
     let mut buf = [0; 4096];
     while stream.read(&mut buf).is_ok_and(|count| count > 0) {}
     Ok(())

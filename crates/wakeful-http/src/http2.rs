@@ -32,8 +32,8 @@ use crate::{BoxError, Limits, Refusal, refuse};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// h2 handles all that it has read before it comes back. A client that sends more frames at once than this waits for its loop's other tasks, and is read in pieces of [`SHORT_READ`], as in the beginning, until it sends fewer.
-const MANY_FRAMES: u64 = 32;
-const SHORT_READ: usize = 1024;
+const MANY_FRAMES: u64 = 16;
+const SHORT_READ: usize = 512;
 
 /// Serves it until it closes.
 pub(crate) async fn serve<I, S, B>(
