@@ -276,3 +276,27 @@ fn who_sends_many_frames_at_once_gives_way_to_others_between_them() {
     until("it gave way", || polls() - before >= 12);
     serves(&mut client, 3);
 }
+
+#[test]
+fn who_reads_much_in_small_pieces_floods_nobody() {
+    const PIECE: u32 = 4096;
+    let running = start(Limits::default());
+    let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 16 << 20)]);
+    client.send(WINDOW_UPDATE, 0, 0, &(16_u32 << 20).to_be_bytes());
+    client.get(1, "/large");
+    let mut length = 0;
+    loop {
+        let frame = client.wait_for(DATA);
+        length += frame.payload.len();
+        if frame.flags & END_STREAM != 0 {
+            break;
+        }
+    }
+    assert_eq!(length, 8 << 20);
+    // It had all of it before it read any.
+    for _ in 0..length / PIECE as usize {
+        client.send(WINDOW_UPDATE, 0, 0, &PIECE.to_be_bytes());
+        client.send(WINDOW_UPDATE, 0, 1, &PIECE.to_be_bytes());
+    }
+    serves(&mut client, 3);
+}

@@ -1,7 +1,8 @@
 //! Too many of HTTP/2's frames: those that make a server work and bring it nothing.
 //!
 //! h2 bounds the memory that they cost (answers to PING and SETTINGS do not queue up, CONTINUATION frames and reset streams are counted), but not the work. Here each connection has two
-//! buckets, one for frames without use and one for resets. The clock is read only when one of them is empty.
+//! buckets, one for frames without use and one for resets. The clock is read only when one of them is empty. What frames of use have earned is taken first, and kept for as long as it takes: a client
+//! may read what it was sent, and update its windows, much later.
 
 use std::time::Instant;
 
@@ -11,12 +12,16 @@ use crate::Refusal;
 
 /// What a HEADERS or DATA frame gives to the control frames: an honest client updates two windows for a DATA frame, and some measure the round trip by a PING for each.
 const CONTROL_FRAMES_PER_USEFUL: u64 = 4;
+/// The server's DATA gives as many more as it has of these, in bytes: Go's client updates two windows behind each 4 KiB that were read.
+const DATA_PER_CONTROL_FRAME: u32 = 1024;
 /// How many seconds' resets may come at once.
 const RESET_BURST: u64 = 5;
 
 /// What one connection's client may still send.
 #[derive(Debug)]
 pub(crate) struct Flood {
+    /// Control frames that those of use have paid for.
+    earned: u64,
     control: Bucket,
     resets: Bucket,
 }
@@ -27,6 +32,7 @@ impl Flood {
         let control = limits.max_control_frames_per_second.into();
         let resets = limits.max_resets_per_second.into();
         Self {
+            earned: 0,
             control: Bucket::new(control, control, now),
             resets: Bucket::new(resets, resets * RESET_BURST, now),
         }
@@ -35,7 +41,10 @@ impl Flood {
     /// The server has sent a frame.
     pub(crate) fn sent(&mut self, frame: Frame) {
         if is_useful(frame) {
-            self.control.add(CONTROL_FRAMES_PER_USEFUL);
+            self.earned += CONTROL_FRAMES_PER_USEFUL;
+        }
+        if frame.kind == frames::DATA {
+            self.earned += u64::from(frame.length / DATA_PER_CONTROL_FRAME);
         }
     }
 
@@ -45,22 +54,32 @@ impl Flood {
     /// It was one too many.
     pub(crate) fn received(&mut self, frame: Frame) -> Result<(), Refusal> {
         if is_useful(frame) {
-            self.control.add(CONTROL_FRAMES_PER_USEFUL);
+            self.earned += CONTROL_FRAMES_PER_USEFUL;
             return Ok(());
         }
         // It answers what the server has sent.
         if matches!(frame.kind, frames::SETTINGS | frames::PING) && frame.flags & frames::ACK != 0 {
             return Ok(());
         }
-        let (bucket, refusal) = match frame.kind {
-            frames::RST_STREAM => (&mut self.resets, Refusal::Http2ResetFlood),
-            frames::SETTINGS => (&mut self.control, Refusal::Http2SettingsFlood),
-            frames::PING => (&mut self.control, Refusal::Http2PingFlood),
-            frames::CONTINUATION => (&mut self.control, Refusal::Http2ContinuationFlood),
-            frames::DATA => (&mut self.control, Refusal::Http2EmptyDataFlood),
-            _ => (&mut self.control, Refusal::Http2FrameFlood),
+        let refusal = match frame.kind {
+            frames::RST_STREAM => Refusal::Http2ResetFlood,
+            frames::SETTINGS => Refusal::Http2SettingsFlood,
+            frames::PING => Refusal::Http2PingFlood,
+            frames::CONTINUATION => Refusal::Http2ContinuationFlood,
+            frames::DATA => Refusal::Http2EmptyDataFlood,
+            _ => Refusal::Http2FrameFlood,
         };
-        if bucket.take() { Ok(()) } else { Err(refusal) }
+        let may = match frame.kind {
+            frames::RST_STREAM => self.resets.take(),
+            _ => self.take_earned() || self.control.take(),
+        };
+        if may { Ok(()) } else { Err(refusal) }
+    }
+
+    fn take_earned(&mut self) -> bool {
+        let is_left = self.earned > 0;
+        self.earned = self.earned.saturating_sub(1);
+        is_left
     }
 }
 
@@ -84,10 +103,6 @@ impl Bucket {
         Self { left: most, most, per_second, filled: now }
     }
 
-    fn add(&mut self, count: u64) {
-        self.left = self.left.saturating_add(count).min(self.most);
-    }
-
     fn take(&mut self) -> bool {
         if self.left == 0 {
             self.fill(Instant::now());
@@ -103,7 +118,8 @@ impl Bucket {
         let earned = elapsed.saturating_mul(self.per_second.into()) / 1_000_000_000;
         if earned > 0 {
             self.filled = now;
-            self.add(u64::try_from(earned).unwrap_or(u64::MAX));
+            let earned = u64::try_from(earned).unwrap_or(u64::MAX);
+            self.left = self.left.saturating_add(earned).min(self.most);
         }
     }
 }
@@ -139,6 +155,21 @@ mod tests {
         let reset = Frame { kind: frames::RST_STREAM, flags: 0, length: 4, stream: 1 };
         let refused = (0..1000).find_map(|_| flood.received(reset).err());
         assert_eq!(refused, Some(Refusal::Http2ResetFlood));
+    }
+
+    #[test]
+    fn what_was_sent_may_be_acknowledged_later_in_small_pieces() {
+        const FRAMES: u32 = 1000;
+        let mut flood = flood();
+        for _ in 0..FRAMES {
+            flood.sent(Frame { kind: frames::DATA, flags: 0, length: 16 << 10, stream: 1 });
+        }
+        let update = Frame { kind: frames::WINDOW_UPDATE, flags: 0, length: 4, stream: 0 };
+        for _ in 0..FRAMES * 2 * 4 {
+            flood.received(update).unwrap();
+        }
+        let refused = (0..FRAMES * 20).find_map(|_| flood.received(update).err());
+        assert_eq!(refused, Some(Refusal::Http2FrameFlood));
     }
 
     #[test]
