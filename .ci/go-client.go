@@ -16,7 +16,7 @@ import (
 func main() {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	client := &http.Client{Transport: &http.Transport{Protocols: protocols}}
+	client := &http.Client{Transport: &http.Transport{Protocols: protocols}, Timeout: time.Minute}
 	for _, pause := range []time.Duration{time.Second, 0, 0} {
 		length, err := download(client, os.Args[1], pause)
 		if err != nil || fmt.Sprint(length) != os.Args[2] {

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// As `RUST_LOG` says, else from `info` on: without h2's warnings of what single clients do, which are counted, and with which these could fill a disk.
+/// As `RUST_LOG` says, else from `info` on: without h2's warnings of what single clients do, with which these could fill a disk; `wakeful_http_refused_total` has what comes of it.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|error| {
         if std::env::var_os(EnvFilter::DEFAULT_ENV).is_some_and(|value| !value.is_empty()) {

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 /// Each connection's, of those that send frames.
 const FRAMES: u32 = 20_000;
 const TIMEOUT: Duration = Duration::from_millis(500);
+/// What is sent at once, in bytes.
 const PIECE: usize = 16 << 10;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -31,8 +31,9 @@ use crate::{BoxError, Limits, Refusal, refuse};
 /// For the last frame.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// h2 handles all that it has read before it comes back. A client that sends more frames at once than this waits for its loop's other tasks, and is read in pieces of [`SHORT_READ`], as in the beginning, until it sends fewer.
+/// h2 handles all that it has read before it comes back. A client of which a read has more frames than this waits for its loop's other tasks.
 const MANY_FRAMES: u64 = 16;
+/// The next read behind that has no more bytes than this, nor has a connection's first, since a flood may come with the preface. Each read with fewer frames doubles it.
 const SHORT_READ: usize = 512;
 
 /// Serves it until it closes.
@@ -196,7 +197,7 @@ struct Seen {
     flood: Option<Refusal>,
     /// What is read at once, at most.
     room: usize,
-    /// The loop's other tasks come first.
+    /// The loop's other tasks come before the next read.
     gives_way: bool,
     /// A header has begun and not ended.
     in_header: bool,
@@ -233,9 +234,9 @@ impl Seen {
     /// The client has sent so much.
     fn received(&mut self, bytes: &[u8]) {
         let Self { received, limits, flood, in_header, last_stream, opened, open, .. } = self;
-        let (most_open, mut frames) = (self.most_open, 0);
+        let (most_open, mut count) = (self.most_open, 0);
         received.feed(bytes, |frame| {
-            frames += 1;
+            count += 1;
             if let Err(refusal) = limits.received(frame) {
                 flood.get_or_insert(refusal);
             }
@@ -252,8 +253,8 @@ impl Seen {
                 close(open, frame.stream);
             }
         });
-        self.gives_way = frames > MANY_FRAMES;
-        self.room = if self.gives_way { SHORT_READ } else { usize::MAX };
+        self.gives_way = count > MANY_FRAMES;
+        self.room = if self.gives_way { SHORT_READ } else { self.room.saturating_mul(2) };
     }
 
     fn sent(&mut self, bytes: &[u8]) {

@@ -1,4 +1,4 @@
-//! Last words to an HTTP/1 client: an answer without a request to answer to, and a close that lets it be read.
+//! Last words to a client: an answer of HTTP/1 without a request to answer to, and a close that lets it (or HTTP/2's last frame) be read.
 //!
 //! A socket that is closed with something unread in it resets its connection, and the reset may overtake the answer. So what still comes is read and forgotten, within bounds
 //! (as `lingering_close` of nginx does).

@@ -272,7 +272,7 @@ fn who_sends_many_frames_at_once_gives_way_to_others_between_them() {
     for _ in 0..PINGS {
         assert_eq!(client.wait_for(PING).payload, b"anything");
     }
-    // 15 KB: what h2 reads at once, and from then on pieces of 512 bytes.
+    // 15 KB: at most what h2 reads at once (8 KiB), and from then on pieces of 512 bytes.
     until("it gave way", || polls() - before >= 12);
     serves(&mut client, 3);
 }

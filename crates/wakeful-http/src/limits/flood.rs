@@ -1,8 +1,8 @@
 //! Too many of HTTP/2's frames: those that make a server work and bring it nothing.
 //!
 //! h2 bounds the memory that they cost (answers to PING and SETTINGS do not queue up, CONTINUATION frames and reset streams are counted), but not the work. Here each connection has two
-//! buckets, one for frames without use and one for resets. The clock is read only when one of them is empty. What frames of use have earned is taken first, and kept for as long as it takes: a client
-//! may read what it was sent, and update its windows, much later.
+//! buckets, one for frames without use and one for resets. The clock is read only when one of them is empty. Two kinds are free as long as the server has given cause for them: answers to its own
+//! frames, and window updates for what it has sent, however late the client reads it.
 
 use std::time::Instant;
 
@@ -12,16 +12,18 @@ use crate::Refusal;
 
 /// What a HEADERS or DATA frame gives to the control frames: an honest client updates two windows for a DATA frame, and some measure the round trip by a PING for each.
 const CONTROL_FRAMES_PER_USEFUL: u64 = 4;
-/// The server's DATA gives as many more as it has of these, in bytes: Go's client updates two windows behind each 4 KiB that were read.
-const DATA_PER_CONTROL_FRAME: u32 = 1024;
+/// The server's DATA allows as many more window updates as it has of these, in bytes: Go's client updates two windows behind each 4 KiB that were read.
+const DATA_PER_UPDATE: u32 = 1024;
 /// How many seconds' resets may come at once.
 const RESET_BURST: u64 = 5;
 
 /// What one connection's client may still send.
 #[derive(Debug)]
 pub(crate) struct Flood {
-    /// Control frames that those of use have paid for.
-    earned: u64,
+    /// Answers to the server's SETTINGS and PING.
+    answers: u64,
+    /// Window updates for what the server has sent.
+    updates: u64,
     control: Bucket,
     resets: Bucket,
 }
@@ -32,7 +34,8 @@ impl Flood {
         let control = limits.max_control_frames_per_second.into();
         let resets = limits.max_resets_per_second.into();
         Self {
-            earned: 0,
+            answers: 0,
+            updates: 0,
             control: Bucket::new(control, control, now),
             resets: Bucket::new(resets, resets * RESET_BURST, now),
         }
@@ -41,10 +44,14 @@ impl Flood {
     /// The server has sent a frame.
     pub(crate) fn sent(&mut self, frame: Frame) {
         if is_useful(frame) {
-            self.earned += CONTROL_FRAMES_PER_USEFUL;
+            self.control.add(CONTROL_FRAMES_PER_USEFUL);
         }
         if frame.kind == frames::DATA {
-            self.earned += u64::from(frame.length / DATA_PER_CONTROL_FRAME);
+            let pieces = u64::from(frame.length / DATA_PER_UPDATE);
+            self.updates += CONTROL_FRAMES_PER_USEFUL + pieces;
+        }
+        if asks(frame) {
+            self.answers += 1;
         }
     }
 
@@ -54,37 +61,41 @@ impl Flood {
     /// It was one too many.
     pub(crate) fn received(&mut self, frame: Frame) -> Result<(), Refusal> {
         if is_useful(frame) {
-            self.earned += CONTROL_FRAMES_PER_USEFUL;
+            self.control.add(CONTROL_FRAMES_PER_USEFUL);
             return Ok(());
         }
-        // It answers what the server has sent.
-        if matches!(frame.kind, frames::SETTINGS | frames::PING) && frame.flags & frames::ACK != 0 {
-            return Ok(());
-        }
-        let refusal = match frame.kind {
-            frames::RST_STREAM => Refusal::Http2ResetFlood,
-            frames::SETTINGS => Refusal::Http2SettingsFlood,
-            frames::PING => Refusal::Http2PingFlood,
-            frames::CONTINUATION => Refusal::Http2ContinuationFlood,
-            frames::DATA => Refusal::Http2EmptyDataFlood,
-            _ => Refusal::Http2FrameFlood,
+        let (is_free, refusal) = match frame.kind {
+            frames::RST_STREAM => {
+                return if self.resets.take() { Ok(()) } else { Err(Refusal::Http2ResetFlood) };
+            }
+            frames::SETTINGS => (self.is_answer(frame), Refusal::Http2SettingsFlood),
+            frames::PING => (self.is_answer(frame), Refusal::Http2PingFlood),
+            frames::WINDOW_UPDATE => (take(&mut self.updates), Refusal::Http2FrameFlood),
+            frames::CONTINUATION => (false, Refusal::Http2ContinuationFlood),
+            frames::DATA => (false, Refusal::Http2EmptyDataFlood),
+            _ => (false, Refusal::Http2FrameFlood),
         };
-        let may = match frame.kind {
-            frames::RST_STREAM => self.resets.take(),
-            _ => self.take_earned() || self.control.take(),
-        };
-        if may { Ok(()) } else { Err(refusal) }
+        if is_free || self.control.take() { Ok(()) } else { Err(refusal) }
     }
 
-    fn take_earned(&mut self) -> bool {
-        let is_left = self.earned > 0;
-        self.earned = self.earned.saturating_sub(1);
-        is_left
+    fn is_answer(&mut self, frame: Frame) -> bool {
+        frame.flags & frames::ACK != 0 && take(&mut self.answers)
     }
 }
 
 fn is_useful(frame: Frame) -> bool {
     frame.kind == frames::HEADERS || (frame.kind == frames::DATA && frame.length > 0)
+}
+
+/// The other side has to answer it.
+fn asks(frame: Frame) -> bool {
+    matches!(frame.kind, frames::SETTINGS | frames::PING) && frame.flags & frames::ACK == 0
+}
+
+fn take(left: &mut u64) -> bool {
+    let is_left = *left > 0;
+    *left = left.saturating_sub(1);
+    is_left
 }
 
 /// So many are left; so many more come with each second, up to a bound.
@@ -103,13 +114,15 @@ impl Bucket {
         Self { left: most, most, per_second, filled: now }
     }
 
+    fn add(&mut self, count: u64) {
+        self.left = self.left.saturating_add(count).min(self.most);
+    }
+
     fn take(&mut self) -> bool {
         if self.left == 0 {
             self.fill(Instant::now());
         }
-        let is_left = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        is_left
+        take(&mut self.left)
     }
 
     #[cold]
@@ -118,8 +131,7 @@ impl Bucket {
         let earned = elapsed.saturating_mul(self.per_second.into()) / 1_000_000_000;
         if earned > 0 {
             self.filled = now;
-            let earned = u64::try_from(earned).unwrap_or(u64::MAX);
-            self.left = self.left.saturating_add(earned).min(self.most);
+            self.add(u64::try_from(earned).unwrap_or(u64::MAX));
         }
     }
 }
@@ -168,6 +180,9 @@ mod tests {
         for _ in 0..FRAMES * 2 * 4 {
             flood.received(update).unwrap();
         }
+        // It pays for nothing else, and not for ever.
+        let refused = (0..100).find_map(|_| flood.received(CLIENT).err());
+        assert_eq!(refused, Some(Refusal::Http2PingFlood));
         let refused = (0..FRAMES * 20).find_map(|_| flood.received(update).err());
         assert_eq!(refused, Some(Refusal::Http2FrameFlood));
     }
@@ -191,10 +206,22 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_the_server_s_own_frames_are_free() {
-        let mut flood = flood();
-        for _ in 0..100_000 {
-            flood.received(Frame { flags: frames::ACK, ..CLIENT }).unwrap();
+    fn answers_to_the_server_s_own_frames_are_free_and_others_are_not() {
+        const ASKED: u32 = 100_000;
+        for (kind, refusal) in [
+            (frames::PING, Refusal::Http2PingFlood),
+            (frames::SETTINGS, Refusal::Http2SettingsFlood),
+        ] {
+            let mut flood = flood();
+            let answer = Frame { kind, flags: frames::ACK, length: 8, stream: 0 };
+            for _ in 0..ASKED {
+                flood.sent(Frame { flags: 0, ..answer });
+            }
+            for _ in 0..ASKED {
+                flood.received(answer).unwrap();
+            }
+            let refused = (0..ASKED).find_map(|_| flood.received(answer).err());
+            assert_eq!(refused, Some(refusal));
         }
     }
 

@@ -43,7 +43,7 @@ pub struct Http2Limits {
     /// How many streams the client may reset in a second.
     pub max_resets_per_second: u32,
     /// How many frames that ask for work and bring nothing (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, CONTINUATION, empty DATA, unknown kinds) may come in a second, beyond four for each HEADERS and DATA frame of
-    /// either side, and one for each KiB that the server sends: clients that read in small pieces update their windows so often.
+    /// either side. Window updates are free for what the server has sent, four for a DATA frame and one for each KiB in it: so often do clients that read in small pieces send them. So are answers to its SETTINGS and PING.
     pub max_control_frames_per_second: u32,
 }
 
