@@ -6,7 +6,6 @@ use std::cell::RefCell;
 use std::error::Error as _;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
-use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -98,6 +97,7 @@ where
     let (mut connection, mut drained) = (pin!(connection), pin!(draining.started()));
     let (mut timer, mut told) = (watch::Timer::new(), false);
     poll_fn(|cx| {
+        seen.borrow_mut().gives_way = false;
         if !watch.is_closing() && drained.as_mut().poll(cx).is_ready() {
             watch.close_soon();
         }
@@ -106,7 +106,12 @@ where
                 told = true;
                 connection.as_mut().graceful_shutdown();
             }
-            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+            let polled = connection.as_mut().poll(cx);
+            if let Some(refusal) = seen.borrow().flood {
+                watch.local.refuse(refusal);
+                return Poll::Ready(Ended::By(refusal));
+            }
+            if let Poll::Ready(ended) = polled {
                 return Poll::Ready(Ended::ByItself(ended));
             }
             if watch.is_closing() && !told {
@@ -114,10 +119,6 @@ where
             }
             let phase = {
                 let mut seen = seen.borrow_mut();
-                if let Some(refusal) = seen.flood {
-                    watch.local.refuse(refusal);
-                    return Poll::Ready(Ended::By(refusal));
-                }
                 seen.count_refused(watch);
                 watch.data.bytes.set(seen.data);
                 watch.data.is_waiting.set(!seen.open.is_empty());
@@ -197,10 +198,10 @@ struct Seen {
     flood: Option<Refusal>,
     /// What is read at once, at most.
     room: usize,
-    /// The loop's other tasks come before the next read.
+    /// The loop's other tasks come before the next read: nothing more is read in this poll.
     gives_way: bool,
-    /// A header has begun and not ended.
-    in_header: bool,
+    /// What the client has sent last, or is sending.
+    last: Option<Frame>,
     /// The stream that the client opened last, and how many it has.
     last_stream: u32,
     opened: u64,
@@ -221,7 +222,7 @@ impl Seen {
             flood: None,
             room: SHORT_READ,
             gives_way: false,
-            in_header: false,
+            last: None,
             last_stream: 0,
             opened: 0,
             open: Vec::new(),
@@ -233,21 +234,19 @@ impl Seen {
 
     /// The client has sent so much.
     fn received(&mut self, bytes: &[u8]) {
-        let Self { received, limits, flood, in_header, last_stream, opened, open, .. } = self;
+        let Self { received, limits, flood, last, last_stream, opened, open, .. } = self;
         let (most_open, mut count) = (self.most_open, 0);
         received.feed(bytes, |frame| {
             count += 1;
             if let Err(refusal) = limits.received(frame) {
                 flood.get_or_insert(refusal);
             }
-            if matches!(frame.kind, frames::HEADERS | frames::CONTINUATION) {
-                *in_header = frame.flags & frames::END_HEADERS == 0;
-                if frame.kind == frames::HEADERS && frame.stream > *last_stream {
-                    *last_stream = frame.stream;
-                    *opened += 1;
-                    if open.len() < most_open {
-                        open.push(frame.stream);
-                    }
+            *last = Some(frame);
+            if frame.kind == frames::HEADERS && frame.stream > *last_stream {
+                *last_stream = frame.stream;
+                *opened += 1;
+                if open.len() < most_open {
+                    open.push(frame.stream);
                 }
             } else if frame.kind == frames::RST_STREAM {
                 close(open, frame.stream);
@@ -275,8 +274,16 @@ impl Seen {
         });
     }
 
+    /// A header has begun and not ended.
+    fn is_in_header(&self) -> bool {
+        self.last.is_some_and(|frame| {
+            matches!(frame.kind, frames::HEADERS | frames::CONTINUATION)
+                && (frame.flags & frames::END_HEADERS == 0 || self.received.is_within_frame())
+        })
+    }
+
     fn phase(&self, watch: &Watch) -> Phase {
-        if self.in_header {
+        if self.is_in_header() {
             Phase::Header
         } else if watch.is_in_flight() || watch.is_write_blocked() || !self.open.is_empty() {
             Phase::Busy
@@ -287,7 +294,7 @@ impl Seen {
 
     /// What was opened and never came to the service, h2 has refused: when it has read all.
     fn count_refused(&mut self, watch: &Watch) {
-        let begun = watch.life.served() + u64::from(self.in_header);
+        let begun = watch.life.served() + u64::from(self.is_in_header());
         let refused = self.opened.saturating_sub(begun);
         if refused > self.refused && !watch.is_closing() && !watch.is_write_blocked() {
             let more = refused - self.refused;
@@ -326,7 +333,7 @@ impl<I: Read + Unpin> Read for Observed<I> {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let mut seen = self.seen.borrow_mut();
-        if seen.flood.is_some() || mem::take(&mut seen.gives_way) {
+        if seen.flood.is_some() || seen.gives_way {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -336,8 +343,7 @@ impl<I: Read + Unpin> Read for Observed<I> {
             ready!(Pin::new(&mut *self.io.borrow_mut()).poll_read(cx, read.unfilled()))?;
             seen.received(read.filled());
             if seen.flood.is_some() {
-                // The driver ends it, and h2 need not work for what comes with a flood.
-                cx.waker().wake_by_ref();
+                // The driver ends it behind this poll, and h2 need not work for what comes with a flood.
                 return Poll::Pending;
             }
             buf.put_slice(read.filled());

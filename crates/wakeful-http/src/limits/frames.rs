@@ -65,6 +65,11 @@ impl FrameReader {
         self.have == 0 && self.skip == 0
     }
 
+    /// Has the last frame's header come, and not all that follows it?
+    pub(crate) fn is_within_frame(&self) -> bool {
+        self.have == 0 && self.skip > 0
+    }
+
     /// The words of the last GOAWAY, behind its numbers.
     pub(crate) fn farewell(&self) -> &[u8] {
         self.farewell.get(8..).unwrap_or_default()
