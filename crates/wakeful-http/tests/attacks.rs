@@ -164,6 +164,7 @@ fn http2_settings_ping_and_other_floods() {
     for (refusal, flood) in [
         (Refusal::Http2SettingsFlood, frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 100])),
         (Refusal::Http2PingFlood, frame(PING, 0, 0, b"whatever")),
+        (Refusal::Http2PingFlood, frame(PING, ACK, 0, b"whatever")),
         (Refusal::Http2FrameFlood, frame(PRIORITY, 0, 1, &root)),
         (Refusal::Http2FrameFlood, frame(0x42, 0, 0, b"unknown")),
         (Refusal::Http2FrameFlood, frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])),

@@ -300,3 +300,16 @@ fn who_reads_much_in_small_pieces_floods_nobody() {
     }
     serves(&mut client, 3);
 }
+
+#[test]
+fn a_header_in_two_pieces_is_no_stream_that_was_refused() {
+    let running = start(Limits::default());
+    let mut client = Client::new(&running);
+    let get = frame(HEADERS, END_STREAM | END_HEADERS, 1, &head("GET", "/"));
+    let (start, rest) = get.split_at(12);
+    client.write(&[&frame(PING, 0, 0, b"anything"), start].concat());
+    client.wait_for(PING);
+    client.write(rest);
+    assert_eq!(client.wait_for(HEADERS).status(), "200");
+    assert_eq!(running.http_counts().refused(Refusal::Http2Refused), 0);
+}
