@@ -19,7 +19,8 @@ use std::time::Duration;
 /// | `max_control_frames_per_second` | 250 | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
 ///
 /// How many CONTINUATION frames a header may have follows from `max_header_size` and `max_frame_size`: those that it needs when they are full and a quarter more, at least five; beyond, GOAWAY (ENHANCE_YOUR_CALM).
-/// So is it with more empty or tiny DATA frames than their streams can have use for. A window is what a client may send before anybody reads it: the connection's bounds the memory for bodies, times the connections.
+/// So is it with more than 100 empty DATA frames that end nothing, and with small ones that nobody reads: what each lacks to 256 bytes counts against half of `connection_window`, so that some 2,000 tiny messages of WebSockets
+/// or calls may wait for their handlers. Where more do, raise it. A window is what a client may send before anybody reads it: the connection's bounds the memory for bodies, times the connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Http2Limits {
     /// How many requests a connection may have in flight.
