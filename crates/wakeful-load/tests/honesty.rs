@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use wakeful_load::generator::{self, Measurement, Plan};
 use wakeful_load::null_server::{NullServerThread, Slowness, Spread};
 use wakeful_load::protocol::{Protocol, Template};
@@ -58,8 +59,8 @@ enum Attempt {
     Spoilt(String),
 }
 
-/// The share of the time for which others may have the generator's CPU.
-const ROBBED_ALLOWED: f64 = 0.005;
+/// As many attempts have to be wrong before the generator is: the hypervisor takes what no counter here shows.
+const ATTEMPTS: usize = 6;
 
 /// Only what was measured while nobody else used the machine, and is VALID, says anything about the generator. It is waited for that,
 /// and tried again, for as long as `patience` lasts; a machine that is never quiet skips the test and says so. An attempt has a
@@ -68,18 +69,18 @@ fn on_a_quiet_machine<const SERVERS: usize>(
     patience: &mut Duration,
     slow: [Slowness; SERVERS],
     plan: impl Fn(&NullServerThread) -> Plan,
-    judge: impl Fn(&[Measurement; SERVERS]) -> Attempt,
+    mut judge: impl FnMut(&[Measurement; SERVERS]) -> Attempt,
 ) {
     let (mut wrong, mut spoilt) = (Vec::new(), Vec::new());
     loop {
         let began = Instant::now();
-        let outcome = attempt(*patience, slow, &plan, &judge);
+        let outcome = attempt(*patience, slow, &plan, &mut judge);
         *patience = patience.saturating_sub(began.elapsed());
         let is_undecided = match outcome {
             Attempt::Right => return,
             Attempt::Wrong(what) => {
                 wrong.push(what);
-                wrong.len() < 3
+                wrong.len() < ATTEMPTS
             }
             Attempt::Spoilt(why) => {
                 spoilt.push(why);
@@ -90,8 +91,7 @@ fn on_a_quiet_machine<const SERVERS: usize>(
             break;
         }
     }
-    // The hypervisor takes what no counter here shows; a generator that is wrong is so every time.
-    assert!(wrong.len() < 3, "{wrong:#?}");
+    assert!(wrong.len() < ATTEMPTS, "{wrong:#?}");
     eprintln!("skipped: the machine was not quiet for long enough: {spoilt:#?} {wrong:#?}");
 }
 
@@ -100,7 +100,7 @@ fn attempt<const SERVERS: usize>(
     patience: Duration,
     slow: [Slowness; SERVERS],
     plan: impl Fn(&NullServerThread) -> Plan,
-    judge: impl Fn(&[Measurement; SERVERS]) -> Attempt,
+    judge: impl FnOnce(&[Measurement; SERVERS]) -> Attempt,
 ) -> Attempt {
     let ours = [std::process::id()];
     let limits = Limits { patience, ..Limits::default() };
@@ -116,35 +116,43 @@ fn attempt<const SERVERS: usize>(
         (summary::judge(&plan, &measurement), measurement)
     });
     let outside = baseline.outside().unwrap();
-    // Not even 1 %, if the ticks can tell: a time slice of somebody else's is long beside what is measured.
-    if outside.exceeds(0.01) {
+    if outside.exceeds(limits.share) {
         return Attempt::Spoilt(format!("others used {:.2} CPUs meanwhile", outside.total()));
     }
     if let Some((invalid, _)) = measured.iter().find(|(valid, _)| *valid != Validity::Valid) {
         return Attempt::Spoilt(format!("{invalid:?}"));
     }
     let measured = measured.map(|(_, measurement)| measurement);
-    // What the ticks are too coarse for the scheduler knows.
-    let robbed: f64 = measured.iter().map(|one| one.robbed).sum();
-    let seconds: f64 = measured.iter().map(|one| one.seconds).sum();
-    if robbed > ROBBED_ALLOWED * seconds {
-        let percent = robbed / seconds * 100.0;
-        return Attempt::Spoilt(format!(
-            "the generator was kept from its CPU for {percent:.2} % of the time"
-        ));
-    }
     judge(&measured)
 }
 
-/// Response times of several blocks together, sorted, in nanoseconds.
-fn sorted<'a>(blocks: impl Iterator<Item = &'a Measurement>) -> Vec<f64> {
-    let mut all = Vec::new();
-    for value in blocks.flat_map(|block| block.recording.response.iter_recorded()) {
-        let count = usize::try_from(value.count_at_value()).unwrap();
-        all.extend(std::iter::repeat_n(value.value_iterated_to() as f64, count));
+/// Of each slice of a plan that is run again and again, the run in which it took the least time on average. Others who use the CPU, the
+/// hypervisor first of all, only ever add to it, and not to the same slice each time; what the generator gets wrong is in all of them.
+#[derive(Default)]
+struct FastestSlices(Vec<Histogram<u64>>);
+
+impl FastestSlices {
+    fn meet(&mut self, slices: &[Histogram<u64>]) {
+        if self.0.is_empty() {
+            self.0 = slices.to_vec();
+        }
+        for (fastest, slice) in self.0.iter_mut().zip(slices) {
+            if slice.mean() < fastest.mean() {
+                *fastest = slice.clone();
+            }
+        }
     }
-    all.sort_by(f64::total_cmp);
-    all
+
+    /// The response times in all slices, sorted, in nanoseconds.
+    fn sorted(&self) -> Vec<f64> {
+        let mut all = Vec::new();
+        for value in self.0.iter().flat_map(Histogram::iter_recorded) {
+            let count = usize::try_from(value.count_at_value()).unwrap();
+            all.extend(std::iter::repeat_n(value.value_iterated_to() as f64, count));
+        }
+        all.sort_by(f64::total_cmp);
+        all
+    }
 }
 
 /// The quantile of what is sorted.
@@ -167,33 +175,29 @@ fn beside_floor(delays: &[f64], floor: &[f64], times: usize) -> Vec<f64> {
 #[test]
 fn percentiles_agree_with_a_known_distribution() {
     let mut alone = alone();
-    // What the kernel, the host and this build take for a round trip, besides the server's delay: the same load, answered at once. The
-    // two take turns, so that both meet what the machine does.
+    // What the kernel, the host and this build take for a round trip, besides the server's delay: the same load, answered at once.
     let at_once = Slowness::default();
-    let slow = |seed| Slowness {
+    let slow = Slowness {
         delay: Duration::from_millis(2),
         spread: Spread::Exponential,
-        seed,
+        seed: 11,
         ..Slowness::default()
     };
-    let servers = [at_once, slow(11), at_once, slow(12), at_once, slow(13)];
     let plan = |server: &NullServerThread| {
         let mut plan = plan(server, Schedule::Poisson(8000.0));
-        plan.duration = Duration::from_millis(500);
+        plan.duration = Duration::from_secs(1);
         // The delays overtake each other, which no connection may; 16 are busy on average.
         (plan.connections, plan.in_flight) = (128, 1);
         plan
     };
-    on_a_quiet_machine(&mut alone, servers, plan, |blocks| {
-        let floor = sorted(blocks.iter().step_by(2));
-        let measured = sorted(blocks.iter().skip(1).step_by(2));
+    let (mut floor, mut delayed) = (FastestSlices::default(), FastestSlices::default());
+    on_a_quiet_machine(&mut alone, [at_once, slow], plan, |[of_floor, of_delayed]| {
+        floor.meet(&of_floor.recording.intervals);
+        delayed.meet(&of_delayed.recording.intervals);
+        let (floor, measured) = (floor.sorted(), delayed.sorted());
         // The server's first delays belong to the millisecond before the measured time; a few more or less do not matter.
-        let of_block = |(block, slow): (&Measurement, Slowness)| {
-            let count = usize::try_from(block.recording.response.len()).unwrap();
-            slow.delays().take(count).map(|delay| delay.as_nanos() as f64)
-        };
-        let slow_blocks = blocks.iter().zip(servers).skip(1).step_by(2);
-        let mut delays: Vec<f64> = slow_blocks.flat_map(of_block).collect();
+        let mut delays: Vec<f64> =
+            slow.delays().take(measured.len()).map(|delay| delay.as_nanos() as f64).collect();
         delays.sort_by(f64::total_cmp);
         // What keeps the server or the generator from its CPU meets an answer that is held twice: on the way in, and on the way out. What
         // the way itself takes, the floor's median, is met once.
