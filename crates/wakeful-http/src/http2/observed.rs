@@ -1,0 +1,89 @@
+//! The io of an HTTP/2 connection as hyper is given it: what goes through is seen, and a client that sends a lot at once waits between its reads.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+
+use super::seen::Seen;
+use crate::watch::Watch;
+
+pub(super) struct Observed<I> {
+    pub(super) io: Rc<RefCell<I>>,
+    pub(super) seen: Rc<RefCell<Seen>>,
+    pub(super) watch: Rc<Watch>,
+}
+
+impl<I: Read + Unpin> Read for Observed<I> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut seen = self.seen.borrow_mut();
+        if seen.flood.is_some() || seen.gives_way {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.watch.local.with_scratch(|scratch| {
+            let room = scratch.len().min(buf.remaining()).min(seen.room);
+            let mut read = ReadBuf::new(&mut scratch[..room]);
+            ready!(Pin::new(&mut *self.io.borrow_mut()).poll_read(cx, read.unfilled()))?;
+            seen.received(read.filled());
+            if seen.flood.is_some() {
+                // The driver ends it behind this poll, and h2 need not work for what comes with a flood.
+                return Poll::Pending;
+            }
+            buf.put_slice(read.filled());
+            Poll::Ready(Ok(()))
+        })
+    }
+}
+
+impl<I: Write + Unpin> Write for Observed<I> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut *self.io.borrow_mut()).poll_write(cx, buf);
+        if let Poll::Ready(Ok(count)) = written {
+            self.seen.borrow_mut().sent(&buf[..count]);
+        }
+        self.watch.wrote(&written);
+        written
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut *self.io.borrow_mut()).poll_write_vectored(cx, slices);
+        if let Poll::Ready(Ok(mut left)) = written {
+            let mut seen = self.seen.borrow_mut();
+            for slice in slices {
+                let count = left.min(slice.len());
+                seen.sent(&slice[..count]);
+                left -= count;
+            }
+        }
+        self.watch.wrote(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.borrow().is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.io.borrow_mut()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx)
+    }
+}

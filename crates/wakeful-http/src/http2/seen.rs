@@ -1,0 +1,149 @@
+//! What has gone by on an HTTP/2 connection: the streams that are open, what the responses came to, and whether it is a flood.
+
+use crate::limits::flood::Flood;
+use crate::limits::frames::{self, Frame, FrameReader};
+use crate::watch::{Phase, Watch};
+use crate::{Limits, Refusal};
+
+/// h2 handles all that it has read before it comes back. A client of which a read has more frames than this waits for its loop's other tasks.
+const MANY_FRAMES: u64 = 16;
+/// The next read behind that has no more bytes than this, nor has a connection's first, since a flood may come with the preface. Each read with fewer frames doubles it.
+const SHORT_READ: usize = 512;
+
+#[derive(Debug)]
+pub(super) struct Seen {
+    received: FrameReader,
+    sent: FrameReader,
+    limits: Flood,
+    pub(super) flood: Option<Refusal>,
+    /// What is read at once, at most.
+    pub(super) room: usize,
+    /// The loop's other tasks come before the next read: nothing more is read in this poll.
+    pub(super) gives_way: bool,
+    /// What the client has sent last, or is sending.
+    last: Option<Frame>,
+    /// The stream that the client opened last, and how many it has.
+    last_stream: u32,
+    opened: u64,
+    /// Those whose response is not sent to its end: a few more than the client may have, at most. What the service has answered may wait in h2, for as long as the client gives no room.
+    open: Vec<u32>,
+    most_open: usize,
+    /// Bytes of responses.
+    data: u64,
+    refused: u64,
+}
+
+impl Seen {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            received: FrameReader::of_client(),
+            sent: FrameReader::of_server(),
+            limits: Flood::new(&limits.http2),
+            flood: None,
+            room: SHORT_READ,
+            gives_way: false,
+            last: None,
+            last_stream: 0,
+            opened: 0,
+            open: Vec::new(),
+            data: 0,
+            most_open: 2 * limits.http2.max_streams as usize,
+            refused: 0,
+        }
+    }
+
+    /// The client has sent so much.
+    pub(super) fn received(&mut self, bytes: &[u8]) {
+        let Self { received, limits, flood, last, last_stream, opened, open, .. } = self;
+        let (most_open, mut count) = (self.most_open, 0);
+        received.feed(bytes, |frame| {
+            count += 1;
+            if let Err(refusal) = limits.received(frame) {
+                flood.get_or_insert(refusal);
+            }
+            *last = Some(frame);
+            if frame.kind == frames::HEADERS && frame.stream > *last_stream {
+                *last_stream = frame.stream;
+                *opened += 1;
+                if open.len() < most_open {
+                    open.push(frame.stream);
+                }
+            } else if frame.kind == frames::RST_STREAM {
+                close(open, frame.stream);
+            }
+        });
+        self.gives_way = count > MANY_FRAMES;
+        self.room = if self.gives_way { SHORT_READ } else { self.room.saturating_mul(2) };
+    }
+
+    pub(super) fn sent(&mut self, bytes: &[u8]) {
+        let Self { sent, limits, open, data, .. } = self;
+        sent.feed(bytes, |frame: Frame| {
+            limits.sent(frame);
+            let is_last = match frame.kind {
+                frames::HEADERS => frame.flags & frames::END_STREAM != 0,
+                frames::DATA => {
+                    *data += u64::from(frame.length);
+                    frame.flags & frames::END_STREAM != 0
+                }
+                kind => kind == frames::RST_STREAM,
+            };
+            if is_last {
+                close(open, frame.stream);
+            }
+        });
+    }
+
+    /// A header has begun and not ended.
+    fn is_in_header(&self) -> bool {
+        self.last.is_some_and(|frame| {
+            matches!(frame.kind, frames::HEADERS | frames::CONTINUATION)
+                && (frame.flags & frames::END_HEADERS == 0 || self.received.is_within_frame())
+        })
+    }
+
+    /// Tells the watch what has gone by, and in which phase the connection is.
+    pub(super) fn tell(&mut self, watch: &Watch) -> Phase {
+        self.count_refused(watch);
+        watch.data.bytes.set(self.data);
+        watch.data.is_waiting.set(!self.open.is_empty());
+        if self.is_in_header() {
+            Phase::Header
+        } else if watch.is_in_flight() || watch.is_write_blocked() || !self.open.is_empty() {
+            Phase::Busy
+        } else {
+            Phase::Idle
+        }
+    }
+
+    /// What was opened and never came to the service, h2 has refused: when it has read all.
+    fn count_refused(&mut self, watch: &Watch) {
+        let begun = watch.life.served() + u64::from(self.is_in_header());
+        let refused = self.opened.saturating_sub(begun);
+        if refused > self.refused && !watch.is_closing() && !watch.is_write_blocked() {
+            let more = refused - self.refused;
+            self.refused = refused;
+            watch.local.counts().refuse_many(Refusal::Http2Refused, more);
+        }
+    }
+
+    /// What h2 has said to the client at the end, in words.
+    pub(super) fn farewell(&self) -> &[u8] {
+        self.sent.farewell()
+    }
+
+    /// What the client is told, if it can be: nothing fits into the middle of a frame.
+    pub(super) fn last_word(&self, refusal: Refusal) -> Option<[u8; 17]> {
+        let error = match refusal {
+            Refusal::MaxAge => h2::Reason::NO_ERROR,
+            _ => h2::Reason::ENHANCE_YOUR_CALM,
+        };
+        self.sent.is_between_frames().then(|| frames::goaway(self.last_stream, error.into()))
+    }
+}
+
+fn close(open: &mut Vec<u32>, stream: u32) {
+    if let Some(place) = open.iter().position(|open| *open == stream) {
+        open.swap_remove(place);
+    }
+}
