@@ -58,8 +58,8 @@ fn attack(kind: &str, port: u16, end: Instant, rate: Option<u32>) -> Option<u64>
     let bomb = |text: Vec<u8>| paced(end, rate.unwrap_or(500), || send(port, &text));
     let flood = |text: Vec<u8>| paced(end, rate.unwrap_or(100), || send(port, &text));
     Some(match kind {
-        "slowloris" => slowloris(port, end, rate.unwrap_or(1000), false),
-        "slowloris-burst" => slowloris(port, end, rate.unwrap_or(1000), true),
+        "slowloris" => slowloris(port, end, rate.unwrap_or(1000), Bytes::Evenly),
+        "slowloris-burst" => slowloris(port, end, rate.unwrap_or(1000), Bytes::AllAtOnce),
         "connect-reset" => paced(end, rate.unwrap_or(10_000), || {
             let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
             socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))
@@ -109,8 +109,16 @@ fn paced(end: Instant, rate: u32, what: impl Fn() -> io::Result<()> + Sync) -> u
     })
 }
 
-/// A byte a second on each, either evenly over the second, as many clients would, or all in one burst.
-fn slowloris(port: u16, end: Instant, connections: u32, burst: bool) -> u64 {
+/// When the connections of a slowloris send theirs.
+#[derive(Clone, Copy, PartialEq)]
+enum Bytes {
+    /// One behind the other, spread over the second, as many clients would.
+    Evenly,
+    AllAtOnce,
+}
+
+/// A byte a second on each.
+fn slowloris(port: u16, end: Instant, connections: u32, bytes: Bytes) -> u64 {
     let mut opened = 0;
     let mut open = || -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -124,7 +132,7 @@ fn slowloris(port: u16, end: Instant, connections: u32, burst: bool) -> u64 {
     while Instant::now() < end {
         let mut due = second;
         for stream in &mut streams {
-            if !burst {
+            if bytes == Bytes::Evenly {
                 thread::sleep(due.saturating_duration_since(Instant::now()));
                 due += step;
             }

@@ -41,17 +41,25 @@ fn poll_append<IO: Read + Unpin>(
     to: &mut BytesMut,
 ) -> Poll<io::Result<usize>> {
     let mut buf = [0; 1024];
-    let mut buf = ReadBuf::new(&mut buf);
-    ready!(Pin::new(stream).poll_read(cx, buf.unfilled()))?;
-    to.extend_from_slice(buf.filled());
-    Poll::Ready(Ok(buf.filled().len()))
+    let count = ready!(poll_read(stream, cx, &mut buf))?;
+    to.extend_from_slice(&buf[..count]);
+    Poll::Ready(Ok(count))
 }
 
 /// Reads what is there, at least a byte; 0 at the end.
 pub(crate) async fn read<IO: Read + Unpin>(io: &mut IO, buf: &mut [u8]) -> io::Result<usize> {
+    poll_fn(|cx| poll_read(io, cx, buf)).await
+}
+
+/// See [`read`].
+pub(crate) fn poll_read<IO: Read + Unpin>(
+    io: &mut IO,
+    cx: &mut Context<'_>,
+    buf: &mut [u8],
+) -> Poll<io::Result<usize>> {
     let mut buf = ReadBuf::new(buf);
-    poll_fn(|cx| Pin::new(&mut *io).poll_read(cx, buf.unfilled())).await?;
-    Ok(buf.filled().len())
+    ready!(Pin::new(io).poll_read(cx, buf.unfilled()))?;
+    Poll::Ready(Ok(buf.filled().len()))
 }
 
 fn decide(start: &[u8]) -> Option<Protocol> {

@@ -7,15 +7,16 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use hyper::rt::{Read, ReadBuf, Write};
+use hyper::rt::{Read, Write};
 use wakeful::task::yield_now;
 use wakeful::time::timeout;
 
 use crate::local::Local;
+use crate::protocol;
 
 /// For all of it.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -67,9 +68,5 @@ fn poll_forget<I: Read + Unpin>(io: &mut I, cx: &mut Context<'_>) -> Poll<io::Re
         /// by what is read from.)
         static UNREAD: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 << 10].into());
     }
-    UNREAD.with_borrow_mut(|buf| {
-        let mut buf = ReadBuf::new(buf);
-        ready!(Pin::new(io).poll_read(cx, buf.unfilled()))?;
-        Poll::Ready(Ok(buf.filled().len()))
-    })
+    UNREAD.with_borrow_mut(|buf| protocol::poll_read(io, cx, buf))
 }

@@ -1,23 +1,20 @@
-//! A server's settings and its life: bind, start, drain.
+//! A server's settings, and its start.
+
+mod running;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
 use hyper_util::service::TowerToHyperService;
-use wakeful::accept::{
-    AcceptStrategy, Connection, ConnectionServer, Counts, Moves, Serving, SharedListener,
-};
-use wakeful::group::Loads;
+use wakeful::accept::{AcceptStrategy, Connection, ConnectionServer, Moves, SharedListener};
 use wakeful::net::{ListenAddr, PeerAddr};
-use wakeful::{LoopGroupBuilder, LoopHandle, signal};
+use wakeful::{LoopGroupBuilder, signal};
+
+pub use self::running::Running;
 
 use crate::body::RequestBody;
-use crate::counts::HttpCounts;
 use crate::local::Shared;
 use crate::observe::Observe;
 use crate::tls::ServerTls;
@@ -309,15 +306,14 @@ impl Server {
         let max_connections = self.limits.max_connections;
         let (readiness, observe) = (self.readiness, self.observe);
         let shared = Shared::new(self.limits, loops, readiness.clone());
-        let counts = shared.counts.clone();
-        let (linger, going_away) = (shared.linger.clone(), shared.going_away.clone());
+        let of_loops = shared.clone();
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group.loops(loops))
             .strategy(self.strategy)
             .moves(self.moves)
             .max_connections(max_connections)
             .start(move || {
-                let (service, local, tls) = (make(), shared.of_next_loop(&observe), tls.clone());
+                let (service, local, tls) = (make(), of_loops.of_next_loop(&observe), tls.clone());
                 move |connection: Connection| {
                     let tls = tls[connection.listener].clone();
                     let security = if tls.is_some() { Security::Tls } else { Security::Plain };
@@ -325,7 +321,7 @@ impl Server {
                     connection::serve(connection, service, local.clone(), tls)
                 }
             })?;
-        Ok(Running { serving, counts, linger, going_away, ending: Ending(readiness) })
+        Ok(Running::new(serving, shared, readiness))
     }
 }
 
@@ -345,91 +341,4 @@ pub enum Security {
     Plain,
     /// TLS.
     Tls,
-}
-
-/// A server that runs. Dropping it aborts what it serves.
-#[derive(Debug)]
-pub struct Running {
-    serving: Serving,
-    counts: Arc<HttpCounts>,
-    linger: Arc<AtomicU64>,
-    going_away: Arc<AtomicU64>,
-    ending: Ending,
-}
-
-impl Running {
-    /// Where it listens.
-    #[must_use]
-    pub fn local_addrs(&self) -> &[ListenAddr] {
-        self.serving.local_addrs()
-    }
-
-    /// The loops' handles, for their metrics.
-    #[must_use]
-    pub fn handles(&self) -> &[LoopHandle] {
-        self.serving.handles()
-    }
-
-    /// How busy the loops are, and how many of them are active.
-    #[must_use]
-    pub fn loads(&self) -> Loads {
-        self.serving.loads()
-    }
-
-    /// Counts of connections.
-    #[must_use]
-    pub fn counts(&self) -> Arc<Counts> {
-        self.serving.counts()
-    }
-
-    /// Counts of requests, and of what was refused.
-    #[must_use]
-    pub fn http_counts(&self) -> Arc<HttpCounts> {
-        self.counts.clone()
-    }
-
-    /// Whether it is ready, and when it drains.
-    #[must_use]
-    pub fn readiness(&self) -> Readiness {
-        self.ending.0.clone()
-    }
-
-    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest: [`drain`](Self::drain), with a plan that has only a grace.
-    ///
-    /// # Errors
-    /// As for `drain`.
-    pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
-        self.drain(DrainPlan { grace, ..DrainPlan::default() })
-    }
-
-    /// Ends as planned: says that it is not ready, stops accepting, lets requests finish, and aborts the rest. Returns how many connections were aborted. It always
-    /// ends, after `pre_drain` and `grace`, and a second more when a loop is blocked. Blocks the calling thread.
-    ///
-    /// # Errors
-    /// A handler blocks a loop, which was left behind.
-    pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
-        self.ending.0.is_told_to_end();
-        if !plan.pre_drain.is_zero() {
-            tracing::info!("not ready; it drains in {:?}", plan.pre_drain);
-            thread::sleep(plan.pre_drain);
-        }
-        tracing::info!("draining, for {:?} at most", plan.grace);
-        let linger = u64::try_from(plan.linger_within_grace().as_nanos()).unwrap_or(u64::MAX);
-        self.linger.store(linger, Ordering::Relaxed);
-        // Who is idle and does not leave is not to be aborted either.
-        let half = u64::try_from((plan.grace / 2).as_nanos()).unwrap_or(u64::MAX);
-        self.going_away.fetch_min(half, Ordering::Relaxed);
-        self.ending.0.drains();
-        Ok(self.serving.shutdown(plan.grace)?)
-    }
-}
-
-/// Who waits for the end need not wait for ever.
-#[derive(Debug)]
-struct Ending(Readiness);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.drains();
-    }
 }

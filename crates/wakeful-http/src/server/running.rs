@@ -1,0 +1,105 @@
+//! A server that runs, and how it ends.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use wakeful::LoopHandle;
+use wakeful::accept::{Counts, Serving};
+use wakeful::group::Loads;
+use wakeful::net::ListenAddr;
+
+use crate::counts::HttpCounts;
+use crate::local::Shared;
+use crate::{DrainPlan, Readiness};
+
+/// A server that runs. Dropping it aborts what it serves.
+#[derive(Debug)]
+pub struct Running {
+    serving: Serving,
+    shared: Shared,
+    ending: Ending,
+}
+
+impl Running {
+    pub(super) fn new(serving: Serving, shared: Shared, readiness: Readiness) -> Self {
+        Self { serving, shared, ending: Ending(readiness) }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addrs(&self) -> &[ListenAddr] {
+        self.serving.local_addrs()
+    }
+
+    /// The loops' handles, for their metrics.
+    #[must_use]
+    pub fn handles(&self) -> &[LoopHandle] {
+        self.serving.handles()
+    }
+
+    /// How busy the loops are, and how many of them are active.
+    #[must_use]
+    pub fn loads(&self) -> Loads {
+        self.serving.loads()
+    }
+
+    /// Counts of connections.
+    #[must_use]
+    pub fn counts(&self) -> Arc<Counts> {
+        self.serving.counts()
+    }
+
+    /// Counts of requests, and of what was refused.
+    #[must_use]
+    pub fn http_counts(&self) -> Arc<HttpCounts> {
+        self.shared.counts.clone()
+    }
+
+    /// Whether it is ready, and when it drains.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.ending.0.clone()
+    }
+
+    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest: [`drain`](Self::drain), with a plan that has only a grace.
+    ///
+    /// # Errors
+    /// As for `drain`.
+    pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
+        self.drain(DrainPlan { grace, ..DrainPlan::default() })
+    }
+
+    /// Ends as planned: says that it is not ready, stops accepting, lets requests finish, and aborts the rest. Returns how many connections were aborted. It always
+    /// ends, after `pre_drain` and `grace`, and a second more when a loop is blocked. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// A handler blocks a loop, which was left behind.
+    pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
+        self.ending.0.is_told_to_end();
+        if !plan.pre_drain.is_zero() {
+            tracing::info!("not ready; it drains in {:?}", plan.pre_drain);
+            thread::sleep(plan.pre_drain);
+        }
+        tracing::info!("draining, for {:?} at most", plan.grace);
+        let linger = u64::try_from(plan.linger_within_grace().as_nanos()).unwrap_or(u64::MAX);
+        self.shared.linger.store(linger, Ordering::Relaxed);
+        // Who is idle and does not leave is not to be aborted either.
+        let half = u64::try_from((plan.grace / 2).as_nanos()).unwrap_or(u64::MAX);
+        self.shared.going_away.fetch_min(half, Ordering::Relaxed);
+        self.ending.0.drains();
+        Ok(self.serving.shutdown(plan.grace)?)
+    }
+}
+
+/// Who waits for the end need not wait for ever.
+#[derive(Debug)]
+struct Ending(Readiness);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.drains();
+    }
+}
