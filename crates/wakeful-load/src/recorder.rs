@@ -78,6 +78,11 @@ impl Recording {
         }
     }
 
+    /// The measured time begins then, and is as long as it was to be. Nothing may have been recorded yet.
+    pub(crate) fn begin_at(&mut self, start: u64) {
+        self.window = start..start + (self.window.end - self.window.start);
+    }
+
     /// The measured time ends earlier than it was meant to.
     pub(crate) fn end_at(&mut self, end: u64) {
         self.window.end = self.window.end.min(end);
