@@ -24,7 +24,7 @@ const GOING_AWAY: u64 = 5_000_000_000;
 pub(crate) struct Shared {
     pub(crate) limits: Arc<Limits>,
     pub(crate) counts: Arc<HttpCounts>,
-    readiness: Readiness,
+    pub(crate) readiness: Readiness,
     peers: Option<Arc<Peers>>,
     /// Requests in flight, if they are limited.
     in_flight: Arc<AtomicUsize>,

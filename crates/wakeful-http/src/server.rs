@@ -304,8 +304,8 @@ impl Server {
         let tls: Arc<[_]> = self.tls.into();
         let loops = self.group.loop_count()?;
         let max_connections = self.limits.max_connections;
-        let (readiness, observe) = (self.readiness, self.observe);
-        let shared = Shared::new(self.limits, loops, readiness.clone());
+        let observe = self.observe;
+        let shared = Shared::new(self.limits, loops, self.readiness);
         let of_loops = shared.clone();
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group.loops(loops))
@@ -321,7 +321,7 @@ impl Server {
                     connection::serve(connection, service, local.clone(), tls)
                 }
             })?;
-        Ok(Running::new(serving, shared, readiness))
+        Ok(Running::new(serving, shared))
     }
 }
 

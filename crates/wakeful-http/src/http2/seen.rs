@@ -1,4 +1,4 @@
-//! What has gone by on an HTTP/2 connection: the streams that are open, what the responses came to, and whether it is a flood.
+//! What has gone by on an HTTP/2 connection: the streams that are open, what the responses came to, whether it is a flood, and how much may be read next.
 
 use crate::limits::flood::Flood;
 use crate::limits::frames::{self, Frame, FrameReader};

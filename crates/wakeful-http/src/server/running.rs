@@ -24,8 +24,9 @@ pub struct Running {
 }
 
 impl Running {
-    pub(super) fn new(serving: Serving, shared: Shared, readiness: Readiness) -> Self {
-        Self { serving, shared, ending: Ending(readiness) }
+    pub(super) fn new(serving: Serving, shared: Shared) -> Self {
+        let ending = Ending(shared.readiness.clone());
+        Self { serving, shared, ending }
     }
 
     /// Where it listens.

@@ -89,6 +89,7 @@ struct Generator<'p> {
 impl<'p> Generator<'p> {
     fn connect(plan: &'p Plan) -> Result<Self, LoadError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?;
+        let duration = nanoseconds(plan.duration);
         let mut generator = Self {
             plan,
             epoll,
@@ -99,7 +100,8 @@ impl<'p> Generator<'p> {
             arrivals: plan.schedule.arrivals(plan.seed).trace_begins_at(NEVER).peekable(),
             drawing: Drawing::new(&plan.kinds, plan.keys, plan.seed),
             begin: Instant::now(),
-            recording: Recording::new(0..1, 0),
+            // Made now, when nothing is due, since it takes milliseconds to touch its 17 MB. It covers nothing until the measured time begins.
+            recording: Recording::new(u64::MAX - duration..u64::MAX, plan.kinds.len()),
             answers: Vec::with_capacity(1024),
             due: 0,
             ended: 0,
@@ -147,8 +149,6 @@ impl<'p> Generator<'p> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         let warm_up = nanoseconds(self.plan.warm_up);
         let duration = nanoseconds(self.plan.duration);
-        // Made now, when nothing is due: it takes milliseconds to touch its 17 MB.
-        self.recording = Recording::new(u64::MAX - duration..u64::MAX, self.plan.kinds.len());
         self.begin = Instant::now();
         let outcome = self.load_until(warm_up, &mut events, watch, 0, "warm-up")?;
         if outcome == Ended::Interrupted {
