@@ -18,6 +18,8 @@ use wakeful_load::table::{self, Style};
 
 use self::others::{Others, print_peers, wanted};
 use crate::load::{INTERRUPTED, Outputs, command_line, print, until_interrupted};
+use crate::logging::say;
+use crate::numbers::{count, share_of_cpu, time_in};
 
 /// As clap says it of everything that can be seen from the flags alone.
 const WRONG_USAGE: u8 = 2;
@@ -45,7 +47,7 @@ pub(crate) struct Arguments {
     peers_dir: Option<PathBuf>,
 
     /// What makes the schedules repeatable.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = count::<u64>)]
     seed: u64,
 
     /// late-wake: how far away the loop's timer is, 200ms to 10m. 5s unless given; 2s with --quick.
@@ -65,7 +67,7 @@ pub(crate) struct Arguments {
     block: Option<Duration>,
 
     /// What is measured while other programs use more than this share of a CPU is measured again.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = share_of_cpu)]
     quiet_share: f64,
 
     /// Print JSON instead of tables: an array with an entry for each experiment.
@@ -120,11 +122,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     match run_experiments(arguments) {
         Ok(code) => Ok(code),
         Err(Refusal::WrongUsage(line)) => {
-            eprintln!("wakeful: {line}");
+            say(format_args!("wakeful: {line}"));
             Ok(ExitCode::from(WRONG_USAGE))
         }
         Err(Refusal::Interrupted) => {
-            eprintln!("wakeful: interrupted");
+            say("wakeful: interrupted");
             Ok(ExitCode::from(INTERRUPTED))
         }
         Err(Refusal::Error(line)) => Err(line),
@@ -226,17 +228,11 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
 }
 
 fn timer(text: &str) -> Result<Duration, String> {
-    time(text, 200, 600, "a timer is 200ms to 10m away")
+    time_in(text, &(Duration::from_millis(200)..=Duration::from_secs(600)), "200ms to 10m")
 }
 
 fn block(text: &str) -> Result<Duration, String> {
-    time(text, 100, 60, "a block takes 100ms to 1m")
-}
-
-fn time(text: &str, least_ms: u64, most_s: u64, otherwise: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let range = Duration::from_millis(least_ms)..=Duration::from_secs(most_s);
-    if range.contains(&time) { Ok(time) } else { Err(otherwise.to_owned()) }
+    time_in(text, &(Duration::from_millis(100)..=Duration::from_secs(60)), "100ms to 1m")
 }
 
 /// Whether `--parts`, `--rounds` and `--block` mean something to one of the experiments.
@@ -336,7 +332,8 @@ fn plot(path: &Path, experiment: &dyn Experiment, results: &Results) -> Result<(
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let mut plots = Vec::new();
     if results.runs.is_empty() && results.tradeoffs.is_empty() {
-        eprintln!("{} has no plot: nothing in it is measured against a rate", experiment.name());
+        let name = experiment.name();
+        say(format_args!("{name} has no plot: nothing in it is measured against a rate"));
     }
     if !results.runs.is_empty() {
         plots.push((path.to_owned(), report::readme_plot(results).map_err(|e| failed(&e))?));

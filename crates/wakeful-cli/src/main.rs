@@ -2,13 +2,13 @@
 
 mod lab;
 mod load;
+mod logging;
+mod numbers;
 mod serve;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// An event-loop runtime for Linux servers: a ready event never waits.
 #[derive(Debug, Parser)]
@@ -30,8 +30,10 @@ enum Command {
 
 fn main() -> ExitCode {
     // Usage errors end here, with exit code 2.
-    let arguments = Arguments::parse();
-    log_to_stderr();
+    let command = numbers::take_negative_values(Arguments::command());
+    let arguments =
+        Arguments::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
+    let _logging = logging::start();
     let result = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
@@ -40,23 +42,8 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(message) => {
-            eprintln!("wakeful: {message}");
+            logging::say(format_args!("wakeful: {message}"));
             ExitCode::FAILURE
         }
     }
-}
-
-/// As `RUST_LOG` says, else from `info` on: without h2's warnings of what single clients do, with which these could fill a disk; `wakeful_http_refused_total` has what comes of it.
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|error| {
-        if std::env::var_os(EnvFilter::DEFAULT_ENV).is_some_and(|value| !value.is_empty()) {
-            eprintln!("wakeful: RUST_LOG is not understood, and ignored: {error}");
-        }
-        EnvFilter::new("info,h2=error")
-    });
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
 }

@@ -210,6 +210,27 @@ fn wrong_usage_is_exit_code_2() {
         let output = load(flags);
         assert_eq!(output.status.code(), Some(2), "{flags:?}: {output:?}");
     }
+    for (option, value, range) in [
+        ("--find-max", "p99<0", "1us to 1h"),
+        ("--find-max", "p99<-1ms", "1us to 1h"),
+        ("--find-max", "p99<5", "1us to 1h"),
+        ("--rate", "-1", "at most 10M"),
+        ("--rate", "nan", "at most 10M"),
+        ("--duration", "5", "10ms to 24h"),
+        ("--duration", "25h", "10ms to 24h"),
+        ("--warm-up", "-1", "0s to 24h"),
+        ("--quiet-share", "nan", "0 to 1024"),
+        ("--quiet-share", "-1", "0 to 1024"),
+        ("--connections", "-1", "1..=1000000"),
+        ("--in-flight", "0", "1..=100000"),
+        ("--repeats", "1001", "0..=1000"),
+    ] {
+        let output = load(&["127.0.0.1:1", option, value]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{option} {value}: {text}");
+        let says = |part: &str| text.contains(part);
+        assert!(says(option) && says(value) && says(range), "{option} {value}: {text}");
+    }
 }
 
 #[test]

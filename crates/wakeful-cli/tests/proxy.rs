@@ -42,7 +42,7 @@ fn bad_usage_is_said_in_a_line() {
             "--upstream-ca is for backends of https",
         ),
         (&["proxy", "--to", "https://a", "--upstream-ca", "/no/file"], 1, "/no/file"),
-        (&["proxy", "--to", "a:1", "--upstream-connections", "0"], 2, "at least 1"),
+        (&["proxy", "--to", "a:1", "--upstream-connections", "0"], 2, "1 or more"),
     ] {
         let output = Command::new(PROGRAM).arg("serve").args(arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

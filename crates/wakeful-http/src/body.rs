@@ -175,6 +175,7 @@ impl<B: Body> Body for ResponseBody<B> {
             }
         };
         if let Some(in_flight) = this.in_flight {
+            in_flight.worked();
             in_flight.asked(polled.is_ready());
         }
         polled

@@ -12,12 +12,13 @@ use hyper::rt::Read;
 use hyper::service::Service;
 use wakeful::accept::{Connection, Draining};
 use wakeful::net::{PeerAddr, Stream};
-use wakeful::time::{sleep, timeout};
+use wakeful::time::{Deadline, timeout};
 
 use crate::body::RequestBody;
 use crate::life::Life;
 use crate::limits::peers::{Peer, TooMany};
 use crate::local::Local;
+use crate::panics;
 use crate::protocol::{Protocol, Rewound, detect};
 use crate::service::ConnectionService;
 use crate::tls::ServerTls;
@@ -58,7 +59,7 @@ pub(crate) async fn serve<S, B>(
         && let Err(error) = stream.set_nodelay(true)
     {
         local.refuse(Refusal::NoRequest);
-        tracing::debug!(%peer, %error, "the client has gone already");
+        panics::log!(debug, %peer, %error, "the client has gone already");
         return;
     }
     if let Some(tls) = tls {
@@ -79,7 +80,7 @@ pub(crate) async fn serve<S, B>(
         Protocol::Http2 => http2::serve(io, service, &watch, &draining).await,
     };
     if let Err(error) = result {
-        tracing::debug!(%peer, %error, "the connection ended with an error");
+        panics::log!(debug, %peer, %error, "the connection ended with an error");
     }
 }
 
@@ -115,11 +116,11 @@ pub(crate) async fn first_request<IO: Read + Unpin>(
         Ok(Some(Ok(None))) => local.refuse(Refusal::NoRequest),
         Ok(Some(Err(error))) => {
             local.refuse(Refusal::NoRequest);
-            tracing::debug!(%peer, %error, "no request came");
+            panics::log!(debug, %peer, %error, "no request came");
         }
         Err(error) => {
             local.refuse(late);
-            tracing::debug!(%peer, %error, "no request came");
+            panics::log!(debug, %peer, %error, "no request came");
         }
     }
     None
@@ -128,7 +129,7 @@ pub(crate) async fn first_request<IO: Read + Unpin>(
 /// The draining has begun, and nothing comes any more of what may have been on its way.
 pub(crate) async fn drained(draining: &Draining, local: &Local) {
     draining.started().await;
-    sleep(local.linger()).await;
+    Deadline::after(local.linger()).await;
 }
 
 /// `future`'s output; `None` when `end` comes before.

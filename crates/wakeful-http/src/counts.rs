@@ -53,6 +53,10 @@ refusals! {
     PeerRate = "peer_rate",
     /// Too many requests were in flight.
     Requests = "requests",
+    /// A [file](crate::files::ServeDir) could not be served, because the process could start no thread for it.
+    NoThread = "no_thread",
+    /// A [file](crate::files::ServeDir) could not be served, because [too many](crate::files::ServeDir::max_jobs) were being read.
+    FileJobs = "file_jobs",
     /// A header was too large, or had too many fields.
     HeaderTooLarge = "header_too_large",
     /// A path was too long.

@@ -2,12 +2,12 @@
 //!
 //! [`DrainPlan`] says in which steps. [`Readiness`] is two signals, each given once and never taken back: not ready, and draining. `server` gives them; `draining` tells the handlers of a loop.
 
-use std::convert::Infallible;
+mod signal;
+
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_channel::{Receiver, Sender};
+use self::signal::Signal;
 
 /// How a server ends, by [`Server::serve`](crate::Server::serve) or [`Running::drain`](crate::Running::drain):
 ///
@@ -68,37 +68,6 @@ impl DrainPlan {
 pub struct Readiness {
     ready: Signal,
     draining: Signal,
-}
-
-/// Nothing is ever sent: it is closed.
-#[derive(Debug, Clone)]
-struct Signal {
-    sender: Arc<Sender<Infallible>>,
-    receiver: Receiver<Infallible>,
-}
-
-impl Default for Signal {
-    fn default() -> Self {
-        let (sender, receiver) = async_channel::bounded(1);
-        Self { sender: Arc::new(sender), receiver }
-    }
-}
-
-impl Signal {
-    fn give(&self) {
-        self.sender.close();
-    }
-
-    fn is_given(&self) -> bool {
-        self.receiver.is_closed()
-    }
-
-    fn wait(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
-        let receiver = self.receiver.clone();
-        async move {
-            let _ = receiver.recv().await;
-        }
-    }
 }
 
 impl Readiness {

@@ -8,11 +8,15 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use send_wrapper::SendWrapper;
+use wakeful::LoopHandle;
 use wakeful::accept::{Draining, DrainingStarted};
+use wakeful::log::OncePerSecond;
+
+use crate::homed::Homed;
+use crate::panics;
 
 thread_local! {
-    static HERE: RefCell<Option<Draining>> = const { RefCell::new(None) };
+    static HERE: RefCell<Option<(Draining, LoopHandle)>> = const { RefCell::new(None) };
 }
 
 /// Waits until the server of this loop begins to drain: for ever, on a thread that serves no connection of a [`Server`](crate::Server). What would go on (server-sent events, a gRPC stream, a
@@ -41,23 +45,27 @@ thread_local! {
 /// *Cancel-safe*.
 pub fn drain_begins() -> DrainBegins {
     let draining = HERE.with_borrow(Clone::clone);
-    DrainBegins(draining.map(|draining| SendWrapper::new(draining.started())))
+    DrainBegins(draining.map(|(draining, home)| Homed::new(draining.started(), home)))
 }
 
 /// The future of [`drain_begins`].
 ///
-/// *Threads*: `Send`, because handlers have to be; it panics when it is polled or dropped on another thread than its loop's.
+/// *Threads*: `Send`, and may be dropped anywhere. Polled on another thread than its loop's it waits for ever, and that is logged: [`Readiness`](crate::Readiness) is for other threads.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
-pub struct DrainBegins(Option<SendWrapper<DrainingStarted>>);
+pub struct DrainBegins(Option<Homed<DrainingStarted>>);
 
 impl Future for DrainBegins {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.0 {
-            Some(started) => Pin::new(&mut **started).poll(cx),
-            None => Poll::Pending,
+        let Some(started) = &mut self.0 else { return Poll::Pending };
+        match started.get_mut() {
+            Some(started) => Pin::new(started).poll(cx),
+            None => {
+                warn_of_thread();
+                Poll::Pending
+            }
         }
     }
 }
@@ -66,7 +74,20 @@ impl Future for DrainBegins {
 pub(crate) fn enter(draining: &Draining) {
     HERE.with_borrow_mut(|here| {
         if here.is_none() {
-            *here = Some(draining.clone());
+            *here = Some((draining.clone(), wakeful::current_handle()));
         }
     });
+}
+
+#[cold]
+fn warn_of_thread() {
+    static LIMIT: OncePerSecond = OncePerSecond::new();
+    if let Some(count) = LIMIT.pass() {
+        panics::log!(
+            warn,
+            count,
+            "`drain_begins` is awaited on another thread than its connection's loop, where it never ends: \
+             use `Readiness` there"
+        );
+    }
 }

@@ -9,6 +9,9 @@ use crate::requests::Kind;
 use crate::watch::Watch;
 use crate::{GrpcCalls, Limits, Refusal};
 
+/// In bytes.
+const LONGEST_BODY: u64 = i64::MAX as u64;
+
 impl Watch {
     /// May it be served? Then it counts as in flight on all loops.
     pub(crate) fn admit(&self, request: &Request<Incoming>) -> Result<(), Refused> {
@@ -28,8 +31,10 @@ impl Watch {
         if request.headers().len() > limits.max_headers {
             return Err(Refused::new(Refusal::HeaderTooLarge));
         }
-        let is_too_large = request.body().size_hint().lower() > limits.max_body;
-        if limits.max_body > 0 && request.method() != Method::CONNECT && is_too_large {
+        // Where nothing is limited too: no body is as long, and what counts its bytes must not overflow.
+        let most = if limits.max_body > 0 { limits.max_body } else { LONGEST_BODY };
+        let is_too_large = request.body().size_hint().lower() > most.min(LONGEST_BODY);
+        if request.method() != Method::CONNECT && is_too_large {
             return Err(Refused::new(Refusal::BodyTooLarge));
         }
         if let Err(wait) = self.life.ask_peer() {

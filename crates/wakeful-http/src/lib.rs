@@ -52,6 +52,31 @@
 //! # Logs and traces
 //! [`Server::observe`] takes an access log, request ids, W3C trace context, and what makes each request's `tracing` span; the example `opentelemetry` exports these without a tokio runtime.
 //!
+//! A `tracing` subscriber and the panic hook run on the loops. If they write to standard error themselves, a pipe that nobody reads stops the
+//! server, and a full disk ends it. Write through a [`LossyWriter`](wakeful::log::LossyWriter); [`wakeful::log`] says why.
+//!
+//! ```no_run
+//! use std::io::{self, IsTerminal};
+//! use std::time::Duration;
+//! use axum::{Router, routing::get};
+//! use wakeful::log::{LossyWriter, report_panics};
+//!
+//! fn main() -> io::Result<()> {
+//!     let log = LossyWriter::new(io::stderr());
+//!     report_panics(&log);
+//!     let writer = log.clone();
+//!     tracing_subscriber::fmt()
+//!         .with_writer(move || writer.clone())
+//!         .with_ansi(io::stderr().is_terminal())
+//!         .log_internal_errors(false)
+//!         .init();
+//!     let app = Router::new().route("/", get(|| async { "hello" }));
+//!     let result = wakeful_http::Server::bind("127.0.0.1:8080")?.serve(app);
+//!     log.flush_within(Duration::from_secs(1));
+//!     result
+//! }
+//! ```
+//!
 //! # gRPC
 //! Services that tonic generates are served as any other router: see `grpc` (feature `grpc`).
 //!
@@ -80,14 +105,17 @@ pub mod fuzzing;
 #[cfg(feature = "grpc")]
 pub mod grpc;
 mod guard;
+mod homed;
 mod http1;
 mod http2;
 mod life;
 mod limits;
 mod local;
 pub mod observe;
+mod panics;
 mod protocol;
 mod refuse;
+mod request_name;
 mod requests;
 mod secured;
 mod server;

@@ -28,7 +28,7 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// | `body_timeout` | 30 s | 1 ms and more | 408 and close, or, behind the response's head, abort (HTTP/2: the stream) |
 /// | `request_timeout` | none | 1 ms and more | 503 and close, or, behind the response's head, abort (HTTP/2: the stream) |
 /// | `min_rate` | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only that has no room) |
-/// | `max_connections` | none | | further ones wait in the backlog |
+/// | `max_connections` | 0: as many as the process has [descriptors](crate::Server::descriptors) for | | further ones wait in the backlog |
 /// | `max_connections_per_peer` | none | | 503 and close, at once; by TLS: close |
 /// | `max_requests` | none | | 503 with `retry-after` |
 /// | `peer_rate` | none | [`PeerRate`] | 429 with `retry-after` |
@@ -62,7 +62,7 @@ pub struct Limits {
     pub request_timeout: Option<Duration>,
     /// How slow a client may be.
     pub min_rate: Option<MinRate>,
-    /// How many connections are open at a time, on all loops together.
+    /// How many connections are open at a time, on all loops together. 0 means as many as the process has [descriptors](crate::Server::descriptors) for.
     pub max_connections: usize,
     /// How many of them one peer may have.
     pub max_connections_per_peer: u32,

@@ -54,7 +54,7 @@ impl Shared {
     /// The part of the next loop, which is this thread's.
     pub(crate) fn of_next_loop(&self, observe: &Observe) -> Rc<Local> {
         let number = self.loops.fetch_add(1, Ordering::Relaxed);
-        HERE.set(Some(self.readiness.clone()));
+        HERE.set(Some((self.clone(), number)));
         let observer = observe.on_this_loop();
         Rc::new(Local { number, shared: self.clone(), scratch: RefCell::default(), observer })
     }
@@ -62,13 +62,23 @@ impl Shared {
 
 thread_local! {
     /// A loop of a server's group is that server's alone.
-    static HERE: RefCell<Option<Readiness>> = const { RefCell::new(None) };
+    static HERE: RefCell<Option<(Shared, usize)>> = const { RefCell::new(None) };
 }
 
 /// That of the server whose loop this thread runs; `None` on any other thread.
 #[cfg(feature = "grpc")]
 pub(crate) fn readiness() -> Option<Readiness> {
-    HERE.with_borrow(Clone::clone)
+    HERE.with_borrow(|here| here.as_ref().map(|(shared, _)| shared.readiness.clone()))
+}
+
+/// Counts a refusal for the loop that this thread runs, if it is a server's. For services that do not see their connection.
+#[cfg(feature = "files")]
+pub(crate) fn refuse_here(refusal: Refusal) {
+    HERE.with_borrow(|here| {
+        if let Some((shared, number)) = here {
+            shared.counts.of(*number).refuse(refusal);
+        }
+    });
 }
 
 /// See the module's documentation.

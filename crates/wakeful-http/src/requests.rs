@@ -4,8 +4,13 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use http::{Method, Uri};
+use wakeful::metrics::name_slow_work;
+
 use crate::body::Progress;
+use crate::panics;
 use crate::protocol::Protocol;
+use crate::request_name::RequestName;
 use crate::watch::{Waiting, Watch};
 use crate::{Limits, Refusal};
 
@@ -48,6 +53,14 @@ pub(crate) enum Kind {
 }
 
 impl Request {
+    /// For so long the process was stopped: that is not held against it.
+    pub(crate) fn spare(&mut self, stopped: Duration) {
+        if !stopped.is_zero() {
+            let since = [&mut self.begun, &mut self.silent_since, &mut self.held_up_since];
+            since.into_iter().flatten().for_each(|since| *since += stopped);
+        }
+    }
+
     /// Looks at it, `passed` after the last time; a refusal that it returns is new.
     pub(crate) fn look(
         &mut self,
@@ -111,10 +124,18 @@ impl Request {
 pub(crate) struct InFlight {
     pub(crate) watch: Rc<Watch>,
     pub(crate) key: Key,
+    /// Boxed, because this moves with the response. The box goes from request to request.
+    name: Option<Box<RequestName>>,
 }
 
 impl InFlight {
-    pub(crate) fn new(watch: Rc<Watch>, kind: Kind, body: Option<Progress>) -> Self {
+    pub(crate) fn new(
+        watch: Rc<Watch>,
+        method: &Method,
+        uri: &Uri,
+        kind: Kind,
+        body: Option<Progress>,
+    ) -> Self {
         let number = watch.count_request();
         let request = Request {
             number,
@@ -132,7 +153,9 @@ impl InFlight {
         let place = watch.requests.borrow_mut().insert(request);
         let key = Key { place, number };
         watch.called.set(Some(key));
-        Self { watch, key }
+        let mut name = watch.spare_name.take().unwrap_or_default();
+        name.set(method, uri);
+        Self { watch, key, name: Some(name) }
     }
 
     fn with<R>(&self, use_it: impl FnOnce(&mut Request) -> R) -> R {
@@ -145,6 +168,12 @@ impl InFlight {
             let is_too_large = request.body.as_ref().is_some_and(Progress::is_too_large);
             request.verdict.or(is_too_large.then_some(Refusal::BodyTooLarge))
         })
+    }
+
+    /// The service was called or polled for it, or its response's body was.
+    #[inline]
+    pub(crate) fn worked(&self) {
+        name_slow_work(|| self.name.as_ref().map(ToString::to_string).unwrap_or_default());
     }
 
     /// Its response's body was asked for more. Who has some is asked again as soon as there is room for that.
@@ -164,6 +193,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let request = self.watch.requests.borrow_mut().try_remove(self.key.place);
         drop(request);
+        self.watch.spare_name.replace(self.name.take());
         self.watch.local.end_request();
         self.watch.local.counts().request_ends();
     }
@@ -179,12 +209,22 @@ impl Watch {
 
     /// Who is woken when something is decided about the request.
     pub(crate) fn wakes(&self, key: Key, waker: &Waker) {
+        let is_known = |request: &Request| {
+            let known = request.waker.as_ref();
+            known.is_some_and(|known| known.will_wake(waker))
+        };
+        if self.requests.borrow().get(key.place).is_none_or(is_known) {
+            return;
+        }
+        // A waker's clone and drop may be anybody's code: nothing is borrowed meanwhile.
+        let waker = waker.clone();
         let mut requests = self.requests.borrow_mut();
         let request = requests.get_mut(key.place).filter(|request| request.number == key.number);
-        if let Some(request) = request
-            && !request.waker.as_ref().is_some_and(|known| known.will_wake(waker))
-        {
-            request.waker = Some(waker.clone());
-        }
+        let old = match request {
+            Some(request) => request.waker.replace(waker),
+            None => Some(waker),
+        };
+        drop(requests);
+        panics::discard(old);
     }
 }

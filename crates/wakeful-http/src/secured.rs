@@ -14,12 +14,13 @@ use hyper::rt::Write;
 use hyper::service::Service;
 use wakeful::accept::Draining;
 use wakeful::net::{PeerAddr, Stream};
-use wakeful::time::{sleep_until, timeout};
+use wakeful::time::{Deadline, timeout};
 
 use crate::body::RequestBody;
 use crate::connection::{drained, first_request, until};
 use crate::life::Life;
 use crate::local::Local;
+use crate::panics;
 use crate::protocol::{Protocol, Rewound};
 use crate::service::ConnectionService;
 use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
@@ -56,7 +57,7 @@ pub(crate) async fn serve<S, B>(
         Ok(stream) => stream,
         Err(error) => {
             local.refuse(Refusal::Tls);
-            return tracing::debug!(%peer, %error, "no TLS");
+            return panics::log!(debug, %peer, %error, "no TLS");
         }
     };
     let alpn = stream.alpn();
@@ -64,7 +65,7 @@ pub(crate) async fn serve<S, B>(
     let until_asked = Instant::now() + FIRST_REQUEST;
     let too_late = async {
         draining.started().await;
-        sleep_until(until_asked).await;
+        Deadline::at(until_asked).await;
     };
     let Some((detected, start)) =
         first_request(&mut stream, &[], too_late, &life, &local, peer).await
@@ -85,7 +86,7 @@ pub(crate) async fn serve<S, B>(
         Protocol::Http2 => http2::serve(io, service, &watch, &draining).await,
     };
     if let Err(error) = result {
-        tracing::debug!(%peer, %error, "the connection ended with an error");
+        panics::log!(debug, %peer, %error, "the connection ended with an error");
     }
 }
 

@@ -3,12 +3,15 @@
 mod running;
 
 use std::io;
+use std::panic::Location;
 use std::sync::Arc;
 
 use http::{Request, Response};
 use http_body::Body;
 use hyper_util::service::TowerToHyperService;
-use wakeful::accept::{AcceptStrategy, Connection, ConnectionServer, Moves, SharedListener};
+use wakeful::accept::{
+    AcceptStrategy, Connection, ConnectionServer, Descriptors, Moves, SharedListener,
+};
 use wakeful::net::{ListenAddr, PeerAddr};
 use wakeful::{LoopGroupBuilder, signal};
 
@@ -28,6 +31,7 @@ use crate::{BoxError, DrainPlan, Limits, Readiness, connection};
 /// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] | |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
+/// | [`descriptors`](Self::descriptors) | a sixteenth, and at least 16, are kept back | [`Descriptors`] | further connections wait |
 /// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
 /// | [`observe`](Self::observe) | a span at debug level | [`Observe`] | access log, request ids, traces |
 /// | [`drain_plan`](Self::drain_plan) | [`DrainPlan::default`] | [`DrainPlan`] | what is left after its grace is aborted |
@@ -40,10 +44,13 @@ pub struct Server {
     group: LoopGroupBuilder,
     strategy: AcceptStrategy,
     moves: Option<Moves>,
+    descriptors: Descriptors,
     limits: Limits,
     observe: Observe,
     drain_plan: DrainPlan,
     readiness: Readiness,
+    /// Where it was, if that is known before [`start_per_connection`](Self::start_per_connection).
+    started_at: Option<&'static Location<'static>>,
 }
 
 impl Server {
@@ -112,10 +119,12 @@ impl Server {
             group: LoopGroupBuilder::default(),
             strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
+            descriptors: Descriptors::default(),
             limits: Limits::default(),
             observe: Observe::new(),
             drain_plan: DrainPlan::default(),
             readiness: Readiness::new(),
+            started_at: None,
         }
     }
 
@@ -143,6 +152,13 @@ impl Server {
     /// it; one of HTTP/2 never does.
     pub fn moves(mut self, moves: Option<Moves>) -> Self {
         self.moves = moves;
+        self
+    }
+
+    /// How many descriptors the server keeps back from its connections, for the files and backends that they need. It matters
+    /// only without [`Limits::max_connections`].
+    pub fn descriptors(mut self, kept: Descriptors) -> Self {
+        self.descriptors = kept;
         self
     }
 
@@ -191,6 +207,7 @@ impl Server {
     ///
     /// # Errors
     /// The loops cannot be started; a loop already runs on this thread; a loop was blocked at the end.
+    #[track_caller]
     pub fn serve<S, B>(self, service: S) -> io::Result<()>
     where
         S: tower_service::Service<Request<RequestBody>, Response = Response<B>>
@@ -231,7 +248,8 @@ impl Server {
     ///
     /// # Errors
     /// As for [`serve`](Self::serve).
-    pub fn serve_with<M, S, B>(self, make: M) -> io::Result<()>
+    #[track_caller]
+    pub fn serve_with<M, S, B>(mut self, make: M) -> io::Result<()>
     where
         M: Fn() -> S + Send + Sync + 'static,
         S: hyper::service::Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
@@ -240,9 +258,12 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
+        // The closure below is a caller of its own.
+        self.started_at = Some(Location::caller());
         let plan = self.drain_plan;
-        let drained = signal::run_until_terminated(
+        let drained = signal::run_until_terminated_or_failed(
             || self.start_with(make),
+            Running::failure,
             move |running: Running| running.drain(plan),
         )?;
         drained.unwrap_or(Ok(0)).map(|_| ())
@@ -252,6 +273,7 @@ impl Server {
     ///
     /// # Errors
     /// The loops cannot be started.
+    #[track_caller]
     pub fn start<S, B>(self, service: S) -> io::Result<Running>
     where
         S: tower_service::Service<Request<RequestBody>, Response = Response<B>>
@@ -271,6 +293,7 @@ impl Server {
     ///
     /// # Errors
     /// As for [`start`](Self::start).
+    #[track_caller]
     pub fn start_with<M, S, B>(self, make: M) -> io::Result<Running>
     where
         M: Fn() -> S + Send + Sync + 'static,
@@ -291,6 +314,7 @@ impl Server {
     ///
     /// # Errors
     /// As for [`start`](Self::start).
+    #[track_caller]
     pub fn start_per_connection<M, C, S, B>(self, make: M) -> io::Result<Running>
     where
         M: Fn() -> C + Send + Sync + 'static,
@@ -301,6 +325,7 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
+        let started_at = self.started_at.unwrap_or(Location::caller());
         let tls: Arc<[_]> = self.tls.into();
         let loops = self.group.loop_count()?;
         let max_connections = self.limits.max_connections;
@@ -312,6 +337,8 @@ impl Server {
             .strategy(self.strategy)
             .moves(self.moves)
             .max_connections(max_connections)
+            .descriptors(self.descriptors)
+            .started_at(started_at)
             .start(move || {
                 let (service, local, tls) = (make(), of_loops.of_next_loop(&observe), tls.clone());
                 move |connection: Connection| {

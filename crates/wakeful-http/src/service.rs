@@ -2,10 +2,13 @@
 //!
 //! One wrapper, one future and one body for all of it: each layer of its own would copy every request and every response once more. What each does is in `upgrade`, `observe`, `guard` and `requests`.
 
+use std::any::Any;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::thread;
 
 use http::{Method, Request, Response};
 use http_body::Body;
@@ -60,6 +63,24 @@ impl<S> ConnectionService<S> {
         let head = Some(guard::head(refused, watch));
         Answer { state: State::Refused { head }, in_flight: None, exchange, offered }
     }
+
+    /// Runs the user's code, and keeps a panic in it for the request's own future. HTTP/2 calls the service in the
+    /// connection's task, where a panic would end all the other requests. With HTTP/1 there is no other request.
+    #[inline(always)]
+    fn contain<R>(&self, f: impl FnOnce() -> R) -> thread::Result<R> {
+        match self.watch.protocol {
+            Protocol::Http1 => Ok(f()),
+            Protocol::Http2 => catch_unwind(AssertUnwindSafe(f)),
+        }
+    }
+
+    /// The span of a request panicked as it was made.
+    #[cold]
+    fn panicked<F>(&self, payload: Box<dyn Any + Send>, offered: Option<Offered>) -> Answer<F> {
+        self.watch.count_request();
+        let state = State::Panicked { payload: Some(payload) };
+        Answer { state, in_flight: None, exchange: None, offered }
+    }
 }
 
 impl<S, B> Service<Request<Incoming>> for ConnectionService<S>
@@ -75,7 +96,10 @@ where
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let offered = self.offers.as_ref().and_then(|offers| offers.offer(&mut request));
         // Outside of the limits, so that what they answer is told as well.
-        let exchange = self.observer.begin(&mut request, self.peer);
+        let exchange = match self.contain(|| self.observer.begin(&mut request, self.peer)) {
+            Ok(exchange) => exchange,
+            Err(payload) => return self.panicked(payload, offered),
+        };
         let watch = &self.watch;
         watch.local.counts().request_begins();
         if let Err(refused) = watch.admit(&request) {
@@ -91,12 +115,22 @@ where
         let limited = progress.clone().filter(|_| kind == Kind::Plain);
         let is_tunnel = request.method() == Method::CONNECT;
         let most = if is_tunnel { 0 } else { watch.local.limits().max_body };
-        let in_flight = InFlight::new(watch.clone(), kind, limited);
+        let (method, uri) = (request.method(), request.uri());
+        let in_flight = InFlight::new(watch.clone(), method, uri, kind, limited);
         let request = request.map(|body| RequestBody::new(body, progress, most));
-        let entered = exchange.as_deref().map(|exchange| exchange.span.enter());
-        let future = self.service.call(request);
-        drop(entered);
-        Answer { state: State::Serving { future }, in_flight: Some(in_flight), exchange, offered }
+        let called = self.contain(|| {
+            let _entered = exchange.as_deref().map(|exchange| exchange.span.enter());
+            self.service.call(request)
+        });
+        // With HTTP/1, hyper polls the future next. With HTTP/2, another task does.
+        if !is_http1 {
+            in_flight.worked();
+        }
+        let state = match called {
+            Ok(future) => State::Serving { future },
+            Err(payload) => State::Panicked { payload: Some(payload) },
+        };
+        Answer { state, in_flight: Some(in_flight), exchange, offered }
     }
 }
 
@@ -116,6 +150,7 @@ pin_project! {
     enum State<F> {
         Serving { #[pin] future: F },
         Refused { head: Option<http::response::Parts> },
+        Panicked { payload: Option<Box<dyn Any + Send>> },
     }
 }
 
@@ -137,9 +172,14 @@ where
                 let response = Response::from_parts(head, ResponseBody::empty());
                 return Poll::Ready(Ok(tell(response, this.exchange.take(), this.offered.take())));
             }
+            StateProjection::Panicked { payload } => {
+                drop(entered);
+                resume_unwind(payload.take().expect("polled after its end"))
+            }
         };
         drop(entered);
         let in_flight = this.in_flight.as_ref().expect("polled after its end");
+        in_flight.worked();
         if let Some(refusal) = in_flight.verdict() {
             if refusal == Refusal::BodyTooLarge {
                 in_flight.watch.local.refuse(refusal);
@@ -153,6 +193,9 @@ where
         }
         let mut response = ready!(polled)?;
         in_flight.responds();
+        if let Some(offered) = this.offered.as_ref() {
+            offered.correct(&mut response);
+        }
         in_flight.watch.local.counts().response(response.status());
         guard::say_close(&mut response, &in_flight.watch);
         let in_flight = this.in_flight.take();

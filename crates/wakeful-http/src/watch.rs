@@ -9,11 +9,11 @@ mod waiting;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use wakeful::time::turn_time;
+use wakeful::time::{seen_until, turn_time};
 
 pub(crate) use self::timer::Timer;
 pub(crate) use self::waiting::Waiting;
@@ -23,7 +23,9 @@ use crate::body::Progress;
 use crate::framing::Framing;
 use crate::life::Life;
 use crate::local::Local;
+use crate::panics;
 use crate::protocol::Protocol;
+use crate::request_name::RequestName;
 use crate::requests::{Key, Request};
 
 /// What was refused may take so long to learn of it.
@@ -64,6 +66,8 @@ pub(crate) struct Watch {
     pub(crate) protocol: Protocol,
     pub(crate) life: Life,
     pub(crate) requests: RefCell<Slab<Request>>,
+    /// Of a request that has ended, for the next one.
+    pub(crate) spare_name: RefCell<Option<Box<RequestName>>>,
     /// The request that the service was called with last, until its stream's task is spawned.
     pub(crate) called: Cell<Option<Key>>,
     /// How many of its streams were upgraded and are open.
@@ -88,12 +92,18 @@ impl Watch {
     pub(crate) fn new(local: Rc<Local>, protocol: Protocol, life: Life) -> Rc<Self> {
         let phase = (Phase::First, life.served(), false);
         let since = life.arrived();
+        // HTTP/1 has one at a time: by itself, a slab would allocate room for four.
+        let requests = match protocol {
+            Protocol::Http1 => Slab::with_capacity(1),
+            Protocol::Http2 => Slab::new(),
+        };
         Rc::new(Self {
             framing: Framing::wanted(local.limits(), protocol),
             local,
             protocol,
             life,
-            requests: RefCell::default(),
+            requests: RefCell::new(requests),
+            spare_name: RefCell::default(),
             called: Cell::new(None),
             last_body: RefCell::default(),
             tunnels: Cell::new(0),
@@ -185,11 +195,12 @@ impl Watch {
     pub(crate) fn poll(&self, timer: &mut Timer, phase: Phase, cx: &mut Context<'_>) -> Poll<Act> {
         let now = turn_time();
         self.enter(phase, now);
+        // Not the clock: what arrived before a deadline is read first, also after a pause of the process.
+        let seen = seen_until();
         loop {
-            ready!(timer.poll(self.due(phase), now, cx));
-            let now = Instant::now();
-            if now >= self.due(phase)
-                && let Some(act) = self.act(phase, now)
+            ready!(timer.poll(self.due(phase), seen, now, cx));
+            if seen >= self.due(phase)
+                && let Some(act) = self.act(phase, seen)
             {
                 return Poll::Ready(act);
             }
@@ -291,6 +302,9 @@ impl Watch {
     fn tick(&self, now: Instant) -> Option<Act> {
         let limits = self.local.limits();
         let passed = now.saturating_duration_since(self.ticked.replace(now));
+        // A tick that is later than another one would have been: the process was stopped, and did not read. The client is not to blame.
+        let stopped = passed.saturating_sub(2 * limits.tick().unwrap_or(ASKED));
+        let passed = passed - stopped;
         if let Some(rate) = limits.min_rate
             && self.writes.is_too_slow(rate, passed)
         {
@@ -307,6 +321,7 @@ impl Watch {
         let mut act = None;
         let mut wake = Vec::new();
         for (_, request) in &mut *self.requests.borrow_mut() {
+            request.spare(stopped);
             let looked = request.look(limits, now, passed);
             let looked = looked.or_else(|| request.look_at_response(now, window, is_stalled));
             let Some(refusal) = looked else { continue };
@@ -321,7 +336,7 @@ impl Watch {
             };
             wake.extend(request.waker.take());
         }
-        wake.into_iter().for_each(Waker::wake);
+        wake.into_iter().for_each(panics::wake);
         if self.is_to_be_asked() {
             return Some(Act::PollAgain);
         }

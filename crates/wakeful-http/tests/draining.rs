@@ -4,7 +4,8 @@ mod common;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use futures_lite::{StreamExt, stream};
 use http_body_util::BodyExt;
 use wakeful::LoopGroup;
 use wakeful::accept::{AcceptStrategy, Placement};
-use wakeful_http::{DrainPlan, Readiness, Running, Server};
+use wakeful_http::{DrainPlan, Limits, Readiness, Running, Server};
 
 use common::*;
 
@@ -112,6 +113,68 @@ fn requests_that_wait_in_the_backlog_when_the_server_ends_are_answered() {
         assert_eq!(shutdown.join().unwrap(), 0, "{strategy}");
         until_refused(addr);
     }
+}
+
+/// More clients than the server may have connections: the others wait in the backlog.
+#[test]
+fn requests_over_the_limit_of_connections_when_the_server_ends_are_answered() {
+    for strategy in [
+        AcceptStrategy::Exclusive,
+        AcceptStrategy::ReusePort,
+        AcceptStrategy::Dispatch(Placement::RoundRobin),
+    ] {
+        let running = server()
+            .limits(Limits { max_connections: 4, ..Limits::default() })
+            .strategy(strategy)
+            .start(router())
+            .unwrap();
+        let clients: Vec<_> = (0..40)
+            .map(|_| {
+                let mut stream = raw(&running);
+                stream.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+                stream
+            })
+            .collect();
+        until("the limit is reached", || running.counts().open() == 4);
+        let shutdown = thread::spawn(move || running.shutdown(GUARD).unwrap());
+        for client in clients {
+            let answer = read_all(client);
+            assert!(answer.ends_with("slow"), "{strategy}: {answer:?}");
+        }
+        assert_eq!(shutdown.join().unwrap(), 0, "{strategy}");
+    }
+}
+
+#[test]
+fn streams_over_the_limit_of_connections_when_the_server_ends_are_answered() {
+    let running = server()
+        .limits(Limits { max_connections: 2, ..Limits::default() })
+        .start(router())
+        .unwrap();
+    let addr = addr(&running);
+    let (answer, answered) = mpsc::channel();
+    let clients = thread::spawn(move || {
+        wakeful::block_on(async {
+            let mut requests = Vec::new();
+            for _ in 0..10 {
+                let mut sender = http2_client(addr).await;
+                let answer = answer.clone();
+                requests.push(wakeful::spawn(async move {
+                    let response = sender.send_request(request("GET", "/slow", "")).await;
+                    let _ = answer.send(response.map(|response| response.status()));
+                }));
+            }
+            for request in requests {
+                request.await.unwrap();
+            }
+        });
+    });
+    // Then all have asked.
+    assert_eq!(answered.recv().unwrap().unwrap(), 200);
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+    clients.join().unwrap();
+    let others: Vec<_> = answered.iter().map(Result::unwrap).collect();
+    assert_eq!(others, [200; 9]);
 }
 
 #[test]
@@ -414,4 +477,53 @@ fn who_waits_for_the_end_is_told_when_the_server_is_dropped() {
     drop(running);
     assert!(!readiness.is_ready() && readiness.is_draining());
     futures_lite::future::block_on(readiness.until_draining());
+}
+
+/// A log subscriber that is not a good one.
+struct PanickingLog(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for PanickingLog {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        panic!("a log subscriber that panics, on purpose");
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_log_subscriber_that_panics_aborts_no_request_in_flight() {
+    let (gate, app) = Gate::on(router());
+    let running = server().start(app).unwrap();
+    let addr = addr(&running);
+    let busy = gated(&running, &gate);
+    let panics = Arc::new(AtomicUsize::new(0));
+    // A second dispatcher: with only one, `tracing` may ask another test's thread, which has none.
+    let _second = tracing::Dispatch::new(PanickingLog(panics.clone()));
+    let log = PanickingLog(panics.clone());
+    let plan =
+        DrainPlan { pre_drain: Duration::from_millis(1), grace: GUARD, ..DrainPlan::default() };
+    let drain = thread::spawn(move || {
+        tracing::subscriber::with_default(log, || running.drain(plan).unwrap())
+    });
+    until_refused(addr);
+    gate.open();
+    let answer = read_all(busy);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("released"), "{answer}");
+    assert_eq!(drain.join().unwrap(), 0);
+    assert_eq!(panics.load(Ordering::SeqCst), 2, "for each line of the drain");
 }

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::sync::{Arc, mpsc};
 
 use common::{GUARD, raw, read_all, server};
+use wakeful_http::Refusal;
 use wakeful_http::files::ServeDir;
 
 /// Twice the pool's threads: what comes behind waits.
@@ -52,6 +53,7 @@ fn beyond_the_limit_requests_are_refused_and_those_that_wait_are_answered() {
         waiting.len() <= 2
     });
     assert_eq!((waiting.len(), refused), (2, 6));
+    assert_eq!(running.http_counts().refused(Refusal::FileJobs), 6);
     drop(hold);
     for stream in waiting {
         let answer = read_all(stream);

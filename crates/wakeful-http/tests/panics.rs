@@ -2,13 +2,16 @@
 
 mod common;
 
-use std::io::Write;
+use std::convert::Infallible;
+use std::io::{Read, Write};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
 use axum::routing::get;
-use wakeful_http::Limits;
+use wakeful_http::{Limits, observe};
 
 use common::frames::{Client, *};
 use common::*;
@@ -49,4 +52,71 @@ fn requests_that_panic_give_back_their_places() {
         assert_eq!((reset.stream, reset.error()), (stream, CANCEL));
     }
     assert_eq!(running.http_counts().in_flight(), 0);
+}
+
+/// It is called before there is a future that could contain its panic.
+#[test]
+fn a_factory_that_panics_closes_its_connection_and_the_next_one_is_served() {
+    const PANICS: usize = 4;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let running = server()
+        .start_per_connection(move || {
+            let calls = calls.clone();
+            move |_| {
+                let call = calls.fetch_add(1, Ordering::Relaxed);
+                assert!(call >= PANICS, "of a factory, on purpose");
+                wakeful_http::service_fn(async |_| {
+                    Ok::<_, Infallible>(http::Response::new("served".to_owned()))
+                })
+            }
+        })
+        .unwrap();
+    for number in 0..2 * PANICS {
+        let mut stream = raw(&running);
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        assert_eq!(answer.ends_with("served"), number >= PANICS, "{number}: {answer}");
+    }
+    until("all are closed", || running.counts().open() == 0);
+}
+
+/// HTTP/2 calls the service, and makes the span, in the task of the whole connection.
+#[test]
+fn a_call_or_a_span_that_panics_costs_no_other_request_of_its_connection() {
+    let (enter, entered) = async_channel::unbounded();
+    let (open, opened) = async_channel::bounded::<()>(1);
+    let span = |head: observe::Head<'_>| {
+        assert!(head.uri.path() != "/span", "of a span, on purpose");
+        tracing::Span::none()
+    };
+    let running = server()
+        .observe(observe::Observe::new().span(span))
+        .start_with(move || {
+            let (enter, opened) = (enter.clone(), opened.clone());
+            wakeful_http::service_fn(move |request: http::Request<wakeful_http::RequestBody>| {
+                assert!(request.uri().path() != "/call", "of a call, on purpose");
+                let (enter, opened) = (enter.clone(), opened.clone());
+                async move {
+                    enter.send(()).await.unwrap();
+                    // It ends by being closed.
+                    let _ = opened.recv().await;
+                    Ok::<_, Infallible>(http::Response::new("served".to_owned()))
+                }
+            })
+        })
+        .unwrap();
+    let mut client = Client::new(&running);
+    client.get(1, "/");
+    entered.recv_blocking().unwrap();
+    for (stream, path) in [(3, "/call"), (5, "/span"), (7, "/call")] {
+        client.get(stream, path);
+        let reset = client.wait_for(RST_STREAM);
+        assert_eq!((reset.stream, reset.error()), (stream, CANCEL), "{path}");
+    }
+    assert_eq!(running.http_counts().in_flight(), 1);
+    open.close();
+    let answer = client.wait_for(HEADERS);
+    assert_eq!((answer.stream, answer.status().as_str()), (1, "200"));
+    assert_eq!(client.wait_for(DATA).payload, b"served");
 }

@@ -249,3 +249,85 @@ fn extended_connect_of_http2_is_upgraded_too() {
     });
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
 }
+
+/// Moves the request to another thread, which uses and drops it; answers with what that thread saw.
+async fn elsewhere(request: Request) -> String {
+    let (tell, told) = async_channel::bounded(1);
+    std::thread::spawn(move || {
+        let mut request = request;
+        let copy = request.extensions().clone();
+        let upgrading = upgrade::on(&mut request);
+        let _ = format!("{upgrading:?}");
+        let outcome = futures_lite::future::block_on(upgrading).unwrap_err();
+        drop((copy, request));
+        tell.send_blocking(outcome.to_string()).unwrap();
+    });
+    told.recv().await.unwrap_or_else(|_| "the other thread panicked".to_owned())
+}
+
+/// `curl --http2` asks every server by HTTP/1.1 for an upgrade to h2c.
+#[test]
+fn a_request_for_an_upgrade_may_be_used_and_dropped_on_another_thread() {
+    let running = server().start(Router::new().route("/", any(elsewhere))).unwrap();
+    for _ in 0..3 {
+        let mut stream = raw(&running);
+        let request = "GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade, http2-settings, close\r\nupgrade: h2c\r\n\
+                       http2-settings: AAMAAABkAAQAoAAA\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let answer = read_all(stream);
+        assert!(
+            answer.starts_with("HTTP/1.1 200") && answer.contains("another thread"),
+            "{answer}"
+        );
+    }
+    until("all are closed", || running.counts().open() == 0);
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+/// What is offered is dropped on another thread once the loop that it belongs to is gone.
+#[test]
+fn an_upgrade_may_outlive_its_loop_on_another_thread() {
+    let (keep, kept) = async_channel::unbounded();
+    let handler = async move |request: Request| {
+        let drains = wakeful_http::drain_begins();
+        keep.send((request, drains)).await.unwrap();
+        "kept"
+    };
+    let running = server().start(Router::new().route("/", any(handler))).unwrap();
+    let request =
+        UPGRADE.replace("/upgrade", "/").replace("upgrade\r\nupgrade", "upgrade, close\r\nupgrade");
+    let mut stream = raw(&running);
+    stream.write_all(request.as_bytes()).unwrap();
+    assert!(read_all(stream).ends_with("kept"));
+    running.shutdown(GUARD).unwrap();
+    let (request, mut drains) = kept.recv_blocking().unwrap();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(std::pin::Pin::new(&mut drains).poll(&mut context).is_pending());
+    drop((request, drains));
+}
+
+/// As axum's own `WebSocketUpgrade` does: it takes hyper's extension.
+async fn of_hyper(mut request: Request) -> Response<Body> {
+    let upgrading = request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
+    let is_there = upgrading.is_some();
+    drop(upgrading);
+    let status = if is_there || request.uri().path() == "/101" { 101 } else { 426 };
+    let response = Response::builder().status(status);
+    let response = response.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "echo");
+    response.body(Body::empty()).unwrap()
+}
+
+#[test]
+fn an_upgrade_that_nobody_takes_up_is_no_101() {
+    let running = server().start(Router::new().fallback(any(of_hyper))).unwrap();
+    for (path, status) in [("/hyper", "426"), ("/101", "500")] {
+        let mut stream = raw(&running);
+        stream.write_all(UPGRADE.replace("/upgrade", path).as_bytes()).unwrap();
+        let header = read_header(&mut stream);
+        assert!(header.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {header}");
+        // The connection goes on.
+        stream.write_all(b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        assert!(read_header(&mut stream).starts_with("HTTP/1.1 426"), "{path}");
+    }
+    assert_eq!(running.http_counts().responses(5), 1);
+}

@@ -155,6 +155,15 @@ fn what_breaks_the_protocol_or_a_limit_is_told_so_by_its_close_code() {
         let mut client = connect(addr(&running), "/ws").await;
         client.get_mut().write_all(b"\x81\x01x").await.unwrap();
         assert_eq!(closed(&mut client).await.code, CloseCode::Protocol);
+
+        // Lengths of 5 and of 300 bytes, in more bytes than they need.
+        for header in [&b"\x82\xfe\x00\x05"[..], b"\x82\xff\x00\x00\x00\x00\x00\x00\x01\x2c"] {
+            let mut client = connect(addr(&running), "/ws").await;
+            client.send(Message::text("right")).await.unwrap();
+            assert_eq!(client.next().await.unwrap().unwrap().into_data(), "right");
+            client.get_mut().write_all(&[header, &[0; 304]].concat()).await.unwrap();
+            assert_eq!(closed(&mut client).await.code, CloseCode::Protocol);
+        }
     });
     until("all are closed", || running.counts().open() == 0);
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
@@ -200,6 +209,31 @@ fn a_request_that_is_no_handshake_is_told_what_it_lacks() {
             "upgrade",
         ),
         ("GET /ws HTTP/1.1", format!("{upgrade}{version}"), 400, "sec-websocket-key"),
+        (
+            "GET /ws HTTP/1.1",
+            format!("{upgrade}{version}sec-websocket-key: x\r\n"),
+            400,
+            "sec-websocket-key",
+        ),
+        // 15 bytes, 17 bytes, and no base64.
+        (
+            "GET /ws HTTP/1.1",
+            format!("{upgrade}{version}sec-websocket-key: AAAAAAAAAAAAAAAAAAAA\r\n"),
+            400,
+            "16 bytes",
+        ),
+        (
+            "GET /ws HTTP/1.1",
+            format!("{upgrade}{version}sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAAA=\r\n"),
+            400,
+            "16 bytes",
+        ),
+        (
+            "GET /ws HTTP/1.1",
+            format!("{upgrade}{version}sec-websocket-key: AAAAAAAAAAAAAAAAAAAA-A==\r\n"),
+            400,
+            "16 bytes",
+        ),
         ("GET /ws HTTP/1.1", format!("{upgrade}{key}"), 426, "\r\nsec-websocket-version: 13\r\n"),
         ("GET /ws HTTP/1.0", format!("{upgrade}{version}{key}"), 426, "cannot be upgraded"),
         // The key and its answer of RFC 6455.

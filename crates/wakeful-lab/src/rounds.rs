@@ -51,7 +51,7 @@ pub fn measure(
             let contender = &contenders[one];
             bench.server_cpus = contender.cpus.of(bench);
             let mut load_now = loads[load].clone();
-            load_now.plan.seed += round as u64;
+            load_now.plan.seed = load_now.plan.seed.wrapping_add(round as u64);
             let label = format!(
                 "round {} of {rounds}: {} {}",
                 round + 1,

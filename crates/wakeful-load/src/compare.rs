@@ -65,7 +65,7 @@ pub fn measure(
             (false, _) => (b, a),
         };
         let mut load = load.clone();
-        load.plan.seed += pair as u64;
+        load.plan.seed = load.plan.seed.wrapping_add(pair as u64);
         let label = if is_noise { "A against A" } else { "A against B" };
         let mut block =
             |spec: &ServerSpec| bench.block(spec, &load, &format!("{label}: {}", spec.name()));

@@ -32,6 +32,10 @@ const CLOSE_ENOUGH: f64 = 1.05;
 /// How many blocks have to keep the promise at the lower end.
 const CONFIRMATIONS: usize = 3;
 
+/// The bounds of a promise. Nothing is answered faster, and no block takes longer.
+const SHORTEST: Duration = Duration::from_micros(1);
+const LONGEST_TIME: Duration = Duration::from_secs(3600);
+
 /// A bound on one percentile of the response time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promise {
@@ -85,8 +89,15 @@ impl FromStr for Promise {
         let named = Quantile::ALL.iter().find(|(known, _)| *known == name.trim());
         let (_, quantile) = named.ok_or_else(wrong)?;
         let below = humantime::parse_duration(time.trim()).map_err(|error| {
-            format!("`{}` in `{text}` is no time such as 1ms or 500us: {error}", time.trim())
+            let time = time.trim();
+            format!("`{time}` in `{text}` is no time: expected 1us to 1h, as 1ms or 500us: {error}")
         })?;
+        if !(SHORTEST..=LONGEST_TIME).contains(&below) {
+            return Err(format!(
+                "`{}` in `{text}` is out of range: expected 1us to 1h",
+                time.trim()
+            ));
+        }
         Ok(Self { quantile: *quantile, below })
     }
 }
@@ -262,7 +273,7 @@ impl Search<'_, '_> {
             Schedule::Constant(_) => Schedule::Constant(rate),
             _ => Schedule::Poisson(rate),
         };
-        load.plan.seed += self.runs.len() as u64;
+        load.plan.seed = load.plan.seed.wrapping_add(self.runs.len() as u64);
         let needed = Duration::from_secs_f64(self.promise.seconds_needed(rate));
         load.plan.duration = load.plan.duration.max(needed);
         let label = format!("{} at {}/s", self.server.name(), Rate(rate));
@@ -293,8 +304,12 @@ mod tests {
         let promise: Promise = "p99<1ms".parse().unwrap();
         assert_eq!(promise.to_string(), "p99<1ms");
         assert_eq!("p99.9 < 500us".parse::<Promise>().unwrap().to_string(), "p99.9<500µs");
-        for text in ["", "p99", "p98<1ms", "p99<", "p99<x", "p99>1ms", "p99<-1ms"] {
+        for text in ["", "p99", "p98<1ms", "p99<", "p99<x", "p99>1ms", "p99<-1ms", "p99<5"] {
             assert!(text.parse::<Promise>().is_err(), "{text}");
+        }
+        for text in ["p99<0", "p99<0ms", "p99<999ns", "p99<61m", "p99<-1ms", "p99<5"] {
+            let error = text.parse::<Promise>().unwrap_err();
+            assert!(error.contains(text) && error.contains("1us to 1h"), "{error}");
         }
     }
 

@@ -68,7 +68,7 @@ impl Progress {
         self.drawn = None;
         self.tick();
         if self.style == Style::Lines {
-            eprintln!("{}", self.line());
+            let _ = writeln!(stderr(), "{}", self.line());
         }
     }
 
@@ -90,17 +90,18 @@ impl Progress {
 
     /// A line that stays.
     pub fn say(&mut self, text: &str) {
-        match self.style {
-            Style::Silent => {}
-            Style::Lines => eprintln!("{text}"),
-            Style::Redrawn => eprintln!("\r\x1b[2K{text}"),
-        }
+        // Nobody to tell if stderr is gone.
+        let _ = match self.style {
+            Style::Silent => Ok(()),
+            Style::Lines => writeln!(stderr(), "{text}"),
+            Style::Redrawn => writeln!(stderr(), "\r\x1b[2K{text}"),
+        };
     }
 
     /// Takes the line away.
     pub fn clear(&mut self) {
         if self.style == Style::Redrawn && self.drawn.take().is_some() {
-            eprint!("\r\x1b[2K");
+            let _ = write!(stderr(), "\r\x1b[2K");
         }
     }
 

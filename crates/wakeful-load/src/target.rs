@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{self, UnixStream};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,18 +13,20 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
 
-/// The address of a server: `HOST:PORT` or `unix:PATH`.
+/// The address of a server: `HOST:PORT`, `unix:PATH` or `unix:@NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// TCP; the name was resolved when the text was read.
     Tcp(SocketAddr),
     /// A Unix stream socket.
     Unix(PathBuf),
+    /// A Unix stream socket with a name in the abstract namespace: unix(7).
+    Abstract(Vec<u8>),
 }
 
 /// A text that is no [`Target`].
 #[derive(Debug, Error)]
-#[error("`{text}` is no address: {why}; expected HOST:PORT or unix:PATH")]
+#[error("`{text}` is no address: {why}; expected HOST:PORT, unix:PATH or unix:@NAME")]
 pub struct InvalidTarget {
     text: String,
     why: String,
@@ -38,7 +41,11 @@ impl FromStr for Target {
             if path.is_empty() {
                 return Err(invalid("the path is empty"));
             }
-            return Ok(Self::Unix(PathBuf::from(path)));
+            return match path.strip_prefix('@') {
+                Some("") => Err(invalid("the name is empty")),
+                Some(name) => Ok(Self::Abstract(name.as_bytes().to_vec())),
+                None => Ok(Self::Unix(PathBuf::from(path))),
+            };
         }
         let mut addrs = text.to_socket_addrs().map_err(|error| invalid(&error.to_string()))?;
         addrs.next().map(Self::Tcp).ok_or_else(|| invalid("the name has no address"))
@@ -50,6 +57,7 @@ impl fmt::Display for Target {
         match self {
             Self::Tcp(addr) => addr.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Abstract(name) => write!(f, "unix:@{}", String::from_utf8_lossy(name)),
         }
     }
 }
@@ -69,6 +77,12 @@ impl Target {
             }
             Self::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Ok(stream.into())
+            }
+            Self::Abstract(name) => {
+                let addr = net::SocketAddr::from_abstract_name(name)?;
+                let stream = UnixStream::connect_addr(&addr)?;
                 stream.set_nonblocking(true)?;
                 Ok(stream.into())
             }
@@ -93,6 +107,12 @@ impl Target {
                 let outcome = rustix::net::connect(&fd, &SocketAddrUnix::new(path)?);
                 (fd, outcome)
             }
+            Self::Abstract(name) => {
+                let fd = socket(AddressFamily::UNIX)?;
+                let addr = SocketAddrUnix::new_abstract_name(name)?;
+                let outcome = rustix::net::connect(&fd, &addr);
+                (fd, outcome)
+            }
         };
         match outcome {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(fd),
@@ -107,7 +127,7 @@ mod tests {
 
     #[test]
     fn addresses_of_both_kinds_are_read_and_printed() {
-        for text in ["127.0.0.1:80", "[::1]:8080", "unix:/run/x.sock"] {
+        for text in ["127.0.0.1:80", "[::1]:8080", "unix:/run/x.sock", "unix:@x"] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
         assert!("localhost:80".parse::<Target>().is_ok());
@@ -115,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_named() {
-        for text in ["unix:", "127.0.0.1", ":::", "127.0.0.1:99999"] {
+        for text in ["unix:", "unix:@", "127.0.0.1", ":::", "127.0.0.1:99999"] {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains(&format!("`{text}`")), "{error}");
         }

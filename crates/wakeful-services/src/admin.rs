@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::{StatusCode, header};
@@ -12,14 +13,28 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use wakeful::accept::SharedListener;
+use wakeful::accept::{Descriptors, SharedListener};
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup};
-use wakeful_http::tls::ServerTls;
-use wakeful_http::{DrainPlan, Readiness, Running, Server};
+use wakeful_http::{DrainPlan, Limits, Readiness, Running, Server};
 
 use crate::http_metrics::HttpMetrics;
-use crate::{metrics, tls_metrics};
+use crate::{ServeOptions, log_metrics, metrics, tls_metrics};
+
+/// How many connections operators may have open.
+const MAX_CONNECTIONS: usize = 16;
+
+/// What a service keeps back for the loop of its operators, and for their connections.
+const FOR_OPERATORS: usize = MAX_CONNECTIONS + 8;
+
+/// For how long a connection of theirs may say nothing: others may wait for its place.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// What a service keeps back of the process's descriptors. `of_service` is its own need.
+pub(crate) fn descriptors(of_service: Descriptors, admin: &[SharedListener]) -> Descriptors {
+    let for_operators = if admin.is_empty() { 0 } else { FOR_OPERATORS };
+    Descriptors { spare: of_service.spare + for_operators, ..of_service }
+}
 
 /// A service that runs, with what its operators look at. Dropping it aborts what it serves.
 #[derive(Debug)]
@@ -46,7 +61,13 @@ impl RunningService {
         // Nobody waits for a scrape so much that a CPU should spin for it.
         let event_loop = EventLoop::builder().idle(IdlePolicy::Park);
         let group = LoopGroup::builder().loops(1).event_loop(event_loop);
-        let admin = Server::from_listeners(listeners).group(group).start(router)?;
+        let limits = Limits {
+            max_connections: MAX_CONNECTIONS,
+            header_timeout: SILENCE,
+            idle_timeout: SILENCE,
+            ..Limits::default()
+        };
+        let admin = Server::from_listeners(listeners).group(group).limits(limits).start(router)?;
         Ok(Self { server, admin: Some(admin) })
     }
 
@@ -85,11 +106,14 @@ impl RunningService {
 }
 
 /// What every server of HTTP counts.
-pub(crate) fn registry(server: &Running, tls: Option<&ServerTls>) -> Registry {
+pub(crate) fn registry(server: &Running, options: &ServeOptions) -> Registry {
     let mut registry = metrics::registry(server.handles(), server.counts(), server.loads());
     registry.register_collector(Box::new(HttpMetrics::new(server.http_counts())));
-    if let Some(tls) = tls {
+    if let Some(tls) = &options.tls {
         tls_metrics::register(&mut registry, tls.counts());
+    }
+    if let Some(log) = &options.log {
+        log_metrics::register(&mut registry, log.clone());
     }
     registry
 }

@@ -3,16 +3,21 @@
 use std::io;
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use futures_io::AsyncRead;
+use wakeful::log::OncePerSecond;
 use wakeful::net::{PeerAddr, Stream};
 
-/// How a connection ended: a peer that broke the protocol is worth a warning.
+/// Logs how a connection ended. A peer that broke the protocol is worth a warning, at most one a second.
 pub(crate) fn log(peer: &PeerAddr, outcome: io::Result<()>) {
     match outcome {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            tracing::warn!(%peer, %error, "closing the connection");
+            static LIMIT: OncePerSecond = OncePerSecond::new();
+            if let Some(count) = LIMIT.pass() {
+                tracing::warn!(%peer, %error, count, "closing the connection");
+            }
         }
         Err(error) => {
             tracing::debug!(%peer, %error, "the connection ended with an error");
@@ -20,9 +25,19 @@ pub(crate) fn log(peer: &PeerAddr, outcome: io::Result<()>) {
     }
 }
 
-pub(crate) fn set_nodelay(stream: &Stream) -> io::Result<()> {
+/// After how long a silent peer is probed, and how often then. A peer that has vanished is gone after some 10 minutes. Redis's default
+/// for `tcp-keepalive` is the same.
+const KEEPALIVE: Duration = Duration::from_secs(300);
+const PROBE_EVERY: Duration = Duration::from_secs(100);
+const PROBES: u32 = 3;
+
+/// What a connection needs before it is served: small answers go out at once, and a peer that has vanished is noticed.
+pub(crate) fn set_options(stream: &Stream) -> io::Result<()> {
     match stream {
-        Stream::Tcp(stream) => stream.set_nodelay(true),
+        Stream::Tcp(stream) => {
+            stream.set_nodelay(true)?;
+            stream.set_keepalive(KEEPALIVE, PROBE_EVERY, PROBES)
+        }
         _ => Ok(()),
     }
 }

@@ -4,6 +4,8 @@
 //! The answer is written straight from the buffer that the request was read into. All frames that came complete in one read are
 //! answered by one write; so a request costs a wait, a read and a write.
 //!
+//! The frames of all connections together may take a limited amount of memory. A connection that needs more is closed.
+//!
 //! When its loop has too much to do, or is not to be active any more, a connection goes on to another one as soon as all whole frames are answered, with the part of the next one that has come.
 //!
 //! A *frontend* has another echo service answer for it: each of its connections has one to the backend, and passes whole frames on, both ways. It stays on its loop.
@@ -14,6 +16,7 @@ mod frontend;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wakeful::accept::{Connection, Serving, SharedListener};
 use wakeful::net::ListenAddr;
@@ -23,17 +26,59 @@ pub use self::frames::MAX_PAYLOAD;
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::frames::fuzzing::check as check_frames;
 use crate::ServeOptions;
-use crate::connections::{log, set_nodelay};
+use crate::buffers::Budget;
+use crate::connections::{log, set_options};
+use crate::patience::PatientStream;
+
+/// Settings of this service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EchoOptions {
+    /// What the frames of all connections may take together, in bytes; 0 is no limit. Buffers of up to 16 KiB are not counted.
+    pub max_memory: usize,
+    /// How many connections may be open. Further ones wait; 0 is no limit.
+    pub max_connections: usize,
+    /// How long a connection may be open between two frames. `None`: for ever. Not of a frontend.
+    pub idle_timeout: Option<Duration>,
+    /// How long nothing may come of a frame that has begun, or be taken of an answer. `None`: for ever. Not of a frontend.
+    pub stall_timeout: Option<Duration>,
+}
+
+impl Default for EchoOptions {
+    /// 1 GiB in all, any number of connections, a minute for one that stalls.
+    fn default() -> Self {
+        Self {
+            max_memory: 1 << 30,
+            max_connections: 0,
+            idle_timeout: None,
+            stall_timeout: Some(Duration::from_secs(60)),
+        }
+    }
+}
+
+impl EchoOptions {
+    fn budget(&self) -> Arc<Budget> {
+        Budget::new(if self.max_memory == 0 { usize::MAX } else { self.max_memory })
+    }
+}
 
 /// Starts the service on `listeners`.
 ///
 /// # Errors
 /// The loops cannot be started.
-pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Result<Serving> {
-    options.server(listeners).start(|| {
-        async |connection| {
-            let peer = connection.peer;
-            log(&peer, serve(connection).await);
+pub fn start(
+    options: &ServeOptions,
+    echo: EchoOptions,
+    listeners: Vec<SharedListener>,
+) -> io::Result<Serving> {
+    let budget = echo.budget();
+    options.server(listeners).max_connections(echo.max_connections).start(move || {
+        let budget = budget.clone();
+        move |connection: Connection| {
+            let budget = budget.clone();
+            async move {
+                let peer = connection.peer;
+                log(&peer, serve(connection, echo, budget).await);
+            }
         }
     })
 }
@@ -44,40 +89,49 @@ pub fn start(options: &ServeOptions, listeners: Vec<SharedListener>) -> io::Resu
 /// The loops cannot be started.
 pub fn start_frontend(
     options: &ServeOptions,
+    echo: EchoOptions,
     listeners: Vec<SharedListener>,
     backend: &ListenAddr,
 ) -> io::Result<Serving> {
-    let backend = Arc::new(backend.clone());
-    options.server(listeners).start(move || {
-        let backend = backend.clone();
+    let (backend, budget) = (Arc::new(backend.clone()), echo.budget());
+    options.server(listeners).max_connections(echo.max_connections).start(move || {
+        let (backend, budget) = (backend.clone(), budget.clone());
         move |connection: Connection| {
-            let backend = backend.clone();
+            let (backend, budget) = (backend.clone(), budget.clone());
             async move {
                 let peer = connection.peer;
-                log(&peer, frontend::serve(connection, &backend).await);
+                log(&peer, frontend::serve(connection, &backend, &budget).await);
             }
         }
     })
 }
 
-async fn serve(connection: Connection) -> io::Result<()> {
-    let Connection { mut stream, peer, draining, unread, moving, .. } = connection;
-    set_nodelay(&stream)?;
+async fn serve(
+    connection: Connection,
+    options: EchoOptions,
+    budget: Arc<Budget>,
+) -> io::Result<()> {
+    let Connection { stream, peer, draining, unread, moving, .. } = connection;
+    set_options(&stream)?;
+    let mut stream = PatientStream::new(stream, options.stall_timeout);
     let mut drained = std::pin::pin!(draining.started());
-    let mut frames = Frames::behind(unread);
+    let mut frames = Frames::behind(unread, budget)?;
     loop {
         let told = frames.is_empty().then_some(drained.as_mut());
-        if frames.read_from(&mut stream, told).await? == 0 {
+        let limit = if told.is_some() { options.idle_timeout } else { options.stall_timeout };
+        let count = stream.read_unless_told(frames.space()?, told, limit).await?;
+        if count == 0 {
             return frames.end();
         }
+        frames.add(count);
         let complete = frames.complete()?;
         if complete > 0 {
             stream.write_all(&frames.bytes()[..complete]).await?;
             frames.consume(complete);
             if moving.is_wanted() {
-                match moving.hand_over(stream, peer, frames.bytes().to_vec()) {
+                match moving.hand_over(stream.into_inner(), peer, frames.bytes().to_vec()) {
                     Ok(()) => return Ok(()),
-                    Err((kept, _)) => stream = kept,
+                    Err((kept, _)) => stream = PatientStream::new(kept, options.stall_timeout),
                 }
             }
         }

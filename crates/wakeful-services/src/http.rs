@@ -15,14 +15,14 @@ use axum::routing::{any, get, post};
 use bytes::Bytes;
 use futures_core::Stream;
 use prometheus_client::registry::Registry;
-use wakeful::accept::SharedListener;
+use wakeful::accept::{Descriptors, SharedListener};
 use wakeful::signal::{SIGHUP, Signals};
 use wakeful_http::observe::{Observe, RequestIds, TraceContext};
 use wakeful_http::ws::{WebSocket, WebSocketUpgrade};
 use wakeful_http::{Readiness, Running};
 
 use crate::admin::{self, RunningService};
-use crate::{ServeOptions, access_log_metrics};
+use crate::{ServeOptions, log_metrics};
 
 pub use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 pub use wakeful_http::files::{Precompressed, ServeDir};
@@ -49,6 +49,14 @@ pub struct HttpOptions {
 }
 
 impl HttpOptions {
+    /// A request for a file has that file open, and the root directory for a moment.
+    fn descriptors(&self) -> Descriptors {
+        match self.files {
+            Some(_) => Descriptors { per_connection: 1, spare: 32 },
+            None => Descriptors::default(),
+        }
+    }
+
     fn observe(&self) -> Observe {
         match &self.access_log {
             Some(log) => Observe::new()
@@ -70,12 +78,13 @@ pub fn start(
     listeners: Vec<SharedListener>,
     admin: Vec<SharedListener>,
 ) -> io::Result<RunningService> {
-    let server = options.http_server(listeners).observe(http.observe());
+    let descriptors = admin::descriptors(http.descriptors(), &admin);
+    let server = options.http_server(listeners).observe(http.observe()).descriptors(descriptors);
     let shared = Shared { registry: Arc::default(), readiness: server.readiness() };
     let running = server.start(router(shared.clone(), http.files))?;
-    let mut registry = admin::registry(&running, options.tls.as_ref());
+    let mut registry = admin::registry(&running, options);
     if let Some(log) = http.access_log {
-        access_log_metrics::register(&mut registry, log.clone());
+        log_metrics::register_access_log(&mut registry, log.clone());
         reopen_on_hup(&running, log)?;
     }
     let registry = Arc::new(registry);

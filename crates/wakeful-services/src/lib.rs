@@ -9,8 +9,8 @@
 //! * [`admin`]: what operators see of a service of HTTP, apart from its clients.
 //! * [`options`]: what all are started with.
 
-mod access_log_metrics;
 pub mod admin;
+mod buffers;
 mod connections;
 pub mod echo;
 #[cfg(any(test, fuzzing))]
@@ -18,8 +18,10 @@ pub mod fuzzing;
 pub mod http;
 pub mod http_metrics;
 pub mod kv;
+mod log_metrics;
 pub mod metrics;
 pub mod options;
+mod patience;
 pub mod proxy;
 pub mod rpc;
 pub mod tls_metrics;

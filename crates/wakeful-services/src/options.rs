@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Moves, SharedListener};
 use wakeful::group::Targets;
+use wakeful::log::LossyWriter;
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
 use wakeful_http::tls::ServerTls;
@@ -32,6 +33,8 @@ pub struct ServeOptions {
     pub idle: IdlePolicy,
     /// How long connections may finish after the service was told to end.
     pub grace: Duration,
+    /// The writer of the process's log: `/metrics` counts its lines.
+    pub log: Option<LossyWriter>,
 }
 
 /// Where the loops' threads run.
@@ -57,6 +60,7 @@ impl Default for ServeOptions {
             grace: Duration::from_secs(10),
             tls: None,
             limits: Limits::default(),
+            log: None,
         }
     }
 }
@@ -106,21 +110,38 @@ impl ServeOptions {
 /// # Errors
 /// A text that names the address and says what is wrong with it.
 pub fn bind(addrs: &[ListenAddr]) -> Result<Vec<SharedListener>, String> {
-    let bind = |addr| SharedListener::bind(addr).map_err(|e| describe(addr, &e));
-    addrs.iter().map(bind).collect()
+    let bind = |(place, addr)| {
+        SharedListener::bind(addr).map_err(|error| describe(addr, &addrs[..place], &error))
+    };
+    addrs.iter().enumerate().map(bind).collect()
 }
 
-fn describe(addr: &ListenAddr, error: &std::io::Error) -> String {
+/// Is `addr` among what is listened on at `before`? `0.0.0.0` and `[::]` are all addresses with the port.
+fn includes(before: &ListenAddr, addr: &ListenAddr) -> bool {
+    match (before, addr) {
+        (ListenAddr::Tcp(before), ListenAddr::Tcp(addr)) => {
+            let is_any = before.ip().is_unspecified() || addr.ip().is_unspecified();
+            before == addr || (is_any && before.port() == addr.port())
+        }
+        _ => before == addr,
+    }
+}
+
+fn describe(addr: &ListenAddr, before: &[ListenAddr], error: &std::io::Error) -> String {
     use std::io::ErrorKind;
+    let ours = before.iter().find(|before| includes(before, addr));
+    if let (ErrorKind::AddrInUse, Some(ours)) = (error.kind(), ours) {
+        return format!("cannot listen on {addr}: this server already listens on {ours}");
+    }
     let what = match (error.kind(), addr) {
-        (ErrorKind::AddrInUse, ListenAddr::Tcp(_)) => {
+        (ErrorKind::AddrInUse, ListenAddr::Tcp(_) | ListenAddr::Abstract(_)) => {
             "the address is in use: is another server running there?".to_owned()
         }
         (ErrorKind::AddrInUse, ListenAddr::Unix(_)) => {
             "the file exists: another server listens on it, or it is no socket".to_owned()
         }
         (ErrorKind::AddrNotAvailable, _) => "the address is not one of this machine's".to_owned(),
-        (ErrorKind::PermissionDenied, ListenAddr::Tcp(_)) => {
+        (ErrorKind::PermissionDenied, ListenAddr::Tcp(addr)) if addr.port() < 1024 => {
             "permission denied: a port below 1024 needs root or CAP_NET_BIND_SERVICE".to_owned()
         }
         (ErrorKind::PermissionDenied, ListenAddr::Unix(_)) => {

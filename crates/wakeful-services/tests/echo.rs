@@ -10,8 +10,9 @@ use wakeful::IdlePolicy;
 use wakeful::accept::{AcceptStrategy, Moves, SharedListener};
 use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
+use wakeful_services::ServeOptions;
+use wakeful_services::echo::{self, EchoOptions};
 use wakeful_services::options::Pinning;
-use wakeful_services::{ServeOptions, echo};
 
 const GUARD: Duration = Duration::from_secs(30);
 
@@ -30,6 +31,7 @@ fn options() -> ServeOptions {
         moves: Some(Moves { interval: Duration::from_millis(10), ..Moves::default() }),
         idle: IdlePolicy::Park,
         grace: GUARD,
+        log: None,
     }
 }
 
@@ -62,7 +64,7 @@ fn ask_until(addr: SocketAddr, stop: &AtomicBool) {
 #[test]
 fn connections_move_between_frames_with_what_has_come_of_the_next_one() {
     let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
-    let serving = echo::start(&options(), vec![listener]).unwrap();
+    let serving = echo::start(&options(), EchoOptions::default(), vec![listener]).unwrap();
     let ListenAddr::Tcp(addr) = serving.local_addrs()[0] else { unreachable!("it is TCP") };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -33,6 +33,7 @@ fn what_is_refused_is_a_line_that_rises() {
         moves: None,
         idle: IdlePolicy::Park,
         grace: Duration::from_secs(10),
+        log: None,
     };
     let running =
         http::start(&options, http::HttpOptions::default(), options.bind().unwrap(), Vec::new())

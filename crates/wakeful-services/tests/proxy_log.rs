@@ -28,12 +28,15 @@ impl Log {
     fn take(&self) -> Vec<String> {
         let text = std::mem::take(&mut *self.0.lock().unwrap());
         let text = String::from_utf8(text).unwrap();
-        text.lines().filter(|line| line.contains("proxy")).map(str::to_owned).collect()
+        text.lines()
+            .filter(|line| line.contains("wakeful_services::proxy"))
+            .map(str::to_owned)
+            .collect()
     }
 }
 
 #[test]
-fn areturnedend_that_is_down_is_told_once_and_once_when_it_isreturned() {
+fn a_backend_that_is_down_is_told_once_and_once_when_it_is_back() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()

@@ -11,10 +11,12 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender};
 use fastrand::Rng;
 use futures_lite::future::{or, poll_once};
+use wakeful::accept::is_shortage;
 use wakeful::net::{Attached, DetachedStream, OwnedReadHalf, OwnedWriteHalf, Stream};
 use wakeful::{JoinHandle, Priority};
 
 use crate::bytes::{self, HEADER};
+use crate::hostile::limits::were_ever_short;
 use crate::ledger::{Account, EndAccount, Outcome, Side};
 use crate::world::{World, was_reset};
 
@@ -60,6 +62,9 @@ impl End {
 
     /// The connection that it was to be an end of cannot be made.
     pub(crate) fn failed(mut self, what: &str, error: &io::Error) {
+        if is_shortage(error) && were_ever_short() {
+            self.account.is_broken_on_purpose();
+        }
         self.outcome = Outcome::Broken(format!("{what}: {error}"));
     }
 
@@ -143,7 +148,7 @@ impl End {
             if piece == 0 {
                 break;
             }
-            let count = stream.write(&self.outgoing[..piece])?;
+            let count = unless_continued(|| stream.write(&self.outgoing[..piece]))?;
             self.mine().sent.fetch_add(count as u64, SeqCst);
         }
         self.mine().shut.store(true, Relaxed);
@@ -151,7 +156,7 @@ impl End {
         stream.shutdown(Shutdown::Write)?;
         while !self.mine().ended.load(Relaxed) {
             let room = 1 + random.usize(..LONGEST);
-            let count = stream.read(&mut self.incoming[..room])?;
+            let count = unless_continued(|| stream.read(&mut self.incoming[..room]))?;
             self.received(count)?;
         }
         Ok(Outcome::Finished)
@@ -343,6 +348,16 @@ impl Drop for End {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.outcome, Outcome::Dropped);
         self.world.ledger.end(&self.account, self.side, outcome);
+    }
+}
+
+/// A call on a socket with a time limit is interrupted by SIGCONT, also where nobody handles that (signal(7)).
+fn unless_continued<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
     }
 }
 

@@ -132,6 +132,13 @@ pub(crate) struct Totals {
     pub(crate) aborts: AtomicU64,
     pub(crate) peeks: AtomicU64,
     pub(crate) priorities: AtomicU64,
+    pub(crate) visits: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    pub(crate) wakers: AtomicU64,
+    pub(crate) blocking_calls: AtomicU64,
+    pub(crate) stops: AtomicU64,
+    pub(crate) short_of_descriptors: AtomicU64,
+    pub(crate) short_of_threads: AtomicU64,
 }
 
 /// All that is open, and the sums of all that was.
@@ -173,6 +180,11 @@ impl Ledger {
 
     pub(crate) fn begin(&self) {
         self.live.fetch_add(1, SeqCst);
+    }
+
+    /// Something else that counted as an end has ended.
+    pub(crate) fn release(&self) {
+        self.live.fetch_sub(1, SeqCst);
     }
 
     /// An end has ended. Of the second one the connection's account is closed.

@@ -2,12 +2,14 @@
 //!
 //! Rounds of a few seconds. In each, a group of loops is started with random settings, and threads open connections on them (TCP, Unix, pairs, and clients that
 //! block) whose ends do to their streams all that may be done: read and write in random pieces, vectored, in halves, half-close, reset, shut down,
-//! go away, move to another loop or to a thread, change their priority; tasks are aborted; below the sockets faults are injected (feature `faults`). What
+//! go away, move to another loop or to a thread, change their priority; tasks are aborted; below the sockets faults are injected (feature `faults`). Around
+//! them user code panics, the log fails, and the process is stopped or at a limit (`hostile`). What
 //! must come of it is known: `bytes` has what must come, `ledger` the accounts of both ends of each connection, `end` the life of one end, `world` how connections are made,
 //! `round` what happens around them and what must be left when it is over: nothing.
 
 mod bytes;
 mod end;
+mod hostile;
 mod ledger;
 mod report;
 mod round;
@@ -44,12 +46,21 @@ struct Options {
     /// Connections at a time, about.
     #[arg(long, value_name = "N", default_value_t = 200)]
     connections: usize,
-    /// Inject no faults, also if the program was built with them (`--features faults`).
+    /// Inject no faults: neither below the sockets (`--features faults`) nor around them.
     #[arg(long)]
     without_faults: bool,
+    /// Leave out these faults around the sockets. May be repeated.
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    without: Vec<hostile::Kind>,
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
+}
+
+impl Options {
+    fn has(&self, kind: hostile::Kind) -> bool {
+        !self.without_faults && !self.without.contains(&kind)
+    }
 }
 
 fn main() -> ExitCode {
@@ -64,6 +75,14 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let pids =
+        if options.has(hostile::Kind::Threads) { hostile::limits::Pids::new() } else { None };
+    if pids.is_none() && options.has(hostile::Kind::Threads) {
+        eprintln!("without threads: there is no pids.max that this process may write");
+    }
+    if options.has(hostile::Kind::Log) {
+        hostile::log::install(seed);
+    }
     let begun = Instant::now();
     let mut rounds = 0;
     loop {
@@ -74,7 +93,9 @@ fn main() -> ExitCode {
         rounds += 1;
         let length = left.min(Duration::from_secs(2));
         let of_this_round = seed.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(rounds));
-        if let Err(error) = round::run(&ledger, &options, &before, of_this_round, length) {
+        if let Err(error) =
+            round::run(&ledger, &options, pids.as_ref(), &before, of_this_round, length)
+        {
             eprintln!("error: cannot begin a round: {error}");
             return ExitCode::from(2);
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::hostile::{log, panics};
 use crate::ledger::{Ledger, Totals};
 
 /// What a whole run came to.
@@ -19,7 +20,7 @@ pub(crate) struct Summary<'a> {
     faults: Vec<String>,
 }
 
-/// Faults below the sockets, by kind. All are zero in a program that was built without.
+/// Faults by kind. Those below the sockets are zero in a program that was built without.
 #[derive(Debug, Serialize)]
 struct Injected {
     short_transfers: u64,
@@ -27,6 +28,9 @@ struct Injected {
     interrupted: u64,
     interrupted_waits: u64,
     resets: u64,
+    /// Panics on purpose, and lines of the log that met a hostile subscriber.
+    panics: u64,
+    log_lines: u64,
 }
 
 impl Injected {
@@ -40,9 +44,19 @@ impl Injected {
             interrupted: counts.interrupted,
             interrupted_waits: counts.interrupted_waits,
             resets: counts.reset,
+            panics: panics::ordered(),
+            log_lines: log::lines(),
         };
         #[cfg(not(feature = "faults"))]
-        Self { short_transfers: 0, would_block: 0, interrupted: 0, interrupted_waits: 0, resets: 0 }
+        Self {
+            short_transfers: 0,
+            would_block: 0,
+            interrupted: 0,
+            interrupted_waits: 0,
+            resets: 0,
+            panics: panics::ordered(),
+            log_lines: log::lines(),
+        }
     }
 }
 
@@ -110,6 +124,17 @@ impl fmt::Display for Summary<'_> {
             injected.interrupted,
             injected.interrupted_waits,
             injected.resets
+        )?;
+        writeln!(
+            f,
+            "around them  {} panics, {} wakers, {} visits, {} lines to a hostile log, {} times few descriptors, {} times no threads, {} stops",
+            injected.panics,
+            count(&did.wakers),
+            count(&did.visits),
+            injected.log_lines,
+            count(&did.short_of_descriptors),
+            count(&did.short_of_threads),
+            count(&did.stops)
         )?;
         writeln!(f, "{} faults", self.faults.len())
     }

@@ -10,6 +10,7 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use fastrand::Rng;
 use wakeful::accept::SharedListener;
 use wakeful::net::{DetachedStream, ListenAddr};
@@ -17,6 +18,8 @@ use wakeful::{EventLoop, IdlePolicy, JoinHandle, LoopGroup, LoopHandle};
 
 use crate::Options;
 use crate::end::End;
+use crate::hostile::limits::{FewDescriptors, Pids};
+use crate::hostile::{Chosen, Kind as Fault, log, panics, server, stop, wakers};
 use crate::ledger::{Account, Ledger, lock};
 use crate::world::{Kind, World, accept, blocking, connect};
 
@@ -36,13 +39,19 @@ type Couriers = Mutex<mpsc::Receiver<(End, DetachedStream)>>;
 pub(crate) fn run(
     ledger: &Arc<Ledger>,
     options: &Options,
+    pids: Option<&Pids>,
     before: &Descriptors,
     seed: u64,
     length: Duration,
 ) -> io::Result<()> {
     let mut random = Rng::with_seed(seed);
     let drains = random.u8(..4) > 0;
-    torture(ledger, options, &mut random, length, drains)?;
+    let without = if options.without_faults { Fault::value_variants() } else { &options.without };
+    let chosen = Chosen::new(without, &mut random);
+    log::set_hostile(chosen.has(Fault::Log));
+    let result = torture(ledger, options, pids, &chosen, &mut random, length, drains);
+    log::set_hostile(false);
+    result?;
     ledger.close_all();
     if let Some(difference) = new_descriptors(before)? {
         ledger.fault(difference);
@@ -69,6 +78,8 @@ fn new_descriptors(before: &Descriptors) -> io::Result<Option<String>> {
 fn torture(
     ledger: &Arc<Ledger>,
     options: &Options,
+    pids: Option<&Pids>,
+    chosen: &Chosen,
     random: &mut Rng,
     length: Duration,
     drains: bool,
@@ -108,21 +119,30 @@ fn torture(
     let accepting = listen(&world, &listeners)?;
     drop(listeners);
 
+    let hostile = match chosen.has(Fault::Handlers) {
+        true => Some(server::Hostile::start(random)?),
+        false => None,
+    };
+    let (hostile, visitor) = hostile.unzip();
     let over = AtomicBool::new(false);
     let received: Couriers = Mutex::new(received);
     thread::scope(|scope| {
+        if let Some(visitor) = &visitor {
+            scope.spawn(|| visitor.visit(ledger, &over));
+        }
         let threads: Vec<_> = (0..options.threads.get())
             .map(|_| {
                 let random = Rng::with_seed(random.u64(..));
                 let (world, received, over) = (&world, &received, &over);
-                scope.spawn(move || meddle(world, received, over, options, random))
+                scope.spawn(move || meddle(world, received, over, options, chosen, random))
             })
             .collect();
-        thread::sleep(length);
+        press(&world, pids, chosen, random, length);
         over.store(true, Relaxed);
         if drains {
             drain(ledger, &received, &world, random);
         } else {
+            world.is_cut.store(true, Relaxed);
             ledger.break_all();
             // A thread may be blocked until its peer goes on.
             while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
@@ -143,14 +163,65 @@ fn torture(
     accepting.iter().for_each(JoinHandle::abort);
     drop(accepting);
     let panics: u64 = group.handles().iter().map(|handle| handle.metrics().panics).sum();
-    if panics > 0 {
-        ledger.fault(format!("{panics} tasks or closures panicked"));
+    let ordered = panics::ordered();
+    if panics > ordered {
+        ledger.fault(format!("{panics} panics were counted, and {ordered} ordered"));
     }
     let grace = if drains { Duration::from_secs(10) } else { Duration::ZERO };
     if let Err(error) = group.shutdown(grace) {
         ledger.fault(error.to_string());
     }
+    if let Some(hostile) = hostile {
+        hostile.end(ledger);
+    }
     Ok(())
+}
+
+/// Lets a round take its time, and the process be short of things for parts of it.
+fn press(world: &World, pids: Option<&Pids>, chosen: &Chosen, random: &mut Rng, length: Duration) {
+    let totals = &world.ledger.totals;
+    let part = length / 4;
+    thread::sleep(part);
+    if chosen.has(Fault::Descriptors) {
+        let few = FewDescriptors::more_than_open(random.u64(..20));
+        totals.short_of_descriptors.fetch_add(1, Relaxed);
+        thread::sleep(part);
+        drop(few);
+    }
+    if chosen.has(Fault::Stop) && stop::stop_for(random.u64(1..300)) {
+        totals.stops.fetch_add(1, Relaxed);
+    }
+    if chosen.has(Fault::Threads)
+        && let Some(pids) = pids
+        && pids.limit().is_ok()
+    {
+        totals.short_of_threads.fetch_add(1, Relaxed);
+        block_on_each_loop(world);
+        pids.lift();
+    }
+    thread::sleep(part);
+}
+
+/// At the thread limit a blocking call ends: it is done, or it fails.
+fn block_on_each_loop(world: &World) {
+    let (ended, all_ended) = mpsc::channel();
+    for handle in &world.loops {
+        world.ledger.totals.blocking_calls.fetch_add(1, Relaxed);
+        let ended = ended.clone();
+        let task = handle.spawn(move || async move {
+            let _ = wakeful::task::spawn_blocking(|| 7).await;
+            // Nobody waits any more.
+            let _ = ended.send(());
+        });
+        task.expect("the loop runs").detach();
+    }
+    drop(ended);
+    for _ in &world.loops {
+        if all_ended.recv_timeout(Duration::from_secs(10)).is_err() {
+            let text = "at the thread limit a blocking call neither ends nor fails";
+            return world.ledger.fault(text.to_owned());
+        }
+    }
 }
 
 /// Has each loop accept from each listener.
@@ -202,6 +273,7 @@ fn meddle(
     couriers: &Couriers,
     over: &AtomicBool,
     options: &Options,
+    chosen: &Chosen,
     mut random: Rng,
 ) {
     let mut opened: Vec<(Arc<Account>, JoinHandle<()>)> = Vec::new();
@@ -240,6 +312,12 @@ fn meddle(
                     world.ledger.totals.aborts.fetch_add(1, Relaxed);
                     task.abort();
                 }
+            }
+            15 if chosen.has(Fault::Panics) && random.bool() => {
+                panics::throw(world, &world.loops[random.usize(..world.loops.len())], &mut random);
+            }
+            15 if chosen.has(Fault::Wakers) => {
+                wakers::lend(world, &world.loops[random.usize(..world.loops.len())], &mut random);
             }
             _ => thread::sleep(Duration::from_micros(random.u64(..500))),
         }

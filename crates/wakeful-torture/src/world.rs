@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub(crate) struct World {
     pub(crate) couriers: mpsc::Sender<(End, DetachedStream)>,
     /// Of 256 ends, how many do not live to see their stream's end.
     pub(crate) share_of_early_deaths: u8,
+    /// What is under way is cut off: it need not end in order.
+    pub(crate) is_cut: Arc<AtomicBool>,
     seeds: AtomicU64,
 }
 
@@ -49,7 +51,16 @@ impl World {
         // Of every eighth end down to none.
         let share_of_early_deaths = (seed % 33) as u8;
         let seeds = AtomicU64::new(seed);
-        Self { ledger, loops, port, socket, couriers, share_of_early_deaths, seeds }
+        Self {
+            ledger,
+            loops,
+            port,
+            socket,
+            couriers,
+            share_of_early_deaths,
+            is_cut: Arc::default(),
+            seeds,
+        }
     }
 
     /// A seed for one more random number generator.

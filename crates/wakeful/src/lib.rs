@@ -35,6 +35,8 @@
 //! * [`IdlePolicy`]: what a loop does when it has nothing to do.
 //! * [`metrics`]: what a loop did and where its time went; where to look when requests are slow.
 //! * [`io`]: the traits of futures, tokio and hyper on our sockets.
+//! * [`log`]: how to log so that no loop waits for it. **Read this before you write a server**: a subscriber that writes to
+//!   standard error can block a loop, and a failing standard error can end the program.
 //!
 //! # Futures need not be `Send`
 //! A loop's tasks stay on its thread. Sockets are neither `Send` nor `Sync`: a socket that two threads share does not compile.
@@ -57,9 +59,11 @@ mod event_loop;
 pub mod group;
 pub mod idle;
 pub mod io;
+pub mod log;
 pub mod metrics;
 pub mod net;
 mod panics;
+mod patience;
 mod pause;
 mod priority;
 #[allow(unsafe_code)] // One of the rooms that ARCHITECTURE.md names.

@@ -1,24 +1,85 @@
-//! Panics of code that nobody awaits end where they began: callbacks, closures, and wakers, which may be anybody's.
+//! Panics of code that nobody awaits end where they began: callbacks, closures, wakers, drops and log subscribers.
+//!
+//! All of these may be anybody's code. A panic in a destructor that runs because of another panic aborts the process, as everywhere in
+//! Rust: nothing here can change that.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::task::Waker;
 
-/// Runs `f`; a panic in it is reported by the panic hook and goes no further. `false`: it panicked.
+use crate::log::OncePerSecond;
+use crate::task::local;
+
+/// Runs `f`. The panic hook reports a panic in it, the loop of this thread counts it, and it ends here.
+/// Returns whether `f` came to its end.
 pub(crate) fn contain(f: impl FnOnce()) -> bool {
-    match catch_unwind(AssertUnwindSafe(f)) {
-        Ok(()) => true,
-        Err(payload) => {
-            // A payload may panic in its own drop.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-            false
-        }
+    let ended = catch_unwind(AssertUnwindSafe(f));
+    ended.map_err(swallow).is_ok()
+}
+
+/// Drops `value`, and contains a panic in its destructor.
+pub(crate) fn discard<T>(value: T) {
+    contain(|| drop(value));
+}
+
+/// Drops each of `values`. Two panics within one collection's destructor would abort the process.
+pub(crate) fn discard_each<T>(values: impl IntoIterator<Item = T>) {
+    values.into_iter().for_each(discard);
+}
+
+/// Wakes `waker`, and contains a panic in it.
+pub(crate) fn wake(waker: Waker) {
+    contain(|| waker.wake());
+}
+
+/// Ends a panic that nobody is told of: the loop of this thread counts it.
+#[cold]
+pub(crate) fn swallow(payload: Box<dyn Any + Send>) {
+    local::count_panic();
+    advise(&*payload);
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        // The destructor of this one may panic with yet another one, without end.
+        std::mem::forget(another);
     }
 }
 
-/// Wakes `waker`, which may be anybody's: a panic in it must not take the loop, nor those who wait beside it, along.
-pub(crate) fn wake(waker: Waker) {
-    contain(|| waker.wake());
+/// Logs at a level of `tracing`, and contains a panic in the subscriber, which is the program's code.
+macro_rules! log {
+    ($level:ident, $($event:tt)+) => {
+        { $crate::panics::contain(|| ::tracing::$level!($($event)+)); }
+    };
+}
+pub(crate) use log;
+
+/// The lock, unless another thread has it. One that a panic has poisoned is free: what it guards must be valid at any moment.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Logs what to do about a panic by which a Tokio type says that it has no runtime. Once a second at most.
+#[cold]
+pub(crate) fn advise(payload: &(dyn Any + Send)) {
+    let Some(message) = message(payload).filter(|message| is_of_tokio(message)) else { return };
+    static LIMIT: OncePerSecond = OncePerSecond::new();
+    let Some(count) = LIMIT.pass() else { return };
+    log!(
+        error,
+        panic = message,
+        count,
+        "a task used I/O, a timer or a spawn of Tokio, and no Tokio runtime runs on this loop. Use `wakeful::net`, `wakeful::time` \
+         and `wakeful::spawn` instead, or enter a Tokio runtime of your own around that code (`Handle::enter`)"
+    );
+}
+
+/// Tokio's words: "there is no reactor running, must be called from the context of a Tokio 1.x runtime", "no timer running", "A Tokio 1.x context was found, but ...".
+fn is_of_tokio(message: &str) -> bool {
+    message.contains("no reactor running")
+        || message.contains("Tokio") && (message.contains("context") || message.contains("runtime"))
 }
 
 /// The text of a panic, if it has one.

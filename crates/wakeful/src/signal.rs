@@ -4,7 +4,7 @@
 //! runs in the handler. Handlers are process-wide and stay; several [`Signals`] for one signal each get it. What arrives in a
 //! forked child is not told to its parent.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::{Pin, pin};
@@ -14,15 +14,27 @@ use std::time::{Duration, Instant};
 use signal_hook::SigId;
 use signal_hook::low_level::unregister;
 
-use crate::driver::signals;
+use crate::driver::{explain_error, signals};
 use crate::event_loop::EventLoop;
 use crate::net::{ByteStream, UnixStream};
-use crate::task::spawn_blocking;
+use crate::panics;
+use crate::task::{JoinError, on_own_thread};
 
 pub use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 /// What comes within so much time of a signal is no second one.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);
+
+/// Unblocks `signals` on the calling thread, and on the threads that it starts from then on.
+///
+/// A process inherits the set of blocked signals from whoever started it, and a blocked signal never arrives. A program that is to end by TERM
+/// whatever its supervisor has blocked calls this first in `main`, before it starts a thread.
+///
+/// # Errors
+/// A number that is no signal; the others are unblocked.
+pub fn unblock(signals: &[i32]) -> io::Result<()> {
+    signals::unblock(signals)
+}
 
 /// A stream of some signals' arrivals.
 ///
@@ -60,7 +72,7 @@ impl Signals {
                 let text = format!("signal {signal} cannot be caught");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
-            let (write, read) = StdUnixStream::pair()?;
+            let (write, read) = StdUnixStream::pair().map_err(explain_error)?;
             let read = UnixStream::from_std(read)?;
             let id = signals::watch(signal, write)?;
             this.pipes.push((signal, read, id));
@@ -99,8 +111,10 @@ impl Drop for Signals {
 ///
 /// A second signal does not wait for `drain`: the result is `None`, and the program should exit. (Within a tenth of a second it is taken for the same one: `timeout(1)`
 /// and terminals signal a process and its group.) Blocks the
-/// calling thread, on a small loop of its own. `start` is called on that thread, in front of the loop's first turn: it may block, and what it spawns runs as soon as it returns. `drain` runs on the blocking
-/// pool.
+/// calling thread, on a small loop of its own. `start` is called on that thread, in front of the loop's first turn: it may block, and what it spawns runs as soon as it returns.
+///
+/// `drain` runs on a thread of its own. If none can be started because the process is at its limit of threads, `drain` runs on the calling thread, when the small loop has
+/// stopped. Then a second signal ends the process as that signal does by default.
 ///
 /// # Errors
 /// What `start` returned; the signals cannot be caught; a loop already runs on this thread.
@@ -115,16 +129,70 @@ where
     S: Send + 'static,
     R: Send + 'static,
 {
+    run_until_terminated_or_failed(start, |_| pending(), drain)
+}
+
+/// As [`run_until_terminated`], and also ends when the server has failed: when the future that `failure` returns completes,
+/// as that of [`Serving::failure`](crate::accept::Serving::failure) does. The server drains as after a signal, and then the result is the failure's error.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use wakeful::accept::{ConnectionServer, Serving, SharedListener};
+/// use wakeful::signal::run_until_terminated_or_failed;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let listener = SharedListener::bind(&"127.0.0.1:8080".parse().expect("an address"))?;
+/// let server = ConnectionServer::new(vec![listener]);
+/// run_until_terminated_or_failed(
+///     || server.start(|| async |_connection| ()),
+///     Serving::failure,
+///     |serving| serving.shutdown(Duration::from_secs(10)),
+/// )?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As for [`run_until_terminated`]; the server has failed.
+///
+/// # Panics
+/// When one of the closures does.
+pub fn run_until_terminated_or_failed<S, R, F>(
+    start: impl FnOnce() -> io::Result<S>,
+    failure: impl FnOnce(&S) -> F,
+    drain: impl FnOnce(S) -> R + Send + 'static,
+) -> io::Result<Option<R>>
+where
+    S: Send + 'static,
+    R: Send + 'static,
+    F: Future<Output = io::Error>,
+{
     let mut event_loop = EventLoop::new()?;
     let (mut signals, server) = event_loop.prepare(|| {
         // Caught before the server starts: who sees it listen may tell it to end.
         let signals = Signals::new(&[SIGINT, SIGTERM])?;
         Ok::<_, io::Error>((signals, start()?))
     })??;
-    event_loop.block_on(async move {
-        let signal = signals.recv().await?;
-        tracing::info!(signal, "ending; a second signal stops at once");
-        let mut drained = spawn_blocking(move || drain(server));
+    let (failed, ended) = event_loop.block_on(async move {
+        let failed = match signal_or_failure(&mut signals, failure(&server)).await {
+            Ok(signal) => {
+                panics::log!(info, signal, "ending; a second signal stops at once");
+                None
+            }
+            Err(error) => {
+                panics::log!(error, %error, "ending; a signal stops at once");
+                Some(error)
+            }
+        };
+        // Not on the pool: there it could wait for a thread, and the requests that it waits for could
+        // wait for its own.
+        let mut drained = match on_own_thread("wakeful-drain", move || drain(server)) {
+            Ok(drained) => drained,
+            Err((error, drain_here)) => {
+                panics::log!(warn, %error, "the drain runs on the main thread");
+                return Ok((failed, Ended::DrainHere(drain_here)));
+            }
+        };
         let mut second = pin!(async {
             let first = Instant::now();
             loop {
@@ -134,16 +202,54 @@ where
                 }
             }
         });
-        poll_fn(|cx| match Pin::new(&mut drained).poll(cx) {
-            Poll::Ready(Ok(result)) => Poll::Ready(Ok(Some(result))),
-            Poll::Ready(Err(error)) => match error.try_into_panic() {
-                Ok(payload) => std::panic::resume_unwind(payload),
-                Err(error) => Poll::Ready(Err(io::Error::other(error))),
-            },
-            Poll::Pending => second.as_mut().poll(cx).map_ok(|_| None),
+        let ended = poll_fn(|cx| match Pin::new(&mut drained).poll(cx) {
+            Poll::Ready(result) => Poll::Ready(Ok::<_, io::Error>(Ended::Drained(result))),
+            Poll::Pending => second.as_mut().poll(cx).map_ok(|_| Ended::AtOnce),
         })
-        .await
-    })?
+        .await?;
+        Ok::<_, io::Error>((failed, ended))
+    })??;
+    let result = match ended {
+        Ended::Drained(result) => result,
+        Ended::AtOnce => return failed.map_or(Ok(None), Err),
+        Ended::DrainHere(drain_here) => {
+            let since = Instant::now();
+            for signal in [SIGINT, SIGTERM] {
+                signals::end_by(signal, since + ONE_SIGNAL)?;
+            }
+            drain_here()
+        }
+    };
+    match result.map_err(JoinError::try_into_panic) {
+        Ok(result) => failed.map_or(Ok(Some(result)), Err),
+        Err(Ok(payload)) => std::panic::resume_unwind(payload),
+        Err(Err(error)) => Err(io::Error::other(error)),
+    }
+}
+
+/// How [`run_until_terminated`] came to its end.
+enum Ended<T, F> {
+    Drained(Result<T, JoinError>),
+    /// By a second signal.
+    AtOnce,
+    /// There is no other thread for it.
+    DrainHere(F),
+}
+
+/// Waits for a signal.
+///
+/// # Errors
+/// The server has failed; the signals cannot be received.
+async fn signal_or_failure(
+    signals: &mut Signals,
+    failure: impl Future<Output = io::Error>,
+) -> io::Result<i32> {
+    let (mut signal, mut failure) = (pin!(signals.recv()), pin!(failure));
+    poll_fn(|cx| match failure.as_mut().poll(cx) {
+        Poll::Ready(error) => Poll::Ready(Err(error)),
+        Poll::Pending => signal.as_mut().poll(cx),
+    })
+    .await
 }
 
 /// Waits for the next Ctrl-C (SIGINT).

@@ -4,6 +4,9 @@
 //! O(log n), the next deadline O(1), and memory is in proportion to the timers that exist. Timers of one deadline expire in
 //! the order of their insertion. Four children a node, because then siblings share a cache line or two and
 //! the tree is half as deep as a binary one.
+//!
+//! No waker is cloned, woken or dropped in here, because each of these may be user code, which may
+//! come back to the timers. Wakers are moved in and out, and compared.
 
 use std::task::Waker;
 
@@ -11,7 +14,7 @@ use slab::Slab;
 
 const CHILDREN: usize = 4;
 
-/// Names one timer. After it expired or was cancelled it names nothing, never another timer.
+/// Names one timer. After it expired, was moved or was cancelled it names nothing, never another timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimerKey {
     slot: usize,
@@ -65,8 +68,7 @@ impl Timers {
 
     /// `waker` is to be woken at `deadline`.
     pub(crate) fn insert(&mut self, deadline: u64, waker: Waker) -> TimerKey {
-        let sequence = self.next_sequence;
-        self.next_sequence = sequence.wrapping_add(1);
+        let sequence = self.next_sequence();
         let position = self.heap.len();
         let slot = self.timers.insert(Timer { position, waker });
         self.heap.push(Entry { deadline, sequence, slot });
@@ -74,13 +76,32 @@ impl Timers {
         TimerKey { slot, sequence }
     }
 
-    /// Gives the timer another waker. `false`: it is not there any more.
-    pub(crate) fn set_waker(&mut self, key: TimerKey, waker: &Waker) -> bool {
+    /// Is `waker` the one that the timer has? `None`: the timer is not there any more.
+    pub(crate) fn will_wake(&self, key: TimerKey, waker: &Waker) -> Option<bool> {
+        let position = self.position(key)?;
+        Some(self.timers[self.heap[position].slot].waker.will_wake(waker))
+    }
+
+    /// Gives the timer another waker, and returns the old one, to be dropped where anybody's code may run.
+    ///
+    /// # Errors
+    /// The timer is not there any more: the new waker comes back.
+    pub(crate) fn set_waker(&mut self, key: TimerKey, waker: Waker) -> Result<Waker, Waker> {
         let Some(position) = self.position(key) else {
-            return false;
+            return Err(waker);
         };
-        self.timers[self.heap[position].slot].waker.clone_from(waker);
-        true
+        Ok(std::mem::replace(&mut self.timers[self.heap[position].slot].waker, waker))
+    }
+
+    /// Moves the timer to another deadline, with its waker and as if it were inserted now. `None`: the
+    /// timer is not there any more.
+    pub(crate) fn set_deadline(&mut self, key: TimerKey, deadline: u64) -> Option<TimerKey> {
+        let position = self.position(key)?;
+        let sequence = self.next_sequence();
+        let entry = &mut self.heap[position];
+        (entry.deadline, entry.sequence) = (deadline, sequence);
+        self.sift(position);
+        Some(TimerKey { slot: key.slot, sequence })
     }
 
     /// Removes the timer, if it is still there, and returns its waker, to be dropped where anybody's
@@ -108,13 +129,24 @@ impl Timers {
     fn remove(&mut self, position: usize) -> Waker {
         let entry = self.heap.swap_remove(position);
         if position < self.heap.len() {
-            // The last entry took the place; it may belong above or below it.
-            let moved_up = self.sift_up(position) != position;
-            if !moved_up {
-                self.sift_down(position);
-            }
+            // The last entry took the place.
+            self.sift(position);
         }
         self.timers.remove(entry.slot).waker
+    }
+
+    fn next_sequence(&mut self) -> u64 {
+        let sequence = self.next_sequence;
+        self.next_sequence = sequence.wrapping_add(1);
+        sequence
+    }
+
+    /// Restores the order for an entry that may belong above or below its place.
+    fn sift(&mut self, position: usize) {
+        let moved_up = self.sift_up(position) != position;
+        if !moved_up {
+            self.sift_down(position);
+        }
     }
 
     fn sift_up(&mut self, mut position: usize) -> usize {
@@ -205,13 +237,14 @@ mod tests {
         let second = timers.insert(2, noop.clone());
         assert_eq!(first.slot, second.slot, "the slot is used again");
         assert!(timers.cancel(first).is_none());
-        assert!(!timers.set_waker(first, &noop));
+        assert!(timers.set_waker(first, noop.clone()).is_err());
+        assert!(timers.set_deadline(first, 1).is_none());
         assert_eq!(timers.next_deadline(), Some(2));
         assert!(timers.pop_due(2).is_some());
         assert!(timers.cancel(second).is_none());
     }
 
-    /// Against a sorted map, with a fixed pseudo-random schedule of inserts, cancels and expiries.
+    /// Against a sorted map, with a fixed pseudo-random schedule of inserts, moves, cancels and expiries.
     #[test]
     fn agrees_with_a_sorted_map() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -234,11 +267,19 @@ mod tests {
                     model.insert((deadline, inserted), (key, stamp));
                     inserted += 1;
                 }
-                5..=7 if !model.is_empty() => {
+                kind @ 5..=7 if !model.is_empty() => {
                     let nth = next(model.len() as u64) as usize;
                     let id = *model.keys().nth(nth).expect("in range");
-                    let (key, _) = model.remove(&id).expect("present");
-                    assert!(timers.cancel(key).is_some());
+                    let (key, stamp) = model.remove(&id).expect("present");
+                    if kind == 5 {
+                        let deadline = now + next(1_000);
+                        let moved = timers.set_deadline(key, deadline).expect("it is there");
+                        assert!(timers.cancel(key).is_none(), "the old key is spent");
+                        model.insert((deadline, inserted), (moved, stamp));
+                        inserted += 1;
+                    } else {
+                        assert!(timers.cancel(key).is_some());
+                    }
                 }
                 _ => {
                     now += next(100);

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use wakeful::EventLoop;
+use wakeful::net::UdpSocket;
 
 #[macro_use]
 #[path = "contract/backend.rs"]
@@ -20,6 +21,7 @@ use backend::Backend;
 on_every_backend! {
     a_wake_from_another_thread_allocates_nothing_there_nor_on_the_loop,
     a_wake_within_the_loop_allocates_nothing,
+    two_tasks_wait_for_one_socket_again_and_again_without_an_allocation,
 }
 
 thread_local! {
@@ -124,4 +126,34 @@ fn a_wake_within_the_loop_allocates_nothing<B: Backend>() {
     one_turn(&mut event_loop);
     assert_eq!(seen.get(), 0);
     assert_eq!(event_loop.handle().metrics().polls - polls, TASKS as u64);
+}
+
+fn two_tasks_wait_for_one_socket_again_and_again_without_an_allocation<B: Backend>() {
+    let mut event_loop = B::event_loop();
+    let socket = Rc::new(event_loop.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap());
+    let received = Rc::new(Cell::new(0));
+    for _ in 0..2 {
+        let (socket, received) = (socket.clone(), received.clone());
+        event_loop
+            .spawn(async move {
+                while socket.recv(&mut [0; 1]).await.is_ok() {
+                    received.set(received.get() + 1);
+                }
+            })
+            .detach();
+    }
+    let peer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.connect(socket.local_addr().unwrap()).unwrap();
+    let mut after_the_first = 0;
+    for datagrams in 1..=50 {
+        if datagrams == 5 {
+            after_the_first = allocations();
+        }
+        peer.send(b"x").unwrap();
+        while received.get() < datagrams {
+            one_turn(&mut event_loop);
+        }
+    }
+    let shuffled = std::env::var_os("WAKEFUL_SHUFFLE").is_some();
+    assert!(shuffled || allocations() == after_the_first);
 }

@@ -13,6 +13,8 @@ use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::{EventLoop, LoopGroup};
 
 const CASE: &str = "WAKEFUL_EPOLLEXCLUSIVE";
+/// Set: the subscriber registers a socket, on the loop on whose thread it is called.
+const REGISTERS: &str = "WAKEFUL_TEST_SUBSCRIBER_REGISTERS";
 const CONNECTIONS: u64 = 100;
 
 /// Counts the warnings of whoever tries the flag. (On a busy machine there are some of slow turns.)
@@ -27,6 +29,9 @@ impl tracing::Subscriber for &'static Warnings {
 
     fn event(&self, _event: &Event<'_>) {
         self.0.fetch_add(1, Ordering::Relaxed);
+        if env::var_os(REGISTERS).is_some() {
+            drop(wakeful::net::UnixStream::pair().unwrap());
+        }
     }
 
     fn new_span(&self, _attributes: &Attributes<'_>) -> Id {
@@ -41,11 +46,12 @@ impl tracing::Subscriber for &'static Warnings {
 
 /// Starts this binary again for one test and one kernel.
 fn on_a_kernel_that(case: &str) {
-    let child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "every_connection_is_served", "--nocapture", "--include-ignored"])
-        .env(CASE, case)
-        .output()
-        .unwrap();
+    passes("every_connection_is_served", Command::new(env::current_exe().unwrap()).env(CASE, case));
+}
+
+fn passes(test: &str, command: &mut Command) {
+    let child =
+        command.args(["--exact", test, "--nocapture", "--include-ignored"]).output().unwrap();
     let text = String::from_utf8_lossy(&child.stdout);
     let errors = String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success() && text.contains("1 passed"), "{text}{errors}");
@@ -59,6 +65,23 @@ fn a_kernel_that_refuses_epollexclusive_serves_without() {
 #[test]
 fn a_kernel_that_ignores_epollexclusive_serves_without() {
     on_a_kernel_that("ignored");
+}
+
+/// The line is logged while a listener is being registered.
+#[test]
+fn a_subscriber_may_register_a_socket_of_its_own() {
+    let mut command = Command::new(env::current_exe().unwrap());
+    passes("a_listener_is_attached", command.env(CASE, "refused").env(REGISTERS, "1"));
+}
+
+#[test]
+#[ignore = "run by another one, in a process of its own"]
+fn a_listener_is_attached() {
+    tracing::subscriber::set_global_default(&WARNINGS).unwrap();
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    wakeful::block_on(async { listener.attach().map(drop) }).unwrap();
+    let expected = usize::from(env::var_os(CASE).is_some());
+    assert_eq!(WARNINGS.0.load(Ordering::Relaxed), expected, "the log says it once");
 }
 
 #[test]

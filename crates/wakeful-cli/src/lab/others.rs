@@ -9,6 +9,7 @@ use wakeful_lab::{EXPERIMENTS, Experiment};
 
 use super::{Arguments, Refusal};
 use crate::load::{print, until_interrupted};
+use crate::logging::say;
 
 /// The peers of the catalog and the probes that are wanted.
 pub(super) fn wanted(
@@ -57,7 +58,7 @@ impl Others {
         let services: Vec<&str> =
             experiments.iter().filter_map(|experiment| experiment.service()).collect();
         catalog.peers.retain(|peer| serves(&peer.services, &services));
-        let built = catalog.build(&probes, interrupted, &mut |what| eprintln!("{what}"))?;
+        let built = catalog.build(&probes, interrupted, &mut |what| say(what))?;
         let mut notes: Vec<String> = Vec::new();
         for (program, reason) in &built.missing {
             notes.push(format!("{program} is missing: {reason}"));
@@ -105,7 +106,7 @@ fn serves(services: &[String], one_of: &[&str]) -> bool {
 pub(super) fn print_peers(arguments: &Arguments) -> Result<(), Refusal> {
     let (catalog, probes) = wanted(arguments, EXPERIMENTS)?;
     let interrupted = until_interrupted()?;
-    let built = catalog.build(&probes, &interrupted, &mut |what| eprintln!("{what}"))?;
+    let built = catalog.build(&probes, &interrupted, &mut |what| say(what))?;
     for peer in &catalog.peers {
         let state = match (built.missing.get(&peer.binary), built.version(&peer.binary)) {
             (Some(reason), _) => format!("missing: {reason}"),

@@ -12,6 +12,8 @@ use wakeful_load::schedule::{Rate, Schedule, read_trace};
 use wakeful_load::servers::ServerSpec;
 use wakeful_load::target::Target;
 
+use crate::numbers::{count, share_of_cpu, time_in};
+
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_long_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -35,7 +37,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(super) pairs: u16,
 
-    /// Find the highest rate at which a promise is kept, as p99<1ms.
+    /// Find the highest rate at which a promise is kept, as p99<1ms; the time is 1us to 1h.
     #[arg(long, value_name = "PROMISE", conflicts_with_all = ["rate", "closed", "trace"])]
     pub(super) find_max: Option<Promise>,
 
@@ -137,7 +139,7 @@ struct Request {
     mix: Vec<u32>,
 
     /// RESP: how many keys {key} stands for.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = keys)]
     keys: u64,
 
     /// Bytes of payload: frames and RESP. One for each --command, or the same for all; 0 is for those without, as `GET {key}`.
@@ -173,7 +175,7 @@ struct When {
     trace: Option<PathBuf>,
 
     /// What makes the schedule repeatable.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = count::<u64>)]
     seed: u64,
 
     /// How long is measured: 10s, 500ms, 2m.
@@ -212,7 +214,7 @@ struct Connections {
 #[derive(Debug, Args)]
 pub(super) struct Machine {
     /// The CPU that the generator spins on; the last one that may be used unless given.
-    #[arg(long, value_name = "CPU")]
+    #[arg(long, value_name = "CPU", value_parser = count::<usize>)]
     pub(super) cpu: Option<usize>,
 
     /// The CPUs of servers that are started here, as 0-3,6; all but the generator's unless given.
@@ -224,7 +226,7 @@ pub(super) struct Machine {
     pub(super) pid: Option<u32>,
 
     /// A block during which other programs used more than this share of a CPU is measured again.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = share_of_cpu)]
     pub(super) quiet_share: f64,
 
     /// How long a quiet machine is waited for before each block.
@@ -232,8 +234,8 @@ pub(super) struct Machine {
     pub(super) quiet_patience: Duration,
 
     /// How often a spoilt block is measured again, at most.
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    pub(super) repeats: usize,
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(..=1000))]
+    pub(super) repeats: u16,
 
     /// Do not measure what the generator and the kernel take by themselves.
     #[arg(long)]
@@ -454,6 +456,11 @@ impl ProtocolName {
     }
 }
 
+fn keys(text: &str) -> Result<u64, String> {
+    let keys = text.parse().ok().filter(|keys| (1..=1_000_000_000_000).contains(keys));
+    keys.ok_or_else(|| "expected a whole number from 1 to 1000000000000".to_owned())
+}
+
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
@@ -463,12 +470,9 @@ fn header(text: &str) -> Result<(String, String), String> {
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 fn time_or_none(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; expected a time such as 10s, 500ms or 2m"))?;
-    if time > LONGEST { Err("at most 24h".to_owned()) } else { Ok(time) }
+    time_in(text, &(Duration::ZERO..=LONGEST), "0s to 24h")
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    let time = time_or_none(text)?;
-    if time < Duration::from_millis(10) { Err("at least 10ms".to_owned()) } else { Ok(time) }
+    time_in(text, &(Duration::from_millis(10)..=LONGEST), "10ms to 24h")
 }

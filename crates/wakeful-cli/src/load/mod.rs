@@ -21,6 +21,8 @@ use wakeful_load::servers::ServerSpec;
 use wakeful_load::statistics::MIN_PAIRS;
 use wakeful_load::{Recording, compare, find_max, floor, format, machine, quiet};
 
+use crate::logging::say;
+
 pub(crate) use arguments::Arguments;
 use arguments::{Command, Machine, Task};
 pub(crate) use output::{Outputs, print};
@@ -52,7 +54,7 @@ fn serve_nothing(addr: &str, slow: Slowness) -> Result<(), String> {
     let listener =
         TcpListener::bind(addr).map_err(|error| format!("cannot listen on {addr}: {error}"))?;
     let interrupted = until_interrupted()?;
-    eprintln!("listening on {addr}");
+    say(format_args!("listening on {addr}"));
     null_server::serve(&listener, slow, &|| interrupted.load(Ordering::Relaxed))
         .map_err(|error| error.to_string())
 }
@@ -70,12 +72,12 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, String> {
         // What was measured before it is not thrown away.
         if measured.runs.is_empty() {
             if error.is_interrupted() {
-                eprintln!("wakeful: {error}");
+                say(format_args!("wakeful: {error}"));
                 return Ok(ExitCode::from(INTERRUPTED));
             }
             return Err(error.to_string());
         }
-        eprintln!("wakeful: {error}");
+        say(format_args!("wakeful: {error}"));
     }
     if bench.is_interrupted() {
         measured.notes.push("It was ended early; this is what was measured until then.".to_owned());
@@ -121,7 +123,7 @@ fn bench<'a>(machine: &Machine, interrupted: &'a AtomicBool) -> Result<Bench<'a>
         patience: machine.quiet_patience,
         ..quiet::Limits::default()
     };
-    bench.most_repeats = machine.repeats;
+    bench.most_repeats = machine.repeats.into();
     bench.pid = machine.pid;
     Ok(bench)
 }

@@ -133,7 +133,7 @@ pub(super) fn merge_logs(logs: &[PathBuf], out: Option<&Path>) -> Result<(), Str
         whole.add(log);
     }
     let all = summary::percentiles(&whole.sum()?);
-    println!("{} requests in {} logs", format::count(all.count), logs.len());
+    let mut text = format!("{} requests in {} logs\n", format::count(all.count), logs.len());
     let named = [
         ("p50", all.p50),
         ("p90", all.p90),
@@ -141,10 +141,10 @@ pub(super) fn merge_logs(logs: &[PathBuf], out: Option<&Path>) -> Result<(), Str
         ("p99.9", all.p999),
         ("p99.99", all.p9999),
     ];
-    for (name, value) in named {
-        println!("{name:>7} {:>10}", format::maybe_time(value));
+    for (name, value) in named.into_iter().chain([("max", Some(all.max))]) {
+        text += &format!("{name:>7} {:>10}\n", format::maybe_time(value));
     }
-    println!("{:>7} {:>10}", "max", format::maybe_time(Some(all.max)));
+    print(&text)?;
     if let Some(path) = out {
         let file = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
         write_log(&whole, file, SystemTime::now())

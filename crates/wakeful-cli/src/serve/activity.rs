@@ -4,7 +4,7 @@ use clap::Args;
 use wakeful::accept::Moves;
 use wakeful::group::Targets;
 
-use super::idle::number;
+use crate::numbers::number;
 
 #[derive(Debug, Default, Args)]
 pub(super) struct ActivityArguments {

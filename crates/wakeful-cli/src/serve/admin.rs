@@ -12,9 +12,9 @@ pub(super) struct AdminArguments {
     #[arg(
         long,
         value_name = "ADDR",
-        help = "Where operators find /healthz, /readyz and /metrics, as --listen, without TLS: no limit strikes there, and it answers until the drain is over. May be repeated"
+        help = "Where operators find /healthz, /readyz and /metrics, as --listen, without TLS: no limit of the service applies there, and it answers until the drain is over. At most 16 connections, each closed after 2 s of silence. May be repeated"
     )]
-    admin: Vec<String>,
+    pub(super) admin: Vec<String>,
 }
 
 impl AdminArguments {

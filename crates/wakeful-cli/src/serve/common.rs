@@ -23,7 +23,7 @@ pub(super) struct CommonArguments {
     listen: Vec<String>,
 
     /// How many loops, each on a thread of its own; 0 is one for each CPU that may be used.
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     loops: u16,
 
     /// Pin each loop's thread to a CPU: in turn, if there are more loops than CPUs.
@@ -42,7 +42,7 @@ pub(super) struct CommonArguments {
     idle: IdleArguments,
 
     /// Seconds that open connections may take to finish after TERM or Ctrl-C. A second signal stops at once.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     grace: Duration,
 }
 
@@ -60,8 +60,16 @@ impl CommonArguments {
     /// # Errors
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
+        self.check_with_admin(&[])
+    }
+
+    /// As [`check`](Self::check), with the addresses of `--admin`.
+    pub(super) fn check_with_admin(&self, admin: &[String]) -> Result<(), String> {
         self.strategy()?;
-        self.idle.policy().map(|_| ())
+        self.idle.policy()?;
+        let listen = self.listen.iter().map(|addr| ("--listen", addr));
+        let admin = admin.iter().map(|addr| ("--admin", addr));
+        each_once(listen.chain(admin))
     }
 
     /// `activity`: for services that may use some of their loops only.
@@ -70,7 +78,7 @@ impl CommonArguments {
     /// A line for the user.
     pub(super) fn options(&self, activity: &ActivityArguments) -> Result<ServeOptions, String> {
         Ok(ServeOptions {
-            listen: self.listen.iter().map(|addr| address(addr)).collect::<Result<_, _>>()?,
+            listen: self.addresses()?,
             tls: None,
             limits: Limits::default(),
             loops: self.loops.into(),
@@ -80,7 +88,13 @@ impl CommonArguments {
             moves: Some(Moves::default()),
             idle: self.idle.policy()?,
             grace: self.grace,
+            log: crate::logging::writer(),
         })
+    }
+
+    fn addresses(&self) -> Result<Vec<ListenAddr>, String> {
+        let addrs = self.listen.iter().map(|addr| address(addr)).collect::<Result<_, _>>();
+        addrs.map_err(|error| format!("--listen: {error}"))
     }
 
     fn strategy(&self) -> Result<AcceptStrategy, String> {
@@ -95,6 +109,27 @@ impl CommonArguments {
     }
 }
 
+/// # Errors
+/// An address is there twice. (Port 0 is another one each time.)
+fn each_once<'a>(given: impl Iterator<Item = (&'static str, &'a String)>) -> Result<(), String> {
+    let mut seen: Vec<(&str, ListenAddr)> = Vec::new();
+    for (option, text) in given {
+        // What is no address is an error later.
+        let Ok(addr) = text.parse::<ListenAddr>() else { continue };
+        if matches!(addr, ListenAddr::Tcp(addr) if addr.port() == 0) {
+            continue;
+        }
+        match seen.iter().find(|(_, before)| *before == addr) {
+            Some((before, _)) if *before == option => {
+                return Err(format!("{option} {addr} is given twice"));
+            }
+            Some((before, _)) => return Err(format!("{before} and {option} are both {addr}")),
+            None => seen.push((option, addr)),
+        }
+    }
+    Ok(())
+}
+
 /// Not parsed by clap: an address that cannot be had is one line and exit code 1, for whatever reason.
 ///
 /// # Errors
@@ -106,14 +141,18 @@ pub(super) fn address(text: &str) -> Result<ListenAddr, String> {
 /// # Errors
 /// A text that says what would have been understood.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let expected = || "expected a number of seconds, as 10 or 0.5".to_owned();
-    let seconds: f64 = text.parse().map_err(|_| expected())?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| expected())
+    parse_seconds(text)
+        .ok_or_else(|| "expected a number of seconds, 0 or more, as 10 or 0.5".to_owned())
 }
 
 /// # Errors
-/// As for [`seconds`]; none at all is too few.
+/// As for [`seconds`]; 0 is too few.
 pub(super) fn positive_seconds(text: &str) -> Result<Duration, String> {
-    let duration = seconds(text)?;
-    if duration.is_zero() { Err("expected more than 0 seconds".to_owned()) } else { Ok(duration) }
+    parse_seconds(text)
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| "expected a number of seconds, more than 0, as 10 or 0.5".to_owned())
+}
+
+fn parse_seconds(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.parse().ok()?).ok()
 }

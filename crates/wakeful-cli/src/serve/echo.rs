@@ -1,13 +1,18 @@
 //! `wakeful serve echo`.
 
 use clap::Args;
-use wakeful_services::echo;
+use wakeful_services::echo::{self, EchoOptions};
 
 use super::activity::{ActivityArguments, MoveArguments};
 use super::common::{CommonArguments, address};
 use super::lifecycle::{serving, until_terminated};
+use super::signals::{self, Caught};
+use super::size;
+use super::stalls::StallArguments;
+use crate::numbers::count;
 
 #[derive(Debug, Args)]
+#[command(after_help = signals::HELP)]
 pub(super) struct EchoArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,
@@ -26,6 +31,17 @@ pub(super) struct EchoArguments {
                 its own to it, and never moves"
     )]
     backend: Option<String>,
+
+    /// What the frames of all connections may take; a connection that needs more is closed; 0 is no limit [default: 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_memory: Option<usize>,
+
+    /// Connections that are open at a time; further ones wait; 0 is no limit [default: 0]
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    max_connections: Option<usize>,
+
+    #[command(flatten)]
+    stalls: StallArguments,
 }
 
 impl EchoArguments {
@@ -33,6 +49,9 @@ impl EchoArguments {
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
         match &self.backend {
+            Some(_) if self.stalls.are_given() => {
+                Err("--idle-timeout and --stall-timeout are not for --backend".to_owned())
+            }
             Some(_) if self.moves.is_given() => {
                 Err("--moves: connections that pass frames on to a backend never move".to_owned())
             }
@@ -43,16 +62,23 @@ impl EchoArguments {
 
 /// # Errors
 /// A line for the user.
-pub(super) fn serve(arguments: &EchoArguments) -> Result<(), String> {
+pub(super) fn serve(arguments: &EchoArguments, caught: Caught) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
     options.moves = arguments.moves.moves();
     let backend = arguments.backend.as_deref().map(address).transpose();
     let backend = backend.map_err(|error| format!("--backend: {error}"))?;
+    let default = EchoOptions::default();
+    let echo_options = EchoOptions {
+        max_memory: arguments.max_memory.unwrap_or(default.max_memory),
+        max_connections: arguments.max_connections.unwrap_or(default.max_connections),
+        idle_timeout: arguments.stalls.idle_timeout(default.idle_timeout),
+        stall_timeout: arguments.stalls.stall_timeout(default.stall_timeout),
+    };
     let listeners = options.bind()?;
-    until_terminated(&options, || {
+    until_terminated(&options, caught, Vec::new(), || {
         match &backend {
-            Some(backend) => echo::start_frontend(&options, listeners, backend),
-            None => echo::start(&options, listeners),
+            Some(backend) => echo::start_frontend(&options, echo_options, listeners, backend),
+            None => echo::start(&options, echo_options, listeners),
         }
         .map(serving)
     })

@@ -8,10 +8,12 @@ use super::admin::AdminArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
+use super::signals::{self, Caught};
 use super::site::SiteArguments;
 use super::tls::TlsArguments;
 
 #[derive(Debug, Args)]
+#[command(after_help = signals::HELP)]
 pub(super) struct HttpArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,
@@ -42,13 +44,18 @@ impl HttpArguments {
     /// # Errors
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
-        self.common.check().and_then(|()| self.tls.check())
+        self.common.check_with_admin(&self.admin.admin).and_then(|()| self.tls.check())
+    }
+
+    /// What HUP reloads.
+    fn reloaded(&self) -> Vec<&'static str> {
+        self.tls.reloaded().into_iter().chain(self.site.reloaded()).collect()
     }
 }
 
 /// # Errors
 /// A line for the user.
-pub(super) fn serve(arguments: &HttpArguments) -> Result<(), String> {
+pub(super) fn serve(arguments: &HttpArguments, caught: Caught) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
     options.moves = arguments.moves.moves();
     options.tls = arguments.tls.load()?;
@@ -57,7 +64,7 @@ pub(super) fn serve(arguments: &HttpArguments) -> Result<(), String> {
     let pre_drain = arguments.drain.pre_drain;
     let admin = arguments.admin.bind()?;
     let listeners = options.bind()?;
-    until_terminated(&options, || {
+    until_terminated(&options, caught, arguments.reloaded(), || {
         arguments.tls.watch(options.tls.as_ref())?;
         http::start(&options, http_options, listeners, admin)
             .map(|server| running(server, pre_drain))

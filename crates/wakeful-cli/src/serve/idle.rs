@@ -6,6 +6,8 @@ use clap::Args;
 use wakeful::IdlePolicy;
 use wakeful::idle::{Adaptive, LONGEST_WINDOW};
 
+use crate::numbers::number;
+
 #[derive(Debug, Args)]
 pub(super) struct IdleArguments {
     /// What a loop does when it has nothing to do: adaptive stays awake while traffic flows and then sleeps;
@@ -52,15 +54,6 @@ impl IdleArguments {
     }
 }
 
-pub(super) fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "expected a number, as 0.3".to_owned())?;
-    if (least..=most).contains(&number) {
-        Ok(number)
-    } else {
-        Err(format!("expected {least} to {most}"))
-    }
-}
-
 fn share(text: &str) -> Result<f64, String> {
     number(text, 0.0, 1.0)
 }
@@ -70,11 +63,7 @@ fn hit_rate(text: &str) -> Result<f64, String> {
 }
 
 fn window(text: &str) -> Result<Duration, String> {
-    let window = humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; expected a time such as 500us or 3ms"))?;
-    if window.as_nanos() <= u128::from(LONGEST_WINDOW) {
-        Ok(window)
-    } else {
-        Err("at most 16.7ms".to_owned())
-    }
+    let window = humantime::parse_duration(text).ok();
+    let window = window.filter(|window| window.as_nanos() <= u128::from(LONGEST_WINDOW));
+    window.ok_or_else(|| "expected a time of at most 16.7ms, as 500us or 3ms".to_owned())
 }

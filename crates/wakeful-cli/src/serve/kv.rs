@@ -6,44 +6,88 @@ use wakeful_services::kv::{self, KvOptions};
 use super::activity::ActivityArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{serving, until_terminated};
+use super::signals::{self, Caught};
 use super::size;
+use super::stalls::StallArguments;
+use crate::numbers::count;
 
 /// The words of a command are values too.
 const SMALLEST_MAX_VALUE: usize = 64;
+/// As in Redis.
+const SMALLEST_QUERY_BUFFER: usize = 1 << 20;
+const LARGEST_QUERY_BUFFER: usize = 1 << 30;
 
 #[derive(Debug, Args)]
+#[command(after_help = signals::HELP)]
 pub(super) struct KvArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,
 
-    /// What keys, values and what holds them may take, on all loops together; beyond it what needs more is refused [default: 1GiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    /// What keys, values and what holds them may take, on all loops together; beyond it a write that needs more is refused; 0 is no limit. Redis: maxmemory [default: 1GiB]
+    #[arg(long, alias = "maxmemory", value_name = "SIZE", value_parser = size::parse)]
     max_memory: Option<usize>,
 
-    /// The longest key or value, 64 to 512MiB; a command may have 1 MiB more in all [default: 16MiB]
-    #[arg(long, value_name = "SIZE", value_parser = max_value)]
+    /// The longest key or value, 64 to 512MiB. Redis: proto-max-bulk-len [default: 16MiB]
+    #[arg(long, alias = "proto-max-bulk-len", value_name = "SIZE", value_parser = max_value)]
     max_value: Option<usize>,
+
+    /// The longest command, 1MiB to 1GiB, which is the largest query buffer of a connection; it closes beyond it [default: 1MiB more than --max-value]
+    #[arg(long, value_name = "SIZE", value_parser = query_buffer)]
+    client_query_buffer_limit: Option<usize>,
+
+    /// What the buffers of all connections may take beside --max-memory: of commands that have not come whole and answers that are not read; beyond it a connection is closed with an error, or its answer is one; 0 is no limit. Redis: maxmemory-clients [default: a quarter of --max-memory, and at least 4 of the longest commands]
+    #[arg(long, alias = "maxmemory-clients", value_name = "SIZE", value_parser = size::parse)]
+    max_memory_clients: Option<usize>,
+
+    /// Connections that are open at a time; further ones are closed with an error; 0 is no limit. Redis: maxclients [default: 10000]
+    #[arg(long, alias = "maxclients", value_name = "N", value_parser = count::<usize>)]
+    max_connections: Option<usize>,
+
+    #[command(flatten)]
+    stalls: StallArguments,
+}
+
+impl KvArguments {
+    /// # Errors
+    /// Options that have no meaning together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let longest = self.max_value.unwrap_or(KvOptions::default().max_value);
+        match self.client_query_buffer_limit {
+            Some(limit) if limit < longest => Err(format!(
+                "--client-query-buffer-limit ({limit} bytes) is less than --max-value ({longest} bytes): a command of \
+                 the longest value would never come whole"
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// # Errors
 /// A line for the user.
-pub(super) fn serve(arguments: &KvArguments) -> Result<(), String> {
+pub(super) fn serve(arguments: &KvArguments, caught: Caught) -> Result<(), String> {
     // All loops have keys.
     let options = arguments.common.options(&ActivityArguments::default())?;
     let default = KvOptions::default();
     let kv_options = KvOptions {
         max_memory: arguments.max_memory.unwrap_or(default.max_memory),
         max_value: arguments.max_value.unwrap_or(default.max_value),
+        client_query_buffer_limit: arguments.client_query_buffer_limit,
+        max_memory_clients: arguments.max_memory_clients,
+        max_connections: arguments.max_connections.unwrap_or(default.max_connections),
+        idle_timeout: arguments.stalls.idle_timeout(default.idle_timeout),
+        stall_timeout: arguments.stalls.stall_timeout(default.stall_timeout),
     };
     let listeners = options.bind()?;
-    until_terminated(&options, || kv::start(&options, kv_options, listeners).map(serving))
+    until_terminated(&options, caught, Vec::new(), || {
+        kv::start(&options, kv_options, listeners).map(serving)
+    })
+}
+
+fn query_buffer(text: &str) -> Result<usize, String> {
+    let range = "at least 1MiB and at most 1GiB";
+    size::within(text, SMALLEST_QUERY_BUFFER, LARGEST_QUERY_BUFFER, range)
 }
 
 fn max_value(text: &str) -> Result<usize, String> {
-    let size = size::parse(text)?;
-    if (SMALLEST_MAX_VALUE..=kv::LARGEST_VALUE).contains(&size) {
-        Ok(size)
-    } else {
-        Err("at least 64 and at most 512MiB".to_owned())
-    }
+    size::within(text, SMALLEST_MAX_VALUE, kv::LARGEST_VALUE, "at least 64 and at most 512MiB")
 }

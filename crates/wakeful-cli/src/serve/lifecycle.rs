@@ -1,7 +1,10 @@
 //! From the start of a service to its end: what is logged, what signals do, what the exit code says.
 
+use std::cell::Cell;
 use std::fmt::Display;
+use std::future::{Future, pending};
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
 use wakeful::ShutdownError;
@@ -10,11 +13,17 @@ use wakeful::net::ListenAddr;
 use wakeful::signal;
 use wakeful_services::{DrainPlan, RunningService, ServeOptions};
 
+use super::signals::Caught;
+
+/// Completes when the service has failed.
+type Failure = Pin<Box<dyn Future<Output = io::Error> + Send>>;
+
 /// A service that runs.
 pub(super) struct Started<F> {
     addrs: Vec<ListenAddr>,
     admin_addrs: Vec<ListenAddr>,
     loops: usize,
+    failure: Option<Failure>,
     /// Returns how many connections were aborted.
     shutdown: F,
 }
@@ -26,6 +35,7 @@ pub(super) fn serving(
         addrs: serving.local_addrs().to_vec(),
         admin_addrs: Vec::new(),
         loops: serving.handles().len(),
+        failure: Some(Box::pin(serving.failure())),
         shutdown: move |grace| serving.shutdown(grace),
     }
 }
@@ -39,18 +49,21 @@ pub(super) fn running(
         addrs: service.local_addrs().to_vec(),
         admin_addrs: service.admin_addrs().to_vec(),
         loops: service.server().handles().len(),
+        failure: Some(Box::pin(service.server().failure())),
         shutdown: move |grace| {
             service.drain(DrainPlan { pre_drain, grace, ..DrainPlan::default() })
         },
     }
 }
 
-/// Serves until TERM or Ctrl-C, and drains.
+/// Serves until TERM or Ctrl-C, or until no listener accepts any more, and drains. HUP reloads `reloaded`.
 ///
 /// # Errors
 /// A line for the user.
 pub(super) fn until_terminated<F, E>(
     options: &ServeOptions,
+    caught: Caught,
+    reloaded: Vec<&'static str>,
     start: impl FnOnce() -> io::Result<Started<F>>,
 ) -> Result<(), String>
 where
@@ -58,8 +71,11 @@ where
     E: Display,
 {
     let grace = options.grace;
+    let failure = Cell::new(None);
     let started = || {
-        let service = start()?;
+        let mut service = start()?;
+        failure.set(service.failure.take());
+        caught.log(reloaded)?;
         let scheme = if options.tls.is_some() { "https://" } else { "" };
         for addr in &service.admin_addrs {
             tracing::info!("admin on {addr}");
@@ -75,7 +91,8 @@ where
     };
     let shutdown =
         move |service: Started<F>| (service.shutdown)(grace).map_err(|error| error.to_string());
-    let drained = signal::run_until_terminated(started, shutdown);
+    let failed = |_: &_| failure.take().unwrap_or_else(|| Box::pin(pending()));
+    let drained = signal::run_until_terminated_or_failed(started, failed, shutdown);
     match drained.map_err(|error| format!("cannot serve: {error}"))? {
         Some(Ok(0)) => {
             tracing::info!("drained");

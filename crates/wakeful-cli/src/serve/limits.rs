@@ -7,48 +7,49 @@ use wakeful_services::{Limits, PeerRate};
 
 use super::common::{positive_seconds, seconds};
 use super::size;
+use crate::numbers::count;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(super) struct LimitArguments {
     /// Seconds that a client may take for a request's header; then 408, or nothing if nothing came [default: 30]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     header_timeout: Option<Duration>,
 
     /// Seconds that a connection may be open without a request; then it closes [default: 75]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     idle_timeout: Option<Duration>,
 
     /// Seconds that nothing may come of a request's body that is waited for; then 408 [default: 30]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     body_timeout: Option<Duration>,
 
     /// Seconds that a request may take in all; then 503. Calls of rpc have deadlines of their own, and so have those through a proxy with --http2-upstream [default: no limit]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     request_timeout: Option<Duration>,
 
     /// The largest header of a request, 8KiB and more; 431 beyond it [default: 64KiB]
-    #[arg(long, value_name = "SIZE", value_parser = header_size, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE", value_parser = header_size)]
     max_header: Option<usize>,
 
     /// The largest body of a request, answered 413 beyond it; 0 is no limit [default: 0]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_body: Option<usize>,
 
-    /// Connections that are open at a time; further ones wait; 0 is no limit [default: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    /// Connections that are open at a time; further ones wait; 0 is as many as `ulimit -n` has descriptors for [default: 0]
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 
     /// Connections of one address, or one /64 network of IPv6; further ones are answered 503, or closed without a word where TLS is spoken; 0 is no limit [default: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N")]
     max_connections_per_peer: Option<u32>,
 
     /// Requests in flight; further ones are answered 503; 0 is no limit [default: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
     max_requests: Option<usize>,
 
     /// Requests a second from one address, or one /64 network of IPv6; further ones are answered 429. As many may come at once [default: no limit]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     peer_rate: Option<u32>,
 }
 
@@ -78,11 +79,10 @@ impl LimitArguments {
 #[command(next_help_heading = "Ending")]
 pub(super) struct DrainArguments {
     /// Seconds that it goes on after TERM or Ctrl-C, while /readyz (of rpc and proxy: at --admin) says 503 and gRPC's health NOT_SERVING, before it drains for up to --grace.
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     pub(super) pre_drain: Duration,
 }
 
 fn header_size(text: &str) -> Result<usize, String> {
-    let size = size::parse(text)?;
-    if size >= 8 * 1024 { Ok(size) } else { Err("at least 8KiB".to_owned()) }
+    size::within(text, 8 * 1024, usize::MAX, "at least 8KiB")
 }

@@ -11,19 +11,28 @@ mod lifecycle;
 mod limits;
 mod proxy;
 mod rpc;
+mod signals;
 mod site;
 mod size;
+mod stalls;
 mod tls;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::SIGXFSZ;
+
+use crate::logging::say;
+
+use self::signals::Caught;
 
 /// As clap says it of everything that can be seen from the flags alone.
 const WRONG_USAGE: u8 = 2;
 
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, after_help = signals::HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     service: Option<Service>,
@@ -50,19 +59,41 @@ enum Service {
 /// # Errors
 /// A line for the user.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    let caught = Caught::from_now_on()?;
     if let Err(line) = check(arguments) {
-        eprintln!("wakeful: {line}");
+        say(format_args!("wakeful: {line}"));
         return Ok(ExitCode::from(WRONG_USAGE));
     }
+    survive_file_size_limits();
+    raise_descriptor_limit();
     match &arguments.service {
-        None => http::serve(&arguments.http),
-        Some(Service::Http(arguments)) => http::serve(arguments),
-        Some(Service::Echo(arguments)) => echo::serve(arguments),
-        Some(Service::Kv(arguments)) => kv::serve(arguments),
-        Some(Service::Rpc(arguments)) => rpc::serve(arguments),
-        Some(Service::Proxy(arguments)) => proxy::serve(arguments),
+        None => http::serve(&arguments.http, caught),
+        Some(Service::Http(arguments)) => http::serve(arguments, caught),
+        Some(Service::Echo(arguments)) => echo::serve(arguments, caught),
+        Some(Service::Kv(arguments)) => kv::serve(arguments, caught),
+        Some(Service::Rpc(arguments)) => rpc::serve(arguments, caught),
+        Some(Service::Proxy(arguments)) => proxy::serve(arguments, caught),
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+/// A write beyond `RLIMIT_FSIZE` ends the process by SIGXFSZ. If that is caught, the write fails.
+fn survive_file_size_limits() {
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
+        tracing::warn!(%error, "cannot catch SIGXFSZ: a log that reaches the file size limit ends the process");
+    }
+}
+
+/// Connections are descriptors. The soft limit is often 1,024, for programs that use select(2); the hard limit is what the
+/// administrator allows.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return;
+    }
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, soft = limit.current, "cannot raise the limit of open descriptors (RLIMIT_NOFILE)");
+    }
 }
 
 /// # Errors
@@ -72,7 +103,7 @@ fn check(arguments: &Arguments) -> Result<(), String> {
         None => arguments.http.check(),
         Some(Service::Http(arguments)) => arguments.check(),
         Some(Service::Echo(arguments)) => arguments.common.check().and_then(|()| arguments.check()),
-        Some(Service::Kv(arguments)) => arguments.common.check(),
+        Some(Service::Kv(arguments)) => arguments.common.check().and_then(|()| arguments.check()),
         Some(Service::Rpc(arguments)) => arguments.check(),
         Some(Service::Proxy(arguments)) => arguments.check(),
     }

@@ -14,10 +14,13 @@ use super::admin::AdminArguments;
 use super::common::{CommonArguments, positive_seconds};
 use super::lifecycle::{running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
+use super::signals::{self, Caught};
 use super::size;
 use super::tls::TlsArguments;
+use crate::numbers::positive_count;
 
 #[derive(Debug, Args)]
+#[command(after_help = signals::HELP)]
 pub(super) struct ProxyArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,
@@ -46,15 +49,15 @@ pub(super) struct ProxyArguments {
     upstream_ca: Option<PathBuf>,
 
     /// Seconds that a connection to a backend may take to be made [default: 2]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     connect_timeout: Option<Duration>,
 
     /// Seconds that a backend may be silent: until its response begins, and between two pieces of it [default: 60]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     upstream_timeout: Option<Duration>,
 
     /// Connections to each backend on each loop; 1,024 requests beyond them wait, for 2 s, then they are answered 503 [default: 256]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive_count)]
     upstream_connections: Option<usize>,
 
     /// How much of a request's body is read before a backend is asked; the rest is streamed. gRPC is streamed from the start; what else waits for an answer in the middle of its body needs 0 [default: 64KiB]
@@ -74,11 +77,11 @@ pub(super) struct ProxyArguments {
     upgrades: Upgrade,
 
     /// Upgraded connections on each loop, with those that a backend is asked for; further ones are answered 503 [default: 4096]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tunnels: Option<u32>,
 
     /// Seconds that nothing may move on an upgraded connection, in either direction [default: 3600]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     tunnel_timeout: Option<Duration>,
 
     /// What becomes of X-Forwarded-*, Forwarded and X-Real-IP of clients.
@@ -123,13 +126,10 @@ impl ProxyArguments {
     /// # Errors
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.upstream_connections == Some(0) {
-            return Err("--upstream-connections is at least 1".to_owned());
-        }
         if self.upstream_ca.is_some() && !self.has_tls_backends() {
             return Err("--upstream-ca is for backends of https://".to_owned());
         }
-        self.common.check().and_then(|()| self.tls.check())
+        self.common.check_with_admin(&self.admin.admin).and_then(|()| self.tls.check())
     }
 
     fn has_tls_backends(&self) -> bool {
@@ -183,7 +183,7 @@ impl ProxyArguments {
 
 /// # Errors
 /// A line for the user.
-pub(super) fn serve(arguments: &ProxyArguments) -> Result<(), String> {
+pub(super) fn serve(arguments: &ProxyArguments, caught: Caught) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
     options.moves = arguments.moves.moves();
     options.tls = arguments.tls.load()?;
@@ -192,7 +192,7 @@ pub(super) fn serve(arguments: &ProxyArguments) -> Result<(), String> {
     let proxy_options = arguments.proxy_options()?;
     let admin = arguments.admin.bind()?;
     let listeners = options.bind()?;
-    until_terminated(&options, || {
+    until_terminated(&options, caught, arguments.tls.reloaded(), || {
         arguments.tls.watch(options.tls.as_ref())?;
         let proxy = proxy::start(&options, proxy_options, listeners, admin)?;
         Ok(running(proxy.into_service(), pre_drain))

@@ -8,10 +8,12 @@ use super::admin::AdminArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
+use super::signals::{self, Caught};
 use super::size;
 use super::tls::TlsArguments;
 
 #[derive(Debug, Args)]
+#[command(after_help = signals::HELP)]
 pub(super) struct RpcArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,
@@ -20,7 +22,7 @@ pub(super) struct RpcArguments {
     activity: ActivityArguments,
 
     /// The longest message that is accepted, from 1 byte to 4GiB [default: 4MiB]
-    #[arg(long, value_name = "SIZE", value_parser = message_size, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE", value_parser = message_size)]
     max_message: Option<usize>,
 
     #[command(flatten)]
@@ -38,22 +40,20 @@ pub(super) struct RpcArguments {
 
 /// What gRPC can say of a message's length.
 fn message_size(text: &str) -> Result<usize, String> {
-    let size = size::parse(text)?;
-    let is_possible = size > 0 && size as u64 <= 1 << 32;
-    if is_possible { Ok(size) } else { Err("from 1 byte to 4GiB".to_owned()) }
+    size::within(text, 1, 1 << 32, "from 1 to 4GiB")
 }
 
 impl RpcArguments {
     /// # Errors
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
-        self.common.check().and_then(|()| self.tls.check())
+        self.common.check_with_admin(&self.admin.admin).and_then(|()| self.tls.check())
     }
 }
 
 /// # Errors
 /// A line for the user.
-pub(super) fn serve(arguments: &RpcArguments) -> Result<(), String> {
+pub(super) fn serve(arguments: &RpcArguments, caught: Caught) -> Result<(), String> {
     let mut options = arguments.common.options(&arguments.activity)?;
     options.tls = arguments.tls.load()?;
     options.limits = arguments.limits.limits();
@@ -63,7 +63,7 @@ pub(super) fn serve(arguments: &RpcArguments) -> Result<(), String> {
         RpcOptions { max_message: arguments.max_message.unwrap_or(default.max_message) };
     let admin = arguments.admin.bind()?;
     let listeners = options.bind()?;
-    until_terminated(&options, || {
+    until_terminated(&options, caught, arguments.tls.reloaded(), || {
         arguments.tls.watch(options.tls.as_ref())?;
         rpc::start(&options, &rpc_options, listeners, admin)
             .map(|server| running(server, pre_drain))

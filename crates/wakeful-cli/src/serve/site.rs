@@ -47,6 +47,11 @@ impl SiteArguments {
         Ok(HttpOptions { files, access_log: log.map_err(|error| error.to_string())? })
     }
 
+    /// What HUP reloads.
+    pub(super) fn reloaded(&self) -> Option<&'static str> {
+        self.access_log_file.is_some().then_some("the access log")
+    }
+
     fn open(&self, format: LogFormat) -> std::io::Result<AccessLog> {
         let format = match format {
             LogFormat::Json => Format::Json,

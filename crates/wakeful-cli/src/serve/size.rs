@@ -3,18 +3,31 @@
 /// `512`, `64KiB`, `16MiB`, `1GiB`.
 ///
 /// # Errors
-/// A text that says what would have been understood.
+/// A text that says what is expected.
 pub(super) fn parse(text: &str) -> Result<usize, String> {
+    const EXPECTED: &str = "expected bytes, 0 or more, as 512, 64KiB, 16MiB or 1GiB";
+    bytes(text).ok_or_else(|| EXPECTED.to_owned())
+}
+
+/// As [`parse`], from `least` to `most`, which the message writes as `range`.
+///
+/// # Errors
+/// As for [`parse`].
+pub(super) fn within(text: &str, least: usize, most: usize, range: &str) -> Result<usize, String> {
+    let size = bytes(text).filter(|size| (least..=most).contains(size));
+    size.ok_or_else(|| format!("expected bytes, {range}, as 512, 64KiB, 16MiB or 1GiB"))
+}
+
+fn bytes(text: &str) -> Option<usize> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let shift = match text[digits.len()..].trim_start() {
         "" | "B" => 0,
         "KiB" => 10,
         "MiB" => 20,
         "GiB" => 30,
-        _ => return Err("expected bytes, as 512, 64KiB, 16MiB or 1GiB".to_owned()),
+        _ => return None,
     };
-    let number: usize = digits.parse().map_err(|_| "expected a number, as in 16MiB")?;
-    number.checked_mul(1 << shift).ok_or_else(|| "more than there can be".to_owned())
+    digits.parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]

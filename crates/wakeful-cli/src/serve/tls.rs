@@ -36,7 +36,7 @@ pub(super) struct TlsArguments {
     tls_min_version: Version,
 
     /// Also look every so many seconds whether one of the files has changed, and read them again then.
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "tls_cert", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "tls_cert")]
     tls_reload_interval: Option<Duration>,
 }
 
@@ -65,6 +65,11 @@ impl TlsArguments {
         }
         let (certificates, keys) = (self.tls_cert.len(), self.tls_key.len());
         Err(format!("--tls-cert and --tls-key go in pairs: {certificates} and {keys} are given"))
+    }
+
+    /// What HUP reloads.
+    pub(super) fn reloaded(&self) -> Vec<&'static str> {
+        if self.tls_cert.is_empty() { Vec::new() } else { vec!["the certificates"] }
     }
 
     /// `None` without a certificate: plain HTTP.
@@ -109,7 +114,9 @@ impl TlsArguments {
             while hangups.recv().await.is_ok() {
                 let tls = tls.clone();
                 // What fails is logged there, and a panic by its hook.
-                let _ = spawn_blocking(move || tls.reload()).await;
+                if let Err(error) = spawn_blocking(move || tls.reload()).await {
+                    tracing::error!(%error, "the certificates are not reloaded");
+                }
             }
         })
         .detach();

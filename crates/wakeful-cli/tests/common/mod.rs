@@ -18,7 +18,11 @@ pub struct Service {
 
 impl Service {
     pub fn start(arguments: &[&str]) -> Self {
-        let mut command = Command::new(PROGRAM);
+        Self::start_by(Command::new(PROGRAM), arguments)
+    }
+
+    /// `command` ends with the program.
+    pub fn start_by(mut command: Command, arguments: &[&str]) -> Self {
         command.arg("serve").args(arguments).args(["--loops", "1", "--idle", "park"]);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());

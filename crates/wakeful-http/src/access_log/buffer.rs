@@ -7,14 +7,10 @@ use std::fmt;
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{TrySendError, sync_channel};
 use std::task::{Poll, Waker};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::format::{self, Line};
-use super::writer::Message;
 use super::{Inner, Query};
 
 const FLUSH_AFTER: Duration = Duration::from_millis(100);
@@ -61,8 +57,8 @@ impl LoopLog {
 
     fn flush(&self) {
         let (bytes, lines) = (self.lines.take(), self.count.take());
-        if lines > 0 && self.inner.writer.try_send(Message::Lines { bytes, lines }).is_err() {
-            self.inner.counters.dropped.fetch_add(lines, Ordering::Relaxed);
+        if lines > 0 {
+            self.inner.writer.write_lines(bytes, lines);
         }
     }
 }
@@ -71,48 +67,12 @@ impl Drop for LoopLog {
     /// The last handover, for which the writer has a second.
     fn drop(&mut self) {
         let (bytes, lines) = (self.lines.take(), self.count.take());
-        if lines > 0 && !self.inner.send_and_wait(Message::Lines { bytes, lines }, AT_THE_END) {
-            self.inner.counters.dropped.fetch_add(lines, Ordering::Relaxed);
+        if lines > 0 {
+            self.inner.writer.write_lines_within(bytes, lines, AT_THE_END);
         }
         // The task sees that there is nothing left to hand over.
         if let Some(waker) = self.waker.take() {
             waker.wake();
-        }
-    }
-}
-
-impl Inner {
-    /// Whether what was handed over before is written within `timeout`.
-    pub(super) fn flush(&self, timeout: Duration) -> bool {
-        self.tell(Instant::now() + timeout)
-    }
-
-    /// Returns whether the message was handed over: it may still be unwritten.
-    fn send_and_wait(&self, message: Message, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        let is_sent = self.send(message, deadline);
-        if is_sent {
-            self.tell(deadline);
-        }
-        is_sent
-    }
-
-    fn tell(&self, deadline: Instant) -> bool {
-        let (written, is_written) = sync_channel(1);
-        let is_sent = self.send(Message::Tell(written), deadline);
-        let left = deadline.saturating_duration_since(Instant::now());
-        is_sent && is_written.recv_timeout(left).is_ok()
-    }
-
-    /// The channel itself has no send with a deadline.
-    fn send(&self, mut message: Message, deadline: Instant) -> bool {
-        loop {
-            match self.writer.try_send(message) {
-                Ok(()) => return true,
-                Err(TrySendError::Full(back)) if Instant::now() < deadline => message = back,
-                Err(_) => return false,
-            }
-            thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -1,29 +1,30 @@
 //! The access log: a line for each request, written off the loops.
 //!
-//! Each loop formats into a buffer of its own (`buffer`) and hands it to one writer thread (`writer`) through a bounded channel: 100 ms after its first line, at 64 KiB, and at the loop's
-//! end. A loop never waits for the writer while it serves: when the channel is full, because a disk or a pipe is slow, the buffer is dropped and its lines are counted.
+//! Each loop formats into a buffer of its own (`buffer`) and hands it to a [`LossyWriter`]: 100 ms after its first line, at 64 KiB, and at the loop's
+//! end. A loop never waits for the writer while it serves: when the writer's queue is full, because a disk or a pipe is slow, the buffer is dropped and its lines are counted.
 //!
-//! `format` is what a line looks like; `observe` sees the requests.
+//! `format` is what a line looks like; `destination` opens and reopens the file; `observe` sees the requests.
 
 mod buffer;
+mod destination;
 mod format;
-mod writer;
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use wakeful::log::{LossyWriter, Queue};
 
 pub(crate) use buffer::LoopLog;
 pub(crate) use format::Line;
 
-use writer::{Counters, Message, Sink, Writer};
+use destination::Sink;
 
-/// Buffers on their way to the writer, in all: 16 MiB of lines.
-const CHANNEL: usize = 256;
+/// Buffers on their way to the writer, in all.
+const QUEUE: Queue = Queue { writes: 256, bytes: 32 << 20 };
 
 /// What a line looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,6 +79,9 @@ pub enum Query {
 ///
 /// A body counts as far as the connection has taken it from the service: what is on its way in hyper's and the kernel's buffers is not seen any more, and a body in one piece is complete when it is taken.
 ///
+/// A write that fails in the middle, because the disk is full or a limit is reached, damages one line: the lines before it count as [written](Self::written), and a line feed ends its first part. In a process whose file size is
+/// limited (`RLIMIT_FSIZE`), catch SIGXFSZ, or the kernel ends the process there; `wakeful serve` does. A FIFO is opened for reading and writing, so that neither the start nor a line waits for its reader.
+///
 /// What hyper refuses by itself, as a malformed header, is no request and has no line. Texts are cut at 4 KiB. When lines were dropped, the log says so once it can be written again (`{"dropped":n}`, or `# n lines dropped`), and so
 /// does a `tracing` event.
 ///
@@ -91,8 +95,8 @@ struct Inner {
     format: Format,
     query: Query,
     is_file: bool,
-    writer: SyncSender<Message>,
-    counters: Arc<Counters>,
+    writer: LossyWriter,
+    reopen: Arc<AtomicBool>,
 }
 
 impl AccessLog {
@@ -102,18 +106,16 @@ impl AccessLog {
     /// The file cannot be opened for appending; no thread can be started.
     pub fn new(format: Format, destination: Destination, query: Query) -> io::Result<Self> {
         let is_file = matches!(destination, Destination::File(_));
-        let sink = Sink::open(destination)?;
-        let (writer, messages) = sync_channel(CHANNEL);
-        let counters = Arc::new(Counters::default());
-        Writer::new(format, sink, counters.clone()).start(messages)?;
-        Ok(Self { inner: Arc::new(Inner { format, query, is_file, writer, counters }) })
+        let reopen = Arc::<AtomicBool>::default();
+        let sink = Sink::open(format, destination, reopen.clone())?;
+        let writer = LossyWriter::on_thread("access-log", sink, QUEUE)?;
+        Ok(Self { inner: Arc::new(Inner { format, query, is_file, writer, reopen }) })
     }
 
     /// Opens the file anew by its name, before the next lines are written: for log rotation, behind the rename. If that fails the old file is kept, and a `tracing` event says why. Nothing happens for stdout and stderr.
     pub fn reopen(&self) {
-        self.inner.counters.reopen.store(true, Ordering::Release);
-        // Only to wake it: if the channel is full, it is awake.
-        let _ = self.inner.writer.try_send(Message::LookAround);
+        self.inner.reopen.store(true, Ordering::Release);
+        self.inner.writer.wake();
     }
 
     /// Whether it is written to a file, and [`reopen`](Self::reopen) does something.
@@ -128,19 +130,19 @@ impl AccessLog {
     /// Returns whether they are written.
     #[must_use]
     pub fn flush(&self, timeout: Duration) -> bool {
-        self.inner.flush(timeout)
+        self.inner.writer.flush_within(timeout)
     }
 
     /// How many lines were dropped so far, because the destination was slow or failed.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.inner.counters.dropped.load(Ordering::Relaxed)
+        self.inner.writer.dropped()
     }
 
-    /// How many lines were written so far.
+    /// How many lines were written so far: whole ones, also of a write that failed in the middle.
     #[must_use]
     pub fn written(&self) -> u64 {
-        self.inner.counters.written.load(Ordering::Relaxed)
+        self.inner.writer.written()
     }
 
     /// The buffer of the loop on this thread.

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
-use wakeful::time::Sleep;
 
 use super::ClientError;
 
@@ -27,7 +26,7 @@ pub struct ResponseBody {
 /// When the response has to be complete.
 #[derive(Debug)]
 pub(super) struct Deadline {
-    pub(super) sleep: Sleep,
+    pub(super) end: wakeful::time::Deadline,
     pub(super) after: Duration,
 }
 
@@ -68,7 +67,7 @@ impl Body for ResponseBody {
         let this = &mut *self;
         let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) else {
             let Some(deadline) = &mut this.deadline else { return Poll::Pending };
-            std::task::ready!(Pin::new(&mut deadline.sleep).poll(cx));
+            std::task::ready!(Pin::new(&mut deadline.end).poll(cx));
             let (target, after) = (this.target.clone(), deadline.after);
             this.stream = None;
             return Poll::Ready(Some(Err(ClientError::TotalTimeout { target, after })));

@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -44,6 +46,10 @@ pub(super) async fn connect(target: &Target, tls: Option<&ClientTls>) -> io::Res
     let stream = match &target.place {
         Place::Address(addr) => Stream::Tcp(connect_tcp(*addr).await?),
         Place::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
+        Place::Abstract(name) => {
+            let addr = net::SocketAddr::from_abstract_name(name)?;
+            Stream::Unix(UnixStream::connect_addr(&addr).await?)
+        }
         Place::Name(name, port) => {
             let addrs = resolve((name.as_str(), *port)).await?;
             Stream::Tcp(connect_any(by_turns(addrs)).await?)

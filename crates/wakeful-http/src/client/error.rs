@@ -80,6 +80,9 @@ pub enum ClientError {
         /// What hyper said.
         source: hyper::Error,
     },
+    /// The body was read on another thread than its client's loop.
+    #[error("a response is read on the loop of its client, and this is another thread")]
+    OtherThread,
     /// The body of the response broke off.
     #[error("the response of {target} broke off: {}", chain(.source))]
     Body {

@@ -8,12 +8,13 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
-use wakeful::time::{sleep_until, timeout};
+use wakeful::time::timeout;
 
 use super::body::{Deadline, OpenStream, Outgoing};
 use super::host::{Host, Lease, Pool};
 use super::{ClientError, HttpVersion, OutgoingBody, ResponseBody};
 use crate::Security;
+use crate::panics;
 
 type Copy<B> = fn(&B) -> Option<B>;
 
@@ -81,7 +82,8 @@ impl<B: OutgoingBody> Host<B> {
                 }
             },
         };
-        let deadline = deadline.map(|(at, after)| Deadline { sleep: sleep_until(at), after });
+        let deadline =
+            deadline.map(|(at, after)| Deadline { end: wakeful::time::Deadline::at(at), after });
         Ok(response.map(|body| ResponseBody::new(body, pool.label.clone(), deadline, stream)))
     }
 
@@ -120,7 +122,7 @@ impl<B: OutgoingBody> Host<B> {
             };
             retries -= 1;
             pool.counts.add_retried();
-            tracing::debug!(target = %pool.label, error = %failure.error, "sending a request again");
+            panics::log!(debug, target = %pool.label, error = %failure.error, "sending a request again");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Clients that tonic generated, over a [`Host`]: `GreeterClient::new(GrpcService::new(host))`.
 //!
-//! tonic asks for bodies that are `Send`, and ours belong to a loop. So they are wrapped, and whoever does take one to another thread is told so by a panic.
+//! tonic asks for bodies that are `Send`, and ours belong to a loop. So they are wrapped: read on another thread, a body fails.
 
 use std::fmt;
 use std::future::Future;
@@ -10,8 +10,9 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Bytes;
-use send_wrapper::SendWrapper;
 use tower_service::Service;
+
+use crate::homed::Homed;
 
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody};
 
@@ -61,17 +62,17 @@ impl<B: OutgoingBody> Service<Request<B>> for GrpcService<B> {
         let host = self.host.clone();
         Box::pin(async move {
             let response = host.send(request).await?;
-            Ok(response.map(|body| GrpcBody(SendWrapper::new(body))))
+            Ok(response.map(|body| GrpcBody(Homed::new(body, wakeful::current_handle()))))
         })
     }
 }
 
-/// A [`ResponseBody`] that is `Send` for the compiler only.
+/// A [`ResponseBody`] that is `Send`.
 ///
-/// # Panics
-/// When it is read or dropped on another thread than that of its loop.
+/// # Threads
+/// It may be dropped anywhere. Read on another thread than its loop's it fails with [`ClientError::OtherThread`].
 #[derive(Debug)]
-pub struct GrpcBody(SendWrapper<ResponseBody>);
+pub struct GrpcBody(Homed<ResponseBody>);
 
 impl Body for GrpcBody {
     type Data = Bytes;
@@ -81,14 +82,17 @@ impl Body for GrpcBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
-        Pin::new(&mut *self.0).poll_frame(cx)
+        match self.0.get_mut() {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(Some(Err(ClientError::OtherThread))),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        self.0.get().is_some_and(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        self.0.get().map(Body::size_hint).unwrap_or_default()
     }
 }

@@ -20,6 +20,7 @@ use super::OutgoingBody;
 use super::body::Outgoing;
 use super::connect::{Io, Seen, Transport};
 use super::host::Pool;
+use crate::panics;
 
 pub(super) struct Http1<B: OutgoingBody> {
     /// None once it is to close.
@@ -112,20 +113,22 @@ async fn drive<B: OutgoingBody>(
         Some(pool) => pool.settings.idle_timeout,
         None => return,
     };
+    let ending = Ending { this, pool };
+    let Ending { this, pool } = &ending;
     let mut connection = pin!(connection);
     // Not moved with each request: when it fires it says how long it really was.
     let mut timer = pin!(sleep_until(Instant::now() + idle_timeout));
     poll_fn(|cx| {
         let ended = connection.as_mut().poll(cx);
         if let Poll::Ready(Err(error)) = &ended {
-            tracing::debug!(%error, "a connection of the client ended with an error");
+            panics::log!(debug, %error, "a connection of the client ended with an error");
         }
         if ended.is_ready() {
             return Poll::Ready(());
         }
         if this.stage.get() == Stage::Sent && this.is_ready() {
             match pool.upgrade() {
-                Some(pool) => pool.give_back(&this),
+                Some(pool) => pool.give_back(this),
                 None => this.close(),
             }
         }
@@ -140,7 +143,18 @@ async fn drive<B: OutgoingBody>(
         Poll::Pending
     })
     .await;
-    if let Some(pool) = pool.upgrade() {
-        pool.forget_http1(&this);
+}
+
+/// Gives the connection's place back to the pool, even if a request's body panics in the connection's task.
+struct Ending<B: OutgoingBody> {
+    this: Rc<Http1<B>>,
+    pool: Weak<Pool<B>>,
+}
+
+impl<B: OutgoingBody> Drop for Ending<B> {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.forget_http1(&self.this);
+        }
     }
 }

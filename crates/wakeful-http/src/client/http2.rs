@@ -20,6 +20,7 @@ use super::OutgoingBody;
 use super::body::{OpenStream, Outgoing, Streams};
 use super::connect::{Io, Seen, Transport};
 use super::host::Pool;
+use crate::panics;
 
 pub(super) struct Http2<B: OutgoingBody> {
     sender: RefCell<Option<http2::SendRequest<Outgoing<B>>>>,
@@ -108,6 +109,8 @@ async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen:
         Some(pool) => pool.settings.idle_timeout,
         None => return,
     };
+    let ending = Ending(this);
+    let this = &ending.0;
     let mut connection = pin!(connection);
     let mut timer = pin!(sleep_until(Instant::now() + idle_timeout));
     let mut waits_for_settings = true;
@@ -119,7 +122,7 @@ async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen:
         }
         let ended = connection.as_mut().poll(cx);
         if let Poll::Ready(Err(error)) = &ended {
-            tracing::debug!(%error, "a connection of the client ended with an error");
+            panics::log!(debug, %error, "a connection of the client ended with an error");
         }
         if ended.is_ready() {
             return Poll::Ready(());
@@ -141,7 +144,15 @@ async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen:
         Poll::Pending
     })
     .await;
-    if let Some(pool) = this.pool.upgrade() {
-        pool.forget_http2(&this);
+}
+
+/// Gives the connection's place back to the pool, even if a request's body panics in the connection's task.
+struct Ending<B: OutgoingBody>(Rc<Http2<B>>);
+
+impl<B: OutgoingBody> Drop for Ending<B> {
+    fn drop(&mut self) {
+        if let Some(pool) = self.0.pool.upgrade() {
+            pool.forget_http2(&self.0);
+        }
     }
 }

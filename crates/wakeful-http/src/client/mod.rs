@@ -47,6 +47,8 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use http_body::Body;
+use http_body_util::Full;
+use hyper::body::Bytes;
 
 pub use self::body::ResponseBody;
 pub use self::error::ClientError;
@@ -99,16 +101,30 @@ impl<B: OutgoingBody> std::fmt::Debug for Client<B> {
     }
 }
 
+/// Not for every body, because the type of `Client::builder()` could not be inferred then.
+impl Client<Full<Bytes>> {
+    /// Returns the default settings, to be changed. [`ClientBuilder::build`] makes a client for any type of body.
+    ///
+    /// ```
+    /// use http_body_util::Empty;
+    /// use hyper::body::Bytes;
+    /// use wakeful_http::client::Client;
+    ///
+    /// # wakeful::block_on(async {
+    /// let client = Client::builder().retries(0).build::<Empty<Bytes>>();
+    /// # drop(client);
+    /// # });
+    /// ```
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+}
+
 impl<B: OutgoingBody> Client<B> {
     /// With the default settings.
     #[must_use]
     pub fn new() -> Self {
         Self::with(ClientBuilder::default())
-    }
-
-    /// Settings other than the default; [`ClientBuilder`] has the table of them.
-    pub fn builder() -> ClientBuilder {
-        ClientBuilder::default()
     }
 
     fn with(settings: ClientBuilder) -> Self {

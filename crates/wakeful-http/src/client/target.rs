@@ -22,7 +22,7 @@ pub enum HttpVersion {
     Http2,
 }
 
-/// A server: a name or an address with a port, or the path of a Unix socket; whether TLS protects the way to it, and the HTTP that it is spoken to in.
+/// A server: a name or an address with a port, or the path or the abstract name of a Unix socket; whether TLS protects the way to it, and the HTTP that it is spoken to in.
 ///
 /// ```
 /// use wakeful_http::client::{HttpVersion, Target};
@@ -48,6 +48,8 @@ pub(super) enum Place {
     /// Without the brackets of an address.
     Name(String, u16),
     Unix(PathBuf),
+    /// Without the zero byte in front.
+    Abstract(Box<[u8]>),
 }
 
 const fn default_port(security: Security) -> u16 {
@@ -89,7 +91,7 @@ impl Target {
             Place::Address(addr) => addr.to_string(),
             Place::Name(name, port) if *port == default_port(self.security) => name.clone(),
             Place::Name(name, port) => format!("{name}:{port}"),
-            Place::Unix(_) => "localhost".to_owned(),
+            Place::Unix(_) | Place::Abstract(_) => "localhost".to_owned(),
         };
         text.parse().unwrap_or_else(|_| Authority::from_static("localhost"))
     }
@@ -99,7 +101,7 @@ impl Target {
         match &self.place {
             Place::Address(addr) => addr.ip().to_string(),
             Place::Name(name, _) => name.clone(),
-            Place::Unix(_) => "localhost".to_owned(),
+            Place::Unix(_) | Place::Abstract(_) => "localhost".to_owned(),
         }
     }
 
@@ -141,6 +143,7 @@ impl From<ListenAddr> for Target {
         match addr {
             ListenAddr::Tcp(addr) => addr.into(),
             ListenAddr::Unix(path) => Self::new(Place::Unix(path)),
+            ListenAddr::Abstract(name) => Self::new(Place::Abstract(name)),
         }
     }
 }
@@ -148,14 +151,20 @@ impl From<ListenAddr> for Target {
 impl FromStr for Target {
     type Err = InvalidTarget;
 
-    /// `HOST:PORT`, `http://HOST[:PORT]`, `https://HOST[:PORT]`, `unix:PATH`.
+    /// `HOST:PORT`, `http://HOST[:PORT]`, `https://HOST[:PORT]`, `unix:PATH`, `unix:@NAME`.
     fn from_str(text: &str) -> Result<Self, InvalidTarget> {
         let invalid = |reason| InvalidTarget { text: text.to_owned(), reason };
         if let Some(path) = text.strip_prefix("unix:") {
             if path.is_empty() {
-                return Err(invalid("there is no path behind `unix:`"));
+                return Err(invalid("there is no path after `unix:`"));
             }
-            return Ok(Self::new(Place::Unix(path.into())));
+            if path == "@" {
+                return Err(invalid("there is no name after `unix:@`"));
+            }
+            return Ok(Self::new(match path.strip_prefix('@') {
+                Some(name) => Place::Abstract(name.as_bytes().into()),
+                None => Place::Unix(path.into()),
+            }));
         }
         let (authority, scheme) = match text.split_once("://") {
             Some(("http", rest)) => (rest.strip_suffix('/').unwrap_or(rest), Some(Security::Plain)),
@@ -182,7 +191,8 @@ impl fmt::Display for Target {
         match &self.place {
             Place::Address(addr) => addr.fmt(f),
             Place::Name(name, port) => write!(f, "{name}:{port}"),
-            Place::Unix(path) => write!(f, "unix:{}", path.display()),
+            Place::Unix(path) => ListenAddr::Unix(path.clone()).fmt(f),
+            Place::Abstract(name) => ListenAddr::Abstract(name.clone()).fmt(f),
         }
     }
 }

@@ -16,6 +16,7 @@ use super::body::Outgoing;
 use super::connect::Io;
 use super::exchange::given;
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendFailure};
+use crate::panics;
 use crate::upgrade::Upgraded;
 
 /// What a server makes of a request for another protocol; see [`Host::upgrade`].
@@ -81,7 +82,7 @@ impl<B: OutgoingBody> Host<B> {
             // It feeds the body. Without a sender it closes behind that.
             wakeful::spawn(async move {
                 if let Err(error) = driven.connection.await {
-                    tracing::debug!(%error, "a connection of the client ended with an error");
+                    panics::log!(debug, %error, "a connection of the client ended with an error");
                 }
             })
             .detach();

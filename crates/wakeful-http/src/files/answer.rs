@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use rustix::io::Errno;
+use wakeful::log::OncePerSecond;
 
 use super::beneath::Opened;
 use super::body::{FileBody, Piece};
@@ -19,6 +20,7 @@ use super::conditional::{Validators, Verdict};
 use super::path::Target;
 use super::ranges::{self, Ranges};
 use super::{Precompressed, Shared, encoding};
+use crate::panics;
 
 const INDEX: &[u8] = b"index.html";
 
@@ -39,7 +41,10 @@ pub(super) fn answer(
         .unwrap_or_else(|error| {
             let status = status_of(&error);
             if status.is_server_error() {
-                tracing::warn!(name = %name.escape_ascii(), %error, "a file cannot be served");
+                static LIMIT: OncePerSecond = OncePerSecond::new();
+                if let Some(count) = LIMIT.pass() {
+                    panics::log!(warn, name = %name.escape_ascii(), %error, count, "a file cannot be served");
+                }
             }
             plain(status)
         })

@@ -20,7 +20,7 @@ use std::io;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use tower_service::Service;
@@ -28,6 +28,8 @@ use tower_service::Service;
 pub use body::FileBody;
 
 use jobs::{Job, Jobs};
+
+use crate::{Refusal, local};
 
 const DEFAULT_CHUNK: usize = 64 * 1024;
 const DEFAULT_MAX_JOBS: usize = 4096;
@@ -61,7 +63,8 @@ const DEFAULT_MAX_JOBS: usize = 4096;
 ///   second ago, because a change to come could share it. Machines that serve copies have different tags.
 /// * `content-type` by the extension, with `nosniff`; text is said to be UTF-8.
 /// * 404 for what is not there, is no regular file, or lies outside: a symbolic link is followed if it stays within the directory (Linux 5.6 and newer; on older ones, and where a seccomp profile forbids `openat2`, no link is). 403 where the file
-///   system says so, 503 when there are no descriptors, or too many jobs.
+///   system says so, 503 when there are no descriptors, too many jobs, or no thread to read on and none can be started (`ulimit -u`, `pids.max`). The last two count as
+///   [`Refusal::FileJobs`] and [`Refusal::NoThread`].
 /// * A file that becomes shorter while it is sent ends the connection (HTTP/2: the stream); one that grows is sent as long as it was.
 ///
 /// Two slashes in a row, encoded slashes, and `.` or `..` in a path name nothing: 404. Names need not be UTF-8. Behind a prefix, `nest_service("/static", …)`, link to `/static/`: axum gives `/static` the same answer, and then relative links are wrong.
@@ -185,7 +188,7 @@ impl<B> Service<Request<B>> for ServeDir {
         });
         match job {
             Some(job) => ResponseFuture(State::Running(job)),
-            None => ResponseFuture::ready(answer::plain(StatusCode::SERVICE_UNAVAILABLE)),
+            None => ResponseFuture::ready(unavailable(Refusal::FileJobs)),
         }
     }
 }
@@ -211,15 +214,25 @@ impl Future for ResponseFuture {
     type Output = Result<Response<FileBody>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = match &mut self.0 {
-            State::Running(job) => match Pin::new(job).poll(cx) {
-                Poll::Ready(outcome) => outcome.ok(),
-                Poll::Pending => return Poll::Pending,
+        let response = match &mut self.0 {
+            State::Running(job) => match ready!(Pin::new(job).poll(cx)) {
+                Ok(response) => response,
+                // The job cannot have been aborted: it has been refused a thread, which is in the log.
+                Err(error) if error.is_cancelled() => unavailable(Refusal::NoThread),
+                // It panicked, which the hook has told.
+                Err(_) => answer::plain(StatusCode::INTERNAL_SERVER_ERROR),
             },
-            State::Ready(response) => response.take().map(|response| *response),
+            State::Ready(response) => match response.take() {
+                Some(response) => *response,
+                None => answer::plain(StatusCode::INTERNAL_SERVER_ERROR),
+            },
         };
-        // A panic of the job, or a pool that is not this process's: both are in the log.
-        let response = outcome.unwrap_or_else(|| answer::plain(StatusCode::INTERNAL_SERVER_ERROR));
         Poll::Ready(Ok(response))
     }
+}
+
+#[cold]
+fn unavailable(refusal: Refusal) -> Response<FileBody> {
+    local::refuse_here(refusal);
+    answer::plain(StatusCode::SERVICE_UNAVAILABLE)
 }

@@ -12,7 +12,7 @@ use http::{HeaderMap, header};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tonic::Status;
-use wakeful::time::{Sleep, sleep_until, turn_time};
+use wakeful::time::{Deadline, seen_until};
 
 use super::layer::deadline_exceeded;
 use super::told::Told;
@@ -125,7 +125,7 @@ pin_project! {
         // Dropped when it is cut: with it what is left of the handler.
         #[pin]
         inner: Option<B>,
-        deadline: Option<Sleep>,
+        deadline: Option<Deadline>,
         frames: u8,
         told: Told,
     }
@@ -133,7 +133,7 @@ pin_project! {
 
 impl<B> CallResponseBody<B> {
     pub(super) fn new(inner: B, deadline: Option<Instant>, linger: Duration) -> Self {
-        let (deadline, told) = (deadline.map(sleep_until), Told::after(linger));
+        let (deadline, told) = (deadline.map(Deadline::at), Told::after(linger));
         Self { inner: Some(inner), deadline, frames: 0, told }
     }
 
@@ -185,10 +185,14 @@ impl<B: Body> Body for CallResponseBody<B> {
     }
 }
 
-fn poll_cut(deadline: &mut Option<Sleep>, told: &mut Told, cx: &mut Context<'_>) -> Poll<Status> {
+fn poll_cut(
+    deadline: &mut Option<Deadline>,
+    told: &mut Told,
+    cx: &mut Context<'_>,
+) -> Poll<Status> {
     // The first question is for a handler that has spent its task's budget, as it may in every poll: then the second one is not answered.
     if let Some(deadline) = deadline
-        && (deadline.deadline() <= turn_time() || Pin::new(deadline).poll(cx).is_ready())
+        && (deadline.instant() <= seen_until() || Pin::new(deadline).poll(cx).is_ready())
     {
         return Poll::Ready(deadline_exceeded());
     }

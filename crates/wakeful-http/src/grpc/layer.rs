@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::{Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tonic::Status;
@@ -29,15 +29,17 @@ use super::{CallRequestBody, CallResponseBody};
 /// |---|---|---|---|
 /// | [`max_deadline`](Self::max_deadline) | none | any | DEADLINE_EXCEEDED |
 /// | [`linger`](Self::linger) | 1 s | any | UNAVAILABLE |
+/// | [`refuse_other_types`](Self::refuse_other_types) | off | | 415 |
 #[derive(Debug, Clone)]
 pub struct GrpcLayer {
     max_deadline: Option<Duration>,
     linger: Duration,
+    is_strict: bool,
 }
 
 impl Default for GrpcLayer {
     fn default() -> Self {
-        Self { max_deadline: None, linger: Duration::from_secs(1) }
+        Self { max_deadline: None, linger: Duration::from_secs(1), is_strict: false }
     }
 }
 
@@ -62,6 +64,27 @@ impl GrpcLayer {
         self
     }
 }
+
+impl GrpcLayer {
+    /// Answers 415 to requests whose content type is none of gRPC over HTTP/2 (`application/json`, gRPC-Web, none at all), instead of reading them as gRPC. For a server that has nothing but
+    /// services of gRPC.
+    #[must_use]
+    pub fn refuse_other_types(mut self) -> Self {
+        self.is_strict = true;
+        self
+    }
+}
+
+/// `application/grpc`, perhaps with a codec or with parameters. gRPC-Web is another protocol.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let Some((start, rest)) = kind.and_then(|kind| kind.split_at_checked(GRPC.len())) else {
+        return false;
+    };
+    start.eq_ignore_ascii_case(GRPC) && matches!(rest, [] | [b'+' | b';' | b' ', ..])
+}
+
+const GRPC: &[u8] = b"application/grpc";
 
 impl<S> Layer<S> for GrpcLayer {
     type Service = GrpcService<S>;
@@ -92,7 +115,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let GrpcLayer { max_deadline, linger } = self.settings;
+        let GrpcLayer { max_deadline, linger, is_strict } = self.settings;
+        if is_strict && !is_grpc(request.headers()) {
+            return CallFuture { phase: Phase::OtherType, deadline: None, linger };
+        }
         let asked = match timeout::of(request.headers()) {
             Ok(asked) => asked,
             Err(status) => {
@@ -133,6 +159,7 @@ pin_project! {
         Free { #[pin] inner: F },
         Timed { #[pin] inner: Timeout<F> },
         Refused { status: Option<Status> },
+        OtherType,
     }
 }
 
@@ -150,6 +177,11 @@ where
             PhaseProjection::Free { inner } => inner.poll(cx).map(Ok),
             PhaseProjection::Timed { inner } => {
                 inner.poll(cx).map(|in_time| in_time.map_err(|_| deadline_exceeded()))
+            }
+            PhaseProjection::OtherType => {
+                let mut response = Response::new(CallResponseBody::empty());
+                *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+                return Poll::Ready(Ok(response));
             }
             PhaseProjection::Refused { status } => {
                 Poll::Ready(Err(status.take().expect("not polled behind its end")))

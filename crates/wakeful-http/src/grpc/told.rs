@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tonic::Status;
-use wakeful::time::{Sleep, sleep};
+use wakeful::time::{Deadline, seen_until};
 
 use crate::DrainBegins;
 
@@ -20,7 +20,7 @@ pub(super) struct Told {
 enum State {
     Unasked,
     Waiting(DrainBegins),
-    Lingering(Sleep),
+    Lingering(Deadline),
 }
 
 impl Told {
@@ -35,12 +35,14 @@ impl Told {
                 State::Unasked => self.state = State::Waiting(crate::drain_begins()),
                 State::Waiting(begins) => {
                     ready!(Pin::new(begins).poll(cx));
-                    self.state = State::Lingering(sleep(self.linger));
+                    self.state = State::Lingering(Deadline::after(self.linger));
                 }
-                // Elapsed, though the task's budget is spent.
-                State::Lingering(sleep) if sleep.is_elapsed() => return Poll::Ready(is_draining()),
-                State::Lingering(sleep) => {
-                    return Pin::new(sleep).poll(cx).map(|()| is_draining());
+                // It has passed, though the task's budget is spent.
+                State::Lingering(end) if end.instant() <= seen_until() => {
+                    return Poll::Ready(is_draining());
+                }
+                State::Lingering(end) => {
+                    return Pin::new(end).poll(cx).map(|()| is_draining());
                 }
             }
         }

@@ -215,12 +215,14 @@ fn a_connection_that_closes_or_is_upgraded_never_leaves() {
     ] {
         wakeful::block_on(async {
             let (mut client, server) = UnixStream::pair().unwrap();
-            let service = service_fn(|request: Request<RequestBody>| async move {
+            let service = service_fn(|mut request: Request<RequestBody>| async move {
                 turns().await;
                 let mut response = Response::new(Full::new(Bytes::new()));
-                if let Some(protocol) = request.headers().get(header::UPGRADE) {
+                if let Some(protocol) = request.headers().get(header::UPGRADE).cloned() {
+                    // Taken up, and closed at once.
+                    wakeful::spawn(crate::upgrade::on(&mut request)).detach();
                     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-                    response.headers_mut().insert(header::UPGRADE, protocol.clone());
+                    response.headers_mut().insert(header::UPGRADE, protocol);
                 }
                 Ok(response)
             });

@@ -13,6 +13,7 @@ use wakeful::net::ListenAddr;
 
 use crate::counts::HttpCounts;
 use crate::local::Shared;
+use crate::panics;
 use crate::{DrainPlan, Readiness};
 
 /// A server that runs. Dropping it aborts what it serves.
@@ -45,6 +46,11 @@ impl Running {
     #[must_use]
     pub fn loads(&self) -> Loads {
         self.serving.loads()
+    }
+
+    /// Completes with an error when no listener accepts any more: see [`Serving::failure`].
+    pub fn failure(&self) -> impl Future<Output = io::Error> + Send + use<> {
+        self.serving.failure()
     }
 
     /// Counts of connections.
@@ -81,10 +87,10 @@ impl Running {
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         self.ending.0.is_told_to_end();
         if !plan.pre_drain.is_zero() {
-            tracing::info!("not ready; it drains in {:?}", plan.pre_drain);
+            panics::log!(info, "not ready; it drains in {:?}", plan.pre_drain);
             thread::sleep(plan.pre_drain);
         }
-        tracing::info!("draining, for {:?} at most", plan.grace);
+        panics::log!(info, "draining, for {:?} at most", plan.grace);
         let linger = u64::try_from(plan.linger_within_grace().as_nanos()).unwrap_or(u64::MAX);
         self.shared.linger.store(linger, Ordering::Relaxed);
         // Who is idle and does not leave is not to be aborted either.

@@ -16,6 +16,7 @@ use rustls::{InconsistentKeys, RootCertStore};
 use std::sync::Arc;
 
 use super::TlsError;
+use crate::panics;
 
 /// Where a certificate and its key are.
 #[derive(Debug, Clone)]
@@ -27,7 +28,39 @@ pub(super) struct Pair {
 impl Pair {
     pub(super) fn load(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
         let chain = certificates(&self.certificate)?;
-        check_time(&chain, provider).map_err(|reason| unusable(&self.certificate, reason))?;
+        if let Some(reason) = self.not_now(&chain, provider)? {
+            return Err(unusable(&self.certificate, reason));
+        }
+        self.load_chain(chain, provider)
+    }
+
+    /// Returns why the certificate is not valid at this time, if it is not.
+    fn not_now(
+        &self,
+        chain: &[CertificateDer<'_>],
+        provider: &CryptoProvider,
+    ) -> Result<Option<&'static str>, TlsError> {
+        check_time(chain, provider).map_err(|reason| unusable(&self.certificate, reason))
+    }
+
+    /// As [`load`](Self::load), but a certificate whose time is not now is only logged: the server has no other one.
+    pub(super) fn load_at_start(
+        &self,
+        provider: &CryptoProvider,
+    ) -> Result<CertifiedKey, TlsError> {
+        let chain = certificates(&self.certificate)?;
+        if let Some(reason) = self.not_now(&chain, provider)? {
+            let certificate = self.certificate.display();
+            panics::log!(warn, %certificate, "TLS: {reason}. Clients will refuse it: replace the file and reload");
+        }
+        self.load_chain(chain, provider)
+    }
+
+    fn load_chain(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        provider: &CryptoProvider,
+    ) -> Result<CertifiedKey, TlsError> {
         let key = self.key()?;
         CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
@@ -98,10 +131,15 @@ pub(super) fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
+/// Returns why the first certificate is not valid at this time, if it is not.
+///
 /// # Errors
-/// The first certificate is expired, or not valid yet.
-fn check_time(chain: &[CertificateDer<'_>], provider: &CryptoProvider) -> Result<(), String> {
-    let [leaf, issuers @ ..] = chain else { return Ok(()) };
+/// It is none.
+fn check_time(
+    chain: &[CertificateDer<'_>],
+    provider: &CryptoProvider,
+) -> Result<Option<&'static str>, String> {
+    let [leaf, issuers @ ..] = chain else { return Ok(None) };
     let parsed = ParsedCertificate::try_from(leaf).map_err(|error| error.to_string())?;
     // rustls looks at the time when it verifies a chain, so this one is verified against its own end. Whether clients would trust that is
     // theirs to say: of the answer only the time counts.
@@ -111,12 +149,12 @@ fn check_time(chain: &[CertificateDer<'_>], provider: &CryptoProvider) -> Result
     let now = UnixTime::now();
     match verify_server_cert_signed_by_trust_anchor(&parsed, &roots, issuers, now, algorithms) {
         Err(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })) => {
-            Err("the certificate has expired".to_owned())
+            Ok(Some("the certificate has expired"))
         }
         Err(rustls::Error::InvalidCertificate(NotValidYet | NotValidYetContext { .. })) => {
-            Err("the certificate is not valid yet: is the clock right?".to_owned())
+            Ok(Some("the certificate is not valid yet: is the clock right?"))
         }
-        _ => Ok(()),
+        _ => Ok(None),
     }
 }
 

@@ -16,6 +16,7 @@ use wakeful::time::sleep;
 
 use super::files::{self, ByName, Pair};
 use super::{Alpn, MinVersion, TlsCounts, TlsError, provider};
+use crate::panics;
 
 /// Whether a client must identify itself with a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl ServerTls {
     /// on a thread that may block, for example by `wakeful::task::spawn_blocking`.
     ///
     /// # Errors
-    /// As for [`ServerTlsBuilder::build`], and logged: everything stays as it was.
+    /// As for [`ServerTlsBuilder::build`], or a certificate has expired or is not valid yet. Errors are logged, and everything stays as it was.
     pub fn reload(&self) -> Result<(), TlsError> {
         let Shared { settings, current, source, counts } = &*self.0;
         let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,12 +100,12 @@ impl ServerTls {
                 *current.write().unwrap_or_else(PoisonError::into_inner) = config;
                 source.client_roots = client_roots;
                 counts.reloads.one_more();
-                tracing::info!("TLS: the certificates were reloaded");
+                panics::log!(info, "TLS: the certificates were reloaded");
                 Ok(())
             }
             Err(error) => {
                 counts.failed_reloads.one_more();
-                tracing::error!(%error, "TLS: cannot reload the certificates, the old ones stay in use");
+                panics::log!(error, %error, "TLS: cannot reload the certificates, the old ones stay in use");
                 Err(error)
             }
         }
@@ -116,8 +117,10 @@ impl ServerTls {
         loop {
             sleep(every).await;
             let this = self.clone();
-            // A panic in there is reported by its hook, and the next look may do better.
-            let _ = spawn_blocking(move || this.reload_if_changed()).await;
+            // The next look may do better.
+            if let Err(error) = spawn_blocking(move || this.reload_if_changed()).await {
+                panics::log!(error, %error, "TLS: cannot look whether the certificates have changed");
+            }
         }
     }
 
@@ -199,7 +202,8 @@ impl ServerTlsBuilder {
     /// Reads the files. Blocks on them.
     ///
     /// # Errors
-    /// A file cannot be read, or has no PEM of its kind in it; a key does not belong to its certificate; a certificate has expired or is not valid yet; there is no certificate.
+    /// A file cannot be read, or has no PEM of its kind in it; a key does not belong to its certificate; there is no certificate. A certificate that has expired, or is not valid yet, is logged as a warning and used: a server that does not start
+    /// would be of less use. [`reload`](ServerTls::reload) refuses it.
     pub fn build(self) -> Result<ServerTls, TlsError> {
         let Self(settings) = self;
         let looks = settings.looks();
@@ -230,8 +234,13 @@ impl Settings {
             self.paths().try_for_each(|path| files::check_not_pipe(path))?;
         }
         let provider = provider();
-        let keys: Result<Vec<_>, _> =
-            self.pairs.iter().map(|pair| pair.load(&provider).map(Arc::new)).collect();
+        let keys: Result<Vec<_>, _> = {
+            let load = |pair: &Pair| match &before {
+                None => pair.load_at_start(&provider),
+                Some(_) => pair.load(&provider),
+            };
+            self.pairs.iter().map(|pair| load(pair).map(Arc::new)).collect()
+        };
         let roots = self.clients.as_ref().map(|(_, ca)| files::roots(ca)).transpose()?;
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(self.min_version.versions())

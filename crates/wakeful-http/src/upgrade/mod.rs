@@ -27,7 +27,7 @@
 //!
 //! WebSockets are in `ws` (feature `ws`).
 //!
-//! hyper's own `upgrade::on` wants connections that are `Send`, and does not work for HTTP/1.1 here. So a request that asks for an upgrade, and no other, gets an `Offer` among its extensions; the response decides
+//! hyper's own `upgrade::on` wants connections that are `Send`, and does not work for HTTP/1.1 here; nor does axum's `WebSocketUpgrade`, which uses it: a request has no extension of theirs, and a 101 that nobody takes up here is answered 500. So a request that asks for an upgrade, and no other, gets an `Offer` among its extensions; the response decides
 //! whether it holds; and when hyper's connection ends by it, the bytes go to who waits. An upgraded connection stays on its loop, counts as open until its [`Upgraded`] is dropped, and is aborted
 //! when the grace period of a drain is over: what uses it should await [`drain_begins`](crate::drain_begins).
 
@@ -41,6 +41,8 @@ use std::task::{Context, Poll};
 use http::Request;
 
 use self::offer::Offer;
+#[cfg(feature = "ws")]
+pub(crate) use self::offer::OwnRefusal;
 pub(crate) use self::offer::{Offered, Offers};
 pub use self::upgraded::Upgraded;
 
@@ -68,6 +70,9 @@ pub enum UpgradeError {
     /// The response was not 101, nor 2xx to CONNECT; or the connection ended before.
     #[error("the response was no upgrade, or could not be sent")]
     Refused,
+    /// The future was polled on another thread than its connection's loop.
+    #[error("an upgrade is awaited on the loop of its connection, and this is another thread")]
+    OtherThread,
     /// On HTTP/2.
     #[error("the stream was not upgraded: {0}")]
     Http2(hyper::Error),
@@ -75,7 +80,8 @@ pub enum UpgradeError {
 
 /// The future of [`on`].
 ///
-/// *Threads*: `Send`, because handlers have to be; it panics when it is polled or dropped on another thread than its loop's.
+/// *Threads*: `Send`, and may be dropped anywhere. Polled on another thread than its loop's it ends with
+/// [`OtherThread`](UpgradeError::OtherThread).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct OnUpgrade(Source);

@@ -5,19 +5,22 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use send_wrapper::SendWrapper;
+use wakeful::log::OncePerSecond;
 
 use super::upgraded::Io;
 use super::{UpgradeError, Upgraded};
+use crate::homed::Homed;
+use crate::panics;
 
 /// An upgrade that a request asks for.
 #[derive(Debug, Clone)]
-pub(crate) struct Offer(SendWrapper<Rc<RefCell<State>>>);
+pub(crate) struct Offer(Arc<Homed<RefCell<State>>>);
 
 #[derive(Debug)]
 enum State {
@@ -29,26 +32,39 @@ enum State {
 
 impl Offer {
     fn new() -> Self {
-        Self(SendWrapper::new(Rc::new(RefCell::new(State::Waiting(None)))))
+        let state = RefCell::new(State::Waiting(None));
+        Self(Arc::new(Homed::new(state, wakeful::current_handle())))
     }
 
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Upgraded, UpgradeError>> {
-        let mut state = self.0.borrow_mut();
-        match std::mem::replace(&mut *state, State::Refused) {
-            State::Waiting(_) => {
-                *state = State::Waiting(Some(cx.waker().clone()));
-                Poll::Pending
-            }
+        let Some(state) = self.0.get() else {
+            return Poll::Ready(Err(UpgradeError::OtherThread));
+        };
+        // A waker's clone and drop may be anybody's code: nothing is borrowed meanwhile.
+        let waiting = State::Waiting(Some(cx.waker().clone()));
+        let before = state.replace(waiting);
+        if matches!(before, State::Waiting(_)) {
+            return Poll::Pending;
+        }
+        drop(state.replace(State::Refused));
+        match before {
             State::Fulfilled(upgraded) => Poll::Ready(Ok(upgraded)),
-            State::Refused => Poll::Ready(Err(UpgradeError::Refused)),
+            State::Waiting(_) | State::Refused => Poll::Ready(Err(UpgradeError::Refused)),
         }
     }
 
     fn becomes(&self, next: State) {
-        let before = std::mem::replace(&mut *self.0.borrow_mut(), next);
+        // The connection's own, so this is its thread.
+        let Some(state) = self.0.get() else { return };
+        let before = std::mem::replace(&mut *state.borrow_mut(), next);
         if let State::Waiting(Some(waker)) = before {
-            waker.wake();
+            panics::wake(waker);
         }
+    }
+
+    /// Nobody but the connection has it any more.
+    fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
     }
 
     /// Gives the connection to who waits for it, and waits until that one has dropped it.
@@ -78,7 +94,8 @@ impl Offers {
     #[inline]
     pub(crate) fn offer(self: &Rc<Self>, request: &mut Request<Incoming>) -> Option<Offered> {
         // hyper puts it into requests that ask for an upgrade, and none else; most have no extension at all.
-        request.extensions().get::<hyper::upgrade::OnUpgrade>()?;
+        // It comes to nothing, because the connection does not run as hyper's `with_upgrades`: who takes it is refused by its absence.
+        request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>()?;
         let offer = Offer::new();
         request.extensions_mut().insert(offer.clone());
         let method = request.method().clone();
@@ -102,6 +119,26 @@ pub(crate) struct Offered {
 }
 
 impl Offered {
+    /// A response that changes to a protocol that nobody takes up would be the connection's silent end: it becomes 500.
+    #[cold]
+    pub(crate) fn correct<B>(&self, response: &mut Response<B>) {
+        if !self.offer.as_ref().is_none_or(Offer::is_abandoned) {
+            return;
+        }
+        match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS => {
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                response.headers_mut().clear();
+                advise("a handler answered 101 and did not take the upgrade: answered 500");
+            }
+            StatusCode::UPGRADE_REQUIRED if response.extensions().get::<OwnRefusal>().is_none() => {
+                advise("a handler answered 426 to a request that asks for an upgrade");
+            }
+            _ => {}
+        }
+    }
+
+    /// The response decides.
     pub(crate) fn answered<B>(mut self, response: &Response<B>) {
         let status = response.status();
         let is_tunnel = self.method == Method::CONNECT && status.is_success();
@@ -116,5 +153,22 @@ impl Drop for Offered {
         if let Some(offer) = self.offer.take() {
             offer.becomes(State::Refused);
         }
+    }
+}
+
+/// Marks a response by which this crate itself refuses an upgrade.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnRefusal;
+
+#[cold]
+fn advise(what: &'static str) {
+    static LIMIT: OncePerSecond = OncePerSecond::new();
+    if let Some(count) = LIMIT.pass() {
+        panics::log!(
+            error,
+            count,
+            "{what}. hyper's `upgrade::on` and axum's `WebSocketUpgrade` do not work here: use \
+             `wakeful_http::upgrade::on`, or `wakeful_http::ws::WebSocketUpgrade`"
+        );
     }
 }

@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use wakeful::time::{Sleep, sleep_until};
+use wakeful::time::Deadline;
 
 /// The timer of one connection.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    sleep: Sleep,
+    deadline: Deadline,
     /// For when it is set, and whom it wakes then.
     armed: Option<(Instant, Waker)>,
 }
@@ -18,31 +18,40 @@ pub(crate) struct Timer {
 impl Timer {
     pub(crate) fn new() -> Self {
         // The instant does not count: it is set before the first poll.
-        Self { sleep: sleep_until(Instant::now()), armed: None }
+        Self { deadline: Deadline::at(Instant::now()), armed: None }
     }
 
-    /// Ready when it is `due`, or before: a timer that is set for an earlier moment stays. As long as nothing changes it costs two comparisons. `now` is this turn's.
+    /// Ready when it is `due`. A timer that is set for an earlier moment stays until then. As long as nothing changes it costs two comparisons. `seen` is until when the loop
+    /// has seen what arrived: after a pause, the clock alone must not end a connection whose bytes are still in the kernel.
+    /// `now` is the turn's time.
     #[inline]
-    pub(super) fn poll(&mut self, due: Instant, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        if now >= due {
+    pub(super) fn poll(
+        &mut self,
+        due: Instant,
+        seen: Instant,
+        now: Instant,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        if seen >= due {
             // Not the sleep's to say: whoever spends his task's budget in every poll would never hear it.
             self.armed = None;
             return Poll::Ready(());
         }
         let at = match &self.armed {
-            Some((at, waker)) if *at <= due => {
+            Some((at, waker)) if *at <= due && seen < *at => {
+                // It may have fired though not all is seen, and is set again then.
                 if now < *at && waker.will_wake(cx.waker()) {
                     return Poll::Pending;
                 }
                 *at
             }
             _ => {
-                self.sleep.reset(due);
+                self.deadline.reset(due);
                 due
             }
         };
-        let polled = Pin::new(&mut self.sleep).poll(cx);
-        let is_set = polled.is_pending() && self.sleep.is_set();
+        let polled = Pin::new(&mut self.deadline).poll(cx);
+        let is_set = polled.is_pending() && self.deadline.is_set();
         self.armed = is_set.then(|| (at, cx.waker().clone()));
         polled
     }

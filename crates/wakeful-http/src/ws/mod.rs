@@ -36,6 +36,7 @@
 //!
 //! Compression (`permessage-deflate`) is not offered.
 
+mod lengths;
 mod rejection;
 mod socket;
 mod upgrade;

@@ -3,6 +3,8 @@
 use axum_core::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 
+use crate::upgrade::OwnRefusal;
+
 /// Why a request opens no WebSocket. As a response it is 400, 405 or 426.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -20,7 +22,7 @@ pub enum WebSocketRejection {
     #[error("the header `sec-websocket-version` is not 13")]
     Version,
     /// 400.
-    #[error("the header `sec-websocket-key` is missing")]
+    #[error("the header `sec-websocket-key` is missing, or not 16 bytes in base64")]
     Key,
     /// 426: HTTP/1.0, or behind a layer that has dropped what this server gave the request.
     #[error("the connection cannot be upgraded")]
@@ -35,6 +37,7 @@ impl IntoResponse for WebSocketRejection {
             Self::NoUpgrade | Self::Version | Self::NotUpgradable => StatusCode::UPGRADE_REQUIRED,
         };
         let mut response = (status, format!("{self}\n")).into_response();
+        response.extensions_mut().insert(OwnRefusal);
         let headers = response.headers_mut();
         if status == StatusCode::UPGRADE_REQUIRED {
             headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));

@@ -11,14 +11,14 @@ use std::time::Duration;
 use async_tungstenite::WebSocketStream;
 use async_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
 use futures_core::{FusedStream, Stream};
-use futures_io::AsyncRead as _;
+use futures_io::AsyncRead;
 use futures_util::Sink;
 use http::HeaderValue;
-use wakeful::time::{Sleep, sleep};
+use wakeful::time::Deadline;
 
+use super::lengths::{Followed, NotMinimal};
 use super::{CloseCode, CloseFrame, Error, Message};
 use crate::DrainBegins;
-use crate::upgrade::Upgraded;
 
 /// How long the client may take to answer a Close.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ const DISCARDED_AT_ONCE: usize = 64;
 /// *Threads*: neither `Send` nor `Sync`: it stays on its loop.
 #[derive(Debug)]
 pub struct WebSocket {
-    inner: WebSocketStream<Upgraded>,
+    inner: WebSocketStream<Followed>,
     protocol: Option<HeaderValue>,
     linger: Duration,
     phase: Phase,
@@ -42,17 +42,17 @@ pub struct WebSocket {
 enum Phase {
     Open(DrainBegins),
     /// The server drains.
-    Lingering(Sleep),
+    Lingering(Deadline),
     /// A Close of ours is on its way. Until then, the client's has to come.
-    Closing(Sleep),
+    Closing(Deadline),
     /// The client broke the protocol, and was told. Until then it has to close.
-    Discarding(Sleep, Option<Error>),
+    Discarding(Deadline, Option<Error>),
     Ended,
 }
 
 impl WebSocket {
     pub(super) fn new(
-        inner: WebSocketStream<Upgraded>,
+        inner: WebSocketStream<Followed>,
         protocol: Option<HeaderValue>,
         linger: Duration,
     ) -> Self {
@@ -94,7 +94,7 @@ impl WebSocket {
                 Err(Error::ConnectionClosed | Error::AlreadyClosed) => return Ok(()),
                 Err(error) => return Err(error),
             }
-            self.phase = Phase::Closing(sleep(CLOSE_WAIT));
+            self.phase = Phase::Closing(Deadline::after(CLOSE_WAIT));
         }
         while let Some(message) = self.recv().await {
             message?;
@@ -118,7 +118,8 @@ impl WebSocket {
         let _ = Pin::new(&mut self.inner).poll_flush(cx);
         let mut unwanted = [0; 4096];
         for _ in 0..DISCARDED_AT_ONCE {
-            match Pin::new(self.inner.get_mut()).poll_read(cx, &mut unwanted) {
+            match AsyncRead::poll_read(Pin::new(&mut self.inner.get_mut().inner), cx, &mut unwanted)
+            {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,
@@ -136,6 +137,10 @@ fn close_code(error: &Error) -> Option<CloseCode> {
         Error::Utf8(_) => Some(CloseCode::Invalid),
         Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
         Error::Protocol(_) => Some(CloseCode::Protocol),
+        Error::Io(error) => {
+            let source = error.get_ref()?;
+            source.is::<NotMinimal>().then_some(CloseCode::Protocol)
+        }
         _ => None,
     }
 }
@@ -149,14 +154,14 @@ impl Stream for WebSocket {
             match &mut this.phase {
                 Phase::Open(begins) => {
                     if Pin::new(begins).poll(cx).is_ready() {
-                        this.phase = Phase::Lingering(sleep(this.linger));
+                        this.phase = Phase::Lingering(Deadline::after(this.linger));
                         continue;
                     }
                 }
                 Phase::Lingering(until) => {
                     if Pin::new(until).poll(cx).is_ready() {
                         this.begin_to_close(CloseCode::Away, "the server is draining");
-                        this.phase = Phase::Closing(sleep(CLOSE_WAIT));
+                        this.phase = Phase::Closing(Deadline::after(CLOSE_WAIT));
                         continue;
                     }
                 }
@@ -182,7 +187,7 @@ impl Stream for WebSocket {
                 Some(Err(error)) => match close_code(&error) {
                     Some(code) => {
                         this.begin_to_close(code, "");
-                        this.phase = Phase::Discarding(sleep(CLOSE_WAIT), Some(error));
+                        this.phase = Phase::Discarding(Deadline::after(CLOSE_WAIT), Some(error));
                         continue;
                     }
                     None => {

@@ -13,7 +13,9 @@ use axum_core::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
+use super::lengths::Followed;
 use super::{WebSocket, WebSocketRejection};
+use crate::panics;
 use crate::upgrade::{OnUpgrade, UpgradeError, take};
 
 /// Extracts a WebSocket handshake; [`on_upgrade`](Self::on_upgrade) answers it.
@@ -48,7 +50,7 @@ impl<S: Sync> FromRequestParts<S> for WebSocketUpgrade {
                 return Err(WebSocketRejection::NoUpgrade);
             }
             let key = headers.get(header::SEC_WEBSOCKET_KEY).cloned();
-            Some(key.ok_or(WebSocketRejection::Key)?)
+            Some(key.filter(is_key).ok_or(WebSocketRejection::Key)?)
         } else if parts.method == Method::CONNECT {
             let protocol = parts.extensions.get::<hyper::ext::Protocol>();
             if protocol.is_none_or(|protocol| protocol.as_str() != "websocket") {
@@ -129,12 +131,13 @@ impl WebSocketUpgrade {
     ///
     /// # Panics
     /// Where no loop runs.
+    #[track_caller]
     pub fn on_upgrade<C, F>(self, callback: C) -> Response
     where
         C: FnOnce(WebSocket) -> F + 'static,
         F: Future<Output = ()> + 'static,
     {
-        let failed = |error| tracing::debug!(%error, "no WebSocket came of a handshake");
+        let failed = |error| panics::log!(debug, %error, "no WebSocket came of a handshake");
         self.on_upgrade_or(callback, failed)
     }
 
@@ -142,6 +145,7 @@ impl WebSocketUpgrade {
     ///
     /// # Panics
     /// Where no loop runs.
+    #[track_caller]
     pub fn on_upgrade_or<C, F>(
         self,
         callback: C,
@@ -158,7 +162,11 @@ impl WebSocketUpgrade {
                 Ok(upgraded) => upgraded,
                 Err(error) => return failed(error),
             };
-            let inner = WebSocketStream::from_raw_socket(upgraded, Role::Server, Some(config));
+            let inner = WebSocketStream::from_raw_socket(
+                Followed::new(upgraded),
+                Role::Server,
+                Some(config),
+            );
             callback(WebSocket::new(inner.await, protocol, linger)).await;
         })
         .detach();
@@ -183,4 +191,14 @@ fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     let values = headers.get_all(name);
     let texts = values.iter().filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).any(|found| found.trim().eq_ignore_ascii_case(token))
+}
+
+/// Is it 16 bytes in base64 (RFC 6455, 4.1)?
+fn is_key(key: &HeaderValue) -> bool {
+    let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    match key.as_bytes() {
+        // 22 signs have 132 bits, of which the last four stand for nothing.
+        [signs @ .., b'=', b'='] => signs.len() == 22 && signs.iter().all(is_sign),
+        _ => false,
+    }
 }

@@ -223,3 +223,11 @@ fn a_unix_socket_that_is_not_there_is_an_error_of_the_connection() {
         assert_eq!((client.counts().failed(), host.connections()), (1, 0));
     });
 }
+
+#[test]
+fn a_builder_needs_no_type() {
+    on_a_loop(async {
+        let settings = wakeful_http::client::Client::builder().retries(0);
+        let _: wakeful_http::client::Client<http_body_util::Empty<Bytes>> = settings.build();
+    });
+}

@@ -8,6 +8,7 @@ mod limits;
 #[path = "../tls/material.rs"]
 #[allow(dead_code)] // The tests of TLS use the rest.
 mod material;
+mod panics;
 mod retries;
 mod tls;
 mod upgrade;

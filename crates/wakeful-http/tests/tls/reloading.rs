@@ -100,7 +100,15 @@ fn a_server_does_not_begin_with_files_that_are_no_use() {
             text.map_or(site.directory.path(name), |text| site.directory.write(name, &text))
         };
         let (certificate, key) = (write("server.pem", certificate), write("server.key", key));
-        let text = ServerTls::from_files(certificate, key).expect_err(what).to_string();
+        let built = ServerTls::from_files(certificate, key);
+        if matches!(what, "expired" | "early") {
+            // With a warning: a server that does not start would be of less use.
+            let running = server().tls(built.expect(what)).start(router()).unwrap();
+            drop(running);
+            site.serve(&site.served);
+            continue;
+        }
+        let text = built.expect_err(what).to_string();
         assert!(text.contains(named) && text.contains(why), "{what}: {text}");
         site.serve(&site.served);
     }

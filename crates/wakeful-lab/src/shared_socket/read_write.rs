@@ -100,7 +100,7 @@ pub(super) fn measure(
             |lab, one, label| {
                 let contender = &able[one];
                 let mut load = load.clone();
-                load.plan.seed += (round / names.len()) as u64;
+                load.plan.seed = load.plan.seed.wrapping_add((round / names.len()) as u64);
                 round += 1;
                 lab.bench.server_cpus = contender.cpus.of(&lab.bench);
                 let block = lab.bench.block_beside(&contender.server, &load, label, &mut Preload);

@@ -1,36 +1,45 @@
 //! Frames of one direction of a connection.
 
 use std::io;
-use std::pin::Pin;
+use std::sync::Arc;
 
-use futures_io::AsyncRead;
-
-use crate::connections::read_unless_told;
+use crate::buffers::{Budget, Charge, FREE};
 
 /// The largest payload, in bytes.
 pub const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 
 const HEADER: usize = 4;
 /// What a connection's buffer begins with, and returns to after a large frame.
-const BUFFER: usize = 16 * 1024;
+const BUFFER: usize = FREE;
+/// No frame needs a larger one.
+const LARGEST_BUFFER: usize = HEADER + MAX_PAYLOAD;
 
 /// Bytes that were read and not passed on yet: whole frames, and the beginning of the next.
 pub(super) struct Frames {
     buffer: Vec<u8>,
     filled: usize,
+    budget: Arc<Budget>,
+    charge: Charge,
 }
 
 impl Frames {
-    pub(super) fn new() -> Self {
-        Self::behind(Vec::new())
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
+        Self { buffer: vec![0; BUFFER], filled: 0, budget, charge: Charge::default() }
     }
 
     /// These bytes were read before.
-    pub(super) fn behind(unread: Vec<u8>) -> Self {
+    ///
+    /// # Errors
+    /// `budget` has no room for them.
+    pub(super) fn behind(unread: Vec<u8>, budget: Arc<Budget>) -> io::Result<Self> {
         let filled = unread.len();
         let mut buffer = unread;
         buffer.resize(filled.max(BUFFER), 0);
-        Self { buffer, filled }
+        let mut charge = Charge::default();
+        if !charge.cover(&budget, buffer.len()) {
+            return Err(no_room());
+        }
+        Ok(Self { buffer, filled, budget, charge })
     }
 
     #[inline]
@@ -43,20 +52,26 @@ impl Frames {
         &self.buffer[..self.filled]
     }
 
-    /// Reads once. 0: the peer has ended, or `told` was ready and nothing else was.
-    pub(super) async fn read_from(
-        &mut self,
-        from: &mut (impl AsyncRead + Unpin),
-        told: Option<Pin<&mut impl Future<Output = ()>>>,
-    ) -> io::Result<usize> {
+    /// Where the next read goes. Not empty.
+    ///
+    /// # Errors
+    /// The frames of all connections take all the memory that they may take.
+    pub(super) fn space(&mut self) -> io::Result<&mut [u8]> {
         if self.filled == self.buffer.len() {
             // By what has come, not by what a header claims.
-            self.buffer.resize(self.buffer.len() * 2, 0);
+            let larger = (2 * self.filled).min(LARGEST_BUFFER);
+            if !self.charge.cover(&self.budget, larger) {
+                return Err(no_room());
+            }
+            self.buffer.reserve_exact(larger - self.filled);
+            self.buffer.resize(larger, 0);
         }
-        let space = &mut self.buffer[self.filled..];
-        let count = read_unless_told(from, space, told).await?;
+        Ok(&mut self.buffer[self.filled..])
+    }
+
+    /// So many bytes were read into [`space`](Self::space).
+    pub(super) fn add(&mut self, count: usize) {
         self.filled += count;
-        Ok(count)
     }
 
     /// There is no more. A frame of which only a part came is an error.
@@ -93,8 +108,16 @@ impl Frames {
         if self.filled <= BUFFER && self.buffer.len() > BUFFER {
             self.buffer.truncate(BUFFER);
             self.buffer.shrink_to_fit();
+            self.charge.shrink_to(BUFFER);
         }
     }
+}
+
+#[cold]
+fn no_room() -> io::Error {
+    let text =
+        "the frames of all connections take all the memory that they may take: see max_memory";
+    io::Error::new(io::ErrorKind::OutOfMemory, text)
 }
 
 #[cfg(any(test, fuzzing))]
@@ -105,7 +128,7 @@ mod tests {
     use super::*;
 
     fn frames(bytes: &[u8]) -> Frames {
-        Frames::behind(bytes.to_vec())
+        Frames::behind(bytes.to_vec(), Budget::new(usize::MAX)).unwrap()
     }
 
     #[test]

@@ -1,31 +1,43 @@
 //! A connection of a frontend: what its client asks the backend answers.
 
 use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
 
 use wakeful::accept::Connection;
+use wakeful::log::OncePerSecond;
 use wakeful::net::{ListenAddr, OwnedReadHalf, OwnedWriteHalf, Stream, TcpStream, UnixStream};
 
 use super::frames::Frames;
-use crate::connections::set_nodelay;
+use crate::buffers::Budget;
+use crate::connections::{read_unless_told, set_options};
 
-pub(super) async fn serve(connection: Connection, backend: &ListenAddr) -> io::Result<()> {
+pub(super) async fn serve(
+    connection: Connection,
+    backend: &ListenAddr,
+    budget: &Arc<Budget>,
+) -> io::Result<()> {
     let Connection { stream: client, peer, draining, .. } = connection;
-    set_nodelay(&client)?;
+    set_options(&client)?;
     let backend = match connect(backend).await {
         Ok(stream) => stream,
         Err(error) => {
-            tracing::warn!(%peer, %backend, %error, "closing the connection: there is no backend");
+            static LIMIT: OncePerSecond = OncePerSecond::new();
+            if let Some(count) = LIMIT.pass() {
+                tracing::warn!(%peer, %backend, %error, count, "closing the connection: there is no backend");
+            }
             return Ok(());
         }
     };
     let (from_client, to_client) = client.into_split();
     let (from_backend, to_backend) = backend.into_split();
     let told = pin!(draining.started());
-    let mut requests = pin!(pass_on(from_client, to_backend, Some(told)));
+    let mut requests = pin!(pass_on(from_client, to_backend, Some(told), budget));
     let never: Option<Pin<&mut std::future::Pending<()>>> = None;
-    let mut answers = pin!(pass_on(from_backend, to_client, never));
+    let mut answers = pin!(pass_on(from_backend, to_client, never, budget));
     let mut asks = true;
     // Once the client asks no more the backend is told, answers what is left, and closes: then all is said.
     std::future::poll_fn(|cx| {
@@ -42,8 +54,12 @@ async fn connect(addr: &ListenAddr) -> io::Result<Stream> {
     let stream = match addr {
         ListenAddr::Tcp(addr) => Stream::Tcp(TcpStream::connect(*addr).await?),
         ListenAddr::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
+        ListenAddr::Abstract(name) => {
+            let addr = SocketAddr::from_abstract_name(name)?;
+            Stream::Unix(UnixStream::connect_addr(&addr).await?)
+        }
     };
-    set_nodelay(&stream)?;
+    set_options(&stream)?;
     Ok(stream)
 }
 
@@ -52,14 +68,17 @@ async fn pass_on(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut told: Option<Pin<&mut impl Future<Output = ()>>>,
+    budget: &Arc<Budget>,
 ) -> io::Result<()> {
-    let mut frames = Frames::new();
+    let mut frames = Frames::new(budget.clone());
     loop {
         let told = told.as_mut().filter(|_| frames.is_empty()).map(Pin::as_mut);
-        if frames.read_from(&mut from, told).await? == 0 {
+        let count = read_unless_told(&mut from, frames.space()?, told).await?;
+        if count == 0 {
             frames.end()?;
             return to.shutdown();
         }
+        frames.add(count);
         let complete = frames.complete()?;
         if complete > 0 {
             to.write_all(&frames.bytes()[..complete]).await?;

@@ -1,6 +1,7 @@
 //! What clients, tools and exporters ask before and beside their keys: INFO, COMMAND, CONFIG, CLIENT, HELLO, SELECT.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use wakeful::net::ListenAddr;
 
@@ -173,11 +174,15 @@ pub(super) fn config(service: &Service, words: Words<'_>, out: &mut Vec<u8>) {
     }
     let settings = [
         ("appendonly", "no".to_owned()),
+        ("client-query-buffer-limit", service.limits.command.to_string()),
         ("databases", "1".to_owned()),
-        ("maxmemory", service.meters.cap().to_string()),
+        ("maxclients", service.options.max_connections.to_string()),
+        ("maxmemory", zero_if_none(service.meters.cap()).to_string()),
+        ("maxmemory-clients", zero_if_none(service.meters.buffers().limit()).to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("proto-max-bulk-len", service.limits.word.to_string()),
         ("save", String::new()),
+        ("timeout", service.options.idle_timeout.map_or(0, seconds).to_string()),
     ];
     let is_asked = |name: &str| asked.iter().any(|word| word == b"*" || is(word, name));
     let found = || settings.iter().filter(|(name, _)| is_asked(name));
@@ -186,6 +191,16 @@ pub(super) fn config(service: &Service, words: Words<'_>, out: &mut Vec<u8>) {
         reply::bulk(out, name.as_bytes());
         reply::bulk(out, value.as_bytes());
     }
+}
+
+/// As Redis says that there is no limit.
+fn zero_if_none(limit: usize) -> usize {
+    if limit == usize::MAX { 0 } else { limit }
+}
+
+/// In whole seconds, and at least one: 0 is no limit.
+fn seconds(limit: Duration) -> u64 {
+    limit.as_secs().max(1)
 }
 
 /// Names and lines as Redis has them, where they mean the same.
@@ -207,12 +222,13 @@ fn sections(service: &Service) -> [(&'static str, String); 5] {
     let port = running.and_then(|running| {
         running.addrs.iter().find_map(|addr| match addr {
             ListenAddr::Tcp(addr) => Some(addr.port()),
-            ListenAddr::Unix(_) => None,
+            ListenAddr::Unix(_) | ListenAddr::Abstract(_) => None,
         })
     });
     let (open, accepted) =
         running.map_or((0, 0), |running| (running.counts.open(), running.counts.accepted()));
-    let (used, keys) = (meters.used(), meters.keys());
+    let (used, keys, cap) = (meters.used(), meters.keys(), zero_if_none(meters.cap()));
+    let (clients, refusals) = (meters.buffers().used(), &service.refusals);
     let server = format!(
         "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nwakeful_version:{}\r\n\
          wakeful_loops:{}\r\nos:Linux\r\narch_bits:{}\r\nprocess_id:{}\r\ntcp_port:{}\r\n\
@@ -225,18 +241,31 @@ fn sections(service: &Service) -> [(&'static str, String); 5] {
         uptime / 86_400,
     );
     let memory = format!(
-        "used_memory:{used}\r\nused_memory_human:{}\r\nused_memory_dataset:{used}\r\n\
-         maxmemory:{}\r\nmaxmemory_human:{}\r\nmaxmemory_policy:noeviction\r\n",
-        human(used),
-        meters.cap(),
-        human(meters.cap()),
+        "used_memory:{}\r\nused_memory_human:{}\r\nused_memory_dataset:{used}\r\n\
+         mem_clients_normal:{clients}\r\n\
+         maxmemory:{cap}\r\nmaxmemory_human:{}\r\nmaxmemory_policy:noeviction\r\n",
+        used + clients,
+        human(used + clients),
+        human(cap),
     );
     let stats = format!(
         "total_connections_received:{accepted}\r\ntotal_commands_processed:{}\r\n\
-         expired_keys:0\r\nevicted_keys:0\r\nkeyspace_hits:{}\r\nkeyspace_misses:{}\r\n",
+         rejected_connections:{}\r\nexpired_keys:0\r\nevicted_keys:0\r\nevicted_clients:{}\r\n\
+         keyspace_hits:{}\r\nkeyspace_misses:{}\r\n\
+         client_query_buffer_limit_disconnections:{}\r\n\
+         wakeful_clients_timed_out:{}\r\nwakeful_client_memory_refusals:{}\r\n",
         meters.commands(),
+        refusals.connections.get(),
+        refusals.evicted.get(),
         meters.hits(),
         meters.misses(),
+        refusals.query_buffers.get(),
+        refusals.timed_out.get(),
+        meters.buffers().refused(),
+    );
+    let clients_section = format!(
+        "connected_clients:{open}\r\nmaxclients:{}\r\nblocked_clients:0\r\n",
+        service.options.max_connections,
     );
     let keyspace = match keys {
         0 => String::new(),
@@ -244,7 +273,7 @@ fn sections(service: &Service) -> [(&'static str, String); 5] {
     };
     [
         ("Server", server),
-        ("Clients", format!("connected_clients:{open}\r\nblocked_clients:0\r\n")),
+        ("Clients", clients_section),
         ("Memory", memory),
         ("Stats", stats),
         ("Keyspace", keyspace),

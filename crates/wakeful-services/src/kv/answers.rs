@@ -10,13 +10,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-use wakeful::net::Stream;
-
 use super::batch::Batch;
 use super::resp::Words;
 use super::service::Local;
 use super::shard::{Condition, Key, Operation, Refused};
 use super::{KEPT, reply};
+use crate::buffers::Charge;
+use crate::patience::PatientStream;
 
 /// So many bytes of answers, or of questions to other loops, are enough.
 const ENOUGH: usize = 32 * 1024;
@@ -32,6 +32,10 @@ enum Slot {
     Here(usize),
     /// What this loop answers.
     There(usize),
+    /// There was no room to ask another loop.
+    Refused,
+    /// The same, of a part.
+    RefusedPart,
     /// What this loop answers is a part of the next `Sum` or `Verdict`.
     Part(usize),
     /// The sum of the parts and this.
@@ -52,6 +56,8 @@ struct Parts {
 pub(super) struct Answers {
     local: Rc<Local>,
     out: Vec<u8>,
+    /// For `out`.
+    charge: Charge,
     /// How many bytes of `out` are in slots.
     placed: usize,
     slots: VecDeque<Slot>,
@@ -59,6 +65,8 @@ pub(super) struct Answers {
     batches: Box<[Batch]>,
     questions: usize,
     question_bytes: usize,
+    /// For `question_bytes`.
+    question_charge: Charge,
     /// Of the command that is being answered, what this loop did itself.
     sum: i64,
     refused: Option<Refused>,
@@ -72,11 +80,13 @@ impl Answers {
         Self {
             local,
             out: Vec::new(),
+            charge: Charge::default(),
             placed: 0,
             slots: VecDeque::new(),
             batches,
             questions: 0,
             question_bytes: 0,
+            question_charge: Charge::default(),
             sum: 0,
             refused: None,
             parts: Parts::default(),
@@ -89,6 +99,15 @@ impl Answers {
         &mut self.out
     }
 
+    /// The text itself.
+    pub(super) fn text(&mut self, text: &[u8]) {
+        if self.charge.cover(self.local.service.meters.buffers(), self.out.len() + text.len()) {
+            reply::bulk(&mut self.out, text);
+        } else {
+            self.error(&Refused::NoRoomToAnswer.to_string());
+        }
+    }
+
     pub(super) fn error(&mut self, text: &str) {
         reply::error(&mut self.out, text);
     }
@@ -98,7 +117,10 @@ impl Answers {
     pub(super) fn one(&mut self, op: Operation, key: &[u8], value: &[u8]) {
         let key = self.local.service.key(key);
         match self.elsewhere(key) {
-            None => self.local.shard.borrow_mut().apply(op, key, value, &mut self.out),
+            None => {
+                let mut shard = self.local.shard.borrow_mut();
+                shard.apply(op, key, value, &mut self.out, &mut self.charge);
+            }
             Some(owner) => self.ask(owner, op, key, value, Slot::There(owner)),
         }
     }
@@ -183,9 +205,14 @@ impl Answers {
     }
 
     fn ask(&mut self, owner: usize, op: Operation, key: Key<'_>, value: &[u8], slot: Slot) {
+        let bytes = self.question_bytes + key.bytes.len() + value.len();
+        if !self.question_charge.cover(self.local.service.meters.buffers(), bytes) {
+            let is_part = matches!(slot, Slot::Part(_));
+            return self.slot(if is_part { Slot::RefusedPart } else { Slot::Refused });
+        }
         self.batches[owner].push(op, key, value);
         self.questions += 1;
-        self.question_bytes += key.bytes.len() + value.len();
+        self.question_bytes = bytes;
         self.slot(slot);
     }
 
@@ -215,27 +242,50 @@ impl Answers {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) async fn write(&mut self, stream: &mut Stream) -> io::Result<()> {
+    pub(super) async fn write(&mut self, stream: &mut PatientStream) -> io::Result<()> {
         if !self.slots.is_empty() {
             self.gather(stream).await?;
         }
         stream.write_all(&self.out).await?;
         self.out.clear();
         self.out.shrink_to(KEPT);
+        self.charge.shrink_to(0);
         Ok(())
     }
 
     /// Fills all slots. What becomes ready earlier is written meanwhile, as long as there is more to come.
-    async fn gather(&mut self, stream: &mut Stream) -> io::Result<()> {
+    async fn gather(&mut self, stream: &mut PatientStream) -> io::Result<()> {
         let rest = self.out.len() - std::mem::take(&mut self.placed);
         self.slots.push_back(Slot::Here(rest));
-        let (mut ready, mut from) = (Vec::new(), 0);
+        let (mut ready, mut charge, mut from) = (Vec::new(), Charge::default(), 0);
         loop {
             self.exchange().await;
             while let Some(slot) = self.slots.pop_front() {
-                if !self.fill(&slot, &mut from, &mut ready) {
+                let answer = match slot {
+                    Slot::Here(length) => {
+                        from += length;
+                        Some(&self.out[from - length..from])
+                    }
+                    Slot::There(owner) => self.batches[owner].take(),
+                    _ => None,
+                };
+                if let Some(answer) = answer {
+                    if answer.len() <= ENOUGH {
+                        ready.extend_from_slice(answer);
+                    } else {
+                        // Not copied: it is counted once.
+                        stream.write_all(&ready).await?;
+                        ready.clear();
+                        stream.write_all(answer).await?;
+                    }
+                } else if !self.fill(&slot, &mut ready) {
                     self.slots.push_front(slot);
                     break;
+                }
+                let budget = self.local.service.meters.buffers();
+                if ready.len() >= ENOUGH && !charge.cover(budget, ready.capacity()) {
+                    stream.write_all(&ready).await?;
+                    ready.clear();
                 }
             }
             self.batches.iter_mut().for_each(Batch::forget_answers);
@@ -246,7 +296,8 @@ impl Answers {
             ready.clear();
         }
         (self.questions, self.question_bytes) = (0, 0);
-        self.out = ready;
+        self.question_charge.shrink_to(0);
+        (self.out, self.charge) = (ready, charge);
         Ok(())
     }
 
@@ -268,17 +319,12 @@ impl Answers {
         }
     }
 
-    /// False: its answer has not come.
-    fn fill(&mut self, slot: &Slot, from: &mut usize, ready: &mut Vec<u8>) -> bool {
+    /// What is put together of parts. False: an answer for it has not come.
+    fn fill(&mut self, slot: &Slot, ready: &mut Vec<u8>) -> bool {
         match slot {
-            Slot::Here(length) => {
-                ready.extend_from_slice(&self.out[*from..*from + length]);
-                *from += length;
-            }
-            Slot::There(owner) => match self.batches[*owner].take() {
-                Some(answer) => ready.extend_from_slice(answer),
-                None => return false,
-            },
+            Slot::Here(_) | Slot::There(_) => return false,
+            Slot::Refused => reply::error(ready, &Refused::NoRoomToSend.to_string()),
+            Slot::RefusedPart => self.parts.refuse(Refused::NoRoomToSend),
             Slot::Part(owner) => match self.batches[*owner].take() {
                 Some(answer) => self.parts.add(answer),
                 None => return false,
@@ -297,6 +343,13 @@ impl Parts {
             Some(b'-') if self.error.is_none() => self.error = Some(answer.to_vec()),
             Some(b':') => self.sum += i64::from(answer == b":1\r\n"),
             _ => {}
+        }
+    }
+
+    fn refuse(&mut self, refused: Refused) {
+        let error = self.error.get_or_insert_default();
+        if error.is_empty() {
+            reply::error(error, &refused.to_string());
         }
     }
 

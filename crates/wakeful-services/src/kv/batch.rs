@@ -1,7 +1,8 @@
 //! What a connection asks of another loop's shard: one message for all that it read at once, which comes back with the answers.
 
+use super::reply;
 use super::shard::{Key, Operation, Shard};
-use super::{KEPT, reply};
+use crate::buffers::{Charge, FREE};
 
 /// The owner stops when its answers are as long as this, and does the rest when these have been taken.
 const MOST_ANSWERS: usize = 64 * 1024;
@@ -16,6 +17,8 @@ pub(super) struct Batch {
     done: usize,
     at: usize,
     answers: Vec<u8>,
+    /// For `answers`.
+    charge: Charge,
     /// Where each answer that was not taken yet ends; how many were taken, and where the next begins.
     ends: Vec<usize>,
     taken: usize,
@@ -56,7 +59,8 @@ impl Batch {
         {
             let (key, rest) = self.bytes[self.at..].split_at(asked.key);
             let key = Key { hash: asked.hash, bytes: key };
-            shard.apply(asked.op, key, &rest[..asked.value], &mut self.answers);
+            let value = &rest[..asked.value];
+            shard.apply(asked.op, key, value, &mut self.answers, &mut self.charge);
             self.ends.push(self.answers.len());
             self.at += asked.key + asked.value;
             self.done += 1;
@@ -91,11 +95,13 @@ impl Batch {
         (self.taken, self.from) = (0, 0);
         self.ends.clear();
         self.answers.clear();
+        self.answers.shrink_to(2 * FREE);
+        self.charge.shrink_to(0);
         if self.unanswered() == 0 {
             (self.done, self.at) = (0, 0);
             self.asked.clear();
             self.bytes.clear();
-            if self.bytes.capacity() > KEPT || self.answers.capacity() > 2 * KEPT {
+            if self.bytes.capacity() > FREE {
                 *self = Self::default();
             }
         }
@@ -107,6 +113,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::buffers::Budget;
     use crate::kv::shard::{Condition, Meter, Meters};
 
     const KEY: Key<'_> = Key { hash: 7, bytes: b"key" };
@@ -129,7 +136,10 @@ mod tests {
 
     #[test]
     fn an_owner_stops_when_its_answers_are_long_and_goes_on_when_they_were_taken() {
-        let mut shard = Shard::new(Meter::new(Arc::new(Meters::new(usize::MAX, 1)), 0));
+        let mut shard = Shard::new(Meter::new(
+            Arc::new(Meters::new(usize::MAX, Budget::new(usize::MAX), 1)),
+            0,
+        ));
         let mut batch = Batch::default();
         let value = vec![b'x'; MOST_ANSWERS / 4];
         batch.push(Operation::Set(Condition::Always), KEY, &value);

@@ -6,29 +6,53 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wakeful::accept::Connection;
+use wakeful::log::OncePerSecond;
 use wakeful::net::Stream;
 use wakeful::task::yield_now;
 use wakeful::time::timeout;
 
+use super::KvOptions;
 use super::admin::{self, Client};
 use super::answers::Answers;
 use super::command::Command;
 use super::input::Input;
 use super::reply;
-use super::resp::{ProtocolError, Words};
+use super::resp::Words;
 use super::service::Local;
 use super::shard::Operation;
-use crate::connections::set_nodelay;
+use crate::connections::set_options;
+use crate::patience::PatientStream;
 
 /// So many commands, and the others of the loop are let run.
 const STRETCH: u64 = 1024;
 /// So long a refused client may go on sending, so that it comes to read why.
 const LAST_TIME: Duration = Duration::from_secs(1);
 
+const TOO_MANY: &str = "ERR max number of clients reached";
+const NO_ROOM: &str = "OOM command not read when client buffers > 'maxmemory-clients'.";
+
+/// Serves a connection, and counts how it ended.
 pub(super) async fn serve(connection: Connection, local: Rc<Local>) -> io::Result<()> {
-    let Connection { mut stream, draining, .. } = connection;
-    set_nodelay(&stream)?;
-    local.service.running.wait().await;
+    let service = local.service.clone();
+    let outcome = serve_uncounted(connection, local).await;
+    if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+        service.refusals.timed_out.add_one();
+    }
+    outcome
+}
+
+async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result<()> {
+    let Connection { stream, draining, .. } = connection;
+    set_options(&stream)?;
+    let running = local.service.running.wait().await;
+    let KvOptions { max_connections, idle_timeout, stall_timeout, .. } = local.service.options;
+    let mut stream = PatientStream::new(stream, stall_timeout);
+    if max_connections > 0 && running.counts.open() > max_connections {
+        local.service.refusals.connections.add_one();
+        let mut out = Vec::new();
+        reply::error(&mut out, TOO_MANY);
+        return stream.write_all(&out).await;
+    }
     let mut drained = std::pin::pin!(draining.started());
     let mut input = Input::new(local.service.limits);
     let mut session = Session {
@@ -38,8 +62,14 @@ pub(super) async fn serve(connection: Connection, local: Rc<Local>) -> io::Resul
         done: 0,
     };
     loop {
+        if !input.make_room(session.local.service.meters.buffers()) {
+            drop(input);
+            session.local.service.refusals.evicted.add_one();
+            return session.refuse(stream, NO_ROOM, io::ErrorKind::OutOfMemory).await;
+        }
         let told = input.is_empty().then_some(drained.as_mut());
-        if input.read_from(&mut stream, told).await? == 0 {
+        let limit = if input.is_empty() { idle_timeout } else { stall_timeout };
+        if input.read_from(&mut stream, told, limit).await? == 0 {
             return if input.is_empty() {
                 Ok(())
             } else {
@@ -58,23 +88,26 @@ pub(super) async fn serve(connection: Connection, local: Rc<Local>) -> io::Resul
         };
         session.count();
         if let Some(error) = refused {
-            session.answers.error(&format!("ERR {error}"));
-            session.answers.write(&mut stream).await?;
-            return end(stream, &error).await;
+            drop(input);
+            if error.is_too_long() {
+                session.local.service.refusals.query_buffers.add_one();
+            }
+            let text = format!("ERR {error}");
+            return session.refuse(stream, &text, io::ErrorKind::InvalidData).await;
         }
         session.answers.write(&mut stream).await?;
     }
 }
 
 /// Closes a connection that was refused. If there were unread bytes, the kernel would reset it, and its peer might never see the reason.
-async fn end(mut stream: Stream, error: &ProtocolError) -> io::Result<()> {
+async fn end(mut stream: Stream) -> io::Result<()> {
     stream.shutdown(std::net::Shutdown::Write)?;
     let rest = async {
         let mut scratch = vec![0; 16 * 1024];
         while let Ok(1..) = stream.read(&mut scratch).await {}
     };
     let _ = timeout(LAST_TIME, rest).await;
-    Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+    Ok(())
 }
 
 /// What lasts from one command to the next.
@@ -87,12 +120,29 @@ struct Session {
 }
 
 impl Session {
+    /// Writes the answers so far and `text`, and closes the connection.
+    ///
+    /// # Errors
+    /// Always: `kind` with the text, if the kernel has none.
+    async fn refuse(
+        mut self,
+        mut stream: PatientStream,
+        text: &str,
+        kind: io::ErrorKind,
+    ) -> io::Result<()> {
+        self.answers.error(text);
+        self.answers.write(&mut stream).await?;
+        drop(self);
+        end(stream.into_inner()).await?;
+        Err(io::Error::new(kind, text.to_owned()))
+    }
+
     /// Break: it was the last.
     #[inline]
     async fn command(
         &mut self,
         words: Words<'_>,
-        stream: &mut Stream,
+        stream: &mut PatientStream,
     ) -> io::Result<ControlFlow<()>> {
         self.done += 1;
         match Command::parse(words) {
@@ -100,9 +150,7 @@ impl Session {
             Ok(Command::Set(key, value, how)) => self.answers.one(how, key, value),
             Ok(Command::Add(key, count)) => self.answers.one(Operation::Add(count), key, &[]),
             Ok(Command::Ping(None)) => reply::simple(self.answers.out(), "PONG"),
-            Ok(Command::Ping(Some(text)) | Command::Echo(text)) => {
-                reply::bulk(self.answers.out(), text);
-            }
+            Ok(Command::Ping(Some(text)) | Command::Echo(text)) => self.answers.text(text),
             Ok(command) => return self.rare(command, stream).await,
             Err(refusal) => self.answers.error(&refusal.to_string()),
         }
@@ -114,7 +162,7 @@ impl Session {
     async fn rare(
         &mut self,
         command: Command<'_>,
-        stream: &mut Stream,
+        stream: &mut PatientStream,
     ) -> io::Result<ControlFlow<()>> {
         match command {
             Command::GetAll(keys) => {
@@ -142,9 +190,13 @@ impl Session {
                 return Ok(ControlFlow::Break(()));
             }
             Command::Http => {
-                tracing::warn!(
-                    "an HTTP request was sent to the service kv: closing the connection"
-                );
+                static LIMIT: OncePerSecond = OncePerSecond::new();
+                if let Some(count) = LIMIT.pass() {
+                    tracing::warn!(
+                        count,
+                        "an HTTP request was sent to the service kv: closing the connection"
+                    );
+                }
                 return Ok(ControlFlow::Break(()));
             }
             Command::Client(words) => self.client.answer(words, self.answers.out()),
@@ -173,7 +225,12 @@ impl Session {
         Ok(ControlFlow::Continue(()))
     }
 
-    async fn sum(&mut self, op: Operation, keys: Words<'_>, stream: &mut Stream) -> io::Result<()> {
+    async fn sum(
+        &mut self,
+        op: Operation,
+        keys: Words<'_>,
+        stream: &mut PatientStream,
+    ) -> io::Result<()> {
         for key in keys.iter() {
             self.answers.add(op, key);
             self.pause(stream).await?;
@@ -183,14 +240,14 @@ impl Session {
     }
 
     /// What was asked before is done before what follows, which looks at all shards.
-    async fn settle(&mut self, stream: &mut Stream) -> io::Result<()> {
+    async fn settle(&mut self, stream: &mut PatientStream) -> io::Result<()> {
         self.count();
         if self.answers.are_owed() { self.answers.write(stream).await } else { Ok(()) }
     }
 
     /// Writes when there is enough to be written; lets others run after a while.
     #[inline]
-    async fn pause(&mut self, stream: &mut Stream) -> io::Result<()> {
+    async fn pause(&mut self, stream: &mut PatientStream) -> io::Result<()> {
         if self.answers.are_enough() {
             self.answers.write(stream).await?;
         }

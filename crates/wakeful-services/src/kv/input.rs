@@ -2,15 +2,15 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
-use wakeful::net::Stream;
-
-use super::KEPT;
 use super::resp::{Limits, Parser, ProtocolError, Words};
-use crate::connections::read_unless_told;
+use crate::buffers::{Budget, Charge, FREE};
+use crate::patience::PatientStream;
 
 /// What a connection's buffer begins with.
-const BUFFER: usize = 16 * 1024;
+const BUFFER: usize = FREE;
 
 /// See the module.
 #[derive(Debug)]
@@ -21,11 +21,22 @@ pub(super) struct Input {
     /// and what was read, here.
     end: usize,
     parser: Parser,
+    /// A longer command is refused, so a larger buffer is never needed.
+    largest: usize,
+    /// For the buffer and the parser.
+    charge: Charge,
 }
 
 impl Input {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { buffer: vec![0; BUFFER], start: 0, end: 0, parser: Parser::new(limits) }
+        Self {
+            buffer: vec![0; BUFFER],
+            start: 0,
+            end: 0,
+            parser: Parser::new(limits),
+            largest: limits.command.max(BUFFER),
+            charge: Charge::default(),
+        }
     }
 
     /// Is there nothing, not even a part of a command?
@@ -34,17 +45,18 @@ impl Input {
         self.start == self.end
     }
 
-    /// Reads once. 0: the peer has ended, or `told` was ready and nothing else was.
+    /// Reads once, after [`make_room`](Self::make_room). 0: the peer has ended, or `told` was ready and nothing else was.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's. `TimedOut`: nothing came for `limit`.
     pub(super) async fn read_from(
         &mut self,
-        from: &mut Stream,
+        from: &mut PatientStream,
         told: Option<Pin<&mut impl Future<Output = ()>>>,
+        limit: Option<Duration>,
     ) -> io::Result<usize> {
-        self.make_room();
-        let count = read_unless_told(from, &mut self.buffer[self.end..], told).await?;
+        let space = &mut self.buffer[self.end..];
+        let count = from.read_unless_told(space, told, limit).await?;
         self.end += count;
         Ok(count)
     }
@@ -67,16 +79,25 @@ impl Input {
         }
     }
 
-    /// Moves what is left to the front, and lets the buffer grow by what has come, not by what was announced.
-    fn make_room(&mut self) {
+    /// Moves what is left to the front, and lets the buffer grow by what has come, not by what was announced. False: `budget` has no room for more.
+    #[must_use]
+    pub(super) fn make_room(&mut self, budget: &Arc<Budget>) -> bool {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         if self.end == self.buffer.len() {
-            self.buffer.resize(self.buffer.len() * 2, 0);
-        } else if self.buffer.len() > KEPT && self.end <= BUFFER {
+            let larger = (self.buffer.len() * 2).min(self.largest);
+            if !self.charge.cover(budget, larger + self.parser.held()) {
+                return false;
+            }
+            self.buffer.reserve_exact(larger - self.buffer.len());
+            self.buffer.resize(larger, 0);
+        } else if self.buffer.len() > BUFFER && self.end <= BUFFER {
             self.buffer.truncate(BUFFER);
             self.buffer.shrink_to_fit();
         }
         self.parser.shrink();
+        let size = self.buffer.len() + self.parser.held();
+        self.charge.shrink_to(size);
+        self.charge.cover(budget, size)
     }
 }

@@ -27,17 +27,25 @@ pub(super) struct Limits {
 
 /// Why no more of a connection is read. Shown as Redis says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ProtocolError(String);
+pub(super) struct ProtocolError {
+    text: String,
+    is_too_long: bool,
+}
 
 impl ProtocolError {
     pub(super) fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
+        Self { text: what.into(), is_too_long: false }
+    }
+
+    /// Is it a command beyond [`Limits::command`]?
+    pub(super) fn is_too_long(&self) -> bool {
+        self.is_too_long
     }
 }
 
 impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Protocol error: {}", self.0)
+        write!(f, "Protocol error: {}", self.text)
     }
 }
 
@@ -167,7 +175,8 @@ impl Parser {
 
     #[cold]
     fn too_long(&self) -> ProtocolError {
-        ProtocolError::new(format!("a command may have {} bytes", self.limits.command))
+        let text = format!("a command may have {} bytes", self.limits.command);
+        ProtocolError { text, is_too_long: true }
     }
 
     /// Words between blanks, up to the line's end.
@@ -212,6 +221,13 @@ impl Parser {
     #[inline]
     pub(super) fn words<'a>(&'a self, bytes: &'a [u8]) -> Words<'a> {
         Words { bytes, places: &self.words }
+    }
+
+    /// The bytes that are allocated to note more words than most commands have.
+    #[inline]
+    pub(super) fn held(&self) -> usize {
+        let words = self.words.capacity();
+        if words > KEPT_WORDS { words * size_of::<Range<u32>>() } else { 0 }
     }
 
     /// Gives back what a command of many words took.

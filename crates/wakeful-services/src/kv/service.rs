@@ -14,9 +14,12 @@ use wakeful::accept::Counts;
 use wakeful::net::ListenAddr;
 use wakeful::{JoinHandle, LoopHandle};
 
+use super::KvOptions;
 use super::batch::Batch;
+use super::refusals::Refusals;
 use super::resp::Limits;
 use super::shard::{Key, Meter, Meters, Shard};
+use crate::buffers::Budget;
 
 thread_local! {
     /// Where batches for this loop find its shard.
@@ -26,7 +29,9 @@ thread_local! {
 /// Shared by all loops.
 #[derive(Debug)]
 pub(super) struct Service {
+    pub(super) options: KvOptions,
     pub(super) limits: Limits,
+    pub(super) refusals: Refusals,
     pub(super) meters: Arc<Meters>,
     pub(super) since: Instant,
     /// Known once all loops have been set up. No connection is served before.
@@ -46,12 +51,16 @@ pub(super) struct Running {
 }
 
 impl Service {
-    pub(super) fn new(loops: usize, max_memory: usize, limits: Limits) -> Self {
+    pub(super) fn new(loops: usize, options: KvOptions) -> Self {
+        let cap = unless_zero(options.max_memory);
+        let buffers = Budget::new(unless_zero(options.client_memory()));
         // Of the kernel's randomness, which foldhash does not ask for.
         let random = RandomState::new().hash_one(());
         Self {
-            limits,
-            meters: Arc::new(Meters::new(max_memory, loops)),
+            options,
+            limits: options.limits(),
+            refusals: Refusals::default(),
+            meters: Arc::new(Meters::new(cap, buffers, loops)),
             since: Instant::now(),
             running: OnceCell::new(),
             seed: SeedableRandomState::with_seed(random, SharedSeed::global_random()),
@@ -88,6 +97,11 @@ impl Service {
         };
         self.loops[owner].get()?.spawn(run).ok()
     }
+}
+
+/// 0 is no limit.
+fn unless_zero(limit: usize) -> usize {
+    if limit == 0 { usize::MAX } else { limit }
 }
 
 /// What one loop has.

@@ -14,6 +14,7 @@ use hashbrown::hash_table::Entry as Place;
 use self::entry::Entry;
 pub(super) use self::meter::{Meter, Meters};
 use super::reply;
+use crate::buffers::Charge;
 
 const TABLES: usize = 1024;
 /// Which bits of a hash choose the table. The lowest choose the place in a table and the highest seven tell its entries apart (hashbrown); those between
@@ -76,6 +77,10 @@ pub(super) enum Condition {
 pub(super) enum Refused {
     #[error("OOM command not allowed when used memory > 'maxmemory'.")]
     OutOfMemory,
+    #[error("OOM answer not allowed when client buffers > 'maxmemory-clients'.")]
+    NoRoomToAnswer,
+    #[error("OOM command not allowed when client buffers > 'maxmemory-clients'.")]
+    NoRoomToSend,
     #[error("ERR value is not an integer or out of range")]
     NotAnInteger,
     #[error("ERR increment or decrement would overflow")]
@@ -94,11 +99,20 @@ impl Shard {
         Self { tables: (0..TABLES).map(|_| HashTable::new()).collect(), meter }
     }
 
-    /// Appends the answer.
+    /// Appends the answer to `out`, which `charge` pays for.
     #[inline]
-    pub(super) fn apply(&mut self, op: Operation, key: Key<'_>, value: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn apply(
+        &mut self,
+        op: Operation,
+        key: Key<'_>,
+        value: &[u8],
+        out: &mut Vec<u8>,
+        charge: &mut Charge,
+    ) {
         match op {
-            Operation::Get => self.read(key, out),
+            Operation::Get => {
+                self.read(key, out, charge);
+            }
             Operation::Set(condition) => match self.set(key, value, condition) {
                 Ok(true) => reply::ok(out),
                 Ok(false) => reply::null(out),
@@ -106,8 +120,8 @@ impl Shard {
             },
             Operation::Swap(condition) => {
                 let start = out.len();
-                self.read(key, out);
-                if let Err(refused) = self.set(key, value, condition) {
+                let is_read = self.read(key, out, charge);
+                if is_read && let Err(refused) = self.set(key, value, condition) {
                     out.truncate(start);
                     reply::error(out, &refused.to_string());
                 }
@@ -125,14 +139,20 @@ impl Shard {
         }
     }
 
+    /// False: there is no room for the answer, so it is an error.
     #[inline]
-    fn read(&self, key: Key<'_>, out: &mut Vec<u8>) {
+    fn read(&self, key: Key<'_>, out: &mut Vec<u8>, charge: &mut Charge) -> bool {
         let found = self.get(key);
         self.meter.looked_up(found.is_some());
         match found {
+            Some(value) if !charge.cover(self.meter.buffers(), out.len() + value.len()) => {
+                reply::error(out, &Refused::NoRoomToAnswer.to_string());
+                return false;
+            }
             Some(value) => reply::bulk(out, value),
             None => reply::null(out),
         }
+        true
     }
 
     #[inline]

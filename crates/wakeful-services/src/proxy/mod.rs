@@ -26,6 +26,7 @@
 mod backends;
 mod budget;
 mod counts;
+mod descriptors;
 pub mod headers;
 mod health;
 mod metrics;
@@ -43,7 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Request;
-use wakeful::accept::SharedListener;
+use wakeful::accept::{Descriptors, SharedListener};
 use wakeful::net::ListenAddr;
 use wakeful_http::RequestBody;
 use wakeful_http::client::{ClientBuilder, HttpVersion, Target};
@@ -68,7 +69,7 @@ use crate::admin::{self, RunningService};
 /// | `connections` | 256, for each backend on each loop | 1 and more | requests wait |
 /// | `max_waiting` | 1,024, for each backend on each loop | any | another backend, then 503 |
 /// | `queue_timeout` | 2 s | any | another backend, then 503 |
-/// | `idle_timeout` | 20 s | any | the connection to the backend is closed |
+/// | `idle_timeout` | 20 s | any | the connection to the backend is closed. So it is at once where idle ones exceed an eighth of `RLIMIT_NOFILE` and the server has no `max_connections` |
 /// | `attempts` | 3 | 1 and more | the last failure is the answer |
 /// | `request_buffer` | 64 KiB | any | the rest is streamed |
 /// | `response_buffer` | 256 KiB | any | the backend is read as the client reads |
@@ -176,9 +177,15 @@ pub fn start(
         HttpVersion::Http2 => GrpcCalls::Unlimited,
     };
     let limits = Limits { ambiguous_length, grpc_calls, ..options.limits.clone() };
+    let pools = options.group().loop_count()?.saturating_mul(to.len());
+    // A user who limits the connections has thought of the descriptors.
+    let limit = if limits.max_connections == 0 { Descriptors::limit() } else { None };
+    let (max_idle, kept) = descriptors::divide(limit, pools, proxy.connections);
     let server = options.http_server(listeners).limits(limits);
+    let server = server.descriptors(admin::descriptors(kept, &admin));
+    let pseudonym = headers::Pseudonym::unique();
     let running = server.start_per_connection(move || {
-        let proxy = of_a_loop(&proxy, &to, shared.clone(), &of_loops);
+        let proxy = of_a_loop(&proxy, &to, shared.clone(), &of_loops, max_idle, pseudonym);
         move |caller: Caller| {
             let (proxy, client) = (proxy.clone(), Rc::new(headers::Client::new(caller)));
             service_fn(move |request: Request<RequestBody>| {
@@ -186,7 +193,7 @@ pub fn start(
             })
         }
     })?;
-    let mut registry = admin::registry(&running, options.tls.as_ref());
+    let mut registry = admin::registry(&running, options);
     registry.register_collector(Box::new(metrics::OfBackends(counts.clone())));
     let service = RunningService::new(running, admin, Arc::new(registry))?;
     Ok(RunningProxy { service, counts })
@@ -197,6 +204,8 @@ fn of_a_loop(
     to: &[Target],
     shared: Arc<backends::Shared>,
     counts: &Counts,
+    max_idle: usize,
+    pseudonym: headers::Pseudonym,
 ) -> Rc<service::Proxy> {
     let settings = match &options.upstream_tls {
         Some(tls) => ClientBuilder::default().tls(tls.clone()),
@@ -207,7 +216,7 @@ fn of_a_loop(
         // The proxy has its own, which begins behind the request.
         .head_timeout(None)
         .max_connections(options.connections)
-        .max_idle(options.connections)
+        .max_idle(max_idle)
         .max_waiting(options.max_waiting)
         .queue_timeout(options.queue_timeout)
         .idle_timeout(options.idle_timeout)
@@ -219,7 +228,7 @@ fn of_a_loop(
     let (limit, version, upgrades) = (options.response_buffer, options.version, options.upgrades);
     Rc::new(service::Proxy {
         backends: backends::Backends::new(shared, &client, to, counts.clone()),
-        headers: headers::Settings { forwarded: options.forwarded, version, upgrades },
+        headers: headers::Settings { forwarded: options.forwarded, version, upgrades, pseudonym },
         request_buffer: options.request_buffer,
         attempts: options.attempts.max(1),
         silence,

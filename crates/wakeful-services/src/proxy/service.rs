@@ -6,12 +6,12 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
-use wakeful::time::sleep_until;
+use wakeful::time::{Deadline, seen_until};
 use wakeful_http::RequestBody;
 use wakeful_http::client::{ClientError, HttpVersion};
 
@@ -230,14 +230,14 @@ pub(super) async fn within<F: Future>(
 ) -> Option<F::Output> {
     let until = || progress.last().checked_add(silence);
     let Some(first) = until() else { return Some(future.await) };
-    let mut sleep = sleep_until(first);
+    let mut deadline = Deadline::at(first);
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
         }
-        while Pin::new(&mut sleep).poll(cx).is_ready() {
+        while Pin::new(&mut deadline).poll(cx).is_ready() {
             match until() {
-                Some(later) if later > Instant::now() => sleep.reset(later),
+                Some(later) if later > seen_until() => deadline.reset(later),
                 _ => return Poll::Ready(None),
             }
         }

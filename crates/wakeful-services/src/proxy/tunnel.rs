@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_io::{AsyncRead, AsyncWrite};
-use wakeful::time::{Sleep, sleep};
+use wakeful::time::Deadline;
 use wakeful_http::upgrade::Upgraded;
 use wakeful_http::{DrainBegins, drain_begins};
 
@@ -256,13 +256,13 @@ struct Silence {
     period: Duration,
     /// Up to the last look.
     lasts: Duration,
-    timer: Sleep,
+    timer: Deadline,
 }
 
 impl Silence {
     fn new(limit: Duration) -> Self {
         let period = limit / LOOKS;
-        Self { period, lasts: Duration::ZERO, timer: sleep(period) }
+        Self { period, lasts: Duration::ZERO, timer: Deadline::after(period) }
     }
 
     /// Ready: longer than `limit`. A shorter one than before counts from now on; for a longer one the timer stays, so who is stuck now and again moves none.

@@ -2,7 +2,7 @@
 //!
 //! The proto file is `proto/wakeful/echo/v1/echo.proto`; what is generated from it is in `generated/`, kept current by `tests/generated.rs`.
 //!
-//! Deadlines are honoured. When the server drains, unary calls are finished, health says NOT_SERVING, and streams end with UNAVAILABLE a second later, or sooner if the grace period is short.
+//! What is no gRPC by its content type (JSON, gRPC-Web) is answered 415. Deadlines are honoured. When the server drains, unary calls are finished, health says NOT_SERVING, and streams end with UNAVAILABLE a second later, or sooner if the grace period is short.
 
 mod echo;
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
-use wakeful::accept::SharedListener;
+use wakeful::accept::{Descriptors, SharedListener};
 use wakeful_http::grpc::{self, GrpcLayer, Reflection};
 use wakeful_http::{GrpcCalls, Limits};
 
@@ -78,10 +78,12 @@ pub fn start(
         .add_service(health)
         .add_service(reflection.v1())
         .add_service(reflection.v1alpha());
-    let layer = GrpcLayer::new().linger(LINGER.min(options.grace / 2));
+    let layer = GrpcLayer::new().linger(LINGER.min(options.grace / 2)).refuse_other_types();
     let router = routes.prepare().into_axum_router().layer(layer);
     let limits = Limits { grpc_calls: GrpcCalls::Unlimited, ..options.limits.clone() };
-    let server = options.http_server(listeners).limits(limits).start(router)?;
-    let registry = admin::registry(&server, options.tls.as_ref());
+    let descriptors = admin::descriptors(Descriptors::default(), &admin);
+    let server = options.http_server(listeners).limits(limits).descriptors(descriptors);
+    let server = server.start(router)?;
+    let registry = admin::registry(&server, options);
     RunningService::new(server, admin, Arc::new(registry))
 }

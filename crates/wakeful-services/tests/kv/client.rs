@@ -36,6 +36,7 @@ impl Service {
             moves: None,
             idle: IdlePolicy::Park,
             grace: GUARD,
+            log: None,
         };
         let serving = kv::start(&serve, options, vec![listener]).unwrap();
         let ListenAddr::Tcp(addr) = serving.local_addrs()[0] else { unreachable!("it is TCP") };

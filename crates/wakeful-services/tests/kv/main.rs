@@ -1,6 +1,7 @@
 //! The key-value service through sockets, with one loop and with several.
 
 mod client;
+mod limits;
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
@@ -266,7 +267,10 @@ fn a_client_that_is_refused_reads_why_though_it_goes_on_sending() {
 #[test]
 fn out_of_memory_is_an_answer_and_no_end() {
     for loops in LOOPS {
-        let service = Service::start(loops, KvOptions { max_memory: 1 << 20, max_value: 1 << 20 });
+        let service = Service::start(
+            loops,
+            KvOptions { max_memory: 1 << 20, max_value: 1 << 20, ..KvOptions::default() },
+        );
         let mut client = service.connect();
         let value = vec![b'x'; 10_000];
         let mut set =

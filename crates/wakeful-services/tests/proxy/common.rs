@@ -30,6 +30,7 @@ pub fn options(loops: usize) -> ServeOptions {
         moves: None,
         idle: IdlePolicy::Park,
         grace: GUARD,
+        log: None,
     }
 }
 
@@ -40,7 +41,7 @@ fn listener() -> SharedListener {
 pub fn tcp(addr: &ListenAddr) -> SocketAddr {
     match addr {
         ListenAddr::Tcp(addr) => *addr,
-        ListenAddr::Unix(_) => unreachable!("bound to TCP"),
+        _ => unreachable!("bound to TCP"),
     }
 }
 

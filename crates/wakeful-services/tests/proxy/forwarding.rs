@@ -1,8 +1,9 @@
 //! What goes through, and how it is changed.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use wakeful_services::DrainPlan;
+use wakeful_services::proxy;
 use wakeful_services::proxy::headers::ForwardedHeaders;
 
 use crate::common::*;
@@ -70,13 +71,14 @@ fn what_is_for_this_hop_goes_and_what_the_proxy_has_to_say_comes() {
     let mut lines: Vec<_> = seen.trim_end().lines().collect();
     assert_eq!(lines.remove(0), "get /a?b=c http/1.1");
     lines.sort_unstable();
+    let own = lines.iter().position(|line| line.starts_with("via: 1.1 wakeful-")).unwrap();
+    lines.remove(own);
     assert_eq!(
         lines,
         [
             "forwarded: for=127.0.0.1;host=\"example.org:81\";proto=http",
             "host: example.org:81",
             "via: 1.0 before",
-            "via: 1.1 wakeful",
             "x-forwarded-for: 127.0.0.1",
             "x-forwarded-host: example.org:81",
             "x-forwarded-proto: http",
@@ -280,4 +282,27 @@ fn what_is_in_flight_finishes_when_the_proxy_ends() {
     drop((idle, release));
     assert!(read_all(&mut stream).ends_with("in time"));
     assert_eq!(shutdown.join().unwrap(), 0);
+}
+
+#[test]
+fn a_request_that_comes_back_is_508_and_a_chain_of_proxies_is_none() {
+    let (_service, to) = service();
+    let last = proxy(&[to], |_| {});
+    let first = proxy(&[addr(&last)], |_| {});
+    assert!(get(addr(&first), "/").contains("wakeful serve http"));
+    // Two proxies, each of which has the other one for a backend.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let one = proxy(&[free], |_| {});
+    let to = vec![addr(&one).into()];
+    let listener = wakeful::accept::SharedListener::bind(&free.into()).unwrap();
+    let settings = proxy::ProxyOptions { to, ..Default::default() };
+    let other = proxy::start(&options(1), settings, vec![listener], Vec::new()).unwrap();
+    for headers in ["", "connection: via\r\n", "connection: upgrade\r\nupgrade: websocket\r\n"] {
+        let mut stream = connect(addr(&one));
+        write!(stream, "GET / HTTP/1.1\r\nhost: x\r\n{headers}\r\n").unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 508", "{headers}");
+    }
+    assert_eq!((one.counts().refused(), other.counts().refused()), (3, 0));
 }

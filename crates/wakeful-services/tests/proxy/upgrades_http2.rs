@@ -115,10 +115,10 @@ fn an_extended_connect_becomes_an_upgrade_of_http1() {
         ("connection", "upgrade"),
         ("upgrade", "websocket"),
         ("sec-websocket-version", "13"),
-        ("via", "2.0 wakeful"),
     ] {
         assert_eq!(field(head, name), value, "{head}");
     }
+    assert!(field(head, "via").starts_with("2.0 wakeful-"), "{head}");
     assert_eq!(head.matches("sec-websocket-key").count(), 1);
     assert!(!head.contains("bXkgb3duLCB3aGljaCBnb2Vz"), "{head}");
     until("it is over", || proxy.counts().tunnels() == 0);

@@ -37,6 +37,7 @@ pub fn service(rpc_options: &RpcOptions) -> Running {
         grace: GUARD,
         tls: None,
         limits: Default::default(),
+        log: None,
     };
     let listeners = options.bind().unwrap();
     rpc::start(&options, rpc_options, listeners, Vec::new()).unwrap().into_server()
@@ -52,7 +53,7 @@ pub fn serve(echo: impl Echo, layer: GrpcLayer) -> Running {
 pub fn addr(running: &Running) -> SocketAddr {
     match running.local_addrs()[0] {
         ListenAddr::Tcp(addr) => addr,
-        ListenAddr::Unix(_) => unreachable!("bound to TCP"),
+        _ => unreachable!("bound to TCP"),
     }
 }
 

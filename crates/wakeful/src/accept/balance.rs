@@ -9,14 +9,14 @@
 //!
 //! `share` is one loop's part of it, with its doors; `plan` which open connections go on to other loops.
 //!
-//! Invariant: as long as a loop accepts at all, one of those that accept is in the list. Who steps back looks behind itself whether anybody is
-//! left, and returns if not.
+//! Invariant: each listener that a loop accepts from has at least one loop in its list. A loop that steps back from a listener
+//! then checks whether another loop is left there, and returns if not.
 
 mod plan;
 mod share;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -77,23 +77,22 @@ impl Balance {
     }
 
     /// A loop begins to accept: these are its doors.
-    pub(super) fn enter(&self, number: usize, doors: impl Iterator<Item = Weak<Door>>) {
-        let share = &self.shares[number];
-        let fresh = share.doors.set(doors.collect()).is_ok();
-        debug_assert!(fresh, "a loop enters once");
+    pub(super) fn enter(&self, number: usize, doors: impl Iterator<Item = Arc<Door>>) {
+        self.shares[number].enter(doors);
         // A door is open when it is made.
-        share.inside.store(true, Ordering::SeqCst);
-        share.set_inside(number < self.board.active());
+        if number >= self.board.active() {
+            self.step_back(number);
+        }
     }
 
-    /// A loop took a connection.
-    pub(super) fn accepted(&self, number: usize) {
+    /// A loop took a connection from `listener`.
+    pub(super) fn accepted(&self, number: usize, listener: usize) {
         let share = &self.shares[number];
         share.note(self.now());
         if self.board.active() > 1 {
-            share.go_to_the_end();
-            if !self.is_another_inside(number) {
-                self.let_others_in(number);
+            share.go_to_the_end(listener);
+            if !self.is_another_inside(number, listener) {
+                self.let_others_in(number, listener);
             }
         }
         let every = (self.shares.len() / LOOKS).max(1) as u64;
@@ -147,13 +146,16 @@ impl Balance {
         let mean: f64 = sum / count;
         for number in (0..active).filter(|number| in_turn(*number) && !is_full(*number)) {
             if self.load(number, now) <= mean {
-                self.shares[number].set_inside(true);
+                let share = &self.shares[number];
+                share.listeners().for_each(|listener| share.set_inside(listener, true));
             }
         }
         let most = mean * (1.0 + SLACK_SHARE) + SLACK;
         for number in (0..active).filter(|number| me.is_none_or(|me| me == *number)) {
-            if (is_full(number) || self.load(number, now) > most) && self.is_dispensable(number) {
-                self.step_back(number);
+            if is_full(number) || self.load(number, now) > most {
+                let dispensable = |listener: &usize| self.is_dispensable(number, *listener);
+                let listeners = self.shares[number].listeners().filter(dispensable);
+                listeners.for_each(|listener| self.step_back_from(number, listener));
             }
         }
         (active..self.shares.len()).for_each(|number| self.step_back(number));
@@ -165,53 +167,72 @@ impl Balance {
         if !(0..active).any(is_stuck) {
             return;
         }
-        let free = (0..active).filter(|number| !is_stuck(*number));
-        if let Some(share) = free.map(|number| &self.shares[number]).find(|share| share.is_inside())
-        {
-            for door in share.doors() {
+        let Some(listeners) = self.shares.first().map(|share| share.listeners()) else { return };
+        for listener in listeners {
+            let free = (0..active).filter(|number| !is_stuck(*number));
+            let mut inside = free.filter(|number| self.shares[*number].is_inside(listener));
+            if let Some(door) = inside.find_map(|number| self.shares[number].door(listener)) {
                 // If it fails, it is mended with the next review.
                 let _ = door.knock();
             }
         }
     }
 
-    fn is_another_inside(&self, number: usize) -> bool {
-        (0..self.board.active()).any(|other| other != number && self.shares[other].is_inside())
+    fn is_another_inside(&self, number: usize, listener: usize) -> bool {
+        let mut others = (0..self.board.active()).filter(|other| *other != number);
+        others.any(|other| self.shares[other].is_inside(listener))
     }
 
     /// A loop is the only one in the list, and may be busy for long from now on. Those that are above the target come in only if there is nobody else.
     #[cold]
-    fn let_others_in(&self, number: usize) {
+    fn let_others_in(&self, number: usize, listener: usize) {
         let target = self.board.target();
         let others = |full: bool| {
             (0..self.board.active()).filter(move |other| {
                 *other != number
-                    && self.shares[*other].accepts()
+                    && self.shares[*other].accepts_from(listener)
                     && (self.board.utilisation(*other) > target) == full
             })
         };
         let full = others(false).next().is_none();
-        others(full).for_each(|other| self.shares[other].set_inside(true));
+        others(full).for_each(|other| self.shares[other].set_inside(listener, true));
     }
 
     /// Does another loop that is in the list sleep, and wait for a connection?
-    fn is_dispensable(&self, number: usize) -> bool {
+    fn is_dispensable(&self, number: usize, listener: usize) -> bool {
         let others = (0..self.board.active()).filter(|other| *other != number);
         others
-            .filter(|other| self.shares[*other].is_inside())
+            .filter(|other| self.shares[*other].is_inside(listener))
             .any(|other| self.loops[other].queue().is_asleep())
     }
 
+    /// From all listeners.
     fn step_back(&self, number: usize) {
+        for listener in self.shares[number].listeners() {
+            self.step_back_from(number, listener);
+        }
+    }
+
+    fn step_back_from(&self, number: usize, listener: usize) {
         let share = &self.shares[number];
-        if !share.inside.load(Ordering::Relaxed) {
+        if !share.is_inside(listener) {
             return;
         }
-        share.set_inside(false);
-        // Two who step back at once must not both rely on the other.
-        if !self.shares.iter().any(|share| share.is_inside()) {
-            share.set_inside(true);
+        // Cheap, and spares the kernel a step back that would be taken back.
+        if !self.is_anybody_else_at(number, listener) {
+            return;
         }
+        share.set_inside(listener, false);
+        // Two who step back at once must not both rely on the other, nor on one that ends.
+        if !self.is_anybody_else_at(number, listener) {
+            share.set_inside(listener, true);
+        }
+    }
+
+    /// Is another loop, active or not, in this listener's list?
+    fn is_anybody_else_at(&self, number: usize, listener: usize) -> bool {
+        let mut others = (0..self.shares.len()).filter(|other| *other != number);
+        others.any(|other| self.shares[other].is_inside(listener))
     }
 }
 

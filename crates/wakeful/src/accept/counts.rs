@@ -1,6 +1,6 @@
 //! What a server counts, for each of its loops: read from any thread, without stopping one.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 
@@ -10,13 +10,16 @@ use crossbeam_utils::CachePadded;
 #[derive(Debug, Default)]
 pub struct Counts {
     loops: Box<[CachePadded<LoopCounts>]>,
+    left: AtomicUsize,
+    is_over: AtomicBool,
 }
 
 impl Counts {
     /// All zero, for so many loops.
     #[must_use]
     pub fn new(loops: usize) -> Self {
-        Self { loops: (0..loops).map(|_| CachePadded::default()).collect() }
+        let loops = (0..loops).map(|_| CachePadded::default()).collect();
+        Self { loops, left: AtomicUsize::new(0), is_over: AtomicBool::new(false) }
     }
 
     /// Each loop's, in the order of the loops' numbers.
@@ -64,6 +67,25 @@ impl Counts {
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.loops().map(LoopCounts::moved).sum()
+    }
+
+    /// Connections that were still in a backlog when the grace of a drain was over.
+    pub(super) fn left(&self) -> usize {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_left(&self, connections: u32) {
+        let connections = usize::try_from(connections).unwrap_or(usize::MAX);
+        self.left.fetch_add(connections, Ordering::Relaxed);
+    }
+
+    /// The grace of a drain is over: no more connections are taken from the backlogs.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     pub(super) fn of(&self, number: usize) -> &LoopCounts {
@@ -116,7 +138,7 @@ impl LoopCounts {
     }
 
     /// Connections that this loop accepted and closed without serving them: descriptors were short for too long, no loop could watch
-    /// them, or the server ended while they were on their way.
+    /// them, or the server ended while they were on their way or in the backlog.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         self.turned_away.load(Ordering::Relaxed)

@@ -14,6 +14,7 @@ use async_channel::{Receiver, Sender};
 
 use super::here::{Arrival, Here, Refused};
 use super::{AcceptStrategy, Connection, Counts, Picker, Placement};
+use crate::panics;
 use crate::task::consume_budget;
 
 /// The ways into all inboxes.
@@ -76,17 +77,19 @@ impl Routes {
     fn refused(&self, Refused { arrival, error }: Refused) {
         let number = arrival.destination();
         self.counts.of(number).count_failed();
-        tracing::debug!(%error, number, "a loop cannot take a connection");
+        panics::log!(debug, %error, number, "a loop cannot take a connection");
         self.pass_on(arrival);
     }
 
     fn turn_away(&self, arrival: Arrival) {
+        drop(arrival);
         if !self.logged.swap(true, Ordering::Relaxed) {
-            tracing::error!(
+            // An inbox passes on what is in it while it is dropped.
+            panics::log!(
+                error,
                 "no loop takes a connection that was accepted: it is closed, and counted"
             );
         }
-        drop(arrival);
     }
 
     /// Nothing more comes to loop `number`.
@@ -149,7 +152,7 @@ impl Dispatcher {
     }
 
     /// Brings it to where it goes: by a message, or at once.
-    pub(super) fn place<H, F>(&self, arrival: Arrival, here: &Here<H>)
+    pub(super) fn place<H, F>(&self, arrival: Arrival, here: &Rc<Here<H>>)
     where
         H: Fn(Connection) -> F + 'static,
         F: Future<Output = ()> + 'static,
@@ -178,7 +181,7 @@ pub(super) struct Inbox {
 
 impl Inbox {
     /// Serves what comes, until nothing more does and all is taken.
-    pub(super) async fn serve<H, F>(self, here: Rc<Here<H>>)
+    pub(super) async fn serve<H, F>(self: Rc<Self>, here: Rc<Here<H>>)
     where
         H: Fn(Connection) -> F + 'static,
         F: Future<Output = ()> + 'static,

@@ -1,11 +1,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Listener;
-use crate::driver::door::Doors;
+use super::holders::Holders;
+use super::socket_file::{self, SocketFile};
+use crate::driver::doors::Doors;
 use crate::driver::home::Home;
 use crate::net::{ListenAddr, TcpListener, UnixListener};
 
@@ -17,30 +18,16 @@ use crate::net::{ListenAddr, TcpListener, UnixListener};
 /// [`ConnectionServer`](super::ConnectionServer) evens that out.
 ///
 /// *Threads*: `Clone`, `Send` and `Sync`; clones share the socket, which closes with the last of them and of their
-/// listeners. The file of a Unix socket is removed with the last clone.
+/// listeners. The file of a Unix socket is removed with the last clone, unless another file has taken its place.
 #[derive(Debug, Clone)]
 pub struct SharedListener {
+    /// Dropped first: see `socket_file.rs`.
+    file: Option<Arc<SocketFile>>,
     pub(super) fd: Arc<OwnedFd>,
     addr: ListenAddr,
-    file: Option<Arc<SocketFile>>,
     /// Of all loops that watch it.
     doors: Arc<Doors>,
-}
-
-/// Removes the socket file with its last user, unless that is a copy in a forked child: the parent still listens.
-#[derive(Debug)]
-pub(super) struct SocketFile {
-    path: PathBuf,
-    home: Home,
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if !self.home.is_elsewhere() {
-            // Somebody else may have removed it; there is nobody to tell otherwise.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
+    pub(super) holders: Holders,
 }
 
 impl SharedListener {
@@ -50,29 +37,24 @@ impl SharedListener {
     /// # Errors
     /// The address is in use, not one of this host, or needs a privilege; no descriptors left.
     pub fn bind(addr: &ListenAddr) -> io::Result<Self> {
-        match addr {
+        let (doors, holders) = (Doors::new(Home::here()?), Holders::of_new_socket()?);
+        let (fd, file, addr) = match addr {
             ListenAddr::Tcp(addr) => {
                 let fd = crate::net::listen_tcp(*addr)?;
                 // With the port that the kernel chose.
                 let local = socket2::SockRef::from(&fd).local_addr()?;
-                let addr = local.as_socket().unwrap_or(*addr).into();
-                Ok(Self { fd: Arc::new(fd), addr, file: None, doors: Arc::default() })
+                (fd, None, local.as_socket().unwrap_or(*addr).into())
             }
             ListenAddr::Unix(path) => {
-                let fd = match crate::net::listen_unix(path) {
-                    Err(error)
-                        if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path) =>
-                    {
-                        std::fs::remove_file(path)?;
-                        crate::net::listen_unix(path)?
-                    }
-                    result => result?,
-                };
-                let file = SocketFile { path: path.clone(), home: Home::here()? };
-                let file = Some(Arc::new(file));
-                Ok(Self { fd: Arc::new(fd), addr: addr.clone(), file, doors: Arc::default() })
+                let (fd, file) = socket_file::listen(path)?;
+                (fd, Some(Arc::new(file)), addr.clone())
             }
-        }
+            ListenAddr::Abstract(name) => {
+                let unix = rustix::net::SocketAddrUnix::new_abstract_name(name)?;
+                (crate::net::listen_unix(&unix)?, None, addr.clone())
+            }
+        };
+        Ok(Self { file, fd: Arc::new(fd), addr, doors: Arc::new(doors), holders })
     }
 
     /// A listener on the same socket for this thread's loop.
@@ -80,9 +62,16 @@ impl SharedListener {
     /// # Errors
     /// No loop runs here; `max_user_watches` is reached.
     pub fn attach(&self) -> io::Result<Listener> {
+        // It lends its descriptor.
+        self.holders.lend();
+        self.attach_to_server()
+    }
+
+    /// As [`attach`](Self::attach), for a server, which keeps the listener to itself.
+    pub(super) fn attach_to_server(&self) -> io::Result<Listener> {
         Ok(match self.addr {
             ListenAddr::Tcp(_) => Listener::Tcp(TcpListener::attach(self.fd.clone(), &self.doors)?),
-            ListenAddr::Unix(_) => {
+            ListenAddr::Unix(_) | ListenAddr::Abstract(_) => {
                 Listener::Unix(UnixListener::attach(self.fd.clone(), &self.doors)?)
             }
         })
@@ -104,21 +93,15 @@ impl SharedListener {
     pub fn socket_addr(&self) -> Option<SocketAddr> {
         match self.addr {
             ListenAddr::Tcp(addr) => Some(addr),
-            ListenAddr::Unix(_) => None,
+            ListenAddr::Unix(_) | ListenAddr::Abstract(_) => None,
         }
     }
 }
 
-/// A socket file on which nobody listens.
-fn is_left_over(path: &std::path::Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && std::os::unix::net::UnixStream::connect(path).err().is_some_and(refused)
-}
-
+/// A server that drains leaves a socket open to the end whose descriptor was lent: see [`AcceptStrategy`](super::AcceptStrategy).
 impl AsFd for SharedListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
+        self.holders.lend();
         self.fd.as_fd()
     }
 }

@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
@@ -16,11 +17,13 @@ use super::balance::Balance;
 use super::dispatch::Dispatcher;
 use super::limit::{Limit, Permit};
 use super::moving::{Mover, Moving};
+use super::open_listeners::OpenListener;
 use super::trouble::Reserve;
 use super::{Connection, Counts, Draining, LoopCounts};
-use crate::event_loop::spawn;
+use crate::event_loop::spawn_at;
 use crate::net::accept::Accepted;
 use crate::net::{Attached, DetachedStream, PeerAddr};
+use crate::panics;
 
 /// What all loops of a server share.
 #[derive(Debug, Clone)]
@@ -30,6 +33,15 @@ pub(super) struct Shared {
     pub(super) limit: Limit,
     pub(super) counts: Arc<Counts>,
     pub(super) balance: Arc<Balance>,
+    /// Closed when the connections are to be told of the drain before the listeners close.
+    pub(super) tell: async_channel::Sender<Infallible>,
+}
+
+impl Shared {
+    /// Has the connections of all loops told of the drain, if they are not.
+    pub(super) fn tell_connections(&self) {
+        self.tell.close();
+    }
 }
 
 /// What an open connection holds; given back when its handler ends, however it does.
@@ -48,7 +60,11 @@ pub(super) struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        // A handler's value. The connection may be lost on its way, in a task that serves others too.
+        panics::discard(self.carried.take());
         self.counts.of(self.number).one_less_open();
+        // It is the handler's, and may be dropped by the task that accepts, or by the inbox.
+        panics::contain(|| drop(self.carried.take()));
     }
 }
 
@@ -112,11 +128,15 @@ pub(super) struct Refused {
 pub(super) struct Here<H> {
     pub(super) number: usize,
     pub(super) handler: H,
+    /// Names its connections in metrics and logs.
+    pub(super) started_at: &'static Location<'static>,
     pub(super) shared: Shared,
     pub(super) draining: Draining,
     pub(super) reserve: Reserve,
     /// How its connections go on to other loops.
     pub(super) mover: Rc<Mover>,
+    /// The listeners that it accepts from, by their place.
+    pub(super) open: Vec<OpenListener>,
 }
 
 impl<H> Here<H> {
@@ -161,7 +181,7 @@ where
     ///
     /// # Errors
     /// The loop cannot watch it (`max_user_watches`): the connection comes back.
-    pub(super) fn serve(&self, mut arrival: Arrival) -> Result<(), Box<Refused>> {
+    pub(super) fn serve(self: &Rc<Self>, mut arrival: Arrival) -> Result<(), Box<Refused>> {
         let Some(stream) = arrival.stream.take() else { return Ok(()) };
         let Attached { stream, unread } = match stream.attach() {
             Ok(attached) => attached,
@@ -178,34 +198,65 @@ where
         let held = Rc::new(RefCell::new(arrival.held.take()));
         let (peer, draining) = (arrival.peer, self.draining.clone());
         let moving = Moving::new(self.mover.clone(), held.clone());
-        let serving =
-            (self.handler)(Connection { stream, peer, listener, draining, unread, moving });
-        spawn(Serving { serving: Some(serving), held }).detach();
+        let connection = Connection { stream, peer, listener, draining, unread, moving };
+        let stage = Stage::Arrived { arrived: Some((self.clone(), connection)) };
+        spawn_at(self.started_at, Serving { stage, held: Hold(held) }).detach();
         Ok(())
     }
 }
 
-pin_project! {
-    /// The task of a connection. An `async` block would have room for the handler's future twice.
-    struct Serving<F> {
-        #[pin]
-        serving: Option<F>,
-        held: Rc<RefCell<Option<Held>>>,
+/// What an open connection holds, which ends with its task. Its handler may have left `Moving` with somebody else.
+struct Hold(Rc<RefCell<Option<Held>>>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // It has gone along, if the connection has moved.
+        let held = self.0.take();
+        drop(held);
     }
 }
 
-impl<F: Future<Output = ()>> Future for Serving<F> {
+pin_project! {
+    /// The task of a connection. The handler is called here, and not where the connection was accepted: a panic in it ends this
+    /// task alone. An `async` block would store the handler's future twice.
+    struct Serving<H, F> {
+        #[pin]
+        stage: Stage<H, F>,
+        // Dropped after the stage: the socket is closed before another connection may take its place.
+        held: Hold,
+    }
+}
+
+pin_project! {
+    #[project = StageProjection]
+    enum Stage<H, F> {
+        Arrived { arrived: Option<(Rc<Here<H>>, Connection)> },
+        Served { #[pin] handler: F },
+        Over,
+    }
+}
+
+impl<H, F> Future for Serving<H, F>
+where
+    H: Fn(Connection) -> F,
+    F: Future<Output = ()>,
+{
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        if let Some(serving) = this.serving.as_mut().as_pin_mut() {
-            ready!(serving.poll(cx));
+        if let StageProjection::Arrived { arrived } = this.stage.as_mut().project()
+            && let Some((here, connection)) = arrived.take()
+        {
+            let handler = (here.handler)(connection);
+            this.stage.set(Stage::Served { handler });
         }
-        // Its socket is closed before another connection may take its place.
-        this.serving.set(None);
-        // It has gone along, if the connection has moved.
-        drop(this.held.take());
+        if let StageProjection::Served { handler } = this.stage.as_mut().project()
+            && handler.poll(cx).is_pending()
+        {
+            return Poll::Pending;
+        }
+        this.stage.set(Stage::Over);
         Poll::Ready(())
     }
 }
@@ -227,7 +278,7 @@ impl Route {
         accepted: Accepted,
         listener: usize,
         permit: Permit,
-        here: &Here<H>,
+        here: &Rc<Here<H>>,
     ) -> io::Result<()>
     where
         H: Fn(Connection) -> F + 'static,
@@ -236,7 +287,7 @@ impl Route {
         match self {
             Self::Here => {
                 let arrival = here.arrived(accepted, listener, permit, here.number);
-                here.shared.balance.accepted(here.number);
+                here.shared.balance.accepted(here.number, listener);
                 here.serve(arrival).map_err(|refused| refused.error)
             }
             Self::Placed(dispatcher) => {

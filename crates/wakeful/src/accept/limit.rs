@@ -4,35 +4,88 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use async_lock::{Semaphore, SemaphoreGuardArc};
 
+use super::descriptors::{self, Descriptors};
 use super::{Listener, LoopCounts};
+use crate::driver::home::Home;
 use crate::net::accept::Accepted;
+use crate::panics;
 use crate::task::coop;
+
+/// While connections wait, the process's limit of descriptors is read again after this time.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// That connections wait for descriptors is logged again after this time.
+const LOG_AGAIN: Duration = Duration::from_secs(60);
 
 /// The limit of a server's open connections, if it has one.
 #[derive(Debug, Clone)]
-pub(super) struct Limit(Option<Arc<Semaphore>>);
+pub(super) struct Limit(Option<Permits>);
+
+#[derive(Debug, Clone)]
+struct Permits {
+    semaphore: Arc<Semaphore>,
+    home: Home,
+    /// If the limit follows from the process's descriptors.
+    by_descriptors: Option<Arc<ByDescriptors>>,
+}
 
 /// The right to have one connection open.
+///
+/// A forked child does not give its copy back. That takes a lock which a thread of the parent may
+/// have held at the fork.
 #[derive(Debug)]
-pub(super) struct Permit {
-    _permit: Option<SemaphoreGuardArc>,
+pub(super) struct Permit(Option<(SemaphoreGuardArc, Home)>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some((permit, home)) = self.0.take()
+            && home.is_elsewhere()
+        {
+            std::mem::forget(permit);
+        }
+    }
 }
 
 impl Limit {
-    /// 0 is none.
-    pub(super) fn new(connections: usize) -> Self {
-        Self((connections > 0).then(|| Arc::new(Semaphore::new(connections))))
+    /// The user's limit.
+    pub(super) fn of(connections: usize, home: Home) -> Self {
+        let semaphore = Arc::new(Semaphore::new(connections));
+        Self(Some(Permits { semaphore, home, by_descriptors: None }))
+    }
+
+    /// As many as the process's descriptors allow.
+    pub(super) fn by_descriptors(kept: Descriptors, home: Home) -> Self {
+        let Some(limit) = Descriptors::limit() else { return Self(None) };
+        let open = descriptors::open();
+        let connections = kept.connections(limit, open);
+        let semaphore = Arc::new(Semaphore::new(connections));
+        let by_descriptors = Some(Arc::new(ByDescriptors::new(kept, open, connections)));
+        Self(Some(Permits { semaphore, home, by_descriptors }))
     }
 
     /// A permit, if one is left.
     pub(super) fn try_permit(&self) -> Option<Permit> {
         match &self.0 {
-            None => Some(Permit { _permit: None }),
-            Some(permits) => permits.try_acquire_arc().map(|p| Permit { _permit: Some(p) }),
+            None => Some(Permit(None)),
+            Some(permits) => permits.semaphore.try_acquire_arc().map(|permit| permits.of(permit)),
+        }
+    }
+
+    /// Waits for a permit.
+    pub(super) async fn permit(&self) -> Permit {
+        match (self.try_permit(), &self.0) {
+            (Some(permit), _) => permit,
+            (None, None) => unreachable!("without a limit there is always a permit"),
+            (None, Some(permits)) => {
+                permits.look_again();
+                permits.of(permits.semaphore.acquire_arc().await)
+            }
         }
     }
 
@@ -53,9 +106,12 @@ impl Limit {
                 (Some(permit), _) => permit,
                 (None, None) => unreachable!("without a limit there is always a permit"),
                 (None, Some(permits)) => {
-                    let acquire = acquire.get_or_insert_with(|| Box::pin(permits.acquire_arc()));
+                    let acquire = acquire.get_or_insert_with(|| {
+                        permits.look_again();
+                        Box::pin(permits.semaphore.acquire_arc())
+                    });
                     match acquire.as_mut().poll(cx) {
-                        Poll::Ready(permit) => Permit { _permit: Some(permit) },
+                        Poll::Ready(permit) => permits.of(permit),
                         Poll::Pending => return Poll::Pending,
                     }
                 }
@@ -73,5 +129,90 @@ impl Limit {
             }
         })
         .await
+    }
+}
+
+impl Permits {
+    fn of(&self, permit: SemaphoreGuardArc) -> Permit {
+        Permit(Some((permit, self.home)))
+    }
+
+    /// No permit is left. The process may have got more descriptors since.
+    #[cold]
+    fn look_again(&self) {
+        let Some(by_descriptors) = &self.by_descriptors else { return };
+        let more = by_descriptors.more();
+        if more > 0 {
+            self.semaphore.add_permits(more);
+        } else {
+            by_descriptors.log();
+        }
+    }
+}
+
+/// A limit that follows from the process's.
+#[derive(Debug)]
+struct ByDescriptors {
+    kept: Descriptors,
+    /// How many were open when the server started.
+    open: usize,
+    connections: AtomicUsize,
+    epoch: Instant,
+    /// In milliseconds since the epoch; 0: never.
+    looked: AtomicU64,
+    logged: AtomicU64,
+}
+
+impl ByDescriptors {
+    fn new(kept: Descriptors, open: usize, connections: usize) -> Self {
+        let (looked, logged) = (AtomicU64::new(0), AtomicU64::new(0));
+        let connections = AtomicUsize::new(connections);
+        Self { kept, open, connections, epoch: Instant::now(), looked, logged }
+    }
+
+    /// How many connections more than before the process's limit allows.
+    fn more(&self) -> usize {
+        if !self.is_time(&self.looked, LOOK_AGAIN) {
+            return 0;
+        }
+        let limit = Descriptors::limit().unwrap_or(usize::MAX);
+        let connections = self.kept.connections(limit, self.open).min(isize::MAX as usize);
+        connections.saturating_sub(self.connections.fetch_max(connections, Ordering::Relaxed))
+    }
+
+    fn log(&self) {
+        if self.is_time(&self.logged, LOG_AGAIN) {
+            panics::log!(
+                warn,
+                connections = self.connections.load(Ordering::Relaxed),
+                "no descriptors for more connections, which wait: raise RLIMIT_NOFILE (ulimit -n)"
+            );
+        }
+    }
+
+    /// Has this much time passed since this was true?
+    fn is_time(&self, last: &AtomicU64, every: Duration) -> bool {
+        let now = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        let before = last.load(Ordering::Relaxed);
+        let is_time = before == 0 || Duration::from_millis(now.saturating_sub(before)) >= every;
+        // Of several loops, one.
+        is_time && last.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no handlers of forks.
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permit_goes_back_in_its_own_process_alone() {
+        let (here, elsewhere) = (Home::here().unwrap(), Home::elsewhere());
+        for (home, is_back) in [(here, true), (elsewhere, false)] {
+            let limit = Limit::of(1, home);
+            let permit = limit.try_permit();
+            assert!(permit.is_some() && limit.try_permit().is_none());
+            drop(permit);
+            assert_eq!(limit.try_permit().is_some(), is_back);
+        }
     }
 }

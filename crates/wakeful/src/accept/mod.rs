@@ -4,22 +4,29 @@
 //! listening socket for all loops, one for each, or one loop that accepts for all. What it does when it cannot accept is in `trouble.rs`.
 //! [`SharedListener`] is the socket, also for servers without the frame.
 
+mod backlog;
 mod balance;
 mod counts;
+mod descriptors;
 mod dispatch;
 mod draining;
 mod exclusive;
 mod here;
+mod holders;
 mod limit;
 mod moving;
+mod open_listeners;
 mod placement;
 mod quiet;
 mod reuse_port;
 mod server;
+mod socket_file;
+mod stop;
 mod strategy;
 mod trouble;
 
 pub use self::counts::{Counts, LoopCounts};
+pub use self::descriptors::Descriptors;
 pub use self::draining::{Draining, DrainingStarted};
 pub use self::exclusive::SharedListener;
 pub use self::moving::{Moves, Moving};

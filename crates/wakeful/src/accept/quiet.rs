@@ -1,11 +1,18 @@
-//! Listeners that let nobody in any more, before they close.
+//! Listeners that let nobody in while they drain.
 //!
-//! A connection that is established between the last `accept` and the `close` of its listener is reset, and its client, which may have sent a request, cannot know that nobody saw it. So for the end a
-//! filter drops what would begin a connection (`SO_ATTACH_FILTER`, socket(7): on a listening TCP socket it sees each segment, from its TCP header on). What was under way is established, what is established
-//! is accepted, and then the listener closes. Who came meanwhile asks again, a second later, and is refused, or finds another server.
+//! The kernel resets a connection that is established between the last `accept` and the `close` of its
+//! listener. Its client may have sent a request, and cannot know that nobody saw it. So a draining
+//! server attaches a filter that drops each SYN (`SO_ATTACH_FILTER`, socket(7): on a listening TCP
+//! socket it sees each segment from its TCP header on). Handshakes under way complete, the server
+//! accepts what is established, and the listener closes. A client that was dropped sends its SYN again
+//! a second later, and is refused or reaches another server.
 //!
-//! A filter is the socket's, whoever else has it: it is taken off again where the socket stays open, and a forked child, whose parent may go on, sets none. Unix sockets have no handshake: there a
-//! connection that comes in that moment is still reset.
+//! A filter belongs to the socket. It makes the socket deaf for everybody who holds it, and for ever
+//! if the process that attached it is killed. So it is attached only where this server is the only
+//! holder ([`Holders`]), and taken off before a fork. Any other listener drains without: it accepts
+//! what the backlog holds and closes.
+//!
+//! A Unix socket has no handshake to hold back. There the server removes the socket file first.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,7 +22,9 @@ use std::time::Duration;
 
 use socket2::{SockFilter, SockRef};
 
-use crate::driver::home::Home;
+use super::holders::Holders;
+use crate::driver::forks;
+use crate::panics;
 
 /// For handshakes that are under way, where the peer is not on this host.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -26,56 +35,55 @@ const SYN_AND_ACK: u32 = 0x12;
 const SYN: u32 = 0x02;
 
 /// The listening TCP sockets of a server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Quiet {
-    sockets: Vec<Weak<OwnedFd>>,
+    sockets: Vec<(Weak<OwnedFd>, Holders)>,
     is_remote: bool,
-    home: Home,
 }
 
 impl Quiet {
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { sockets: Vec::new(), is_remote: false, home: Home::here()? })
-    }
-
-    /// Of a listener; one that is no TCP socket is passed over.
-    pub(super) fn add(&mut self, socket: &Arc<OwnedFd>) {
+    /// Adds a listener. A socket that is not TCP, or that is known already, is skipped.
+    pub(super) fn add(&mut self, socket: &Arc<OwnedFd>, holders: &Holders) {
         let addr = SockRef::from(socket).local_addr().ok().and_then(|addr| addr.as_socket());
-        // Several loops may share it.
         let socket = Arc::downgrade(socket);
-        let is_known = self.sockets.iter().any(|known| known.ptr_eq(&socket));
+        let is_known = self.sockets.iter().any(|(known, _)| known.ptr_eq(&socket));
         if let (Some(addr), false) = (addr, is_known) {
-            self.sockets.push(socket);
+            self.sockets.push((socket, holders.clone()));
             self.is_remote |= !addr.ip().to_canonical().is_loopback();
         }
     }
 
-    /// Nobody comes in any more. Takes at most `patience`.
+    /// Keeps new connections out. Takes at most `patience`.
     pub(super) fn begin(&self, patience: Duration) {
-        if self.home.is_elsewhere() {
-            return;
+        let mut is_quiet = false;
+        for (socket, holders) in &self.sockets {
+            let Some(socket) = socket.upgrade() else { continue };
+            match holders.change_if_alone(&socket, attach_filter, detach_filter) {
+                Ok(changed) => is_quiet |= changed,
+                // The listener closes without a filter.
+                Err(error) => {
+                    panics::log!(debug, %error, "a listener's filter cannot be attached");
+                }
+            }
         }
-        self.for_each(|socket| socket.attach_filter(&drop_beginnings()));
-        if self.is_remote {
+        if is_quiet && self.is_remote {
             thread::sleep(SETTLE.min(patience));
         }
     }
 
-    /// Where somebody else keeps the socket, they come in again.
+    /// Lets connections in again where a socket is still open: a blocked loop was left behind.
     pub(super) fn end(&self) {
-        if !self.home.is_elsewhere() {
-            self.for_each(|socket| socket.detach_filter());
-        }
+        self.sockets.iter().for_each(|(socket, _)| forks::undo(socket));
     }
+}
 
-    fn for_each(&self, change: impl Fn(&SockRef<'_>) -> io::Result<()>) {
-        for socket in self.sockets.iter().filter_map(Weak::upgrade) {
-            if let Err(error) = change(&SockRef::from(&socket)) {
-                // It closes without, as if nothing were in its way.
-                tracing::debug!(%error, "a listener's filter cannot be changed");
-            }
-        }
-    }
+fn attach_filter(socket: &OwnedFd) -> io::Result<()> {
+    SockRef::from(socket).attach_filter(&drop_beginnings())
+}
+
+fn detach_filter(socket: &OwnedFd) {
+    // It fails if there is no filter any more.
+    let _ = SockRef::from(socket).detach_filter();
 }
 
 /// A program of the classic BPF: 0 bytes of a segment that begins a connection are kept, and all of any other.
@@ -102,13 +110,21 @@ mod tests {
 
     use super::*;
 
+    /// A listener, its socket, and a clone of its record that belongs to a `SharedListener`.
+    fn listener() -> (TcpListener, Arc<OwnedFd>, Holders) {
+        let holders = Holders::of_new_socket().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = Arc::new(OwnedFd::from(listener.try_clone().unwrap()));
+        (listener, socket, holders)
+    }
+
     #[test]
     fn who_is_connected_is_accepted_and_nobody_else_comes_until_it_is_over() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (listener, socket, holders) = listener();
         let addr = listener.local_addr().unwrap();
-        let socket = Arc::new(OwnedFd::from(listener.try_clone().unwrap()));
-        let mut quiet = Quiet::new().unwrap();
-        quiet.add(&socket);
+        let mut quiet = Quiet::default();
+        quiet.add(&socket, &holders);
+        drop(holders);
         let before = TcpStream::connect(addr).unwrap();
         quiet.begin(Duration::ZERO);
         // As long as no one may come in, nothing is answered.
@@ -118,5 +134,23 @@ mod tests {
         assert_eq!(peer, before.local_addr().unwrap());
         quiet.end();
         TcpStream::connect(addr).unwrap();
+    }
+
+    #[test]
+    fn a_socket_that_somebody_else_may_hold_is_left_open() {
+        let lend = |holders: Holders| {
+            holders.lend();
+            None
+        };
+        let other_holders: [fn(Holders) -> Option<Holders>; 2] = [lend, Some];
+        for share in other_holders {
+            let (listener, socket, holders) = listener();
+            let mut quiet = Quiet::default();
+            quiet.add(&socket, &holders);
+            let _other = share(holders);
+            quiet.begin(Duration::ZERO);
+            let addr = listener.local_addr().unwrap();
+            TcpStream::connect_timeout(&addr, Duration::from_secs(20)).unwrap();
+        }
     }
 }

@@ -4,29 +4,33 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::panic::Location;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use super::backlog::accept_out;
 use super::balance::Balance;
-use super::dispatch::Dispatch;
-use super::exclusive::SocketFile;
+use super::dispatch::{Dispatch, Inbox};
+use super::draining::StartsAtEnd;
 use super::here::{Here, Route, Shared};
 use super::limit::Limit;
 use super::moving::{Mover, Moves, Moving};
+use super::open_listeners::OpenListeners;
 use super::quiet::Quiet;
+use super::socket_file::SocketFile;
+use super::stop::Stop;
 use super::strategy::Opening;
 use super::trouble::{Reserve, Trouble};
-use super::{AcceptStrategy, Counts, Draining, Listener, SharedListener};
+use super::{AcceptStrategy, Counts, Descriptors, Draining, Listener, SharedListener};
+use crate::driver::home::Home;
 use crate::event_loop::{LoopHandle, spawn};
 use crate::group::{Loads, LoopGroup, LoopGroupBuilder, ShutdownError};
 use crate::net::{ListenAddr, PeerAddr, Stream};
-use crate::task::{JoinHandle, consume_budget, yield_now};
-
-/// The kernel keeps a backlog's length in 16 bits, or bounds it by `net.core.somaxconn`, 4,096 by default. When the server stops no more are taken from
-/// one, however many come.
-const GREATEST_BACKLOG: usize = 65_536;
+use crate::panics;
+use crate::patience::Patience;
+use crate::task::{JoinHandle, supervise, yield_now};
 
 /// Serves connections on every loop of a group. HTTP is in `wakeful-http`; this is for protocols of
 /// your own.
@@ -66,8 +70,10 @@ pub struct ConnectionServer {
     listeners: Vec<SharedListener>,
     group: LoopGroupBuilder,
     max_connections: usize,
+    descriptors: Descriptors,
     strategy: AcceptStrategy,
     moves: Option<Moves>,
+    started_at: Option<&'static Location<'static>>,
 }
 
 impl ConnectionServer {
@@ -77,8 +83,10 @@ impl ConnectionServer {
             listeners,
             group: LoopGroupBuilder::default(),
             max_connections: 0,
+            descriptors: Descriptors::default(),
             strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
+            started_at: None,
         }
     }
 
@@ -89,9 +97,16 @@ impl ConnectionServer {
     }
 
     /// How many connections are open at a time, on all loops together. Further ones wait in the kernel's backlog
-    /// until one closes. 0 means no limit.
+    /// until one closes. 0, the default, means as many as the process's [`descriptors`](Self::descriptors) allow.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
+        self
+    }
+
+    /// How many descriptors the server keeps back from its connections, for the files and backends that they need. It matters
+    /// only without [`max_connections`](Self::max_connections).
+    pub fn descriptors(mut self, kept: Descriptors) -> Self {
+        self.descriptors = kept;
         self
     }
 
@@ -107,63 +122,108 @@ impl ConnectionServer {
         self
     }
 
+    /// The place that names the server's connections in [`longest_poll`](crate::LoopMetrics::longest_poll) and in the report of a
+    /// [slow turn](crate::EventLoopBuilder::slow_turn). The default is the caller of [`start`](Self::start). For crates that start a server on behalf of their caller.
+    pub fn started_at(mut self, place: &'static Location<'static>) -> Self {
+        self.started_at = Some(place);
+        self
+    }
+
     /// Starts the loops. `make` runs once on each of them and returns the handler of that loop's connections, which
     /// need not be `Send`; a connection is open as long as its handler's future runs.
     ///
     /// # Errors
     /// As for [`LoopGroupBuilder::build`]; a listener cannot be watched (`max_user_watches`), or not be had for each loop
     /// ([`AcceptStrategy::ReusePort`]).
+    #[track_caller]
     pub fn start<M, H, F>(self, make: M) -> io::Result<Serving>
     where
         M: Fn() -> H + Send + Sync + 'static,
         H: Fn(Connection) -> F + 'static,
         F: Future<Output = ()> + 'static,
     {
+        let started_at = self.started_at.unwrap_or(Location::caller());
         let group = self.group.build()?;
         let loops = group.handles().len();
         let openings = self.strategy.openings(&self.listeners, loops)?;
-        let mut quiet = Quiet::new()?;
-        openings.iter().flatten().for_each(|opening| quiet.add(opening.socket()));
+        let mut quiet = Quiet::default();
+        for opening in openings.iter().flatten() {
+            quiet.add(opening.socket(), opening.holders());
+        }
+        let mut listeners = OpenListeners::new();
+        let mut open_on = |of: &Vec<Opening>| -> Vec<_> {
+            of.iter().map(|opening| listeners.add(opening.socket())).collect()
+        };
+        let open_on_loops: Vec<_> = openings.iter().map(&mut open_on).collect();
         let (stop, stopped) = async_channel::bounded(1);
+        let home = Home::here()?;
+        let stop = Stop::new(stop, home);
         let (open, all_closed) = mpsc::channel();
+        let (tell, told) = async_channel::bounded(1);
         let counts = Arc::new(Counts::new(loops));
-        let limit = Limit::new(self.max_connections);
+        // After the loops and the listeners, whose descriptors count as open.
+        let limit = match self.max_connections {
+            0 => Limit::by_descriptors(self.descriptors, home),
+            connections => Limit::of(connections, home),
+        };
         let balance = Balance::new(&group, counts.clone(), self.moves);
-        let shared = Shared { open, limit, counts: counts.clone(), balance };
+        let shared = Shared { open, limit, counts: counts.clone(), balance, tell };
         let addrs = self.listeners.iter().map(|l| l.local_addr().clone()).collect();
         let files = self.listeners.iter().filter_map(SharedListener::file).collect();
         let is_dispatched = matches!(self.strategy, AcceptStrategy::Dispatch(_));
         let mut dispatch = Dispatch::new(self.strategy, &counts, loops);
         let make = Arc::new(make);
-        for (number, (handle, openings)) in group.handles().iter().zip(openings).enumerate() {
+        let openings = openings.into_iter().zip(open_on_loops);
+        for (number, (handle, (openings, open))) in group.handles().iter().zip(openings).enumerate()
+        {
             let (make, shared, stopped) = (make.clone(), shared.clone(), stopped.clone());
+            let told = told.clone();
             let (dispatcher, inbox) = dispatch.of_next_loop();
             let routes = dispatch.routes.clone();
             let started = handle.run_and_wait(move || {
                 let listeners: io::Result<Vec<_>> =
                     openings.into_iter().map(Opening::attach).collect();
                 let listeners = listeners?;
-                let doors = listeners.iter().filter_map(Listener::door).map(Arc::downgrade);
+                let doors = listeners.iter().filter_map(Listener::door).cloned();
                 shared.balance.enter(number, doors);
                 let (handler, draining, reserve) = (make(), Draining::default(), Reserve::new()?);
                 let balance = shared.balance.clone();
                 let mover = Rc::new(Mover { number, balance, routes, draining: draining.clone() });
-                let here = Rc::new(Here { number, handler, shared, draining, reserve, mover });
+                let here = Rc::new(Here {
+                    number,
+                    handler,
+                    started_at,
+                    shared,
+                    draining,
+                    reserve,
+                    mover,
+                    open,
+                });
                 let route = Rc::new(dispatcher.map_or(Route::Here, Route::Placed));
                 let accepting = |(place, listener): (usize, Listener)| {
                     let listener = Rc::new(listener);
                     let kept = Rc::downgrade(&listener);
-                    (kept, spawn(accept(listener, place, here.clone(), route.clone())))
+                    let (here, route) = (here.clone(), route.clone());
+                    let accept =
+                        move || accept(listener.clone(), place, here.clone(), route.clone());
+                    (kept, spawn(supervise("accepting connections", accept)))
                 };
                 let listeners = listeners.into_iter().enumerate().map(accepting).collect();
-                let inbox = inbox.map(|inbox| spawn(inbox.serve(here.clone())));
-                let accepting = Accepting { here, listeners, route, inbox, is_dispatched };
-                spawn(accepting.end_when(stopped)).detach();
+                let serve_inbox = |inbox: Inbox| {
+                    let (inbox, here) = (Rc::new(inbox), here.clone());
+                    let serve = move || inbox.clone().serve(here.clone());
+                    spawn(supervise("taking connections from other loops", serve))
+                };
+                let inbox = inbox.map(serve_inbox);
+                let draining = StartsAtEnd(here.draining.clone());
+                let accepting =
+                    Accepting { here, listeners, route, inbox, is_dispatched, draining };
+                spawn(accepting.end_when(stopped, told)).detach();
                 io::Result::Ok(())
             });
             started.map_err(io::Error::other)??;
         }
-        Ok(Serving { group, addrs, files, quiet, stop, all_closed, counts })
+        Ok(Serving { files, listeners, group, addrs, quiet, stop, all_closed, counts })
     }
 }
 
@@ -191,12 +251,14 @@ pub struct Connection {
 /// *Threads*: `Send`, not `Sync`; `shutdown` and dropping it block, so do neither on one of its loops.
 #[derive(Debug)]
 pub struct Serving {
+    /// Dropped first, while the sockets are open: see `socket_file.rs`. The sockets themselves are the loops', so that they close when the loops stop accepting.
+    files: Vec<Arc<SocketFile>>,
+    /// Dropped before the loops end.
+    listeners: OpenListeners,
     group: LoopGroup,
     addrs: Vec<ListenAddr>,
-    /// The sockets themselves are the loops', so that they close when the loops stop accepting.
-    files: Vec<Arc<SocketFile>>,
     quiet: Quiet,
-    stop: async_channel::Sender<Infallible>,
+    stop: Stop,
     all_closed: mpsc::Receiver<Infallible>,
     counts: Arc<Counts>,
 }
@@ -226,26 +288,51 @@ impl Serving {
         self.counts.clone()
     }
 
-    /// Lets nobody in any more (who tries to connect by TCP meanwhile is refused a second later), accepts what the kernel's backlogs hold (as far as the limit of connections allows), closes the listeners, tells the connections, waits up to `grace` until all have closed, aborts the rest, and
-    /// stops the loops. Returns how many were aborted. It always ends: a loop that one of its tasks blocks is left behind a second
+    /// Completes with an error when the server can accept no more: its last listener was shut down or closed by somebody
+    /// else, or the loops that accepted have ended. Open connections are still served: call
+    /// [`shutdown`](Self::shutdown) to let them finish. If the server ends before, the future never completes.
+    ///
+    /// A listener that only lacks descriptors or memory is tried again, and does not count as failed. Neither does one whose
+    /// descriptor was closed while its loops slept: the kernel tells nobody.
+    ///
+    /// [`run_until_terminated_or_failed`](crate::signal::run_until_terminated_or_failed) does so.
+    ///
+    /// *Threads*: the future is `Send` and runs on any executor.
+    pub fn failure(&self) -> impl Future<Output = io::Error> + Send + use<> {
+        self.listeners.failure()
+    }
+
+    /// Lets nobody in any more (see [`AcceptStrategy`]; a client that tries to connect by TCP meanwhile is refused a second later), accepts what the kernel's backlogs hold, closes the listeners, tells the connections, waits up to `grace` until all have closed, aborts the rest, and
+    /// stops the loops. Returns how many were aborted. Where the limit of connections or a lack of descriptors keeps
+    /// connections in the backlog, the open ones are told first, and those in the backlog are served as the open ones
+    /// close. What is left in the backlog after `grace` is closed, and counts as aborted. It always ends: a loop that one of its tasks blocks is left behind a second
     /// later. Blocks the calling thread.
     ///
     /// # Errors
-    /// A loop was blocked, or had ended with an error before.
+    /// A loop was blocked, or had ended with an error before; or this is a fork of the process that started the server.
     pub fn shutdown(self, grace: Duration) -> Result<usize, ShutdownError> {
-        let began = Instant::now();
-        self.quiet.begin(grace / 4);
-        self.stop.close();
+        if self.stop.is_elsewhere() {
+            // It has none of the loops: their group says so.
+            return self.group.shutdown(Duration::ZERO).map(|()| 0);
+        }
+        // Before the sockets close, and so that no client connects any more.
         drop(self.files);
+        drop(self.listeners);
+        let mut grace = Patience::new(grace);
+        let (settle, began) = (grace.left() / 4, Instant::now());
+        self.quiet.begin(settle);
+        grace.took(settle, began.elapsed());
+        drop(self.stop);
         // Ends when the last connection drops its sender.
-        let _ = self.all_closed.recv_timeout(grace.saturating_sub(began.elapsed()));
+        let _ = grace.wait_for(&self.all_closed);
+        self.counts.end();
         let aborted = self.counts.open();
         if aborted > 0 {
-            tracing::warn!(aborted, "the grace period is over");
+            panics::log!(warn, aborted, "the grace period is over");
         }
         let ended = self.group.shutdown(Duration::ZERO);
         self.quiet.end();
-        ended.map(|()| aborted)
+        ended.map(|()| aborted + self.counts.left())
     }
 }
 
@@ -264,36 +351,11 @@ where
             Ok(()) => trouble.is_over(),
             Err(error) => {
                 if trouble.after(&error, &listener, &here).await.is_break() {
+                    here.open[place].broke(&error);
                     return;
                 }
             }
         }
-    }
-}
-
-/// Takes what the kernel's backlog holds, before the listener closes. What would exceed the limit of connections is left in it.
-async fn accept_out<H, F>(listener: &Listener, place: usize, here: &Here<H>, route: &Route)
-where
-    H: Fn(Connection) -> F + 'static,
-    F: Future<Output = ()> + 'static,
-{
-    let mut trouble = Trouble::default();
-    for _ in 0..GREATEST_BACKLOG {
-        let Some(permit) = here.shared.limit.try_permit() else { return };
-        let served = match listener.try_accept_detached() {
-            Ok(None) => return,
-            Ok(Some(accepted)) => route.bring(accepted, place, permit, here),
-            Err(error) => Err(error),
-        };
-        match served {
-            Ok(()) => trouble.is_over(),
-            Err(error) => {
-                if trouble.after(&error, listener, here).await.is_break() {
-                    return;
-                }
-            }
-        }
-        consume_budget().await;
     }
 }
 
@@ -307,6 +369,7 @@ struct Accepting<H> {
     inbox: Option<JoinHandle<()>>,
     /// A dispatcher closes all inboxes when it has accepted the last connection; without one, each loop its own.
     is_dispatched: bool,
+    draining: StartsAtEnd,
 }
 
 impl<H, F> Accepting<H>
@@ -315,15 +378,35 @@ where
     F: Future<Output = ()> + 'static,
 {
     /// Closes the loop's listeners when the server stops, and tells its connections.
-    async fn end_when(self, stopped: async_channel::Receiver<Infallible>) {
+    ///
+    /// It tells them before that if `told` closes.
+    async fn end_when(
+        self,
+        stopped: async_channel::Receiver<Infallible>,
+        told: async_channel::Receiver<Infallible>,
+    ) {
         // Nothing is ever sent: it ends by being closed.
         let _ = stopped.recv().await;
+        let draining = self.here.draining.clone();
+        let tell = spawn(async move {
+            let _ = told.recv().await;
+            // As below.
+            yield_now().await;
+            draining.start();
+        });
+        let mut backlogs = Vec::new();
         for (place, (listener, accepting)) in self.listeners.into_iter().enumerate() {
             let Some(listener) = listener.upgrade() else { continue };
             accepting.abort();
             // Then nobody else keeps the listener open.
             let _ = accepting.await;
-            accept_out(&listener, place, &self.here, &self.route).await;
+            let (here, route) = (self.here.clone(), self.route.clone());
+            let accept_out =
+                move || accept_out(listener.clone(), place, here.clone(), route.clone());
+            backlogs.push(spawn(supervise("accepting what the backlog holds", accept_out)));
+        }
+        for backlog in backlogs {
+            let _ = backlog.await;
         }
         drop(self.route);
         if let Some(inbox) = self.inbox {
@@ -334,6 +417,7 @@ where
         }
         // What has just come begins before it is told to end, so that a request that came with its connection is answered.
         yield_now().await;
-        self.here.draining.start();
+        drop(self.draining);
+        tell.abort();
     }
 }

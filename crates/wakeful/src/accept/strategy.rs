@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::holders::Holders;
 use super::{Listener, Placement, SharedListener, reuse_port};
 use crate::net::DetachedListener;
 
@@ -23,9 +24,12 @@ use crate::net::DetachedListener;
 /// ones. For a hash that stays, [spread](crate::LoopGroupBuilder::spread) them.
 ///
 /// When a server drains, each loop first accepts what the kernel holds for it, and closes its listener then: a connection that was established
-/// before is served by every strategy, unless that would exceed the limit of connections. One that is established between
-/// the last look and the close is reset by the kernel; with [`ReusePort`](Self::ReusePort) there is such a moment for each loop, else for the last
-/// one.
+/// before is served by every strategy. At the limit of connections it is served when an open one closes. Those are told of the drain at once then.
+///
+/// During the drain nobody new comes in: the server drops what would begin a TCP connection, and removes a Unix socket's file. It leaves a
+/// TCP socket open to the end that somebody else may hold too: user code had its descriptor or a listener of its own on it, another clone of the
+/// [`SharedListener`] exists, or the process has forked since it was bound. There the kernel resets a connection that is established between the
+/// last look and the close, if nobody else accepts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AcceptStrategy {
     /// One socket, on which every active loop waits with EPOLLEXCLUSIVE: see [`SharedListener`].
@@ -62,21 +66,28 @@ pub(super) enum Opening {
     /// Other loops accept from it too.
     Shared(SharedListener),
     /// This loop's alone.
-    Own(DetachedListener),
+    Own(DetachedListener, Holders),
 }
 
 impl Opening {
     pub(super) fn socket(&self) -> &Arc<OwnedFd> {
         match self {
             Self::Shared(listener) => &listener.fd,
-            Self::Own(listener) => listener.socket(),
+            Self::Own(listener, _) => listener.socket(),
+        }
+    }
+
+    pub(super) fn holders(&self) -> &Holders {
+        match self {
+            Self::Shared(listener) => &listener.holders,
+            Self::Own(_, holders) => holders,
         }
     }
 
     pub(super) fn attach(self) -> io::Result<Listener> {
         match self {
-            Self::Shared(listener) => listener.attach(),
-            Self::Own(listener) => Ok(listener.attach()?),
+            Self::Shared(listener) => listener.attach_to_server(),
+            Self::Own(listener, _) => Ok(listener.attach()?),
         }
     }
 }
@@ -99,11 +110,11 @@ impl AcceptStrategy {
                 }
                 Self::ReusePort => {
                     let own = reuse_port::one_each(listener, loops)?;
-                    openings.iter_mut().zip(own).for_each(|(of, own)| of.push(Opening::Own(own)));
+                    openings.iter_mut().zip(own).for_each(|(of, own)| of.push(own));
                 }
                 Self::Dispatch(_) => {
                     let own = DetachedListener::new(listener.fd.clone(), listener.local_addr());
-                    openings[0].push(Opening::Own(own));
+                    openings[0].push(Opening::Own(own, listener.holders.clone()));
                 }
             }
         }

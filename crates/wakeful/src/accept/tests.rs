@@ -1,5 +1,7 @@
 //! Trouble that no test can cause for real: the system's limits, and what only a network brings.
 
+mod user_panics;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;

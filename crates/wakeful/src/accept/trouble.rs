@@ -6,7 +6,7 @@
 //! | `ENOBUFS`, `ENOMEM` | no memory left | the listener is left alone for 50 ms at a time |
 //! | `ENOSPC` | `max_user_watches`: the connection is accepted and cannot be watched | it goes to another loop ([`Dispatch`](super::AcceptStrategy::Dispatch)), or is closed; then as above |
 //! | `ECONNABORTED` and the like | the connection is gone | the next one is taken |
-//! | `EBADF`, `EINVAL`, `ENOTSOCK` | the listener was closed or shut down under us | it ends, with an error in the log; the others go on |
+//! | `EBADF`, `EINVAL`, `ENOTSOCK` | the listener was closed or shut down under us | it ends, with an error in the log; the others go on. After the last one, [`Serving::failure`](super::Serving::failure) completes |
 //! | anything else | | the listener is left alone for 50 ms at a time |
 //!
 //! Why close what waits? A client whose connection is in the backlog is connected, as far as it knows, and waits for an answer. A short
@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use super::here::Here;
 use super::{Listener, LoopCounts, is_shortage};
+use crate::panics;
 use crate::time::sleep;
 
 /// After an accept that failed, a listener is left alone for so long.
@@ -50,11 +51,11 @@ impl Reserve {
     }
 
     fn open() -> io::Result<File> {
-        File::open("/dev/null")
+        File::open("/dev/null").map_err(crate::driver::explain_error)
     }
 
     /// Gives the descriptor up while `f` runs. `None`: there is none, because somebody else took it the last time.
-    fn lend<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+    pub(super) fn lend<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
         let lent = self.0.take().or_else(|| Self::open().ok());
         let result = lent.is_some().then(|| {
             drop(lent);
@@ -91,12 +92,12 @@ impl Trouble {
         counts.count_failed();
         if is_broken(error) {
             let fd = listener.raw_fd();
-            tracing::error!(%error, fd, "a listener was closed under the server, which goes on without it");
+            panics::log!(error, %error, fd, "a listener was closed or shut down by somebody else; it accepts no more");
             return ControlFlow::Break(());
         }
         if self.logged.is_none_or(|at| at.elapsed() > LOG_AGAIN) {
             let shortage = is_shortage(error);
-            tracing::error!(%error, shortage, "accept failed; trying again until it works");
+            panics::log!(error, %error, shortage, "accept failed; trying again until it works");
             self.logged = Some(Instant::now());
         }
         let last = self.last.replace(Instant::now());
@@ -105,9 +106,10 @@ impl Trouble {
         }
         self.tries = self.tries.saturating_add(1);
         if self.tries > PATIENCE && lacks_descriptors(error) {
-            let closed = here.reserve.lend(|| close_what_waits(listener, counts)).unwrap_or(0);
+            let closed = here.reserve.lend(|| close_what_waits(listener, counts, AT_ONCE));
+            let closed = closed.unwrap_or(0);
             if self.tries == PATIENCE + 1 {
-                tracing::warn!(closed, "no descriptors for too long: closing what waits");
+                panics::log!(warn, closed, "no descriptors for too long: closing what waits");
             }
         }
         sleep(BACK_OFF).await;
@@ -115,10 +117,10 @@ impl Trouble {
     }
 }
 
-/// Returns how many connections were closed.
-fn close_what_waits(listener: &Listener, counts: &LoopCounts) -> u32 {
+/// Closes `most` connections of the backlog at most. Returns how many it closed.
+pub(super) fn close_what_waits(listener: &Listener, counts: &LoopCounts, most: u32) -> u32 {
     let mut closed = 0;
-    while closed < AT_ONCE && matches!(listener.try_accept_detached(), Ok(Some(_))) {
+    while closed < most && matches!(listener.try_accept_detached(), Ok(Some(_))) {
         counts.count_turned_away();
         closed += 1;
     }

@@ -55,6 +55,28 @@ impl AsFd for EventFdBell {
     }
 }
 
+/// The bell of a loop's ready queue.
+#[derive(Debug)]
+pub(crate) enum LoopBell {
+    EventFd(EventFdBell),
+    /// Counts its rings: for tests of tasks without a driver, which Miri interprets.
+    #[cfg(test)]
+    Counting(std::sync::Arc<std::sync::atomic::AtomicUsize>),
+}
+
+impl Bell for LoopBell {
+    #[inline]
+    fn ring(&self) {
+        match self {
+            Self::EventFd(bell) => bell.ring(),
+            #[cfg(test)]
+            Self::Counting(rings) => {
+                rings.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+    }
+}
+
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
     use super::*;

@@ -9,13 +9,15 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::doors::Doors;
 use super::epoll::Epoll;
 use super::home::Home;
 use super::source::Mode;
 use super::{exclusive, failures};
+use crate::panics;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -26,13 +28,39 @@ pub(crate) struct Door {
     home: Home,
     /// Somebody on its loop accepts.
     wanted: AtomicBool,
-    /// It is its turn.
-    open: AtomicBool,
+    turn: Arc<Turn>,
     /// The kernel should look again whether there is a connection, and wake the loop if there is.
     knock: AtomicBool,
     registered: AtomicBool,
     /// Changes that have not been seen to.
     changes: AtomicUsize,
+}
+
+/// Whether it is a loop's turn to take a listener's connections. Readable without the door.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    open: AtomicBool,
+    /// The loop will never accept from the listener again.
+    closed: AtomicBool,
+}
+
+impl Turn {
+    /// Does the loop take the listener's connections, as far as the other loops are concerned?
+    ///
+    /// A loop that ends its turn asks this of the others *after* that. A door that closes opens others
+    /// *after* `closed` is set. Both sides use SeqCst, so one of them sees the other's change, and a
+    /// listener never loses its last loop.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.open.load(Ordering::SeqCst) && !self.is_closed()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::SeqCst)
+    }
 }
 
 impl Door {
@@ -48,7 +76,7 @@ impl Door {
             token,
             home,
             wanted: AtomicBool::new(true),
-            open: AtomicBool::new(true),
+            turn: Arc::new(Turn { open: AtomicBool::new(true), closed: AtomicBool::new(false) }),
             knock: AtomicBool::new(false),
             registered: AtomicBool::new(false),
             changes: AtomicUsize::new(0),
@@ -73,12 +101,16 @@ impl Door {
         self.wanted.load(Ordering::Acquire)
     }
 
+    pub(crate) fn turn(&self) -> &Arc<Turn> {
+        &self.turn
+    }
+
     /// The others' wish: is it this loop's turn?
     pub(crate) fn set_open(&self, open: bool) {
-        if self.open.swap(open, Ordering::AcqRel) != open {
+        if self.turn.open.swap(open, Ordering::SeqCst) != open {
             // Whoever looks after the doors tries again.
             if let Err(error) = self.see_to_it() {
-                tracing::debug!(%error, "a loop cannot watch a listener");
+                panics::log!(debug, %error, "a loop cannot watch a listener");
             }
         }
     }
@@ -93,13 +125,9 @@ impl Door {
         !self.is_shut_out() || (self.see_to_it().is_ok() && !self.is_shut_out())
     }
 
-    pub(crate) fn is_open(&self) -> bool {
-        self.open.load(Ordering::Acquire)
-    }
-
     /// Should the kernel give connections to this loop?
-    fn is_waiting(&self) -> bool {
-        self.is_wanted() && self.is_open()
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_wanted() && self.turn.is_open()
     }
 
     /// Goes to the end of the kernel's list. If there is a connection, the kernel tells the loop of it again.
@@ -174,48 +202,24 @@ impl Entrance {
 
     /// Nobody will accept here any more. Where this loop was the only one in turn, all others are from now on.
     pub(super) fn close(&self, connection: bool) {
+        self.door.turn.closed.store(true, Ordering::SeqCst);
         self.leave(connection);
-        self.others.open_if_nobody_waits();
+        if !self.is_elsewhere() {
+            self.others.open_if_nobody_waits();
+        }
     }
 
     /// Nobody accepts here for now. `connection`: the kernel has said that there is one, and nobody took it.
     pub(super) fn leave(&self, connection: bool) {
         // Leaving the kernel's list cannot fail.
         let _ = self.door.want(false);
-        if connection {
+        if connection && !self.is_elsewhere() {
             self.others.pass_on(&self.door);
         }
     }
-}
 
-/// The doors of all loops to one listener.
-#[derive(Debug, Default)]
-pub(crate) struct Doors(Mutex<Vec<Weak<Door>>>);
-
-impl Doors {
-    fn add(&self, door: &Arc<Door>) {
-        let mut doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        doors.retain(|door| door.strong_count() > 0);
-        doors.push(Arc::downgrade(door));
-    }
-
-    fn open_if_nobody_waits(&self) {
-        let doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let doors: Vec<_> = doors.iter().filter_map(Weak::upgrade).collect();
-        if !doors.iter().any(|door| door.is_waiting()) {
-            doors.iter().for_each(|door| door.set_open(true));
-        }
-    }
-
-    /// A loop was woken for a connection that it will not take: another one should.
-    fn pass_on(&self, from: &Door) {
-        let other = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().find_map(|door| {
-            door.upgrade().filter(|door| !std::ptr::eq(&**door, from) && door.is_waiting())
-        });
-        if let Some(other) = other
-            && let Err(error) = other.knock()
-        {
-            tracing::debug!(%error, "a loop cannot watch a listener");
-        }
+    /// A forked child changes nothing at the doors that it inherited.
+    fn is_elsewhere(&self) -> bool {
+        self.door.home.is_elsewhere()
     }
 }

@@ -12,6 +12,9 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
+use super::failures;
+use crate::panics;
+
 /// How long a wait may last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timeout {
@@ -74,7 +77,7 @@ impl Epoll {
         batch: usize,
         timeout: Timeout,
     ) -> rustix::io::Result<()> {
-        debug_assert!(events.is_empty() && events.capacity() >= batch);
+        debug_assert!(events.is_empty());
         #[cfg(feature = "faults")]
         // One that does not sleep is not interrupted.
         if timeout != Timeout::Zero && super::faults::interrupts_wait() {
@@ -89,7 +92,7 @@ impl Epoll {
                         // Linux before 5.11, or a seccomp profile that does not know the call.
                         Err(Errno::NOSYS | Errno::PERM) => {
                             PWAIT2_EXISTS.store(false, Ordering::Relaxed);
-                            tracing::info!("no epoll_pwait2 here: timers round up to 1 ms");
+                            panics::log!(info, "no epoll_pwait2 here: timers round up to 1 ms");
                             Some(limit)
                         }
                         done => return done,
@@ -117,7 +120,10 @@ impl Epoll {
             assert!(size_of::<Event>() == size_of::<libc::epoll_event>());
             assert!(size_of::<Timespec>() == 16, "the kernel's __kernel_timespec");
         }
-        // SAFETY: `events` is empty and has room for `batch` events, in the kernel's layout (rustix
+        failures::at(failures::Call::PreciseWait)?;
+        // The kernel writes where it is told that there is room.
+        let room = batch.min(events.capacity());
+        // SAFETY: `events` is empty and has room for `room` events, in the kernel's layout (rustix
         // hands the same type to the kernel; its size is checked above). The kernel reads `limit` and
         // no signal mask.
         let count = unsafe {
@@ -125,7 +131,7 @@ impl Epoll {
                 libc::SYS_epoll_pwait2,
                 self.0.as_raw_fd(),
                 events.as_mut_ptr(),
-                batch as libc::c_int,
+                room as libc::c_int,
                 ptr::from_ref(limit),
                 ptr::null::<libc::sigset_t>(),
                 0_usize,
@@ -133,7 +139,7 @@ impl Epoll {
         };
         match usize::try_from(count) {
             Ok(count) => {
-                debug_assert!(count <= batch);
+                debug_assert!(count <= room);
                 // SAFETY: the kernel wrote that many events.
                 unsafe { events.set_len(count) };
                 Ok(())
@@ -147,6 +153,15 @@ impl Epoll {
 
 /// Found out by the first wait that needs it, for the whole process.
 static PWAIT2_EXISTS: AtomicBool = AtomicBool::new(true);
+
+/// For tests that change what the process has found out: one at a time, each from the beginning.
+#[cfg(all(test, not(wakeful_loom)))]
+pub(crate) fn alone_with_pwait2() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    PWAIT2_EXISTS.store(true, Ordering::Relaxed);
+    alone
+}
 
 /// Rounded up, and no longer than `epoll_wait` can express (24 days): a wait that ends early is
 /// followed by another.
@@ -169,7 +184,8 @@ pub(crate) struct Timer(OwnedFd);
 impl Timer {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        Ok(Self(rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?))
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags);
+        Ok(Self(timer.map_err(super::limits::explain)?))
     }
 
     /// Fires once, `after` from now; `None` disarms. Zero fires at once.
@@ -194,6 +210,7 @@ impl AsFd for Timer {
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
     use super::*;
+    use rustix::event::EventfdFlags;
     use std::time::Instant;
 
     #[test]
@@ -211,6 +228,7 @@ mod tests {
 
     #[test]
     fn no_wait_ends_early_with_or_without_pwait2() {
+        let _alone = alone_with_pwait2();
         let epoll = Epoll::new().unwrap();
         let mut events = Vec::with_capacity(1);
         let limit = Duration::from_micros(300);
@@ -221,5 +239,19 @@ mod tests {
             assert!(start.elapsed() >= limit);
         }
         PWAIT2_EXISTS.store(true, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn the_kernel_is_given_no_more_room_than_there_is() {
+        let epoll = Epoll::new().unwrap();
+        let flags = EventfdFlags::CLOEXEC;
+        let ready = [(); 4].map(|()| rustix::event::eventfd(1, flags).unwrap());
+        ready.iter().for_each(|fd| epoll.add(fd.as_fd(), EventFlags::IN, 0).unwrap());
+        for timeout in [Timeout::Zero, Timeout::After(Duration::from_secs(1))] {
+            let mut events = Vec::with_capacity(2);
+            let room = events.capacity();
+            epoll.wait(&mut events, ready.len(), timeout).unwrap();
+            assert_eq!((events.len(), events.capacity()), (room, room));
+        }
     }
 }

@@ -10,6 +10,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::{Errno, Result};
 
 use super::epoll::Epoll;
+use crate::panics;
 
 const UNKNOWN: u8 = 0;
 const EXISTS: u8 = 1;
@@ -51,7 +52,11 @@ pub(super) fn add(epoll: &Epoll, fd: BorrowedFd<'_>, flags: EventFlags, token: u
 
 fn give_up(why: &'static str) {
     if STATE.swap(MISSING, Ordering::Relaxed) != MISSING {
-        tracing::warn!(why, "no EPOLLEXCLUSIVE here: a connection wakes every loop that sleeps");
+        panics::log!(
+            warn,
+            why,
+            "no EPOLLEXCLUSIVE here: a connection wakes every loop that sleeps"
+        );
     }
 }
 

@@ -7,6 +7,8 @@ pub(crate) enum Call {
     Accept,
     /// `epoll_ctl`, to watch a descriptor.
     Watch,
+    /// `epoll_pwait2`.
+    PreciseWait,
 }
 
 #[cfg(not(all(test, not(wakeful_loom))))]
@@ -16,7 +18,7 @@ pub(crate) fn at(_: Call) -> rustix::io::Result<()> {
 }
 
 #[cfg(all(test, not(wakeful_loom)))]
-pub(crate) use self::hook::{at, fail};
+pub(crate) use self::hook::{at, fail, watches};
 
 #[cfg(all(test, not(wakeful_loom)))]
 mod hook {
@@ -28,6 +30,12 @@ mod hook {
 
     thread_local! {
         static FAULT: Cell<Option<(Call, Errno, u32)>> = const { Cell::new(None) };
+        static WATCHES: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// How often this thread has watched a descriptor.
+    pub(crate) fn watches() -> u32 {
+        WATCHES.get()
     }
 
     /// The next so many of these calls on this thread fail. 0 ends it.
@@ -36,6 +44,9 @@ mod hook {
     }
 
     pub(crate) fn at(call: Call) -> rustix::io::Result<()> {
+        if call == Call::Watch {
+            WATCHES.set(WATCHES.get() + 1);
+        }
         match FAULT.get() {
             Some((failing, error, times @ 1..)) if failing == call => {
                 FAULT.set(Some((failing, error, times - 1)));

@@ -5,14 +5,24 @@
 //! which only [`Home::check`] asks for, because it is a system call.)
 
 use std::io;
-use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::forks;
 
 /// How many forks led from the first process to this one. It starts near its end, so that it wraps in every test of forks.
 static FORKS: AtomicU32 = AtomicU32::new(u32::MAX);
 
-extern "C" fn count() {
+extern "C" fn before_fork() {
+    forks::before();
+}
+
+extern "C" fn in_parent() {
+    forks::after();
+}
+
+extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    forks::after();
 }
 
 /// The process that built a loop.
@@ -25,22 +35,51 @@ pub(crate) struct Home {
 impl Home {
     /// This process.
     pub(crate) fn here() -> io::Result<Self> {
-        static REGISTERED: Once = Once::new();
-        let mut refused = 0;
-        REGISTERED.call_once(|| {
-            // SAFETY: the handler touches an atomic and nothing else, which any moment of a process allows.
-            refused = unsafe { libc::pthread_atfork(None, None, Some(count)) };
-        });
-        if refused != 0 {
-            return Err(io::Error::from_raw_os_error(refused));
+        // No `Once`: a child that was forked while another thread was in it would wait for ever. Two threads, or
+        // a child, may register the handlers again. Then each fork counts twice, which does no harm.
+        static REGISTERED: AtomicBool = AtomicBool::new(false);
+        if !REGISTERED.load(Ordering::Acquire) {
+            // SAFETY: the handlers run on the thread that forks, outside of signal handlers. They do not
+            // unwind. The lock that they take is held for a few system calls and never across a fork of
+            // another thread, so the child can release it.
+            let refused =
+                unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
+            if refused != 0 {
+                return Err(io::Error::from_raw_os_error(refused));
+            }
+            REGISTERED.store(true, Ordering::Release);
         }
-        Ok(Self { forks: FORKS.load(Ordering::Relaxed), process: std::process::id() })
+        Ok(Self::now())
+    }
+
+    fn now() -> Self {
+        Self { forks: FORKS.load(Ordering::Relaxed), process: std::process::id() }
+    }
+
+    /// A process that this one is a fork of.
+    #[cfg(test)]
+    pub(crate) fn elsewhere() -> Self {
+        let now = Self::now();
+        Self { forks: now.forks.wrapping_sub(1), ..now }
+    }
+
+    /// This process, a fork of the one that has this value.
+    pub(crate) fn in_this_fork(&self) -> Self {
+        debug_assert!(self.is_elsewhere(), "a fork");
+        Self::now()
     }
 
     /// Is this another process, a fork of the one that built the loop? One load.
     #[inline]
     pub(crate) fn is_elsewhere(&self) -> bool {
         FORKS.load(Ordering::Relaxed) != self.forks
+    }
+
+    /// Are both the same process? Unlike [`is_elsewhere`](Self::is_elsewhere) it also knows a child of a bare `clone(2)`,
+    /// if `other` was made there.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.forks == other.forks && self.process == other.process
     }
 
     /// A number that is not 0, and another one in a fork.

@@ -41,6 +41,14 @@ pub(crate) fn explain(errno: Errno) -> io::Error {
     io::Error::new(cause.kind(), LimitReached { limit, cause })
 }
 
+/// As [`explain`], for an error that may come from the standard library.
+pub(crate) fn explain_error(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => explain(Errno::from_raw_os_error(code)),
+        None => error,
+    }
+}
+
 /// Is this error, made by [`explain`] or straight from the kernel, a lack of descriptors or memory
 /// that may pass?
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
@@ -69,6 +77,9 @@ mod tests {
             assert!(error.to_string().contains(name), "{error}");
             assert!(is_shortage(&error));
         }
+        let explained = explain_error(io::Error::from_raw_os_error(libc::EMFILE));
+        assert!(explained.to_string().contains("RLIMIT_NOFILE"), "{explained}");
+        assert_eq!(explain_error(explained).to_string(), explain(Errno::MFILE).to_string());
         let other = explain(Errno::BADF);
         assert_eq!(other.raw_os_error(), Some(Errno::BADF.raw_os_error()));
         assert!(!is_shortage(&other));

@@ -16,19 +16,23 @@
 pub(crate) mod bell;
 mod busy_poll;
 pub(crate) mod door;
+pub(crate) mod doors;
 pub(crate) mod epoll;
 mod exclusive;
 pub(crate) mod failures;
 #[cfg(feature = "faults")]
 pub(crate) mod faults;
+pub(crate) mod forks;
 mod high;
 pub(crate) mod home;
+mod inherited;
 mod limits;
 pub(crate) mod signals;
 pub(crate) mod source;
 pub(crate) mod thread;
 pub(crate) mod ticks;
 pub(crate) mod uninit;
+pub(crate) mod waiters;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -41,7 +45,8 @@ use rustix::event::epoll::{Event, EventFlags};
 use slab::Slab;
 
 use self::bell::EventFdBell;
-use self::door::{Door, Doors, Entrance};
+use self::door::{Door, Entrance};
+use self::doors::Doors;
 use self::epoll::{Epoll, Timeout, Timer};
 use self::high::High;
 use self::home::Home;
@@ -49,7 +54,7 @@ use self::source::{Mode, Source};
 use crate::idle::BusyPoll;
 use crate::priority::Priority;
 
-pub(crate) use self::limits::{code, explain, is_shortage};
+pub(crate) use self::limits::{code, explain, explain_error, is_shortage};
 
 /// Which registration an event is for: a slot in the table and the generation of its user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,8 +95,12 @@ pub(crate) struct Driver {
     /// Those of the sources that other loops watch too: a handful.
     shared: RefCell<Vec<Rc<Source>>>,
     next_generation: Cell<u32>,
+    /// What the last wait brought, and how many of these are dispatched.
     events: RefCell<Vec<Event>>,
+    dispatched: Cell<usize>,
     batch: usize,
+    /// A signal ended the last wait.
+    interrupted: Cell<bool>,
     /// The loop has ended: nobody will wait for events again.
     ended: Cell<bool>,
 }
@@ -112,7 +121,9 @@ impl Driver {
             // Near its end, so that every run that opens a few descriptors crosses it.
             next_generation: Cell::new(u32::MAX - 8),
             events: RefCell::new(Vec::with_capacity(batch)),
+            dispatched: Cell::new(0),
             batch,
+            interrupted: Cell::new(false),
             ended: Cell::new(false),
         };
         Ok((driver, bell))
@@ -132,21 +143,38 @@ impl Driver {
         if self.ended.get() {
             return Err(source::ended());
         }
-        let mut slots = self.slots.borrow_mut();
-        let vacant = slots.vacant_entry();
         let generation = self.next_generation.get();
         self.next_generation.set(generation.wrapping_add(1));
-        let token = Token::new(vacant.key(), generation);
-        if let Some((listener, doors)) = shared {
-            self.home.check_quickly()?;
-            let door = Door::new(self.epoll.clone(), listener.clone(), token.0, self.home)?;
-            source.set_entrance(Entrance::new(door, doors));
-            self.shared.borrow_mut().push(source.clone());
-        } else {
-            self.watch(source, token)?;
+        let token = {
+            let mut slots = self.slots.borrow_mut();
+            let vacant = slots.vacant_entry();
+            let token = Token::new(vacant.key(), generation);
+            vacant.insert(Slot { token, source: source.clone() });
+            token
+        };
+        // Nothing is borrowed: what the kernel lacks is logged, and a log line may run anybody's code.
+        let watched = match shared {
+            Some((listener, doors)) => self.watch_with_others(source, token, listener, doors),
+            None => self.watch(source, token),
+        };
+        if watched.is_err() {
+            self.forget(token);
         }
-        vacant.insert(Slot { token, source: source.clone() });
-        Ok(token)
+        watched.map(|()| token)
+    }
+
+    fn watch_with_others(
+        &self,
+        source: &Rc<Source>,
+        token: Token,
+        listener: &Arc<OwnedFd>,
+        doors: &Arc<Doors>,
+    ) -> io::Result<()> {
+        self.home.check_quickly()?;
+        let door = Door::new(self.epoll.clone(), listener.clone(), token.0, self.home)?;
+        source.set_entrance(Entrance::new(door, doors));
+        self.shared.borrow_mut().push(source.clone());
+        Ok(())
     }
 
     fn watch(&self, source: &Source, token: Token) -> io::Result<()> {
@@ -201,27 +229,47 @@ impl Driver {
         if timeout != Timeout::Zero {
             // The kernel gives an exclusive wake to one loop that sleeps. One that nobody accepts on must
             // not be it: the connection would wait while other loops could take it.
-            for source in self.shared.borrow().iter() {
-                source.step_back_if_idle();
+            if !self.shared.borrow().is_empty() {
+                self.step_back_from_listeners();
             }
         }
         let mut events = self.events.borrow_mut();
+        let left_over = events.len() - self.dispatched.get();
+        if left_over > 0 {
+            // The kernel reports an edge once, so these are dispatched first.
+            return Ok(left_over);
+        }
         events.clear();
+        self.dispatched.set(0);
         if let Some(high) = self.high.get() {
             let waited = high.wait(&self.epoll, &mut events, self.batch, timeout);
-            return counted(waited, &events);
+            return self.counted(waited, &events);
         }
-        counted(self.epoll.wait(&mut events, self.batch, timeout), &events)
+        self.counted(self.epoll.wait(&mut events, self.batch, timeout), &events)
+    }
+
+    #[inline(never)]
+    fn step_back_from_listeners(&self) {
+        for number in 0.. {
+            // Not borrowed meanwhile: a step back may log, and a log line may run anybody's code.
+            let source = self.shared.borrow().get(number).cloned();
+            let Some(source) = source else { break };
+            source.step_back_if_idle();
+        }
+    }
+
+    /// Are there events that [`dispatch`](Self::dispatch) has not seen? Only after one that a panic ended, or a wait that failed halfway.
+    pub(crate) fn has_left_over(&self) -> bool {
+        self.dispatched.get() < self.events.borrow().len()
     }
 
     /// Notes in each source what the last [`wait`](Self::wait) brought, and wakes whoever waits for it.
     /// Returns how many events were for sources (a rung bell is none).
     pub(crate) fn dispatch(&self) -> usize {
         // A waker may run anybody's code, which may register and deregister: nothing is borrowed
-        // while one runs. Nobody but `wait` touches the taken buffer, and `wait` comes later.
-        let mut events = self.events.take();
+        // while one runs. If something unwinds, the buffer and the other events are still there.
         let mut dispatched = 0;
-        for event in &events {
+        while let Some(event) = self.next_event() {
             let token = Token(event.data.u64());
             let source = match self.slots.borrow().get(token.slot()) {
                 Some(slot) if slot.token == token => slot.source.clone(),
@@ -231,10 +279,15 @@ impl Driver {
             dispatched += 1;
             source.on_event(event.flags);
         }
-        // A turn that does not ask the kernel must not meet these again.
-        events.clear();
-        self.events.replace(events);
         dispatched
+    }
+
+    #[inline]
+    fn next_event(&self) -> Option<Event> {
+        let next = self.dispatched.get();
+        let event = self.events.borrow().get(next).copied()?;
+        self.dispatched.set(next + 1);
+        Some(event)
     }
 
     /// Makes the epoll descriptor readable at a deadline, `after` from now (or never), for a loop that
@@ -258,26 +311,43 @@ impl Driver {
         Ok(exclusive::add(&self.epoll, alarm.as_fd(), flags, Token::ALARM.0)?)
     }
 
+    /// What a wait that a signal may have ended has brought.
+    #[inline]
+    fn counted(&self, waited: rustix::io::Result<()>, events: &[Event]) -> io::Result<usize> {
+        self.interrupted.set(waited == Err(rustix::io::Errno::INTR));
+        match waited {
+            Ok(()) => Ok(events.len()),
+            Err(rustix::io::Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The last wait was ended by a signal: what is ready is not known.
+    #[inline]
+    pub(crate) fn was_interrupted(&self) -> bool {
+        self.interrupted.get()
+    }
+
+    /// How many events a wait brings at most.
+    #[inline]
+    pub(crate) fn batch(&self) -> usize {
+        self.batch
+    }
+
     /// How many descriptors are registered.
     pub(crate) fn registered(&self) -> usize {
         self.slots.borrow().len()
     }
 
-    /// The loop ends: from now on an operation that would have to wait fails instead.
+    /// The loop ends: from now on an operation that would have to wait fails instead. Present waiters
+    /// are woken, so that they find out.
     pub(crate) fn end(&self) {
         self.ended.set(true);
         let sources: Vec<_> = self.slots.borrow().iter().map(|(_, s)| s.source.clone()).collect();
-        sources.iter().for_each(|source| source.forget_wakers());
-    }
-}
-
-/// What a wait that a signal may have ended has brought.
-#[inline]
-fn counted(waited: rustix::io::Result<()>, events: &[Event]) -> io::Result<usize> {
-    match waited {
-        Ok(()) => Ok(events.len()),
-        Err(rustix::io::Errno::INTR) => Ok(0),
-        Err(error) => Err(error.into()),
+        sources.iter().for_each(|source| source.end());
+        if self.home.is_elsewhere() {
+            inherited::close(sources.iter().map(|source| &**source));
+        }
     }
 }
 
@@ -290,5 +360,32 @@ impl AsFd for Driver {
 impl std::fmt::Debug for Driver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Driver").field("registered", &self.registered()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+    use crate::driver::epoll::Timeout;
+    use crate::driver::source::Registered;
+
+    #[test]
+    fn a_dispatch_that_a_panic_ends_leaves_the_buffer_and_the_other_events() {
+        const SOCKETS: usize = 3;
+        let (driver, _bell) = Driver::new(Home::here().unwrap(), 8).unwrap();
+        let driver = Rc::new(driver);
+        // A fresh socket is writable: an event for each.
+        let pairs = [(); SOCKETS].map(|()| std::os::unix::net::UnixStream::pair().unwrap());
+        let _watched = pairs.each_ref().map(|(near, _)| Registered::new(&driver, near).unwrap());
+        assert_eq!(driver.wait(Timeout::Zero).unwrap(), SOCKETS);
+        // A dispatch that goes no further.
+        assert!(driver.next_event().is_some() && driver.has_left_over());
+        assert_eq!(driver.wait(Timeout::Never).unwrap(), SOCKETS - 1, "they do not wait");
+        assert_eq!(driver.dispatch(), SOCKETS - 1);
+        assert_eq!(driver.dispatch(), 0);
+        for timeout in [Timeout::Zero, Timeout::After(Duration::from_micros(1))] {
+            assert_eq!(driver.wait(timeout).unwrap(), 0);
+        }
+        assert!(!driver.has_left_over() && driver.events.borrow().capacity() >= 8);
     }
 }

@@ -2,12 +2,28 @@
 //! so is the socket; a signal that is sent to the child must not be told to the parent's loop, so the handler asks first.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 use rustix::net::{SendFlags, send};
 use signal_hook::SigId;
+use signal_hook::low_level::emulate_default_handler;
 
 use super::home::Home;
+
+/// Unblocks `signals` on this thread, and on those that it starts from now on.
+pub(crate) fn unblock(signals: &[i32]) -> io::Result<()> {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the first call fills in `set`, the others change and read it. A number that is no signal is refused.
+    let refused = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        let refused = signals.iter().any(|signal| libc::sigaddset(set.as_mut_ptr(), *signal) != 0);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+        refused
+    };
+    if refused { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(()) }
+}
 
 /// From now on, and until the returned id is unregistered, each arrival of `signal` in this process writes a byte to `pipe`.
 pub(crate) fn watch(signal: i32, pipe: UnixStream) -> io::Result<SigId> {
@@ -21,4 +37,18 @@ pub(crate) fn watch(signal: i32, pipe: UnixStream) -> io::Result<SigId> {
     // SAFETY: what runs in the handler is async-signal-safe: a load and one system call, which rustix makes without touching
     // errno; nothing is allocated or locked, and nothing panics.
     unsafe { signal_hook::low_level::register(signal, tell) }
+}
+
+/// From now on an arrival of `signal` in this process after `from` does what the signal does by default. For a thread that cannot listen,
+/// because it is busy.
+pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
+    let home = Home::here()?;
+    let end = move || {
+        if !home.is_elsewhere() && Instant::now() >= from {
+            let _ = emulate_default_handler(signal);
+        }
+    };
+    // SAFETY: what runs in the handler is async-signal-safe: a load, a read of the clock, and a function that says it is;
+    // nothing is allocated or locked, and nothing panics.
+    unsafe { signal_hook::low_level::register(signal, end) }.map(drop)
 }

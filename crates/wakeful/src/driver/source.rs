@@ -10,15 +10,15 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use slab::Slab;
 
-use super::door::{Door, Doors, Entrance};
+use super::door::{Door, Entrance};
+use super::doors::Doors;
+use super::waiters::{Place, Waiters};
 use super::{Driver, Token};
-use crate::panics;
 use crate::priority::Priority;
 
 /// How a descriptor is watched.
@@ -53,61 +53,6 @@ impl Mode {
 pub(crate) enum Direction {
     Read,
     Write,
-}
-
-/// Waiters of one direction. Most descriptors have one at a time; the rest live in a box.
-#[derive(Default)]
-struct Waiters {
-    /// Kept after a wake, so that the same task waiting again costs nothing; `waiting` says
-    /// whether it counts.
-    first: Cell<Option<Waker>>,
-    waiting: Cell<bool>,
-    /// A place for each waiter that shares the descriptor; empty between its wake and its next wait.
-    others: Cell<Option<Box<Slab<Option<Waker>>>>>,
-}
-
-impl Waiters {
-    /// No borrow is held while a waker runs or is dropped: either may be anybody's code.
-    fn wake(&self) {
-        if self.waiting.replace(false)
-            && let Some(waker) = self.first.take()
-        {
-            panics::contain(|| waker.wake_by_ref());
-            if let Some(newer) = self.first.replace(Some(waker)) {
-                self.first.set(Some(newer));
-            }
-        }
-        let mut place = 0;
-        while let Some(waker) = self.take_other(&mut place) {
-            panics::wake(waker);
-        }
-    }
-
-    /// The next of the others that waits, from `place` on.
-    fn take_other(&self, place: &mut usize) -> Option<Waker> {
-        let mut others = self.others.take()?;
-        let mut found = None;
-        while found.is_none() && *place < others.capacity() {
-            found = others.get_mut(*place).and_then(Option::take);
-            *place += 1;
-        }
-        self.others.set(Some(others));
-        found
-    }
-
-    fn set_first(&self, waker: &Waker) {
-        let kept = self.first.take().filter(|kept| kept.will_wake(waker));
-        self.first.set(Some(kept.unwrap_or_else(|| waker.clone())));
-        self.waiting.set(true);
-    }
-
-    fn any(&self) -> bool {
-        let others = self.others.take();
-        let other = |others: &Slab<Option<Waker>>| others.iter().any(|(_, waker)| waker.is_some());
-        let any = self.waiting.get() || others.as_deref().is_some_and(other);
-        self.others.set(others);
-        any
-    }
 }
 
 /// See the module's documentation. Used on the loop's thread only.
@@ -187,13 +132,16 @@ impl Source {
         }
     }
 
-    /// Drops who waits: at the loop's end, nobody will be woken again.
-    pub(super) fn forget_wakers(&self) {
-        for waiters in [&self.readers, &self.writers] {
-            waiters.waiting.set(false);
-            panics::contain(|| drop(waiters.first.take()));
-            panics::contain(|| drop(waiters.others.take()));
-        }
+    /// The loop has ended: wakes all waiters. Their next operation that would wait is an error.
+    pub(super) fn end(&self) {
+        self.readers.wake();
+        self.writers.wake();
+        self.forget_wakers();
+    }
+
+    fn forget_wakers(&self) {
+        self.readers.forget();
+        self.writers.forget();
     }
 
     /// A shared listener on which nobody accepts leaves the epoll until somebody does.
@@ -391,7 +339,7 @@ impl<T: AsFd> Registered<T> {
     pub(crate) fn poll_ready_shared(
         &self,
         direction: Direction,
-        place: &mut Option<usize>,
+        place: &mut Option<Place>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         let source = &*self.registration.source;
@@ -399,30 +347,15 @@ impl<T: AsFd> Registered<T> {
             return Poll::Ready(Ok(()));
         }
         self.registration.may_wait()?;
-        let waker = cx.waker().clone();
-        let cell = &source.waiters(direction).others;
-        let mut others = cell.take().unwrap_or_default();
-        let old = match place.and_then(|place| others.get_mut(place)) {
-            Some(entry) => entry.replace(waker),
-            None => {
-                *place = Some(others.insert(Some(waker)));
-                None
-            }
-        };
-        cell.set(Some(others));
-        drop(old);
+        source.waiters(direction).wait(place, cx.waker());
         Poll::Pending
     }
 
     /// See [`poll_ready_shared`](Self::poll_ready_shared).
-    pub(crate) fn stop_waiting(&self, direction: Direction, place: &mut Option<usize>) {
-        let Some(place) = place.take() else { return };
-        let cell = &self.registration.source.waiters(direction).others;
-        let mut others = cell.take();
-        // Not there any more only if the loop has ended.
-        let old = others.as_mut().and_then(|others| others.try_remove(place));
-        cell.set(others);
-        drop(old);
+    pub(crate) fn stop_waiting(&self, direction: Direction, place: &mut Option<Place>) {
+        if let Some(place) = place.take() {
+            self.registration.source.waiters(direction).stop_waiting(place);
+        }
     }
 
     /// A transfer was shorter than its buffer, so the descriptor is not ready any more. Not to be

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -19,6 +20,44 @@ pub(crate) fn pin_to(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.into_iter().for_each(|cpu| set.set(cpu));
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Starts a thread with this name.
+///
+/// # Errors
+/// A limit is reached; the message names those that it may be.
+pub(crate) fn start_thread<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    Builder::new().name(name.to_owned()).spawn(run).map_err(|error| cannot_start(name, &error))
+}
+
+/// As [`start_thread`], for [`std::thread::scope`], whose own `spawn` panics.
+///
+/// # Errors
+/// As for [`start_thread`].
+pub(crate) fn start_scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, T>> {
+    let started = Builder::new().name(name.to_owned()).spawn_scoped(scope, run);
+    started.map_err(|error| cannot_start(name, &error))
+}
+
+fn cannot_start(name: &str, error: &io::Error) -> io::Error {
+    let text = format!("cannot start the thread {name:?}: {error}");
+    // The kernel says EAGAIN for each of these limits, and also when there is no memory for a stack.
+    if error.raw_os_error() == Some(libc::EAGAIN) {
+        let text = format!(
+            "{text}: a limit of threads or memory is reached. Raise RLIMIT_NPROC (ulimit -u), pids.max of the \
+             cgroup (TasksMax of systemd) or kernel.threads-max, or end other processes"
+        );
+        // Not `WouldBlock`: nobody says when to try again.
+        return io::Error::new(io::ErrorKind::QuotaExceeded, text);
+    }
+    io::Error::new(error.kind(), text)
 }
 
 /// For how long a thread was ready and had no CPU. What a hypervisor takes is not in it.
@@ -92,6 +131,20 @@ pub(crate) fn current_cpu() -> Option<usize> {
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
+/// Does the kernel run this thread before all ordinary ones (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE)? Then `sched_yield` does not let an
+/// ordinary thread run. A system call.
+pub(crate) fn is_real_time() -> bool {
+    // Not the C library's function, which fails in musl: POSIX means the process there, not the thread.
+    // SAFETY: it takes a number and returns one.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    // Refused (-1) only by a seccomp filter.
+    policy >= 0
+        && matches!(
+            policy as libc::c_int & !libc::SCHED_RESET_ON_FORK,
+            libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE
+        )
+}
+
 /// From now on this thread runs only when nobody else wants its CPU (SCHED_IDLE).
 pub(crate) fn run_only_when_idle() -> io::Result<()> {
     let param = libc::sched_param { sched_priority: 0 };
@@ -129,6 +182,16 @@ mod tests {
         assert_eq!(waits_in("0 0 0\n"), None);
         assert_eq!(waits_in(""), None);
         assert_eq!(waits_in("1 many 2"), None);
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_started_names_the_limits() {
+        let error = cannot_start("x", &io::Error::from_raw_os_error(libc::EAGAIN));
+        let text = error.to_string();
+        assert_ne!(error.kind(), io::ErrorKind::WouldBlock);
+        for limit in ["\"x\"", "RLIMIT_NPROC", "pids.max", "threads-max"] {
+            assert!(text.contains(limit), "{text}");
+        }
     }
 
     #[test]

@@ -6,8 +6,9 @@
 //! The rate is measured by spinning for 0.1 ms, when the process builds its first loop, and stays as it is: what was converted never shrinks. It is
 //! off by less than 0.1 %.
 
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+
+use once_cell::race::OnceBox;
 
 /// For how long the two clocks are compared, in nanoseconds.
 const COMPARED: u64 = 100_000;
@@ -28,12 +29,13 @@ impl Clock {
     /// The first call finds out about it.
     #[inline]
     pub(crate) fn get() -> Self {
-        static CLOCK: OnceLock<Clock> = OnceLock::new();
+        // Without a lock, which a forked child would inherit from the thread that measures.
+        static CLOCK: OnceBox<Clock> = OnceBox::new();
         *CLOCK.get_or_init(|| {
             let epoch = Instant::now();
             let is_counter = counter::is_steady();
             let scale = if is_counter { counter::measured(epoch) } else { 1 << 32 };
-            Self { is_counter, scale, epoch }
+            Box::new(Self { is_counter, scale, epoch })
         })
     }
 

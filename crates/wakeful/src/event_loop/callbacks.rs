@@ -1,73 +1,89 @@
 //! Work without a task: closures at fixed places of a turn.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 
 use slab::Slab;
 
-use crate::metrics::Counters;
 use crate::panics;
+use crate::task::late::Late;
 
 /// The callbacks of one loop.
+#[derive(Default)]
 pub(super) struct Callbacks {
     pub(super) this_turn: Once,
     pub(super) next_turn: Once,
     pub(super) before_park: Hooks,
     pub(super) after_turn: Hooks,
+    /// Callbacks that are added while the loop ends.
+    late: Late,
 }
 
 impl Callbacks {
-    pub(super) fn new(counters: Arc<Counters>) -> Self {
-        Self {
-            this_turn: Once::new(counters.clone()),
-            next_turn: Once::new(counters.clone()),
-            before_park: Hooks::new(counters.clone()),
-            after_turn: Hooks::new(counters),
-        }
-    }
-
     pub(super) fn run_this_turn(&self, callback: impl FnOnce() + 'static) {
-        self.this_turn.push(Box::new(callback));
+        self.push(&self.this_turn, callback);
     }
 
     pub(super) fn run_next_turn(&self, callback: impl FnOnce() + 'static) {
-        self.next_turn.push(Box::new(callback));
+        self.push(&self.next_turn, callback);
     }
 
     pub(super) fn before_park(self: &Rc<Self>, callback: impl FnMut() + 'static) -> Hook {
-        let place = self.before_park.insert(callback);
-        Hook { callbacks: Rc::downgrade(self), list: |all| &all.before_park, place }
+        self.hook(|all| &all.before_park, callback)
     }
 
     pub(super) fn after_turn(self: &Rc<Self>, callback: impl FnMut() + 'static) -> Hook {
-        let place = self.after_turn.insert(callback);
-        Hook { callbacks: Rc::downgrade(self), list: |all| &all.after_turn, place }
+        self.hook(|all| &all.after_turn, callback)
     }
 
-    /// The loop's end: drops all without running it, each once, and refuses what the drops queue.
+    fn push(&self, list: &Once, callback: impl FnOnce() + 'static) {
+        if self.late.has_begun() {
+            self.late.add(callback);
+        } else {
+            list.push(Box::new(callback));
+        }
+    }
+
+    fn hook(self: &Rc<Self>, list: fn(&Self) -> &Hooks, callback: impl FnMut() + 'static) -> Hook {
+        let place = if self.late.has_begun() {
+            self.late.add(callback);
+            usize::MAX
+        } else {
+            list(self).insert(callback)
+        };
+        Hook { callbacks: Rc::downgrade(self), list, place }
+    }
+
+    /// The loop's end begins. What is added from now on never runs.
+    pub(super) fn begin_end(&self) {
+        let once = self.this_turn.len() + self.next_turn.len();
+        self.late.begin(once + self.before_park.len() + self.after_turn.len());
+    }
+
+    /// Drops all without running it, each once, and what the drops queue too.
     pub(super) fn end(&self) {
         self.this_turn.end();
         self.next_turn.end();
         self.before_park.end();
         self.after_turn.end();
+        self.drop_late();
+    }
+
+    /// Drops the callbacks that were added since the end began. `false`: there was none.
+    pub(super) fn drop_late(&self) -> bool {
+        self.late.drop_all()
     }
 }
 
 /// Callbacks that run once, in the order in which they were queued.
+#[derive(Default)]
 pub(super) struct Once {
     queue: RefCell<VecDeque<Box<dyn FnOnce()>>>,
-    ended: Cell<bool>,
-    counters: Arc<Counters>,
 }
 
 impl Once {
-    fn new(counters: Arc<Counters>) -> Self {
-        Self { queue: RefCell::default(), ended: Cell::new(false), counters }
-    }
-
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.queue.borrow().is_empty()
@@ -78,11 +94,7 @@ impl Once {
     }
 
     fn push(&self, callback: Box<dyn FnOnce()>) {
-        if self.ended.get() {
-            panics::contain(|| drop(callback));
-        } else {
-            self.queue.borrow_mut().push_back(callback);
-        }
+        self.queue.borrow_mut().push_back(callback);
     }
 
     /// `false`: there is none.
@@ -90,44 +102,35 @@ impl Once {
     pub(super) fn run_first(&self) -> bool {
         let first = self.queue.borrow_mut().pop_front();
         let Some(callback) = first else { return false };
-        if !panics::contain(callback) {
-            self.counters.panics.add(1);
-        }
+        panics::contain(callback);
         true
     }
 
     fn end(&self) {
-        self.ended.set(true);
-        for callback in self.queue.take() {
-            panics::contain(|| drop(callback));
-        }
+        panics::discard_each(self.queue.take());
     }
 }
 
 type Repeated = Rc<RefCell<dyn FnMut()>>;
 
 /// Callbacks that run again and again, until their [`Hook`] is dropped.
+#[derive(Default)]
 pub(super) struct Hooks {
     hooks: RefCell<Slab<Repeated>>,
-    ended: Cell<bool>,
-    counters: Arc<Counters>,
 }
 
 impl Hooks {
-    fn new(counters: Arc<Counters>) -> Self {
-        Self { hooks: RefCell::default(), ended: Cell::new(false), counters }
-    }
-
     fn insert(&self, callback: impl FnMut() + 'static) -> usize {
-        if self.ended.get() {
-            return usize::MAX;
-        }
         self.hooks.borrow_mut().insert(Rc::new(RefCell::new(callback)))
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.hooks.borrow().is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.hooks.borrow().len()
     }
 
     /// Runs those that were there when it began, each once. Returns how many.
@@ -139,29 +142,25 @@ impl Hooks {
             let hook = self.hooks.borrow().get(place).cloned();
             let Some(hook) = hook else { continue };
             ran += 1;
-            let contained = panics::contain(|| {
+            panics::contain(|| {
                 // Refused only to a hook that drives its own loop's hooks, which cannot be.
                 if let Ok(mut hook) = hook.try_borrow_mut() {
                     hook();
                 }
             });
-            if !contained {
-                self.counters.panics.add(1);
-            }
+            // A hook that has dropped its own `Hook` is dropped here.
+            panics::discard(hook);
         }
         ran
     }
 
     fn remove(&self, place: usize) {
         let hook = self.hooks.borrow_mut().try_remove(place);
-        drop(hook);
+        panics::discard(hook);
     }
 
     fn end(&self) {
-        self.ended.set(true);
-        for (_, hook) in self.hooks.take() {
-            panics::contain(|| drop(hook));
-        }
+        panics::discard_each(self.hooks.take());
     }
 }
 

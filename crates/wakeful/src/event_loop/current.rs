@@ -4,9 +4,11 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::rc::Rc;
 
 use super::{EventLoop, Hook, Inner, LoopHandle};
+use crate::metrics::SlowWork;
 use crate::priority::Priority;
 use crate::task::JoinHandle;
 use crate::task::local;
@@ -21,12 +23,70 @@ pub(crate) fn current() -> Option<Rc<Inner>> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
+/// Names the work that the running poll has done since it began, or since the last call in it, if that work was slow.
+/// Otherwise `name` is not called.
+///
+/// The name of a poll's slowest work is part of the report of a [slow turn](crate::EventLoopBuilder::slow_turn).
+/// `wakeful-http` names each request by method and path. A program may be more precise: a name that is given
+/// within a handler replaces the request's. Work counts as slow from an eighth of the threshold of a slow turn.
+///
+/// A call costs one read of the loop's clock (usually the CPU's time stamp counter), and some 30 instructions. Where no
+/// loop runs, it does nothing.
+///
+/// The name goes to the log. If a part of it comes from the network, escape control characters and limit its length.
+///
+/// ```
+/// use wakeful::metrics::name_slow_work;
+///
+/// # fn render(_: u32) {}
+/// # wakeful::block_on(async {
+/// for report in 0..3 {
+///     render(report);
+///     name_slow_work(|| format!("report {report}"));
+///     wakeful::task::yield_now().await;
+/// }
+/// # });
+/// ```
+#[inline]
+pub fn name_slow_work(name: impl FnOnce() -> String) {
+    let slow = CURRENT.try_with(|current| current.borrow().as_ref()?.stopwatch.slow_work());
+    if let Ok(Some(work)) = slow {
+        name_slow(work, name);
+    }
+}
+
+#[cold]
+fn name_slow(work: SlowWork, name: impl FnOnce() -> String) {
+    // Nothing is borrowed while it runs: it is the program's code.
+    let name = name();
+    if let Some(inner) = current() {
+        inner.stopwatch.name(work, name);
+    }
+}
+
 #[track_caller]
 fn expect_current() -> Rc<Inner> {
-    current().expect(
-        "no event loop runs on this thread: call this within `wakeful::block_on`, a task of a loop, \
-         or a closure sent by a `LoopHandle`",
-    )
+    // No closure here: it would be the caller.
+    let Some(inner) = current() else {
+        let missing = explain_missing(
+            "no event loop runs on this thread: call this within `wakeful::block_on`, a task of a loop, \
+             or a closure sent by a `LoopHandle`",
+        );
+        panic!("{missing}")
+    };
+    inner
+}
+
+/// Why there is no current loop: `otherwise`, unless the thread ends. A loop may run then, but nothing can find it.
+#[cold]
+pub(crate) fn explain_missing(otherwise: &'static str) -> &'static str {
+    match CURRENT.try_with(|_| ()) {
+        Ok(()) => otherwise,
+        Err(_) => {
+            "no event loop can be found on this thread, because the thread ends: this was called in the destructor \
+             of a thread-local. Do it before the thread ends, or on another thread"
+        }
+    }
 }
 
 /// Makes `inner` the thread's loop, for tasks and for everything else, until the guard goes.
@@ -62,7 +122,8 @@ impl Drop for Entered<'_> {
 ///
 /// # Panics
 /// When the future does; when a loop already runs on this thread; when a loop cannot be built (no descriptors left).
-/// [`EventLoop::block_on`] gives errors instead.
+/// [`EventLoop::block_on`] gives errors instead. In the destructor of a thread-local the future finds no loop: it
+/// cannot spawn, sleep or make sockets.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     // No closure here: it would be the caller.
@@ -93,6 +154,15 @@ fn refused(error: &io::Error) -> ! {
 #[track_caller]
 pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     expect_current().spawn(Priority::Normal, future)
+}
+
+/// As [`spawn`], for a task that metrics and logs name by `spawned_at`.
+#[track_caller]
+pub(crate) fn spawn_at<F: Future + 'static>(
+    spawned_at: &'static Location<'static>,
+    future: F,
+) -> JoinHandle<F::Output> {
+    expect_current().local.spawn_at(spawned_at, Priority::Normal, future)
 }
 
 /// As [`spawn`], for a task of this [`Priority`].
@@ -168,7 +238,7 @@ pub fn current_handle() -> LoopHandle {
 /// When no loop runs on this thread.
 #[track_caller]
 pub fn run_this_turn(callback: impl FnOnce() + 'static) {
-    expect_current().callbacks.run_this_turn(callback);
+    expect_current().run_this_turn(callback);
 }
 
 /// Runs `callback` in the next turn, before its tasks. The loop does not sleep before, but it looks at its
@@ -178,7 +248,7 @@ pub fn run_this_turn(callback: impl FnOnce() + 'static) {
 /// When no loop runs on this thread.
 #[track_caller]
 pub fn run_next_turn(callback: impl FnOnce() + 'static) {
-    expect_current().callbacks.run_next_turn(callback);
+    expect_current().run_next_turn(callback);
 }
 
 /// Runs `callback` each time that the loop has nothing to do and is about to wait, until the hook is

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 
-use crate::driver::bell::EventFdBell;
+use crate::driver::bell::{EventFdBell, LoopBell};
 use crate::driver::home::Home;
 use crate::metrics::{Counters, LoopMetrics};
 use crate::priority::Priority;
@@ -49,7 +49,7 @@ pub struct LoopHandle(Arc<Shared>);
 impl LoopHandle {
     pub(super) fn new(home: Home, bell: EventFdBell) -> Self {
         Self(Arc::new(Shared {
-            queue: Arc::new(Queue::new(bell)),
+            queue: Arc::new(Queue::new(LoopBell::EventFd(bell))),
             counters: Arc::default(),
             stop: AtomicBool::new(false),
             thread: thread::current().id(),

@@ -5,6 +5,7 @@
 //! one predicate that lets a loop sleep, [`wait`] the first phase, [`callbacks`] the work without a task, [`current`] the loop
 //! of this thread.
 
+mod arrivals;
 mod attendance;
 mod callbacks;
 mod current;
@@ -24,7 +25,7 @@ use std::panic::Location;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::driver::Driver;
@@ -35,20 +36,21 @@ use crate::metrics::{Counters, Stopwatch};
 use crate::panics;
 use crate::priority::Priority;
 use crate::task::local::Local;
-use crate::task::{JoinHandle, coop};
-use crate::timers::Timers;
+use crate::task::{JoinHandle, coop, keep_a_thread};
+use crate::timers::{TimerKey, Timers};
 
 pub(crate) use self::attendance::Attendance;
 pub use self::callbacks::Hook;
-pub(crate) use self::current::current;
 pub use self::current::{
-    after_turn, before_park, block_on, current_handle, run_next_turn, run_this_turn, spawn,
-    spawn_with,
+    after_turn, before_park, block_on, current_handle, name_slow_work, run_next_turn,
+    run_this_turn, spawn, spawn_with,
 };
+pub(crate) use self::current::{current, explain_missing, spawn_at};
 pub use self::handle::{LoopHandle, PanicPayload, RunAndWaitError, SendError};
 pub(crate) use self::pulse::Spent;
 pub use self::settings::EventLoopBuilder;
 
+use self::arrivals::Arrivals;
 use self::callbacks::Callbacks;
 use self::pulse::Pulse;
 use self::root::Root;
@@ -71,10 +73,9 @@ pub(crate) struct Inner {
     /// The timers' zero.
     epoch: Instant,
     idle: Idle,
-    /// `prepare_to_park` said yes, and no turn has ended that yet.
-    prepared: Cell<bool>,
     /// The last turn found remote work in the moment of its sleep, and did not ask the driver.
     skipped: Cell<bool>,
+    arrivals: Arrivals,
     /// When this turn looked at the clock, if it has.
     turn_time: Cell<Option<Instant>>,
 }
@@ -104,8 +105,19 @@ impl Inner {
         self.turn_time.get().unwrap_or_else(|| self.look_at_the_clock())
     }
 
+    /// Has the loop seen all that arrived before `deadline`, and has that passed?
+    pub(crate) fn has_seen(&self, deadline: Instant) -> bool {
+        self.nanoseconds(deadline) <= self.arrivals.seen_until()
+    }
+
+    /// See [`time::seen_until`](crate::time::seen_until).
+    pub(crate) fn seen_until(&self) -> Instant {
+        self.epoch + Duration::from_nanos(self.arrivals.seen_until())
+    }
+
     fn look_at_the_clock(&self) -> Instant {
         let now = Instant::now();
+        self.arrivals.read(self.nanoseconds(now));
         self.turn_time.set(Some(now));
         now
     }
@@ -121,29 +133,65 @@ impl Inner {
         self.local.spawn(priority, future)
     }
 
-    /// Work was queued from outside a turn. If `prepare_to_park` said yes, somebody is about to wait for
-    /// the descriptor.
-    fn queued_outside(&self) {
-        if self.prepared.get() {
+    fn run_this_turn(&self, callback: impl FnOnce() + 'static) {
+        self.callbacks.run_this_turn(callback);
+        self.queued();
+    }
+
+    fn run_next_turn(&self, callback: impl FnOnce() + 'static) {
+        self.callbacks.run_next_turn(callback);
+        self.queued();
+    }
+
+    /// Has `waker` woken at `deadline`, on the scale of [`nanoseconds`](Self::nanoseconds).
+    pub(crate) fn set_timer(&self, deadline: u64, waker: Waker) -> TimerKey {
+        let key = self.timers.borrow_mut().insert(deadline, waker);
+        self.queued();
+        key
+    }
+
+    /// Moves a timer, which keeps its waker. `None`: it is not there any more.
+    pub(crate) fn move_timer(&self, key: TimerKey, deadline: u64) -> Option<TimerKey> {
+        let key = self.timers.borrow_mut().set_deadline(key, deadline);
+        self.queued();
+        key
+    }
+
+    /// Removes a timer. Its waker is to be dropped or woken where nothing is borrowed.
+    pub(crate) fn cancel_timer(&self, key: TimerKey) -> Option<Waker> {
+        self.timers.borrow_mut().cancel(key)
+    }
+
+    /// Work without a node was queued. Where the loop has decided to sleep already (a log line on
+    /// its way to the wait, or another loop that drives this one), this ends the wait.
+    #[inline]
+    fn queued(&self) {
+        if self.local.is_asleep() {
             self.handle.wake();
         }
     }
 
     /// The loop's end, on its thread: futures, closures and callbacks are dropped here, whoever holds
-    /// wakers or handles.
+    /// wakers or handles. In a forked child, futures that have begun are leaked, and their sockets
+    /// are closed.
     fn end(self: &Rc<Self>) {
-        let _entered = current::enter(self);
-        self.local.end();
+        let is_inherited = self.handle.home().is_elsewhere();
+        let entered = current::enter(self);
+        self.callbacks.begin_end();
+        self.local.end(is_inherited);
         self.callbacks.end();
         self.pulse.end();
-        if let Some(attendance) = self.attendance.get() {
+        if !is_inherited && let Some(attendance) = self.attendance.get() {
             attendance.leaves();
         }
+        // The drop of a late callback may spawn, and that of a late future may add a callback.
+        while self.local.drop_late() || self.callbacks.drop_late() {}
         let wakers = self.timers.borrow_mut().clear();
-        for waker in wakers {
-            panics::contain(|| drop(waker));
-        }
+        drop(entered);
+        // This loop's futures are gone, so the waiters that are left belong to other executors. They
+        // are woken after the loop was left: a waker that polls at once must not set a timer here.
         self.driver.end();
+        wakers.into_iter().for_each(panics::wake);
     }
 }
 
@@ -219,9 +267,15 @@ impl Inner {
 ///
 /// # Fork
 /// A child that is forked shares the loop's descriptors in the kernel with its parent, and must not use them. So in the child
-/// every way to run the loop is an error, its handles give back what they are sent, and dropping it closes the child's copies of the descriptors and
-/// leaves the parent's loop alone. Build a new loop there; that works also in a child that was forked within a turn. What was read into memory before the fork
+/// every way to run the loop is an error, its handles give back what they are sent, and dropping it leaves
+/// the parent's loop alone. Build a new loop there; that works also in a child that was forked within a turn. What was read into memory before the fork
 /// exists in both, and a task that goes on in the child until its next `await` may still write to the parent's sockets: `fork` belongs before the loop, or in front of `exec`.
+///
+/// Dropping the loop in the child does not drop the futures of its tasks that have begun. They may own locks, channels and guards that another
+/// thread of the parent was using at the fork, and the child would wait for that thread for ever. Their memory stays until the child ends. The
+/// child's copies of the loop's connections and other sockets are closed, also of a socket that is held outside of the loop's tasks: each further use of
+/// it is an error. Take such a socket off the loop first, with `into_std`. Listeners that are shared with other loops, and other files
+/// that the tasks own, stay open until the child ends or calls `exec`.
 ///
 /// A child is told from its parent by a handler of `pthread_atfork(3)`. A bare `clone(2)` and `_Fork(3)` call none: such a child is found out only by [`run`](Self::run) and
 /// [`block_on`](Self::block_on), which ask for the process id. Everything else in it, the drop of the loop too, still reaches the parent's descriptors: there, go straight to `exec` or `_exit`.
@@ -229,6 +283,10 @@ impl Inner {
 /// # The end
 /// Dropping the loop drops all its futures, closures and callbacks here, on its thread, whoever holds
 /// wakers; handles of tasks give an error that [is cancelled](crate::JoinError::is_cancelled).
+///
+/// Destructors that run then may still spawn tasks and add callbacks. These never run, and are dropped before the end is
+/// over. Such destructors may add 10,000 more than the loop had of them. The loop leaks what they add beyond that,
+/// and logs an error.
 pub struct EventLoop {
     inner: Rc<Inner>,
 }
@@ -252,7 +310,7 @@ impl EventLoop {
         let (driver, bell) = Driver::new(home, settings.io_batch)?;
         // Refused only by a seccomp filter: then timers are 50 µs later, which is no reason to fail.
         if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
-            tracing::info!(%error, "cannot set the timer slack");
+            panics::log!(info, %error, "cannot set the timer slack");
         }
         let handle = LoopHandle::new(home, bell);
         let counters = handle.counters().clone();
@@ -273,7 +331,7 @@ impl EventLoop {
             handle,
             driver: Rc::new(driver),
             timers: RefCell::new(Timers::new()),
-            callbacks: Rc::new(Callbacks::new(counters.clone())),
+            callbacks: Rc::default(),
             stopwatch: Stopwatch::new(counters.clone(), settings.slow_turn),
             counters,
             pulse: Pulse::new(),
@@ -281,8 +339,8 @@ impl EventLoop {
             idle,
             settings,
             epoch: Instant::now(),
-            prepared: Cell::new(false),
             skipped: Cell::new(false),
+            arrivals: Arrivals::default(),
             turn_time: Cell::new(None),
         };
         Ok(Self { inner: Rc::new(inner) })
@@ -366,6 +424,8 @@ impl EventLoop {
     /// # Errors
     /// The process was forked since the loop was built; or the kernel refused to wait.
     pub fn turn(&mut self, max_wait: Option<Duration>) -> io::Result<()> {
+        self.inner.handle.home().check_quickly()?;
+        keep_a_thread(self.inner.handle.home());
         let _entered = current::enter(&self.inner);
         self.inner.stopwatch.skip();
         self.inner.turn(max_wait)
@@ -428,14 +488,12 @@ impl EventLoop {
 
     /// See [`wakeful::run_this_turn`](run_this_turn). Between turns, this is the next one.
     pub fn run_this_turn(&self, callback: impl FnOnce() + 'static) {
-        self.inner.callbacks.run_this_turn(callback);
-        self.inner.queued_outside();
+        self.inner.run_this_turn(callback);
     }
 
     /// See [`wakeful::run_next_turn`](run_next_turn).
     pub fn run_next_turn(&self, callback: impl FnOnce() + 'static) {
-        self.inner.callbacks.run_next_turn(callback);
-        self.inner.queued_outside();
+        self.inner.run_next_turn(callback);
     }
 
     /// See [`wakeful::before_park`](before_park).
@@ -467,6 +525,7 @@ impl EventLoop {
             ));
         }
         self.inner.handle.home().check()?;
+        keep_a_thread(self.inner.handle.home());
         Ok(Running { inner: &self.inner, _entered: current::enter(&self.inner) })
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Inner;
 use crate::driver::ticks::Clock;
+use crate::panics;
 
 /// How the loop spent its time since the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,8 +19,7 @@ type Look = dyn Fn(Spent);
 
 pub(super) struct Pulse {
     clock: Clock,
-    /// In ticks; never, if nobody looks.
-    due: Cell<u64>,
+    /// In ticks; `u64::MAX` if nobody looks.
     every: Cell<u64>,
     /// When the last look was, and how long the loop had been idle by then.
     last: Cell<u64>,
@@ -31,22 +31,23 @@ impl Pulse {
     pub(super) fn new() -> Self {
         Self {
             clock: Clock::get(),
-            due: Cell::new(u64::MAX),
-            every: Cell::new(0),
+            every: Cell::new(u64::MAX),
             last: Cell::new(0),
             idle: Cell::new(0),
             look: RefCell::new(None),
         }
     }
 
+    /// Also if the last look seems to lie ahead, because the counter of this CPU has jumped back (a virtual machine that was
+    /// moved or restored), or is behind the last CPU's: the difference wraps then. The look's time is set anew by that.
     #[inline]
     pub(super) fn is_due(&self, now: u64) -> bool {
-        now >= self.due.get()
+        now.wrapping_sub(self.last.get()) >= self.every.get()
     }
 
     /// The loop ends.
     pub(super) fn end(&self) {
-        self.due.set(u64::MAX);
+        self.every.set(u64::MAX);
         let look = self.look.take();
         drop(look);
     }
@@ -57,7 +58,6 @@ impl Inner {
     pub(super) fn look_every(&self, time: Duration, look: impl Fn(Spent) + 'static) {
         let (pulse, now) = (&self.pulse, self.stopwatch.last());
         pulse.every.set(pulse.clock.ticks(time));
-        pulse.due.set(now.saturating_add(pulse.every.get()));
         pulse.last.set(now);
         pulse.idle.set(self.counters.idle_ticks());
         let before = pulse.look.replace(Some(Rc::new(look)));
@@ -67,7 +67,6 @@ impl Inner {
     #[cold]
     pub(super) fn look(&self, now: u64) {
         let pulse = &self.pulse;
-        pulse.due.set(now.saturating_add(pulse.every.get()));
         let total = now.saturating_sub(pulse.last.replace(now));
         let idle_until_now = self.counters.idle_ticks();
         let idle = idle_until_now.wrapping_sub(pulse.idle.replace(idle_until_now)).min(total);
@@ -75,7 +74,44 @@ impl Inner {
         let look = pulse.look.borrow().clone();
         if let Some(look) = look {
             let (busy, idle) = (pulse.clock.duration(total - idle), pulse.clock.duration(idle));
-            look(Spent { busy, idle });
+            panics::contain(|| look(Spent { busy, idle }));
         }
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+    use crate::EventLoop;
+
+    #[test]
+    fn a_look_that_panics_ends_no_turn_and_the_next_one_comes() {
+        let mut event_loop = EventLoop::new().unwrap();
+        let looks = Rc::new(Cell::new(0));
+        let looked = looks.clone();
+        event_loop.look_every(Duration::ZERO, move |_| {
+            looked.set(looked.get() + 1);
+            panic!("on purpose");
+        });
+        for _ in 0..3 {
+            event_loop.turn(Some(Duration::ZERO)).unwrap();
+        }
+        assert_eq!((looks.get(), event_loop.handle().metrics().panics), (3, 3));
+    }
+
+    #[test]
+    fn a_look_is_due_after_its_time_and_when_the_clock_has_jumped_back() {
+        let pulse = Pulse::new();
+        for now in [0, 1, u64::MAX - 1] {
+            assert!(!pulse.is_due(now), "nobody looks");
+        }
+        pulse.every.set(100);
+        pulse.last.set(5_000);
+        let due = [5_000, 5_099, 5_100, u64::MAX].map(|now| pulse.is_due(now));
+        assert_eq!(due, [false, false, true, true]);
+        assert!([0, 1, 4_000, 4_999].iter().all(|now| pulse.is_due(*now)));
+        // The look that follows counts from there.
+        pulse.last.set(4_000);
+        assert!(!pulse.is_due(4_099) && pulse.is_due(4_100));
     }
 }

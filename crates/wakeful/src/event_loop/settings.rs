@@ -2,6 +2,7 @@ use std::io;
 use std::time::Duration;
 
 use super::EventLoop;
+use crate::driver::explain_error;
 use crate::idle::IdlePolicy;
 
 #[derive(Debug, Clone)]
@@ -95,6 +96,10 @@ impl EventLoopBuilder {
 
     /// How many operations on sockets, timers and handles that are ready a task may complete in one poll before it has to let
     /// others run.
+    ///
+    /// An operation after that is pending and wakes its task at once, although it is ready. The poll gets its budget
+    /// again after 32 of these. So a `block_on` of another library inside a task comes to its end; a future that
+    /// polls many others in one poll may complete more operations than the budget.
     pub fn cooperative_budget(mut self, operations: u32) -> Self {
         self.settings.cooperative_budget = operations.max(1);
         self
@@ -103,6 +108,11 @@ impl EventLoopBuilder {
     /// A turn that takes longer is counted in [`LoopMetrics::slow_turns`](crate::LoopMetrics::slow_turns), and reported as a `tracing` event of level WARN, one in a second at most. The event says how long
     /// the turn took (`turn`), how many `polls` it had, how many slow turns were not reported since the last one was (`unreported`), and of the longest poll, if that took an
     /// eighth of the setting or more, how long it took (`longest_poll`) and where its task was spawned (`spawned_at`).
+    /// For a server's connection that is where the server was started.
+    ///
+    /// If a part of that poll took an eighth of the setting or more, and has a name, the event names the slowest one (`slowest`) and says how long it took
+    /// (`slowest_took`). `wakeful-http` names each request: `GET /reports/7`. The name is not a metric: it comes from the client. Give names of your own with
+    /// [`name_slow_work`](crate::metrics::name_slow_work).
     pub fn slow_turn(mut self, time: Duration) -> Self {
         self.settings.slow_turn = time;
         self
@@ -113,6 +123,6 @@ impl EventLoopBuilder {
     /// # Errors
     /// As for [`EventLoop::new`].
     pub fn build(self) -> io::Result<EventLoop> {
-        EventLoop::with_settings(self.settings)
+        EventLoop::with_settings(self.settings).map_err(explain_error)
     }
 }

@@ -11,7 +11,7 @@ use crate::task::{Share, coop};
 
 /// Every kind of work that the loop itself holds; what other threads hold is in the ready queue. A new
 /// kind becomes a field, and then the compiler asks both [`Inner::work`] and [`Work::any`] about it. (Events
-/// that the driver has fetched are no kind: the turn that fetches them dispatches them all.)
+/// that the driver has fetched are no kind: the turn that fetches them dispatches them all. Where a panic prevents that, the next wait does not sleep.)
 pub(super) struct Work {
     ready: bool,
     this_turn_callbacks: bool,
@@ -73,10 +73,10 @@ impl Inner {
         if !self.callbacks.before_park.is_empty() && !self.work().any() {
             self.run_hooks(&self.callbacks.before_park);
         }
-        if self.may_park() != MayPark::Yes {
+        // Left-over events do not make the descriptor readable.
+        if self.driver.has_left_over() || self.may_park() != MayPark::Yes {
             return Ok(false);
         }
-        self.prepared.set(true);
         self.leave_cpu();
         let next = self.until_next_timer();
         self.driver.arm_timer(next).inspect_err(|_| self.end_permission())?;
@@ -88,7 +88,7 @@ impl Inner {
     pub(super) fn may_park(&self) -> MayPark {
         if self.work().any() {
             MayPark::LocalWork
-        } else if self.handle.queue().try_sleep() {
+        } else if self.local.try_sleep() {
             MayPark::Yes
         } else {
             MayPark::RemoteWork
@@ -105,9 +105,10 @@ impl Inner {
         }
     }
 
-    /// A turn that begins after `prepare_to_park` said yes: the queue says awake again.
+    /// A turn that begins after `prepare_to_park` said yes, or after a panic in the wait: the queue
+    /// says awake again.
     fn end_permission(&self) {
-        if self.prepared.replace(false) {
+        if self.local.is_asleep() {
             self.take_remote();
         }
     }
@@ -136,16 +137,19 @@ impl Inner {
             return;
         }
         let now = self.nanoseconds(self.look_at_the_clock());
+        // Not `now`: after a pause, what arrived before a deadline may still be in the kernel.
+        let asked_until = self.arrivals.asked_until();
         let mut expired = 0;
-        while let Some(deadline) = self.next_deadline().filter(|deadline| *deadline <= now) {
+        while let Some(deadline) = self.next_deadline().filter(|deadline| *deadline <= asked_until)
+        {
             if !budget.allows(expired, self.settings.timer_budget) {
                 self.counters.budget_exhaustions.add(1);
                 break;
             }
             // Not in the loop's condition: the borrow must end before the waker runs.
-            let due = self.timers.borrow_mut().pop_due(now);
+            let due = self.timers.borrow_mut().pop_due(asked_until);
             let Some(waker) = due else { break };
-            self.counters.timer_lateness.record(now - deadline);
+            self.counters.timer_lateness.record(now.saturating_sub(deadline));
             panics::wake(waker);
             expired += 1;
         }
@@ -242,15 +246,14 @@ impl Inner {
         }
     }
 
-    fn next_deadline(&self) -> Option<u64> {
+    pub(super) fn next_deadline(&self) -> Option<u64> {
         self.timers.borrow().next_deadline()
     }
 
     /// How long until a timer is due. Reads the clock only if there is a timer.
     pub(super) fn until_next_timer(&self) -> Option<Duration> {
         let next = self.next_deadline()?;
-        let now = self.nanoseconds(Instant::now());
-        Some(Duration::from_nanos(next.saturating_sub(now)))
+        Some(Duration::from_nanos(next.saturating_sub(self.now())))
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::Inner;
+use super::arrivals::Brought;
 use super::turn::MayPark;
 use crate::driver::epoll::Timeout;
 use crate::idle::{Idle, Next, Spinner};
@@ -21,6 +22,10 @@ impl Inner {
     #[inline]
     pub(super) fn wait(&self, max_wait: Option<Duration>) -> io::Result<()> {
         if max_wait == Some(Duration::ZERO) {
+            if self.next_deadline().is_some() {
+                // What is due by now is to expire in this turn.
+                self.now();
+            }
             return self.ask(Timeout::Zero).map(|_| ());
         }
         if !self.callbacks.before_park.is_empty() && !self.work().any() {
@@ -105,18 +110,26 @@ impl Inner {
         Ok(self.poll()? || self.work().any() || until.is_some_and(|until| Instant::now() >= until))
     }
 
-    /// Spins as long as that pays, and then sleeps. A loop that is busy never reads the clock here: its first poll meets events.
+    /// Spins as long as that pays, and then sleeps. A busy loop's first poll meets events; before it the loop
+    /// reads the clock only if it has timers.
     #[inline(never)]
     fn adapt(&self, spinner: &mut Spinner, until: Option<Instant>) -> io::Result<()> {
         let asked = spinner.expects_soon();
+        if asked && self.next_deadline().is_some() {
+            // A timer expires once the kernel was asked after its deadline.
+            self.now();
+        }
         if asked && self.poll()? {
             return Ok(());
         }
         if !asked && self.handle.queue().is_pending() {
             return self.park(until).map(|_| ());
         }
-        if self.work().any() {
-            return if asked { Ok(()) } else { self.ask(Timeout::Zero).map(|_| ()) };
+        let work = self.work();
+        if work.any() {
+            // For a timer that came due since.
+            let is_enough = asked && !work.due_timers;
+            return if is_enough { Ok(()) } else { self.ask(Timeout::Zero).map(|_| ()) };
         }
         let mut next = spinner.begin(self.now());
         let deadline = (next == Next::Spin).then(|| self.deadline(until)).flatten();
@@ -136,7 +149,8 @@ impl Inner {
             } else if deadline.is_some_and(|deadline| now >= deadline) {
                 spinner.cut_short(now);
                 self.stopwatch.idle(&counters.spin_time);
-                return Ok(());
+                // So that the timer expires in this turn.
+                return self.ask(Timeout::Zero).map(|_| ());
             } else if spinner.found_nothing(now) == Next::Sleep {
                 counters.spin_misses.add(1);
                 next = Next::Sleep;
@@ -170,8 +184,10 @@ impl Inner {
     }
 
     #[inline]
-    fn now(&self) -> u64 {
-        self.nanoseconds(Instant::now())
+    pub(super) fn now(&self) -> u64 {
+        let now = self.nanoseconds(Instant::now());
+        self.arrivals.read(now);
+        now
     }
 
     /// When a spin has to end: the next timer, or the caller's limit.
@@ -185,6 +201,20 @@ impl Inner {
     fn ask(&self, timeout: Timeout) -> io::Result<usize> {
         self.skipped.set(false);
         self.counters.waits.add(1);
-        self.driver.wait(timeout)
+        let events = self.driver.wait(timeout)?;
+        let brought = if events >= self.driver.batch() {
+            Brought::Batch { events, registered: self.driver.registered() }
+        } else if events > 0 {
+            Brought::All
+        } else if self.driver.was_interrupted() {
+            Brought::Interrupted
+        } else {
+            Brought::Nothing
+        };
+        self.arrivals.asked(timeout, brought);
+        Ok(events)
     }
 }
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests;

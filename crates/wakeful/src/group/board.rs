@@ -13,6 +13,7 @@ pub(super) use self::attendance::Seat;
 use super::activity::{Activity, Targets};
 use super::standby::Standby;
 use crate::event_loop::Spent;
+use crate::panics;
 
 /// How often a loop that takes turns says how busy it was, and how often somebody looks at what they said.
 pub(super) const SAY_EVERY: Duration = Duration::from_millis(10);
@@ -129,7 +130,7 @@ impl Board {
     #[cold]
     fn review(&self, now: u64) {
         // Another loop is just at it.
-        let Ok(mut reviews) = self.reviews.try_lock() else { return };
+        let Some(mut reviews) = panics::try_lock(&self.reviews) else { return };
         if now < self.next_review.load(Ordering::Relaxed) {
             return;
         }
@@ -151,23 +152,31 @@ impl Board {
             member.utilisation.store((utilisation * 1e6) as u32, Ordering::Relaxed);
             together += share;
         }
+        let mut changed = None;
         if let Some(activity) = activity {
             let (was, active) = (activity.active(), activity.review(now, together));
             self.active.store(active, Ordering::Release);
-            if active != was {
-                tracing::debug!(was, active, utilisation = together, "active loops");
-            }
+            changed = (active != was).then_some((was, active));
         }
         drop(reviews);
         self.tell();
+        if let Some((was, active)) = changed {
+            panics::log!(debug, was, active, utilisation = together, "active loops");
+        }
     }
 
     /// Tells the watchers.
     fn tell(&self) {
         // One who is registered meanwhile has been told.
-        if let Ok(mut watchers) = self.watchers.try_lock() {
-            watchers.retain(|watcher| watcher(self));
-        }
+        let Some(mut watchers) = panics::try_lock(&self.watchers) else { return };
+        watchers.retain(|watcher| {
+            let mut stays = true;
+            if !panics::contain(|| stays = watcher(self)) {
+                let what = "reviewing the loops of a group";
+                panics::log!(error, what, "panicked, and is called again");
+            }
+            stays
+        });
     }
 }
 
@@ -210,6 +219,50 @@ mod tests {
         }
         assert_eq!(told.load(Ordering::Relaxed), board.active());
         assert!(board.utilisation(0) > 0.0 && board.utilisation(1) == 0.0);
+    }
+
+    #[test]
+    fn a_watcher_that_panics_is_called_again_and_those_after_it_too() {
+        let board = Board::new(2, None).unwrap();
+        let (panics, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (panicked, seen) = (panics.clone(), told.clone());
+        board.watch(Box::new(move |_| {
+            // It is called once when it is registered.
+            assert_eq!(panicked.fetch_add(1, Ordering::Relaxed), 0, "on purpose");
+            true
+        }));
+        board.watch(Box::new(move |_| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            true
+        }));
+        while panics.load(Ordering::Relaxed) < 3 {
+            pass(&board, 0, 0.5);
+        }
+        assert_eq!(told.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn what_panicked_under_a_lock_keeps_nobody_out() {
+        let board = Board::new(2, Some(Activity::new(2, Targets::default()))).unwrap();
+        let locks_and_panics = || {
+            let _held = (board.reviews.lock(), board.watchers.lock());
+            panic!("on purpose");
+        };
+        assert!(!panics::contain(locks_and_panics));
+        assert!(board.reviews.is_poisoned() && board.watchers.is_poisoned());
+        let told = Arc::new(AtomicUsize::new(0));
+        let seen = told.clone();
+        board.watch(Box::new(move |_| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            true
+        }));
+        for _ in 0..500 {
+            if board.active() > 1 && told.load(Ordering::Relaxed) > 1 {
+                return;
+            }
+            pass(&board, 0, 1.0);
+        }
+        panic!("{} active loops, told {told:?} times", board.active());
     }
 
     #[test]

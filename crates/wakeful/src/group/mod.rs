@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) use self::board::Board;
 use self::worker::Worker;
 use crate::event_loop::LoopHandle;
+use crate::patience::Patience;
 
 pub use self::activity::{Activity, Targets};
 pub use self::builder::LoopGroupBuilder;
@@ -91,19 +92,22 @@ impl LoopGroup {
     /// Nobody is asked to finish: do that before, in the way that your tasks know.
     ///
     /// # Errors
-    /// [`ShutdownError`]: a loop's thread did not end within a second of being stopped, because a task on it blocks; or a
-    /// loop had ended with an error before; or this is a fork of the process that built the group, which has none of its threads.
+    /// [`ShutdownError`], which says what happened:
+    /// * A loop's thread did not end within a second of being stopped, because a task or a callback blocks it, or because dropping
+    ///   its tasks takes longer. The thread is left behind, and ends when it can.
+    /// * A loop had ended with an error before.
+    /// * This is a fork of the process that built the group, and has none of its threads.
     pub fn shutdown(mut self, grace: Duration) -> Result<(), ShutdownError> {
         if let Err(error) = self.check_home() {
             return Err(ShutdownError(vec![error.to_string()]));
         }
-        let deadline = Instant::now().checked_add(grace);
+        let mut patience = Patience::new(grace);
         // A loop's last task may have spawned on one that was idle: until a whole round finds no task.
         let mut had_tasks = true;
         while had_tasks {
             had_tasks = false;
             for worker in &self.workers {
-                had_tasks |= worker.wait_until_idle(deadline);
+                had_tasks |= worker.wait_until_idle(&mut patience);
             }
         }
         let workers = std::mem::take(&mut self.workers);

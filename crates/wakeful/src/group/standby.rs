@@ -6,6 +6,9 @@
 //!
 //! Pushing it is a system call every 10 ms, setting it after a sleep is another one. The last one that goes to sleep stops it, so that nobody is woken in vain; unless it sleeps more than a hundred times a second,
 //! because then it is back before the alarm rings.
+//!
+//! Times are those of the CPUs' counters, which several threads compare. A counter may jump back, when a virtual machine is moved or restored. So a time that lies further
+//! ahead than it can (twice [`PATIENCE`]) counts as past: otherwise the alarm would be silent for as long as the jump was.
 
 use std::io;
 use std::sync::Mutex;
@@ -14,6 +17,7 @@ use std::time::Duration;
 
 use crate::driver::epoll::Timer;
 use crate::driver::ticks::Clock;
+use crate::panics;
 
 /// How long a turn of the last active loop that is awake may take until another loop stands in. More than a loop says nothing while it spins as long as a policy may ask for (16.7 ms), since
 /// it said something up to 10 ms before.
@@ -60,7 +64,12 @@ impl Standby {
 
     /// Is one stuck that was heard of then?
     pub(super) fn is_over(&self, heard: u64, now: u64) -> bool {
-        now >= heard.saturating_add(self.patience)
+        !self.is_ahead(heard.wrapping_add(self.patience), now)
+    }
+
+    /// Does `at` lie ahead, and not further than it can? The counters of two CPUs may differ by a little.
+    fn is_ahead(&self, at: u64, now: u64) -> bool {
+        at > now && at - now <= 2 * self.patience
     }
 
     pub(super) fn alarm(&self) -> &Timer {
@@ -69,19 +78,20 @@ impl Standby {
 
     /// Has it been set, and not yet rung?
     pub(super) fn is_set(&self, now: u64) -> bool {
-        self.due.load(Ordering::SeqCst) > now
+        self.is_ahead(self.due.load(Ordering::SeqCst), now)
     }
 
     /// Has it rung, and nobody looked?
     pub(super) fn has_rung(&self, now: u64) -> bool {
         let due = self.due.load(Ordering::SeqCst);
-        due != 0 && due <= now
+        due != 0 && !self.is_ahead(due, now)
     }
 
     /// Rings [`PATIENCE`] from now, or hardly earlier if another loop has just pushed it.
     pub(super) fn push(&self, now: u64) {
-        let due = now.saturating_add(self.patience);
-        if self.due.load(Ordering::SeqCst).saturating_add(self.just_now) < due {
+        let due = now.wrapping_add(self.patience);
+        let set = self.due.load(Ordering::SeqCst);
+        if !self.is_ahead(set, now) || due.saturating_sub(set) > self.just_now {
             self.set(due, Some(PATIENCE + MARGIN));
         }
     }
@@ -92,10 +102,61 @@ impl Standby {
     }
 
     fn set(&self, due: u64, after: Option<Duration>) {
-        let Ok(_setting) = self.setting.try_lock() else { return };
+        let Some(setting) = panics::try_lock(&self.setting) else { return };
         self.due.store(due, Ordering::SeqCst);
-        if let Err(error) = self.alarm.arm(after) {
-            tracing::debug!(%error, "the alarm of a group cannot be set");
+        let armed = self.alarm.arm(after);
+        drop(setting);
+        if let Err(error) = armed {
+            panics::log!(debug, %error, "the alarm of a group cannot be set");
         }
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    const START: u64 = 1 << 40;
+
+    fn pushed_at(now: u64) -> Standby {
+        let standby = Standby::new().unwrap();
+        standby.push(now);
+        standby
+    }
+
+    #[test]
+    fn an_alarm_is_set_until_it_rings() {
+        let standby = pushed_at(START);
+        let rings = START + standby.patience;
+        assert!(standby.is_set(START) && standby.is_set(rings - 1) && !standby.is_set(rings));
+        assert!(!standby.has_rung(rings - 1) && standby.has_rung(rings));
+        // Not for each push.
+        standby.push(START + standby.just_now);
+        assert!(standby.has_rung(rings));
+        standby.push(START + standby.just_now + 1);
+        assert!(!standby.has_rung(rings));
+        standby.stop();
+        assert!(!standby.is_set(START) && !standby.has_rung(rings));
+    }
+
+    #[test]
+    fn after_a_jump_back_the_alarm_has_rung_and_is_set_anew() {
+        let standby = pushed_at(START);
+        let now = START / 2;
+        assert!(standby.has_rung(now) && !standby.is_set(now));
+        standby.push(now);
+        assert!(standby.is_set(now) && standby.has_rung(now + standby.patience));
+        // Another CPU that is a little behind is no jump.
+        let behind = now - standby.patience / 2;
+        assert!(standby.is_set(behind) && !standby.has_rung(behind));
+    }
+
+    #[test]
+    fn a_loop_that_was_heard_of_before_a_jump_back_is_stuck() {
+        let standby = Standby::new().unwrap();
+        let over = |now| standby.is_over(START, now);
+        assert!(!over(START) && !over(START + standby.patience - 1));
+        assert!(over(START + standby.patience) && over(START / 2));
+        assert!(!over(START - standby.patience / 2), "another CPU that is a little behind");
     }
 }

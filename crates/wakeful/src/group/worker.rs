@@ -1,12 +1,16 @@
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::board::{SAY_EVERY, Seat};
-use crate::driver::thread::pin_to;
+use crate::driver::thread::{pin_to, start_thread};
 use crate::event_loop::{EventLoopBuilder, LoopHandle};
+use crate::panics;
+use crate::patience::Patience;
 
 /// A loop and its thread.
 #[derive(Debug)]
@@ -14,7 +18,9 @@ pub(super) struct Worker {
     name: String,
     handle: LoopHandle,
     thread: JoinHandle<io::Result<()>>,
-    /// Closed when the loop has ended and all that it owned is dropped.
+    /// The group has told the loop to end. Without that its end is an error.
+    is_told: Arc<AtomicBool>,
+    /// Tells that the loop has run its last turn, and closes when all that it owned is dropped.
     ended: Receiver<()>,
 }
 
@@ -25,12 +31,14 @@ impl Worker {
         settings: EventLoopBuilder,
         seat: Seat,
     ) -> io::Result<Self> {
+        let is_told = Arc::new(AtomicBool::new(false));
+        let (told, own_name) = (is_told.clone(), name.clone());
         let (started, is_started) = mpsc::sync_channel(1);
         let (ends, ended) = mpsc::sync_channel::<()>(1);
-        let thread = thread::Builder::new().name(name.clone()).spawn(move || {
+        let thread = start_thread(&name, move || {
             // Dropped last: it tells that everything else is gone.
-            let _ends = ends;
-            let built = cpu.map_or(Ok(()), |cpu| pin_to([cpu])).and_then(|()| settings.build());
+            let last_turn = ends;
+            let built = cpu.map_or(Ok(()), pin_loop_to).and_then(|()| settings.build());
             let mut event_loop = match built {
                 Ok(event_loop) => event_loop,
                 Err(error) => {
@@ -47,12 +55,19 @@ impl Worker {
             }
             event_loop.look_every(SAY_EVERY, move |spent| seat.say(spent));
             let _ = started.send(Ok(event_loop.handle()));
-            event_loop.run()
+            let ran = event_loop.run();
+            // A forked child has a copy of this thread. It may find the log's lock locked for ever.
+            let is_elsewhere = event_loop.handle().home().is_elsewhere();
+            if !told.load(Ordering::Acquire) && !is_elsewhere {
+                log_end(&own_name, &ran);
+            }
+            let _ = last_turn.send(());
+            ran
         })?;
         let handle = is_started
             .recv()
             .unwrap_or_else(|_| Err(io::Error::other("the loop's thread panicked as it began")))?;
-        Ok(Self { name, handle, thread, ended })
+        Ok(Self { name, handle, thread, is_told, ended })
     }
 
     pub(super) fn handle(&self) -> &LoopHandle {
@@ -60,24 +75,18 @@ impl Worker {
     }
 
     pub(super) fn stop(&self) {
+        self.is_told.store(true, Ordering::Release);
         self.handle.stop();
     }
 
-    /// Until the loop has no task, or has ended, or the deadline (if any) has passed. `true`: it had tasks, and they
+    /// Until the loop has no task, or has ended, or the patience is at its end. `true`: it had tasks, and they
     /// have ended.
-    pub(super) fn wait_until_idle(&self, deadline: Option<Instant>) -> bool {
+    pub(super) fn wait_until_idle(&self, patience: &mut Patience) -> bool {
         let (idle, is_idle) = mpsc::sync_channel(1);
         if self.handle.spawn(move || until_idle(idle)).is_err() {
             return false;
         }
-        let had_tasks = match deadline {
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                is_idle.recv_timeout(left).ok()
-            }
-            None => is_idle.recv().ok(),
-        };
-        had_tasks.unwrap_or(false)
+        patience.wait_for(&is_idle).unwrap_or(false)
     }
 
     pub(super) fn join(self) {
@@ -86,19 +95,49 @@ impl Worker {
             return;
         }
         if let Err(failure) = outcome(&self.name, self.thread) {
-            tracing::error!("{failure}");
+            panics::log!(error, "{failure}");
         }
     }
 
     pub(super) fn join_until(self, deadline: Instant) -> Result<(), String> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match self.ended.recv_timeout(left) {
+        let wait = || self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        let left_behind = match wait() {
             Err(RecvTimeoutError::Timeout) => {
-                Err(format!("{} is blocked by one of its tasks, and was left behind", self.name))
+                "is blocked by one of its tasks or callbacks, and was left behind"
             }
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => outcome(&self.name, self.thread),
-        }
+            Ok(()) => match wait() {
+                Err(RecvTimeoutError::Timeout) => {
+                    "has stopped and is still dropping what it had (its tasks, say); its thread was \
+                     left behind, and ends after that"
+                }
+                _ => return outcome(&self.name, self.thread),
+            },
+            Err(RecvTimeoutError::Disconnected) => return outcome(&self.name, self.thread),
+        };
+        Err(format!("{} {left_behind}", self.name))
     }
+}
+
+/// The loop serves nothing any more, and its group goes on.
+#[cold]
+fn log_end(name: &str, ran: &io::Result<()>) {
+    match ran {
+        Ok(()) => panics::log!(
+            error,
+            "the loop {name} has ended, and its group was not shut down: do not call `stop` on a \
+             loop of a group"
+        ),
+        Err(error) => panics::log!(error, %error, "the loop {name} has ended with an error"),
+    }
+}
+
+fn pin_loop_to(cpu: usize) -> io::Result<()> {
+    pin_to([cpu]).map_err(|error| {
+        let text = format!(
+            "cannot pin a loop's thread to CPU {cpu}: {error}: allow sched_setaffinity(2), or do not pin"
+        );
+        io::Error::new(error.kind(), text)
+    })
 }
 
 fn outcome(name: &str, thread: JoinHandle<io::Result<()>>) -> Result<(), String> {
@@ -119,4 +158,22 @@ async fn until_idle(idle: mpsc::SyncSender<bool>) {
     }
     // Nobody waits any more if the deadline has passed.
     let _ = idle.try_send(had_tasks);
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_that_cannot_be_had_is_named() {
+        // There is no such CPU: on its own thread, because it would be pinned.
+        let pinned = thread::spawn(|| pin_loop_to(1_023)).join().unwrap();
+        match pinned {
+            Ok(()) => println!("skipped: this machine has 1,024 CPUs"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.contains("CPU 1023") && text.contains("sched_setaffinity"), "{text}");
+            }
+        }
+    }
 }

@@ -3,12 +3,14 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use rustix::thread::CpuSet;
 
 use crate::driver::home::Home;
-use crate::driver::thread::{allowed_cpus, pin_to, run_only_when_idle, without_signals};
+use crate::driver::thread::{
+    allowed_cpus, pin_to, run_only_when_idle, start_thread, without_signals,
+};
+use crate::panics;
 
 /// A [`Warm`] for each CPU. No lock: a fork would inherit it locked, and the thread that unlocks it not.
 static WARM: [AtomicU64; CpuSet::MAX_CPU] = [const { AtomicU64::new(0) }; CpuSet::MAX_CPU];
@@ -104,15 +106,14 @@ fn start(cpu: usize, own: Warm) -> io::Result<()> {
         // Elsewhere, or as an ordinary thread, it would do harm.
         let prepared = run_only_when_idle().and_then(|()| pin_to([cpu]));
         if let Err(error) = prepared {
-            tracing::warn!(%error, cpu, "cannot keep a CPU warm");
+            panics::log!(warn, %error, cpu, "cannot keep a CPU warm");
             return;
         }
         while is_used() {
             std::hint::spin_loop();
         }
     };
-    let thread = thread::Builder::new().name(format!("wakeful-warm-{cpu}"));
-    without_signals(|| thread.spawn(warm)).map(|_| ())
+    without_signals(|| start_thread(&format!("wakeful-warm-{cpu}"), warm)).map(|_| ())
 }
 
 #[cfg(all(test, not(wakeful_loom)))]

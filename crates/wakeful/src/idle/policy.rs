@@ -14,7 +14,8 @@ pub enum IdlePolicy {
     Park,
     /// Ask again and again without sleeping. The shortest latency, at 100 % of a CPU for ever. Only
     /// for a CPU that nothing else needs: against a busy neighbour on the same CPU, spinning is a
-    /// thousand times slower than parking.
+    /// thousand times slower than parking. Under a real-time scheduling policy (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE) the
+    /// loop takes the CPU from every ordinary thread, including kernel threads that the machine needs.
     Spin,
     /// Sleep, and have the kernel busy-poll the network card meanwhile, instead of waiting for its interrupt. For real network cards; on loopback
     /// and virtual devices without NAPI it is [`Park`](Self::Park). See [`BusyPoll`].
@@ -22,6 +23,7 @@ pub enum IdlePolicy {
     /// Sleep, while a thread of the lowest kind (SCHED_IDLE) spins on each CPU on which the loop may run: anything else preempts it, and the CPU never halts, so that a wake need not
     /// bring it back. On the project's virtual machine this takes a parked median from about 50 µs to 27. It costs all the time that these CPUs would have been idle:
     /// their power, their turbo, what a hypervisor may bill, and in a cgroup with a quota that quota. Without cgroups or others on the CPU, ordinary work is not slower for it.
+    /// Those threads are SCHED_IDLE also when the loop's own thread has a real-time policy. A thread under SCHED_DEADLINE may not start others (sched(7)): build the loop before.
     KeepWarm,
 }
 
@@ -42,6 +44,9 @@ impl Default for IdlePolicy {
 /// A spinning loop yields its CPU on every empty poll. It sleeps, for a while that grows up to 0.13 s, when it notices that somebody else needs the CPU: its clock jumps
 /// between two polls while the kernel has its thread wait for a CPU. Of two loops of a process that meet on one CPU one spins. A cgroup's CPU quota (v1 or v2) lowers
 /// [`max_cpu`](Self::max_cpu) so that spinning does not cause throttling.
+///
+/// A loop whose thread has a real-time scheduling policy (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE) does not spin, because `sched_yield` does not let
+/// an ordinary thread run then. The policy may change while the loop runs; a spinning loop looks at it once a second.
 ///
 /// ```
 /// use std::time::Duration;

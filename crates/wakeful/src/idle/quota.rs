@@ -4,12 +4,15 @@
 
 mod cgroup;
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
+
+use once_cell::race::OnceBox;
 
 use self::cgroup::Group;
 use crate::driver::thread::process_time;
+use crate::panics;
 
 /// So much of a quota may be used with spinning, so that a burst of work has room.
 const USED: f64 = 0.8;
@@ -46,13 +49,16 @@ const UNLIMITED: u64 = 1_000_000;
 impl Quota {
     /// This process's. The first call reads a few files; [`Survey`](super::survey) makes it.
     pub(super) fn find() -> &'static Self {
-        static FOUND: OnceLock<Quota> = OnceLock::new();
-        FOUND.get_or_init(|| Self {
-            groups: Group::of_this_process(),
-            last: Mutex::new(None),
-            spun: AtomicU64::new(0),
-            loops: AtomicU64::new(0),
-            share: AtomicU64::new(UNLIMITED),
+        // Without a lock, which a forked child would inherit from the thread that reads.
+        static FOUND: OnceBox<Quota> = OnceBox::new();
+        FOUND.get_or_init(|| {
+            Box::new(Self {
+                groups: Group::of_this_process(),
+                last: Mutex::new(None),
+                spun: AtomicU64::new(0),
+                loops: AtomicU64::new(0),
+                share: AtomicU64::new(UNLIMITED),
+            })
         })
     }
 
@@ -64,7 +70,7 @@ impl Quota {
         self.spun.fetch_add(spun, Ordering::Relaxed);
         self.loops.fetch_add(1, Ordering::Relaxed);
         // Another loop is looking just now: its answer will do, next time.
-        if let Ok(mut last) = self.last.try_lock() {
+        if let Some(mut last) = panics::try_lock(&self.last) {
             self.look_again(&mut last);
         }
         self.share.load(Ordering::Relaxed) as f64 / UNLIMITED as f64
@@ -92,7 +98,7 @@ impl Quota {
         let (allowed, share) = match last {
             // How many loops there are shows within a second. Until then nobody spins.
             None => {
-                tracing::info!(cpus, "a CPU quota limits for how long loops may spin");
+                panics::log!(info, cpus, "a CPU quota limits for how long loops may spin");
                 (cpus * USED / 2.0, 0.0)
             }
             Some(last) => {

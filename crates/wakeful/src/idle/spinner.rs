@@ -1,4 +1,7 @@
-//! The governor on this machine: it is asked here, and told what became of it; and a spin ends early when somebody else needs the CPU.
+//! The governor on this machine: it is asked here, and told what became of it; and a spin ends early when somebody else needs the CPU. A thread with a
+//! real-time policy does not spin: nobody else could get its CPU by `sched_yield`, and none of what this file measures would show it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cpus::Place;
 use super::governor::{Governor, Limits};
@@ -6,7 +9,8 @@ use super::policy::Adaptive;
 use super::quota::LOOK_EVERY;
 use super::survey::{self, survey};
 use crate::driver::home::Home;
-use crate::driver::thread::RunQueue;
+use crate::driver::thread::{RunQueue, is_real_time};
+use crate::panics;
 
 /// Between two polls of a spin lie a system call or two. So long a gap means that the thread did not run, in nanoseconds.
 const GAP: u64 = 50_000;
@@ -51,6 +55,8 @@ pub(crate) struct Spinner {
     /// Spun since the quota was asked about.
     spun: u64,
     quota_at: u64,
+    /// When the thread's scheduling policy is looked at next.
+    policy_at: u64,
 }
 
 /// What a look at the clock says to a spinning loop.
@@ -83,6 +89,7 @@ impl Spinner {
             surveyed: false,
             spun: 0,
             quota_at: 0,
+            policy_at: 0,
         }
     }
 
@@ -104,7 +111,7 @@ impl Spinner {
             }
             return Next::Sleep;
         }
-        if !self.place.take() {
+        if (now >= self.policy_at && self.is_real_time(now)) || !self.place.take() {
             self.governor.disturbed(now, 0);
             return Next::Sleep;
         }
@@ -112,6 +119,24 @@ impl Spinner {
             self.survey(now);
         }
         Next::Spin
+    }
+
+    /// Would a spin keep every ordinary thread from this CPU? A loop that spins asks once a second. One that may not spin asks when its governor
+    /// wants to, which is less and less often, up to every 0.13 s.
+    #[cold]
+    fn is_real_time(&mut self, now: u64) -> bool {
+        if !is_real_time() {
+            self.policy_at = now + LOOK_EVERY;
+            return false;
+        }
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        if !TOLD.swap(true, Ordering::Relaxed) {
+            panics::log!(
+                info,
+                "this thread has a real-time scheduling policy: its loop does not spin, because no ordinary thread could use the CPU meanwhile"
+            );
+        }
+        true
     }
 
     /// Another poll has found nothing, or something: does this thread still have its CPU to itself?

@@ -12,7 +12,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::CpuSet;
 
 use super::quota::Quota;
-use crate::driver::thread::{allowed_cpus, pin_to, without_signals};
+use crate::driver::thread::{allowed_cpus, pin_to, start_scoped, start_thread, without_signals};
+use crate::panics;
 
 /// A window may be so many times as long as what a wake from sleep takes: with one event a window, spinning for all of them then costs what so
 /// many wakes would.
@@ -39,10 +40,9 @@ pub(super) fn survey(stamp: u32) -> Option<&'static Survey> {
     static BEGUN: AtomicU32 = AtomicU32::new(0);
     let found = SURVEY.get();
     if found.is_none() && is_first(&BEGUN, stamp) {
-        let thread = thread::Builder::new().name("wakeful-survey".to_owned());
-        let began = without_signals(|| thread.spawn(find_out));
+        let began = without_signals(|| start_thread("wakeful-survey", find_out));
         if let Err(error) = began {
-            tracing::info!(%error, "cannot find out what a sleep costs here");
+            panics::log!(info, %error, "cannot find out what a sleep costs here");
             let _ = SURVEY.set(Survey { max_window: UNKNOWN, quota: Quota::find() });
         }
     }
@@ -57,7 +57,7 @@ fn find_out() {
     let max_window = match wake_cost() {
         Ok(cost) => (cost * WORTH).clamp(LEAST, MOST),
         Err(error) => {
-            tracing::info!(%error, "cannot find out what a wake from sleep takes here");
+            panics::log!(info, %error, "cannot find out what a wake from sleep takes here");
             UNKNOWN
         }
     };
@@ -74,10 +74,10 @@ fn wake_cost() -> io::Result<Duration> {
     let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?;
     let (rung, epoch) = (AtomicU64::new(0), Instant::now());
     thread::scope(|scope| {
-        let sleeper = scope.spawn(|| {
+        let sleeper = start_scoped(scope, "wakeful-survey", || {
             let pinned = pin(first);
             wakes(&bell, &rung, epoch).and_then(|took| pinned.map(|()| took))
-        });
+        })?;
         // In any case it rings: the other one sleeps until it does.
         let pinned = pin(second);
         let rings = ring(&bell, &rung, epoch);

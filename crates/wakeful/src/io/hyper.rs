@@ -10,7 +10,7 @@ use hyper::rt::{Executor, Read, ReadBufCursor, Timer, Write};
 
 use super::{for_streams, shutdown_write};
 use crate::net::ByteStream;
-use crate::time::Sleep;
+use crate::time::{Deadline, Sleep};
 
 macro_rules! read {
     ($($type:ty),*) => { $(
@@ -80,23 +80,25 @@ where
     }
 }
 
-/// The loop's timers, for hyper's timeouts.
+/// The loop's timers, for hyper's timeouts. They are [`Deadline`]s: hyper looks at some of them before it reads.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoopTimer;
 
 impl hyper::rt::Sleep for Sleep {}
 
+impl hyper::rt::Sleep for Deadline {}
+
 impl Timer for LoopTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        Box::pin(crate::time::sleep(duration))
+        Box::pin(Deadline::after(duration))
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        Box::pin(crate::time::sleep_until(deadline))
+        Box::pin(Deadline::at(deadline))
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn hyper::rt::Sleep>>, deadline: Instant) {
-        match sleep.as_mut().downcast_mut_pin::<Sleep>() {
+        match sleep.as_mut().downcast_mut_pin::<Deadline>() {
             Some(sleep) => sleep.get_mut().reset(deadline),
             None => *sleep = self.sleep_until(deadline),
         }

@@ -10,8 +10,8 @@
 //! | what other threads send is late | [`remote_latency`](LoopMetrics::remote_latency) |
 //! | timers are late | [`timer_lateness`](LoopMetrics::timer_lateness) |
 //!
-//! A task is named by the line that spawned it. The connections of a server are all spawned at one line, the server's own: of these the name says only that it was
-//! a connection; give what takes long a task of its own, and it has a name. `longest_poll` is of the loop's whole life.
+//! A task is named by the line that spawned it, and a server's connection by the line that started the server. The streams of an HTTP/2 connection are tasks of `wakeful-http`,
+//! named by a line there. The report of a slow turn says more: the request's method and path, or what [`name_slow_work`] was told. `longest_poll` is of the loop's whole life.
 //!
 //! Times come from the CPU's time stamp counter where it runs at a steady rate (nearly everywhere), else from `CLOCK_MONOTONIC`. They are wall time: what the kernel, a neighbour or
 //! a hypervisor takes from the thread in the middle of a poll counts in that poll.
@@ -23,10 +23,11 @@ mod stopwatch;
 
 use std::time::Duration;
 
+pub use crate::event_loop::name_slow_work;
 pub(crate) use counters::{Counter, Counters};
 pub use histogram::Histogram;
 pub use longest::LongestPoll;
-pub(crate) use stopwatch::{Polls, Stopwatch};
+pub(crate) use stopwatch::{Polls, SlowWork, Stopwatch};
 
 /// What a loop has done since it was built. Read it from any thread with
 /// [`LoopHandle::metrics`](crate::LoopHandle::metrics); the fields are read one after the other while the
@@ -105,7 +106,7 @@ pub struct LoopMetrics {
     /// [`task_budget`](crate::EventLoopBuilder::task_budget) or [`turn_budget`](crate::EventLoopBuilder::turn_budget): the kernel is asked more often.
     pub turn_time: Histogram,
     /// Turns, and polls of `block_on`'s future, that took longer than [`slow_turn`](crate::EventLoopBuilder::slow_turn): 1 ms by default. At most one in a second is
-    /// reported as a `tracing` event of level WARN, which names the task with the longest poll.
+    /// reported as a `tracing` event of level WARN, which names the task with the longest poll, and the slowest request in it.
     ///
     /// *Misleads*: on a machine without CPUs to spare it counts the neighbours' slices. *Do*: as for [`longest_poll`](Self::longest_poll).
     pub slow_turns: u64,
@@ -145,7 +146,9 @@ pub struct LoopMetrics {
     ///
     /// *Misleads*: their time is in [`turn_time`](Self::turn_time), but for [`before_park`](crate::before_park), whose time nobody counts; none is a poll. *Do*: if turns are long and polls short, look here.
     pub callbacks: u64,
-    /// Panics that were contained in closures and callbacks.
+    /// Panics that the loop contained because nobody awaits the code: in closures, callbacks, wakers of other executors, log subscribers, and drops
+    /// of all these and of outputs that nobody asked for. Each is counted once. (A destructor that panics while another panic unwinds aborts the
+    /// process, as everywhere in Rust.)
     ///
     /// *Misleads*: a task's panic goes to its [`JoinHandle`](crate::JoinHandle) and is not counted here. *Do*: they are bugs; the panic hook has said where.
     pub panics: u64,

@@ -3,13 +3,14 @@
 //! The clock is read where one of them ends, and there the next one begins: one read a poll and one an idle period, and none besides on the usual
 //! path. What lies between (the kernel asked without waiting, events noted, callbacks) counts in the turn, and in the poll behind it only if it is next to nothing.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Counter, Counters};
 use crate::driver::ticks::{Clock, SHORT, between};
+use crate::panics;
 
 /// Slow turns are reported once in so many nanoseconds at most: who writes a log in a slow loop makes it slower.
 const REPORT_EVERY: u64 = 1_000_000_000;
@@ -26,7 +27,13 @@ pub(crate) struct Stopwatch {
     long: u64,
     slow: u64,
     /// The longest of the notable polls of the last turn that had any.
-    longest: Cell<Option<Notable>>,
+    longest: RefCell<Option<Notable>>,
+    /// Work that takes longer is worth a name. No less than `notable`, so that its poll is noted.
+    worth_naming: u64,
+    /// When the work of the running poll was looked at last.
+    looked: Cell<u64>,
+    /// The slowest work of the running poll, or of an earlier one.
+    named: RefCell<Option<Named>>,
     reported: Cell<u64>,
     /// Slow turns since then.
     unreported: Cell<u64>,
@@ -42,11 +49,25 @@ pub(crate) struct Polls {
 /// Longer than any poll that is not notable.
 const NOT_ALONE: u64 = u64::MAX;
 
-#[derive(Clone, Copy)]
+#[derive(Debug)]
 struct Notable {
     took: u64,
     ended: u64,
     spawned_at: &'static Location<'static>,
+    slowest: Option<Named>,
+}
+
+/// Slow work of a poll.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlowWork {
+    took: u64,
+    ended: u64,
+}
+
+#[derive(Debug)]
+struct Named {
+    name: String,
+    work: SlowWork,
 }
 
 impl Stopwatch {
@@ -63,7 +84,10 @@ impl Stopwatch {
             notable: Cell::new(0),
             long: slow.min(SHORT),
             slow,
-            longest: Cell::new(None),
+            longest: RefCell::default(),
+            worth_naming: slow.min(SHORT) / 8,
+            looked: Cell::new(now),
+            named: RefCell::default(),
             reported: Cell::new(0),
             unreported: Cell::new(0),
         }
@@ -138,31 +162,57 @@ impl Stopwatch {
     /// The future of `block_on` was polled, between two turns. It is no task, and no part of their times.
     pub(crate) fn polled_root(&self, spawned_at: &'static Location<'static>) {
         let took = between(0, self.lap());
-        self.note(took, spawned_at);
+        let slowest = self.note_longest(took, spawned_at);
         if took > self.slow {
             let ended = self.last.get();
-            self.report(took, 1, Some(Notable { took, ended, spawned_at }));
+            self.report(took, 1, Some(Notable { took, ended, spawned_at, slowest }));
+        }
+    }
+
+    /// What the running poll has done since it began, or since the last call in it, if that was slow.
+    #[inline]
+    pub(crate) fn slow_work(&self) -> Option<SlowWork> {
+        let ended = self.clock.now();
+        let looked = self.looked.replace(ended);
+        // Each is in the past: the later one is nearer.
+        let took = ended.wrapping_sub(looked).min(ended.wrapping_sub(self.last.get()));
+        (took > self.worth_naming).then_some(SlowWork { took, ended })
+    }
+
+    /// Keeps the name of the poll's slowest work.
+    pub(crate) fn name(&self, work: SlowWork, name: String) {
+        let SlowWork { took, ended } = work;
+        let work = SlowWork { took: between(0, took), ended };
+        let mut named = self.named.borrow_mut();
+        let slowest = named.as_ref().filter(|named| between(self.last.get(), named.work.ended) > 0);
+        if slowest.is_none_or(|slowest| work.took > slowest.work.took) {
+            *named = Some(Named { name, work });
         }
     }
 
     #[cold]
     fn notable_poll(&self, took: u64, spawned_at: &'static Location<'static>) {
         let took = between(0, took);
-        self.note(took, spawned_at);
+        let slowest = self.note_longest(took, spawned_at);
+        let mut longest = self.longest.borrow_mut();
+        let so_far = longest.as_ref().filter(|longest| self.is_of_this_turn(longest));
+        if so_far.is_none_or(|longest| took > longest.took) {
+            *longest = Some(Notable { took, ended: self.last.get(), spawned_at, slowest });
+        }
         self.counters.poll_time.record_ticks(took, &self.clock);
     }
 
-    fn note(&self, took: u64, spawned_at: &'static Location<'static>) {
+    /// Returns what its slowest work was.
+    fn note_longest(&self, took: u64, spawned_at: &'static Location<'static>) -> Option<Named> {
         let so_far = &self.counters.longest_poll;
         if took > so_far.ticks() {
             so_far.set(took, spawned_at);
         }
         // An eighth of a slow turn is worth naming.
-        self.notable.set(so_far.ticks().min(self.long / 8));
-        let longest = self.longest.get().filter(|longest| self.is_of_this_turn(longest));
-        if longest.is_none_or(|longest| took > longest.took) {
-            self.longest.set(Some(Notable { took, ended: self.last.get(), spawned_at }));
-        }
+        self.notable.set(so_far.ticks().min(self.worth_naming));
+        // What a callback has named, before the poll, is not the poll's.
+        let began = self.last.get().wrapping_sub(took);
+        self.named.take().filter(|named| between(began, named.work.ended) > 0)
     }
 
     fn is_of_this_turn(&self, poll: &Notable) -> bool {
@@ -190,7 +240,7 @@ impl Stopwatch {
         let took = between(self.turn_began.get(), self.last.get());
         self.counters.turn_time.record_ticks(took, &self.clock);
         if took > self.slow {
-            let longest = self.longest.get().filter(|longest| self.is_of_this_turn(longest));
+            let longest = self.longest.take().filter(|longest| self.is_of_this_turn(longest));
             self.report(took, polls, longest);
         }
     }
@@ -206,11 +256,30 @@ impl Stopwatch {
         self.reported.set(now);
         let (turn, unreported) = (self.clock.duration(took), self.unreported.take());
         match longest {
-            Some(Notable { took, spawned_at, .. }) => tracing::warn!(
-                ?turn, polls, longest_poll = ?self.clock.duration(took), %spawned_at, unreported,
+            Some(Notable { took, spawned_at, slowest: Some(Named { name, work }), .. }) => {
+                panics::log!(
+                    warn,
+                    ?turn,
+                    polls,
+                    longest_poll = ?self.clock.duration(took),
+                    slowest = name.as_str(),
+                    slowest_took = ?self.clock.duration(work.took),
+                    %spawned_at,
+                    unreported,
+                    "slow turn: `slowest` names what took longest in its longest poll"
+                );
+            }
+            Some(Notable { took, spawned_at, .. }) => panics::log!(
+                warn,
+                ?turn,
+                polls,
+                longest_poll = ?self.clock.duration(took),
+                %spawned_at,
+                unreported,
                 "slow turn: see where the task with its longest poll was spawned"
             ),
-            None => tracing::warn!(
+            None => panics::log!(
+                warn,
                 ?turn,
                 polls,
                 unreported,

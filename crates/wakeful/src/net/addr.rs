@@ -9,13 +9,16 @@ use std::str::FromStr;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-/// Where a server listens: `127.0.0.1:8080`, `[::1]:8080`, `unix:PATH`.
+/// Where a server listens: `127.0.0.1:8080`, `[::1]:8080`, `unix:PATH`, `unix:@NAME`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListenAddr {
     /// An address and a port; port 0 lets the kernel choose.
     Tcp(SocketAddr),
-    /// The path of a socket file.
+    /// The path of a socket file. A relative path that begins with `@` is written `unix:./@PATH`.
     Unix(PathBuf),
+    /// A name in Linux's abstract namespace, without the zero byte in front: unix(7). It has no file and no permissions, and
+    /// goes with its socket.
+    Abstract(Box<[u8]>),
 }
 
 impl FromStr for ListenAddr {
@@ -24,11 +27,15 @@ impl FromStr for ListenAddr {
     fn from_str(text: &str) -> Result<Self, InvalidListenAddr> {
         let invalid = |reason| InvalidListenAddr { text: text.to_owned(), reason };
         match text.strip_prefix("unix:") {
-            Some("") => Err(invalid("there is no path behind `unix:`")),
-            Some(path) => Ok(Self::Unix(path.into())),
+            Some("") => Err(invalid("there is no path after `unix:`")),
+            Some("@") => Err(invalid("there is no name after `unix:@`")),
+            Some(path) => Ok(match path.strip_prefix('@') {
+                Some(name) => Self::Abstract(name.as_bytes().into()),
+                None => Self::Unix(path.into()),
+            }),
             None => text.parse().map(Self::Tcp).map_err(|_| {
                 invalid(
-                    "expected an address and a port, as 127.0.0.1:8080 or [::1]:8080, or unix:PATH",
+                    "expected an address and a port, as 127.0.0.1:8080 or [::1]:8080, unix:PATH, or unix:@NAME",
                 )
             }),
         }
@@ -47,7 +54,11 @@ impl fmt::Display for ListenAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(addr) => addr.fmt(f),
+            Self::Unix(path) if path.as_os_str().as_encoded_bytes().starts_with(b"@") => {
+                write!(f, "unix:./{}", path.display())
+            }
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Abstract(name) => write!(f, "unix:@{}", String::from_utf8_lossy(name)),
         }
     }
 }
@@ -103,10 +114,11 @@ mod tests {
 
     #[test]
     fn listen_addresses_read_as_they_print() {
-        for text in ["127.0.0.1:8080", "[::1]:8080", "unix:/run/a b.sock"] {
+        for text in ["127.0.0.1:8080", "[::1]:8080", "unix:/run/a b.sock", "unix:@a b", "unix:./@a"]
+        {
             assert_eq!(text.parse::<ListenAddr>().expect("valid").to_string(), text);
         }
-        for text in ["", "8080", "localhost", "127.0.0.1", "unix:", "1.2.3.4:99999"] {
+        for text in ["", "8080", "localhost", "127.0.0.1", "unix:", "unix:@", "1.2.3.4:99999"] {
             let error = text.parse::<ListenAddr>().expect_err(text).to_string();
             assert!(error.contains(text), "{error}");
         }

@@ -13,7 +13,7 @@ use super::listener::Listener;
 use super::stream::{Stream, StreamIo};
 use super::tcp::{self, TcpListener, TcpStream};
 use super::unix::{UnixListener, UnixStream};
-use crate::driver::door::Doors;
+use crate::driver::doors::Doors;
 use crate::driver::uninit::ReadCall;
 use crate::priority::Priority;
 
@@ -207,7 +207,7 @@ impl DetachedListener {
     pub(crate) fn new(fd: Arc<OwnedFd>, addr: &ListenAddr) -> Self {
         let kind = match addr {
             ListenAddr::Tcp(_) => Kind::Tcp,
-            ListenAddr::Unix(_) => Kind::Unix,
+            ListenAddr::Unix(_) | ListenAddr::Abstract(_) => Kind::Unix,
         };
         Self { fd, kind, doors: None, priority: Priority::Normal }
     }

@@ -1,6 +1,8 @@
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::accept::{self, Accepted};
 use super::{DetachedListener, PeerAddr, Stream, TcpListener, UnixListener};
@@ -56,6 +58,18 @@ impl Listener {
             Self::Tcp(listener) => accept::try_next_tcp(listener.socket()),
             Self::Unix(listener) => accept::try_next_unix(listener.socket()),
         }
+    }
+
+    /// Is no connection in the backlog? `false` if the kernel cannot say, and if the listener is broken: then `accept` says why.
+    pub(crate) fn is_empty(&self) -> bool {
+        let ready = |fd: BorrowedFd<'_>| {
+            poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&Timespec::default()))
+        };
+        let ready = match self {
+            Self::Tcp(listener) => ready(listener.as_fd()),
+            Self::Unix(listener) => ready(listener.as_fd()),
+        };
+        ready == Ok(0)
     }
 
     /// For the log.

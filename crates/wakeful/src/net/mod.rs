@@ -82,18 +82,19 @@ use std::task::{Context, Poll, ready};
 use rustix::io::Errno;
 
 use crate::driver::Driver;
-use crate::driver::door::Doors;
+use crate::driver::doors::Doors;
 use crate::driver::source::{Direction, Registered};
-use crate::event_loop::current;
+use crate::driver::waiters::Place;
+use crate::event_loop::{current, explain_missing};
 use crate::priority::Priority;
 use crate::task::coop;
 
 fn driver() -> io::Result<Rc<Driver>> {
     current().map(|inner| inner.driver().clone()).ok_or_else(|| {
-        io::Error::other(
+        io::Error::other(explain_missing(
             "no event loop runs on this thread: sockets are made within `wakeful::block_on`, a task \
              of a loop, or a closure sent by a `LoopHandle`",
-        )
+        ))
     })
 }
 
@@ -138,7 +139,7 @@ struct Shared<'a, T: AsFd, O> {
     socket: &'a Registered<T>,
     direction: Direction,
     operation: O,
-    place: Option<usize>,
+    place: Option<Place>,
 }
 
 impl<T: AsFd, O> Unpin for Shared<'_, T, O> {}

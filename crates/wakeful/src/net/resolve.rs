@@ -21,7 +21,7 @@ use crate::task::spawn_blocking;
 /// *Cancel-safe*: given up, the lookup goes on in its thread, for nobody.
 ///
 /// # Errors
-/// The lookup's; a name without a port.
+/// The lookup's; a name without a port; no thread can be started for the lookup (the message names the limits).
 pub async fn resolve(name: impl Resolve) -> io::Result<Vec<SocketAddr>> {
     match name.into_name() {
         Name::Known(addrs) => Ok(addrs),
@@ -34,7 +34,7 @@ async fn lookup<I: Iterator<Item = SocketAddr>>(
     f: impl FnOnce() -> io::Result<I> + Send + 'static,
 ) -> io::Result<Vec<SocketAddr>> {
     let addrs = spawn_blocking(move || f().map(Iterator::collect));
-    addrs.await.map_err(io::Error::other)?
+    addrs.await.map_err(|error| io::Error::other(format!("cannot look the name up: {error}")))?
 }
 
 pub(super) fn no_addresses() -> io::Error {

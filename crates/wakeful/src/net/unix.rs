@@ -2,6 +2,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,12 +10,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use socket2::{SockAddr, SockRef};
 
 use super::detached::{DetachedListener, DetachedStream};
 use super::listener::Listener;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
-use crate::driver::door::{Door, Doors};
+use crate::driver::door::Door;
+use crate::driver::doors::Doors;
 use crate::driver::source::Registered;
 use crate::driver::uninit::ReadCall;
 use crate::priority::Priority;
@@ -33,7 +36,16 @@ impl UnixListener {
     /// # Errors
     /// The file exists (`AddrInUse`), or the directory refuses it; no loop runs here; no descriptors left.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
-        let fd = listen(path.as_ref())?;
+        let fd = listen(&SocketAddrUnix::new(path.as_ref())?)?;
+        Ok(Self { socket: super::register(Arc::new(fd))? })
+    }
+
+    /// Listens on `addr`: a path, as for [`bind`](Self::bind), or an abstract name, which has no file (unix(7)).
+    ///
+    /// # Errors
+    /// The address is in use, or unnamed; as for `bind`.
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        let fd = listen(&kernel_addr(addr)?)?;
         Ok(Self { socket: super::register(Arc::new(fd))? })
     }
 
@@ -95,12 +107,12 @@ impl UnixListener {
         self.socket.set_priority(priority)
     }
 
-    /// The address that it listens on.
+    /// The address that it listens on: a path or an abstract name.
     ///
     /// # Errors
     /// The kernel's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        unix_addr(socket2::SockRef::from(&**self.socket.io()).local_addr())
+        unix_addr(SockRef::from(&**self.socket.io()).local_addr())
     }
 }
 
@@ -110,16 +122,34 @@ impl AsFd for UnixListener {
     }
 }
 
-/// A non-blocking socket that listens on `path`.
-pub(crate) fn listen(path: &Path) -> io::Result<OwnedFd> {
+/// A non-blocking socket that listens on `addr`.
+pub(crate) fn listen(addr: &SocketAddrUnix) -> io::Result<OwnedFd> {
     let fd = super::addr::socket(AddressFamily::UNIX, SocketType::STREAM)?;
-    rustix::net::bind(&fd, &SocketAddrUnix::new(path)?)?;
+    rustix::net::bind(&fd, addr)?;
     rustix::net::listen(&fd, i32::MAX)?;
     Ok(fd)
 }
 
-fn unix_addr(addr: io::Result<socket2::SockAddr>) -> io::Result<SocketAddr> {
-    addr?.as_unix().ok_or_else(|| io::Error::other("not a Unix address"))
+fn unix_addr(addr: io::Result<SockAddr>) -> io::Result<SocketAddr> {
+    let addr = addr?;
+    if let Some(name) = addr.as_abstract_namespace() {
+        return SocketAddr::from_abstract_name(name);
+    }
+    // To the standard library, the empty path is the unnamed address.
+    SocketAddr::from_pathname(addr.as_pathname().unwrap_or(Path::new("")))
+}
+
+fn kernel_addr(addr: &SocketAddr) -> io::Result<SocketAddrUnix> {
+    if let Some(path) = addr.as_pathname() {
+        return Ok(SocketAddrUnix::new(path)?);
+    }
+    match addr.as_abstract_name() {
+        Some(name) => Ok(SocketAddrUnix::new_abstract_name(name)?),
+        None => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the address has neither a path nor an abstract name",
+        )),
+    }
 }
 
 /// A connection over a Unix socket. It belongs to its loop; see [the module](super).
@@ -145,7 +175,18 @@ impl UnixStream {
     /// # Errors
     /// The kernel's; no loop runs here; no descriptors left.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
-        let addr = SocketAddrUnix::new(path.as_ref())?;
+        Self::connect_to(SocketAddrUnix::new(path.as_ref())?).await
+    }
+
+    /// As [`connect`](Self::connect), to a path or to an abstract name.
+    ///
+    /// # Errors
+    /// The address is unnamed; as for `connect`.
+    pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Self::connect_to(kernel_addr(addr)?).await
+    }
+
+    async fn connect_to(addr: SocketAddrUnix) -> io::Result<Self> {
         let fd = super::addr::socket(AddressFamily::UNIX, SocketType::STREAM)?;
         let mut pause = Duration::from_micros(50);
         loop {
@@ -199,7 +240,7 @@ impl UnixStream {
         self.io.into_fd().into()
     }
 
-    /// This end's address.
+    /// This end's address; clients usually have none.
     ///
     /// # Errors
     /// The kernel's.

@@ -1,22 +1,40 @@
-//! Work that blocks: on the thread pool of the `blocking` crate, never on a loop.
+//! Work that blocks: on threads of its own, never on a loop.
+//!
+//! [`pool`] has the threads and their queue, [`job`] one piece of work. The pool is our own, because
+//! that of the crate `blocking` tries for ever when it cannot start a thread (its issue 79), and those
+//! of others panic then, or belong to a runtime.
+
+mod job;
+mod pool;
 
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::io;
+use std::mem;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
-use std::sync::OnceLock;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 
+use self::job::{Job, Join, Run};
+use self::pool::Pool;
 use super::join::JoinError;
-use crate::driver::home::Home;
+use crate::driver::thread::start_thread;
+use crate::panics;
+
+pub(crate) use self::pool::keep_a_thread;
 
 /// Runs `f` on a thread that may block: file and DNS work, a database client, long computations.
 ///
-/// Threads are made as needed, up to 500 in the process (`BLOCKING_MAX_THREADS` sets another limit; more work than that queues),
-/// and end when they idle for half a second. The loop goes on meanwhile. May be called on any thread.
+/// Threads are started as needed, up to 500 in the process (the environment variable `BLOCKING_MAX_THREADS` sets another
+/// limit, from 1 to 10,000). They end after half a second without work, but for one, which is started
+/// with the first loop that runs. Further work waits in a queue that has no limit: bound what you hand over. May be called on any thread.
 ///
-/// The threads are not those of a forked child: if its parent has used them, the work is dropped there, the handle gives an error that
-/// [is cancelled](JoinError::is_cancelled), and the log says why. (Otherwise the child would wait for threads that it has not got.)
+/// Where the process may start no more threads (`ulimit -u`, `pids.max` of its cgroup), the work waits for the threads that there are.
+/// If there is none at all, the work is dropped, and the handle gives an error that [is cancelled](JoinError::is_cancelled) and
+/// names these limits.
+///
+/// A forked child has none of its parent's threads. It starts its own.
 ///
 /// ```
 /// wakeful::block_on(async {
@@ -29,64 +47,130 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    if pool_is_elsewhere() {
-        tracing::error!(
-            "spawn_blocking in a fork of the process whose pool of threads this is: refused"
-        );
-        return BlockingHandle { task: None };
+    let job = Arc::new(Job::new(f));
+    let pushed = pool::current().and_then(|pool| Ok((pool, pool.push(job.clone())?)));
+    let state = match pushed {
+        Ok((pool, number)) => State::Begun { job, place: Some((pool, number)) },
+        Err(error) => {
+            panics::discard(job);
+            State::Refused(error)
+        }
+    };
+    BlockingHandle { state }
+}
+
+/// Runs `f` on a thread of its own, which no other work can hold up. `f` does not fork.
+///
+/// # Errors
+/// No thread can be started. Then what comes back runs `f` here.
+pub(crate) fn on_own_thread<T, F>(
+    name: &str,
+    f: F,
+) -> Result<BlockingHandle<T>, (io::Error, impl FnOnce() -> Result<T, JoinError>)>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let job = Arc::new(Job::new(f));
+    let runs = job.clone();
+    match start_thread(name, move || runs.run(&|| false)) {
+        Ok(_) => Ok(BlockingHandle { state: State::Begun { job, place: None } }),
+        Err(error) => {
+            let run_here = move || {
+                job.run(&|| false);
+                match job.poll(Waker::noop()) {
+                    Poll::Ready(outcome) => outcome.map_err(JoinError::panicked),
+                    Poll::Pending => Err(JoinError::cancelled()),
+                }
+            };
+            Err((error, run_here))
+        }
     }
-    let task = blocking::unblock(move || catch_unwind(AssertUnwindSafe(f)));
-    BlockingHandle { task: Some(task) }
 }
-
-/// A pool belongs to the process that used it first, and a fork's copy of it does not know that its threads are gone.
-fn pool_is_elsewhere() -> bool {
-    static FIRST_USER: OnceLock<Option<Home>> = OnceLock::new();
-    let first_user = FIRST_USER.get_or_init(|| Home::here().ok());
-    first_user.is_some_and(|home| home.is_elsewhere())
-}
-
-type Outcome<T> = Result<T, Box<dyn std::any::Any + Send>>;
 
 /// The handle of [`spawn_blocking`]. Dropping it lets the work go on.
 ///
-/// *Threads*: `Send` if the result is; it may be awaited on any thread.
+/// *Threads*: `Send` if the result is; it may be awaited on any thread. In a forked child, the handle of work that its parent began
+/// gives an error that [is cancelled](JoinError::is_cancelled).
 ///
 /// *Cancel-safety*: awaiting `&mut handle` may be given up and taken up again.
 #[must_use = "dropping the handle detaches the work; say so with `detach`"]
 pub struct BlockingHandle<T> {
-    /// Present until the handle is dropped or its work aborted.
-    task: Option<blocking::Task<Outcome<T>>>,
+    state: State<T>,
 }
 
+enum State<T> {
+    Begun {
+        job: Arc<dyn Join<T>>,
+        /// Where it is queued, until a thread takes it.
+        place: Option<(&'static Pool, u64)>,
+    },
+    Refused(io::Error),
+    /// Aborted, or its outcome is taken.
+    Over,
+}
+
+impl<T> Unpin for BlockingHandle<T> {}
+impl<T> UnwindSafe for BlockingHandle<T> {}
+impl<T> RefUnwindSafe for BlockingHandle<T> {}
+
 impl<T> BlockingHandle<T> {
-    /// Takes the work off its queue if no thread has begun it. What has begun cannot be stopped.
+    /// Takes the work off its queue if no thread has begun it; its closure is dropped here. What has begun cannot be stopped.
     pub fn abort(&mut self) {
-        // Dropping the pool's own handle cancels.
-        self.task = None;
+        self.leave(|pool, number| {
+            let queued = pool.remove(number);
+            panics::discard(queued);
+        });
     }
 
     /// Lets the work go on without a handle.
     pub fn detach(self) {}
+
+    fn leave(&mut self, queued: impl FnOnce(&Pool, u64)) {
+        let State::Begun { job, place } = mem::replace(&mut self.state, State::Over) else {
+            return;
+        };
+        if is_elsewhere(place) {
+            // Another thread may have held its lock when the process was forked.
+            mem::forget(job);
+            return;
+        }
+        if let Some((pool, number)) = place {
+            queued(pool, number);
+        }
+        job.forget_waiter();
+        // Perhaps with its outcome.
+        panics::discard(job);
+    }
+}
+
+fn is_elsewhere(place: Option<(&'static Pool, u64)>) -> bool {
+    place.is_some_and(|(pool, _)| pool.is_elsewhere())
 }
 
 impl<T> Future for BlockingHandle<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(task) = &mut self.task else {
-            return Poll::Ready(Err(JoinError::cancelled()));
+        let outcome = match &self.state {
+            State::Begun { job, place } if !is_elsewhere(*place) => {
+                ready!(job.poll(cx.waker())).map_err(JoinError::panicked)
+            }
+            _ => Err(JoinError::cancelled()),
         };
-        let outcome = ready!(Pin::new(task).poll(cx));
-        Poll::Ready(outcome.map_err(JoinError::panicked))
+        if let State::Refused(_) = self.state
+            && let State::Refused(error) = mem::replace(&mut self.state, State::Over)
+        {
+            return Poll::Ready(Err(JoinError::refused(error)));
+        }
+        self.leave(|_, _| ());
+        Poll::Ready(outcome)
     }
 }
 
 impl<T> Drop for BlockingHandle<T> {
     fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.detach();
-        }
+        self.leave(|_, _| ());
     }
 }
 

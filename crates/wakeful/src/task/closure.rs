@@ -1,5 +1,6 @@
 //! A closure on its way to a loop: a node with the code to run once.
 
+use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -27,15 +28,13 @@ impl<F: FnOnce()> Closure<F> {
     unsafe fn run(node: NonNull<Node>) {
         // SAFETY: `send` made the node from a box of this type, and it is in no queue any more.
         let closure = unsafe { Box::from_raw(node.cast::<Self>().as_ptr()) };
-        if !panics::contain(closure.f) {
-            local::with_current(|local| local.counters.panics.add(1));
-        }
+        panics::contain(closure.f);
     }
 
     unsafe fn discard(node: NonNull<Node>) {
         // SAFETY: as in `run`.
         let closure = unsafe { Box::from_raw(node.cast::<Self>().as_ptr()) };
-        panics::contain(|| drop(closure));
+        panics::discard(closure);
     }
 }
 
@@ -53,7 +52,7 @@ pub(crate) fn send<F: FnOnce() + Send + 'static>(
         Priority::Normal => Closure::<F>::NORMAL,
         Priority::High => Closure::<F>::HIGH,
     };
-    let closure = Box::new(Closure { queued: Queued::new(kind), f });
+    let closure = Box::new(Closure { queued: Queued::new(kind, Location::caller()), f });
     let node = NonNull::from(Box::leak(closure)).cast();
     // SAFETY: a fresh node, whose closure may be sent; `queue` is the caller's until the ring.
     unsafe { local::schedule_in_order(queue, node) }.map_err(|node| {

@@ -3,6 +3,9 @@
 //!
 //! Without it, a task whose socket always has data never returns to the loop. When the budget is spent the
 //! next operation is pending although it is ready, and the task is woken at once: it goes to the back.
+//!
+//! A `block_on` of another library inside a task polls again at once, and never returns to the loop.
+//! So the poll gets its budget again after [`MOST_FORCED_YIELDS`] operations were put off in it.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -10,53 +13,80 @@ use std::task::{Context, Poll};
 
 use super::local;
 
+/// How many operations one poll may have put off before it gets its budget again.
+const MOST_FORCED_YIELDS: u64 = 32;
+
+/// No budget applies. [`made_progress`] does not change it.
+const NOT_RATIONED: u64 = u64::MAX;
+
 thread_local! {
-    static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+    /// The lower half: the operations that are left. The upper half: how many operations of this poll
+    /// were put off. Or [`NOT_RATIONED`].
+    static LEFT: Cell<u64> = const { Cell::new(NOT_RATIONED) };
+    /// What the present ration began with.
+    static RATION: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
 /// The loop starts a poll.
 #[inline]
 pub(crate) fn reset(budget: u32) {
-    LEFT.set(budget);
+    LEFT.set(budget.into());
 }
 
 /// A ration until the guard goes; then what was left before. Outside a loop's tasks nothing is rationed, and a task that
 /// drives another loop keeps its own ration.
 pub(crate) fn ration(budget: u32) -> Ration {
-    Ration { outer: LEFT.replace(budget) }
+    Ration { left: LEFT.replace(budget.into()), ration: RATION.replace(budget) }
 }
 
-/// See [`ration`].
+/// See [`ration`]. It has the values of the outer ration.
 pub(crate) struct Ration {
-    outer: u32,
+    left: u64,
+    ration: u32,
 }
 
 impl Drop for Ration {
     fn drop(&mut self) {
-        LEFT.set(self.outer);
+        LEFT.set(self.left);
+        RATION.set(self.ration);
     }
 }
 
 /// Is nothing of the budget left?
 pub(crate) fn is_spent() -> bool {
-    LEFT.get() == 0
+    LEFT.get() as u32 == 0
 }
 
 /// An operation begins. Pending: the budget is spent, and the task has been woken for its next turn.
 #[inline]
 pub(crate) fn poll_proceed(cx: &Context<'_>) -> Poll<()> {
     if is_spent() {
-        local::count_forced_yield();
-        cx.waker().wake_by_ref();
-        return Poll::Pending;
+        return poll_spent(cx);
     }
     Poll::Ready(())
+}
+
+#[cold]
+fn poll_spent(cx: &Context<'_>) -> Poll<()> {
+    let put_off = LEFT.get() >> 32;
+    if put_off >= MOST_FORCED_YIELDS {
+        reset(RATION.get());
+        return Poll::Ready(());
+    }
+    LEFT.set((put_off + 1) << 32);
+    local::count_forced_yield();
+    cx.waker().wake_by_ref();
+    Poll::Pending
 }
 
 /// The operation was completed.
 #[inline]
 pub(crate) fn made_progress() {
-    LEFT.set(LEFT.get().saturating_sub(1));
+    let left = LEFT.get();
+    // From 1 to `u32::MAX`: rationed, and not spent.
+    if left.wrapping_sub(1) < u32::MAX.into() {
+        LEFT.set(left - 1);
+    }
 }
 
 /// Counts as one operation of this task's budget, and yields if it is spent.
@@ -74,4 +104,43 @@ pub async fn consume_budget() {
         proceed
     })
     .await;
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_rationed_is_not_counted() {
+        let cx = Context::from_waker(Waker::noop());
+        made_progress();
+        assert_eq!(LEFT.get(), NOT_RATIONED);
+        assert!(poll_proceed(&cx).is_ready());
+        {
+            let _ration = ration(u32::MAX);
+            made_progress();
+            assert_eq!(LEFT.get(), u64::from(u32::MAX) - 1);
+        }
+        assert_eq!(LEFT.get(), NOT_RATIONED);
+    }
+
+    #[test]
+    fn a_spent_ration_stays_spent_and_returns_after_some_forced_yields() {
+        let cx = Context::from_waker(Waker::noop());
+        let _ration = ration(3);
+        for _ in 0..3 {
+            (0..3).for_each(|_| made_progress());
+            assert!(is_spent());
+            made_progress();
+            for _ in 0..MOST_FORCED_YIELDS {
+                assert!(poll_proceed(&cx).is_pending());
+                made_progress();
+                assert!(is_spent());
+            }
+            assert!(poll_proceed(&cx).is_ready());
+            assert_eq!(LEFT.get(), 3);
+        }
+    }
 }

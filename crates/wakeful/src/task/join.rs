@@ -11,10 +11,13 @@ use std::task::{Context, Poll};
 
 use super::coop;
 use super::raw::{self, Header};
+use super::registration::register;
+use crate::panics;
 
 /// A task's handle: await it for the task's output.
 ///
-/// Dropping the handle detaches the task, which goes on; [`abort`](Self::abort) ends it.
+/// Dropping the handle detaches the task, which goes on; [`abort`](Self::abort) ends it. If the task is complete, dropping
+/// the handle drops its output too. A panic in that drop ends there.
 ///
 /// *Threads*: a handle whose output is `Send` may be moved to, and awaited on, any thread, in any
 /// runtime. The future itself never leaves its loop.
@@ -29,6 +32,8 @@ use super::raw::{self, Header};
 #[must_use = "dropping the handle detaches the task; say so with `detach`"]
 pub struct JoinHandle<T> {
     header: NonNull<Header>,
+    /// A poll has left its waker with the task.
+    waits: bool,
     _output: PhantomData<T>,
 }
 
@@ -46,7 +51,7 @@ impl<T> JoinHandle<T> {
     /// # Safety
     /// The caller hands one reference and the right to the output, a `T`, over.
     pub(super) unsafe fn new(header: NonNull<Header>) -> Self {
-        Self { header, _output: PhantomData }
+        Self { header, waits: false, _output: PhantomData }
     }
 
     fn header(&self) -> &Header {
@@ -55,9 +60,11 @@ impl<T> JoinHandle<T> {
     }
 
     /// Asks the task's loop to drop the future without polling it again. Awaiting the handle then gives an
-    /// error that [is cancelled](JoinError::is_cancelled), unless the task finished first. From any thread.
+    /// error that [is cancelled](JoinError::is_cancelled), unless the task finished first. If the future panics
+    /// while it is dropped, the error [is that panic](JoinError::is_panic). From any thread.
     pub fn abort(&self) {
-        raw::abort(self.header());
+        // SAFETY: the handle holds a reference, to a task that `raw::allocate` made.
+        unsafe { raw::abort(self.header) };
     }
 
     /// Has the task finished, by its output, a panic or an abort?
@@ -80,10 +87,15 @@ impl<T> Future for JoinHandle<T> {
 
     /// # Panics
     /// When polled again after it was ready.
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         std::task::ready!(coop::poll_proceed(cx));
         if !self.is_finished() {
-            self.header().joiner.register(cx.waker());
+            if std::mem::replace(&mut self.waits, true) {
+                // `register` would drop the old waker while it holds its lock, and never release it
+                // if that panics.
+                panics::discard(self.header().joiner.take());
+            }
+            register(&self.header().joiner, cx.waker());
             if !self.is_finished() {
                 return Poll::Pending;
             }
@@ -96,10 +108,11 @@ impl<T> Future for JoinHandle<T> {
 impl<T> Drop for JoinHandle<T> {
     fn drop(&mut self) {
         if self.header().state.drop_handle() {
-            drop(self.take());
+            panics::discard(self.take());
         }
-        drop(self.header().joiner.take());
-        raw::drop_reference(self.header);
+        panics::discard(self.header().joiner.take());
+        // SAFETY: the handle's reference, which it gives up here.
+        unsafe { raw::drop_reference(self.header) };
     }
 }
 
@@ -109,7 +122,8 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// Why a task has no output: it panicked, or it was cancelled (aborted, or its loop ended).
+/// Why a task has no output: it panicked, or it was cancelled (aborted, its loop ended, or no thread could be started for
+/// its [blocking work](crate::task::spawn_blocking)).
 ///
 /// *Threads*: `Send` and `Sync`.
 #[derive(thiserror::Error)]
@@ -118,6 +132,8 @@ pub struct JoinError(Reason);
 
 enum Reason {
     Cancelled,
+    /// No thread could be started for it.
+    Refused(std::io::Error),
     /// The mutex makes it `Sync`; nobody contends for it.
     Panicked(Mutex<Box<dyn Any + Send>>),
 }
@@ -127,17 +143,22 @@ impl JoinError {
         Self(Reason::Cancelled)
     }
 
+    pub(super) fn refused(error: std::io::Error) -> Self {
+        Self(Reason::Refused(error))
+    }
+
     pub(super) fn panicked(payload: Box<dyn Any + Send>) -> Self {
         Self(Reason::Panicked(Mutex::new(payload)))
     }
 
-    /// Was the task aborted, or did its loop end before it?
+    /// Was the task aborted, did its loop end before it, or could no thread be started for it? `false` if the future panicked
+    /// while it was dropped.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        matches!(self.0, Reason::Cancelled)
+        matches!(self.0, Reason::Cancelled | Reason::Refused(_))
     }
 
-    /// Did the task panic?
+    /// Did the task panic, while it ran or while its future was dropped?
     #[must_use]
     pub fn is_panic(&self) -> bool {
         matches!(self.0, Reason::Panicked(_))
@@ -152,16 +173,20 @@ impl JoinError {
             Reason::Panicked(payload) => {
                 Ok(payload.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
             }
-            Reason::Cancelled => Err(self),
+            Reason::Cancelled | Reason::Refused(_) => Err(self),
         }
     }
 
     fn description(&self) -> String {
-        let Reason::Panicked(payload) = &self.0 else {
-            return "the task was cancelled: aborted, or its event loop ended".to_owned();
+        let payload = match &self.0 {
+            Reason::Cancelled => {
+                return "the task was cancelled: aborted, or its event loop ended".to_owned();
+            }
+            Reason::Refused(error) => return format!("the work was refused: {error}"),
+            Reason::Panicked(payload) => payload,
         };
         let payload = payload.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match crate::panics::message(&**payload) {
+        match panics::message(&**payload) {
             Some(message) => format!("the task panicked: {message}"),
             None => "the task panicked".to_owned(),
         }

@@ -1,6 +1,7 @@
 //! Spawning on a loop from elsewhere: the future is made where it will live.
 
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ where
     F::Output: Send,
 {
     // Until its first poll the task holds nothing but `make`, which may be sent.
-    let header = raw::allocate(priority, Lazy::Make { make }, queue.clone());
+    let header = raw::allocate(priority, Lazy::Make { make }, queue.clone(), Location::caller());
     let node: NonNull<Node> = header.cast();
     // SAFETY: a fresh task, scheduled and in no queue, with a reference for the loop.
     match unsafe { local::schedule_in_order(queue, node) } {

@@ -2,6 +2,25 @@
 //!
 //! A wake on the loop's own thread goes straight to the ready list here; only other threads use the
 //! ready queue. The thread finds its loop's `Local` in a thread-local, set while a turn runs.
+//!
+//! # No local push is late
+//! A push to the ready list rings nobody. So it must never come between the moment when the loop
+//! decides to sleep and the end of its wait, although user code may run there: a log line calls a
+//! `tracing` subscriber, which may wake a task. This is kept by one rule: **the thread-local names
+//! a loop only while that loop's queue says awake.**
+//!
+//! * [`Local::try_sleep`] makes the queue say asleep, and clears the thread-local. From then on a
+//!   wake on this thread takes the path of every other thread: it pushes to the queue, finds
+//!   ASLEEP, and rings. The proof in `ready_queue` covers it.
+//! * [`Local::take_remote`] drains the queue, which then says awake, and sets the thread-local again.
+//! * [`Local::enter`] does not set it for a loop that is asleep (one that is driven by another
+//!   loop, between `prepare_to_park` and the next turn).
+//!
+//! Nothing else sets it, and only [`Local::take_remote`] and the push of a loop that the
+//! thread-local names drain the queue. So no code between the two can push locally, or clear
+//! ASLEEP by a drain. A push while the loop is awake pays nothing for this.
+//!
+//! Work that has no node (callbacks, timers) asks [`Local::is_asleep`] after it was queued.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -14,6 +33,7 @@ use slab::Slab;
 
 use super::Queue;
 use super::join::JoinHandle;
+use super::late::Late;
 use super::queued::Queued;
 use super::raw::{self, Header};
 use super::ready::{Ready, Share};
@@ -29,13 +49,15 @@ pub(crate) struct Local {
     #[cfg(debug_assertions)]
     shuffle: Option<super::shuffle::Shuffle>,
     tasks: RefCell<Slab<NonNull<Header>>>,
-    /// The loop is ending: nothing new is accepted.
-    ending: Cell<bool>,
+    /// The queue says asleep: between a `try_sleep` that succeeded and the next `take_remote`.
+    asleep: Cell<bool>,
+    /// Futures that are spawned while the loop ends. Nothing new is accepted from its begin on.
+    late: Late,
     pub(super) counters: Arc<Counters>,
 }
 
 thread_local! {
-    /// The loop whose turn runs on this thread.
+    /// The loop whose turn runs on this thread, while its queue says awake.
     static CURRENT: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
 
@@ -47,14 +69,36 @@ impl Local {
             #[cfg(debug_assertions)]
             shuffle: super::shuffle::Shuffle::from_environment(),
             tasks: RefCell::default(),
-            ending: Cell::new(false),
+            asleep: Cell::new(false),
+            late: Late::default(),
             counters,
         }
     }
 
-    /// Makes this the thread's loop until the guard goes.
+    /// Makes this the thread's loop until the guard goes; while it is asleep, only for what follows
+    /// the next [`take_remote`](Self::take_remote).
     pub(crate) fn enter(&self) -> Entered<'_> {
-        Entered { outer: CURRENT.replace(self), _local: PhantomData }
+        let named: *const Self = if self.asleep.get() { ptr::null() } else { self };
+        Entered { outer: CURRENT.replace(named), _local: PhantomData }
+    }
+
+    /// The loop says that it is about to sleep. `false`: another thread has pushed, stay awake. From
+    /// `true` until the next [`take_remote`](Self::take_remote) every push rings, also one of this
+    /// thread. The loop must be entered.
+    #[inline]
+    pub(crate) fn try_sleep(&self) -> bool {
+        let asleep = self.queue.try_sleep();
+        if asleep {
+            self.asleep.set(true);
+            CURRENT.set(ptr::null());
+        }
+        asleep
+    }
+
+    /// Does the queue say asleep? What this thread adds without a push must wake the loop then.
+    #[inline]
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.get()
     }
 
     /// Ready nodes that wait for their run.
@@ -68,10 +112,13 @@ impl Local {
         self.tasks.borrow().len()
     }
 
-    /// Takes what other threads pushed, behind what is ready here.
+    /// Takes what other threads pushed, after what is ready here. The queue says awake from then on.
+    /// The loop must be entered.
     #[inline]
     pub(crate) fn take_remote(&self) {
         self.accept(self.queue.drain());
+        self.asleep.set(false);
+        CURRENT.set(self);
     }
 
     #[inline]
@@ -135,28 +182,52 @@ impl Local {
         self.counters.remote_latency.record_ticks(between(pushed, clock.now()), &clock);
     }
 
-    /// Spawns a task of this loop. While the loop ends, the task is cancelled at once.
+    /// Spawns a task of this loop. While the loop ends, the task is cancelled at once, and its future is dropped
+    /// before the end is over.
     #[track_caller]
     pub(crate) fn spawn<F: Future + 'static>(
         &self,
         priority: Priority,
         future: F,
     ) -> JoinHandle<F::Output> {
-        let header = raw::allocate(priority, future, self.queue.clone());
-        let node = header.cast::<Node>();
-        // SAFETY: the handle's reference is the second of the two.
-        let handle = unsafe { JoinHandle::new(header) };
-        if self.ending.get() {
-            // SAFETY: a task that no loop has met, on the thread of its loop.
-            unsafe { (node.as_ref().kind().discard)(node) };
-        } else {
-            // The first run finds that it has no place yet, and adopts it.
-            // SAFETY: a fresh task, scheduled and in no queue, with a reference for the loop. Pushed from outside a turn it
-            // stays on this thread all the same.
-            let scheduled = unsafe { schedule_in_order(&self.queue, node) };
-            debug_assert!(scheduled.is_ok(), "only the end closes the queue");
+        self.spawn_at(Location::caller(), priority, future)
+    }
+
+    /// As [`spawn`](Self::spawn), for a task that metrics and logs name by `spawned_at`.
+    pub(crate) fn spawn_at<F: Future + 'static>(
+        &self,
+        spawned_at: &'static Location<'static>,
+        priority: Priority,
+        future: F,
+    ) -> JoinHandle<F::Output> {
+        if self.late.has_begun() {
+            self.late.add(future);
+            return self.cancelled(spawned_at, priority);
         }
-        handle
+        let header = raw::allocate(priority, future, self.queue.clone(), spawned_at);
+        // The first run finds that it has no place yet, and adopts it.
+        // SAFETY: a fresh task, scheduled and in no queue, with a reference for the loop. Pushed from outside a turn it
+        // stays on this thread all the same.
+        let scheduled = unsafe { schedule_in_order(&self.queue, header.cast()) };
+        debug_assert!(scheduled.is_ok(), "only the end closes the queue");
+        // SAFETY: the handle's reference is the second of the two.
+        unsafe { JoinHandle::new(header) }
+    }
+
+    /// The handle of a task that is over, and that had no future to drop.
+    #[cold]
+    fn cancelled<T: 'static>(
+        &self,
+        spawned_at: &'static Location<'static>,
+        priority: Priority,
+    ) -> JoinHandle<T> {
+        let pending = std::future::pending::<T>();
+        let header = raw::allocate(priority, pending, self.queue.clone(), spawned_at);
+        // SAFETY: a task that no loop has met, on the thread of its loop; the handle has the second reference.
+        unsafe {
+            raw::cancel(header);
+            JoinHandle::new(header)
+        }
     }
 
     pub(super) fn adopt(&self, header: NonNull<Header>) -> usize {
@@ -169,22 +240,40 @@ impl Local {
 
     /// The loop ends: refuses what comes from now on, and drops what there is, futures in place. The
     /// loop must be entered, so that what is dropped finds it.
-    pub(crate) fn end(&self) {
-        debug_assert!(ptr::eq(CURRENT.get(), self), "the loop is entered");
+    ///
+    /// In a forked child (`is_inherited`) the futures that have begun are not dropped: see
+    /// [`raw::abandon`].
+    pub(crate) fn end(&self, is_inherited: bool) {
+        // It may end asleep, between `prepare_to_park` and a turn.
+        self.take_remote();
         // From here on, `schedule` sends this thread's wakes to the queue too, which refuses them.
-        self.ending.set(true);
+        self.late.begin(self.tasks() + self.ready());
         let mut left = self.ready.take_all();
         left.extend(self.queue.close());
         for node in left {
             // SAFETY: taken out of its queue, on the loop's thread.
             unsafe { (node.as_ref().kind().discard)(node) };
         }
-        loop {
-            let next = self.tasks.borrow().iter().next().map(|(_, header)| *header);
-            let Some(header) = next else { break };
-            // SAFETY: a task in the list is alive and ours. `cancel` takes it off the list.
-            unsafe { raw::cancel(header) };
+        // Each place once. None is filled any more: what a drop spawns gets no place, and a task
+        // that another one's drop has ended is gone from its place.
+        let places = self.tasks.borrow().capacity();
+        for place in 0..places {
+            let task = self.tasks.borrow().get(place).copied();
+            match task {
+                // SAFETY: a task in the list is alive and ours. Both take it off the list.
+                Some(header) if is_inherited => unsafe { raw::abandon(header, self) },
+                // SAFETY: as above.
+                Some(header) => unsafe { raw::cancel(header) },
+                None => {}
+            }
         }
+        debug_assert_eq!(self.tasks(), 0, "a task has no place while its loop ends");
+        self.drop_late();
+    }
+
+    /// Drops the futures that were spawned since the end began. `false`: there was none. The loop must be entered.
+    pub(crate) fn drop_late(&self) -> bool {
+        self.late.drop_all()
     }
 }
 
@@ -202,7 +291,7 @@ pub(super) unsafe fn schedule(
 ) -> Result<(), NonNull<Node>> {
     // SAFETY: the pointer is set only while its `Entered` borrows the `Local`.
     let current = unsafe { CURRENT.get().as_ref() };
-    match current.filter(|local| Arc::ptr_eq(&local.queue, queue) && !local.ending.get()) {
+    match current.filter(|local| Arc::ptr_eq(&local.queue, queue) && !local.late.has_begun()) {
         Some(local) => {
             local.ready.push(node);
             Ok(())
@@ -240,7 +329,7 @@ pub(super) unsafe fn schedule_in_order(
     // SAFETY: as in `schedule`.
     let current = unsafe { CURRENT.get().as_ref() };
     if let Some(local) =
-        current.filter(|local| Arc::ptr_eq(&local.queue, queue) && !local.ending.get())
+        current.filter(|local| Arc::ptr_eq(&local.queue, queue) && !local.late.has_begun())
     {
         local.accept(queue.drain());
     }
@@ -254,6 +343,15 @@ pub(super) fn count_forced_yield() {
     // SAFETY: as in `schedule`.
     if let Some(local) = unsafe { CURRENT.get().as_ref() } {
         local.counters.forced_yields.add(1);
+    }
+}
+
+/// Counts a panic that was contained, on the loop that runs on this thread.
+#[cold]
+pub(crate) fn count_panic() {
+    // SAFETY: as in `schedule`.
+    if let Some(local) = unsafe { CURRENT.get().as_ref() } {
+        local.counters.panics.add(1);
     }
 }
 

@@ -14,14 +14,17 @@ mod blocking;
 mod closure;
 pub(crate) mod coop;
 mod join;
+pub(crate) mod late;
 mod lazy;
 pub(crate) mod local;
 mod queued;
 mod raw;
 mod ready;
+mod registration;
 #[cfg(debug_assertions)]
 mod shuffle;
 mod state;
+mod supervise;
 mod yield_now;
 
 pub use self::blocking::{BlockingHandle, spawn_blocking};
@@ -30,9 +33,11 @@ pub use self::join::{JoinError, JoinHandle};
 pub use self::yield_now::{YieldNow, yield_now};
 pub use crate::event_loop::{spawn, spawn_with};
 
+pub(crate) use self::blocking::{keep_a_thread, on_own_thread};
 pub(crate) use self::closure::send;
 pub(crate) use self::lazy::spawn_remote;
 pub(crate) use self::ready::Share;
+pub(crate) use self::supervise::supervise;
 
 /// The ready queue as a running loop has it.
-pub(crate) type Queue = crate::ready_queue::ReadyQueue<crate::driver::bell::EventFdBell>;
+pub(crate) type Queue = crate::ready_queue::ReadyQueue<crate::driver::bell::LoopBell>;

@@ -19,10 +19,8 @@ pub(super) struct Queued {
 }
 
 impl Queued {
-    /// Of what its caller's caller makes.
-    #[track_caller]
-    pub(super) fn new(kind: &'static Kind) -> Self {
-        Self { node: Node::new(kind), spawned_at: Location::caller(), pushed: Cell::new(0) }
+    pub(super) fn new(kind: &'static Kind, spawned_at: &'static Location<'static>) -> Self {
+        Self { node: Node::new(kind), spawned_at, pushed: Cell::new(0) }
     }
 
     /// Another thread is about to push `node`.

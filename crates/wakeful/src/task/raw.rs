@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -61,11 +61,11 @@ enum Stage<F: Future> {
 
 /// Makes a task of `future`. It is scheduled, in no queue yet, and has two references: the loop's and
 /// its handle's.
-#[track_caller]
 pub(super) fn allocate<F: Future + 'static>(
     priority: Priority,
     future: F,
     queue: Arc<Queue>,
+    spawned_at: &'static Location<'static>,
 ) -> NonNull<Header> {
     let kind = match priority {
         Priority::Normal => Task::<F>::NORMAL,
@@ -73,7 +73,7 @@ pub(super) fn allocate<F: Future + 'static>(
     };
     let task = Task {
         header: Header {
-            queued: Queued::new(kind),
+            queued: Queued::new(kind, spawned_at),
             state: State::new(),
             queue,
             vtable: Task::<F>::VTABLE,
@@ -151,7 +151,10 @@ impl<F: Future> Task<F> {
                     return;
                 }
                 Ok(Poll::Ready(output)) => Ok(output),
-                Err(payload) => Err(JoinError::panicked(payload)),
+                Err(payload) => {
+                    panics::advise(&*payload);
+                    Err(JoinError::panicked(payload))
+                }
             };
             // SAFETY: RUNNING, on the loop's thread.
             unsafe { Self::finish(task, output, local) };
@@ -204,21 +207,26 @@ impl<F: Future> Task<F> {
             };
             dropped.err()
         };
-        if let Some(payload) = replace(Stage::Empty)
-            && output.is_ok()
-        {
-            let lost = std::mem::replace(&mut output, Err(JoinError::panicked(payload)));
-            panics::contain(|| drop(lost));
+        if let Some(payload) = replace(Stage::Empty) {
+            if output.as_ref().is_err_and(JoinError::is_panic) {
+                // The handle is told of the first panic.
+                panics::swallow(payload);
+            } else {
+                // Also of an aborted task: it did not end as it was asked to.
+                let lost = std::mem::replace(&mut output, Err(JoinError::panicked(payload)));
+                panics::discard(lost);
+            }
         }
         replace(Stage::Output(output));
         local.disown(header().place.get());
         if header().state.finish() {
             panics::contain(|| header().joiner.wake());
-        } else {
-            // Nobody will ask. A panic in the output's drop ends here, like the task's own.
-            replace(Stage::Empty);
+        } else if let Some(payload) = replace(Stage::Empty) {
+            // Nobody will ask, and the output panicked in its drop.
+            panics::swallow(payload);
         }
-        drop_reference(task.cast());
+        // SAFETY: the loop's reference, of which there is no use after this.
+        unsafe { drop_reference(task.cast()) };
     }
 
     unsafe fn take_output(header: NonNull<Header>, into: *mut ()) {
@@ -228,14 +236,16 @@ impl<F: Future> Task<F> {
             (header.cast::<Self>().as_ref(), &mut *into)
         };
         // SAFETY: complete, and the handle asks: the stage is its own.
-        let stage = task.stage.with_mut(|stage| unsafe {
-            debug_assert!(!matches!(*stage, Stage::Future(_)));
-            std::mem::replace(&mut *stage, Stage::Empty)
+        *into = task.stage.with_mut(|stage| unsafe {
+            // `abandon` has left the future where it is pinned.
+            if matches!(*stage, Stage::Future(_)) {
+                return Some(Err(JoinError::cancelled()));
+            }
+            match std::mem::replace(&mut *stage, Stage::Empty) {
+                Stage::Output(output) => Some(output),
+                Stage::Future(_) | Stage::Empty => None,
+            }
         });
-        *into = match stage {
-            Stage::Output(output) => Some(output),
-            Stage::Future(_) | Stage::Empty => None,
-        };
     }
 
     unsafe fn free(header: NonNull<Header>) {
@@ -254,6 +264,22 @@ pub(super) unsafe fn cancel(header: NonNull<Header>) {
     unsafe { (header.as_ref().vtable.cancel)(header) }
 }
 
+/// Ends a task at the end of an inherited loop, in a forked child. Its future is never dropped: it
+/// may own a lock that a thread of the parent held at the fork. So it stays where it is pinned,
+/// because the loop's reference is never given up.
+///
+/// # Safety
+/// The task is one of `local`'s, and this is the loop's thread.
+pub(super) unsafe fn abandon(header: NonNull<Header>, local: &Local) {
+    // SAFETY: the loop's reference keeps the task alive, for ever.
+    let header = unsafe { header.as_ref() };
+    header.state.seize();
+    local.disown(header.place.get());
+    if header.state.finish() {
+        panics::contain(|| header.joiner.wake());
+    }
+}
+
 /// Moves the output of a complete task out, if it is still there.
 ///
 /// # Safety
@@ -265,8 +291,12 @@ pub(super) unsafe fn take_output<T>(header: NonNull<Header>) -> Option<Result<T,
     output
 }
 
-pub(super) fn drop_reference(header: NonNull<Header>) {
-    // SAFETY: the caller gives a reference up, so the task is alive.
+/// Gives a reference up, and frees the task if it was the last one.
+///
+/// # Safety
+/// `header` came from [`allocate`], and the reference is the caller's to give up.
+pub(super) unsafe fn drop_reference(header: NonNull<Header>) {
+    // SAFETY: the caller's reference keeps the task alive until here.
     unsafe {
         if header.as_ref().state.drop_reference() {
             (header.as_ref().vtable.free)(header);
@@ -275,49 +305,76 @@ pub(super) fn drop_reference(header: NonNull<Header>) {
 }
 
 /// Wakes the task. From its own loop's thread that is one atomic operation on its state.
-pub(super) fn wake(header: &Header) {
-    if header.state.wake() {
-        queue(header);
+///
+/// # Safety
+/// `header` came from [`allocate`], and the caller has a reference to the task.
+pub(super) unsafe fn wake(header: NonNull<Header>) {
+    // SAFETY: the caller's reference keeps the task alive.
+    unsafe {
+        if header.as_ref().state.wake() {
+            queue(header);
+        }
     }
 }
 
 /// Asks for the task's end.
-pub(super) fn abort(header: &Header) {
-    if header.state.abort() {
-        queue(header);
+///
+/// # Safety
+/// As for [`wake`].
+pub(super) unsafe fn abort(header: NonNull<Header>) {
+    // SAFETY: the caller's reference keeps the task alive.
+    unsafe {
+        if header.as_ref().state.abort() {
+            queue(header);
+        }
     }
 }
 
-fn queue(header: &Header) {
+/// # Safety
+/// As for [`wake`], and the state just went from idle to SCHEDULED.
+unsafe fn queue(header: NonNull<Header>) {
     // A refusal means that the loop has ended: the task is a shell, or will be in a moment.
-    // SAFETY: the state just went from idle to SCHEDULED, so the node is in no queue; the loop's
-    // reference keeps the task, and the caller's keeps the queue until the bell is rung.
-    let _ = unsafe { local::schedule(&header.queue, NonNull::from(header).cast()) };
+    // SAFETY: the caller's SCHEDULED means that the node is in no queue; the loop's reference keeps
+    // the task, and the caller's keeps the queue until the bell is rung.
+    let _ = unsafe { local::schedule(&header.as_ref().queue, header.cast()) };
 }
 
+/// A waker's data is the pointer that [`allocate`] returned, unchanged. A pointer made from a
+/// `&Header` would not do: the loop runs and frees the whole task through the pointer that a wake queues.
 fn raw_waker(header: NonNull<Header>) -> RawWaker {
     static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake_by_value, wake_by_ref, drop);
 
-    unsafe fn clone(header: *const ()) -> RawWaker {
-        // SAFETY: a waker's data is a task's header, which the waker keeps alive.
-        let header = unsafe { &*header.cast::<Header>() };
-        header.state.add_reference();
-        raw_waker(NonNull::from(header))
+    /// # Safety
+    /// `data` is that of a task's waker, which keeps the task alive.
+    unsafe fn header_of(data: *const ()) -> NonNull<Header> {
+        // SAFETY: `raw_waker` made it from a `NonNull`.
+        unsafe { NonNull::new_unchecked(data.cast_mut().cast()) }
     }
-    unsafe fn wake_by_value(header: *const ()) {
+    unsafe fn clone(data: *const ()) -> RawWaker {
+        // SAFETY: the waker that is cloned keeps the task alive.
+        let header = unsafe { header_of(data) };
+        // SAFETY: as above.
+        unsafe { header.as_ref() }.state.add_reference();
+        raw_waker(header)
+    }
+    unsafe fn wake_by_value(data: *const ()) {
         // SAFETY: as in `clone`; the reference is given up after its last use.
         unsafe {
-            wake_by_ref(header);
-            drop(header);
+            wake_by_ref(data);
+            drop(data);
         }
     }
-    unsafe fn wake_by_ref(header: *const ()) {
+    unsafe fn wake_by_ref(data: *const ()) {
         // SAFETY: as in `clone`.
-        wake(unsafe { &*header.cast::<Header>() });
+        unsafe { wake(header_of(data)) };
     }
-    unsafe fn drop(header: *const ()) {
-        drop_reference(NonNull::new(header.cast_mut().cast()).expect("a waker has a task"));
+    unsafe fn drop(data: *const ()) {
+        // SAFETY: as in `clone`; the waker's reference goes here.
+        unsafe { drop_reference(header_of(data)) };
     }
 
     RawWaker::new(header.as_ptr().cast_const().cast(), &VTABLE)
 }
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests;

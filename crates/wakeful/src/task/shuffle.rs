@@ -22,7 +22,10 @@ impl Shuffle {
             let seed = std::env::var("WAKEFUL_SHUFFLE").ok()?;
             let number = seed.parse().ok();
             if number.is_none() {
-                eprintln!("WAKEFUL_SHUFFLE={seed} is not a number: tasks keep their order");
+                crate::panics::log!(
+                    warn,
+                    "WAKEFUL_SHUFFLE={seed} is not a number: tasks keep their order"
+                );
             }
             number
         });

@@ -72,7 +72,8 @@ impl Interval {
         Poll::Ready(due)
     }
 
-    /// Starts anew: the next tick is one period from now.
+    /// Starts anew: the next tick is one period from now. A task that waits in
+    /// [`poll_tick`](Self::poll_tick) is woken then, as [`Sleep::reset`] says.
     pub fn reset(&mut self) {
         self.sleep.reset(deadline_after(Instant::now(), self.period));
     }

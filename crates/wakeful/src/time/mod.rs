@@ -8,10 +8,12 @@
 //! The futures are `Send` and `Sync`, so that they fit where a framework asks for that, although the timer itself belongs to the loop
 //! that polls it.
 
+mod deadline;
 mod interval;
 mod sleep;
 mod timeout;
 
+pub use self::deadline::Deadline;
 pub use self::interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use self::sleep::{Sleep, sleep, sleep_until};
 pub use self::timeout::{Elapsed, Timeout, timeout, timeout_at};
@@ -37,6 +39,15 @@ use crate::event_loop::current;
 #[must_use]
 pub fn turn_time() -> Instant {
     current().map_or_else(Instant::now, |inner| inner.turn_time())
+}
+
+/// The moment until which this loop has seen what arrived: everything that was readable then has been given to its tasks. It may be earlier than that moment, never
+/// later. Where no loop runs it is [`Instant::now`].
+///
+/// For code that compares deadlines itself instead of awaiting a [`Deadline`]: one that is later than this must not strike yet.
+#[must_use]
+pub fn seen_until() -> Instant {
+    current().map_or_else(Instant::now, |inner| inner.seen_until())
 }
 
 /// `now + duration`, or a deadline that nobody lives to see.

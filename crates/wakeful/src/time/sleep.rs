@@ -1,11 +1,16 @@
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::event_loop::{LoopHandle, current};
+use crate::event_loop::{Inner, LoopHandle, current, explain_missing};
+use crate::panics;
 use crate::task::coop;
 use crate::timers::TimerKey;
+
+/// How soon a deadline that has passed looks again whether the loop has fetched all that was ready.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Waits until `duration` has passed since this call. Any duration is allowed: what does not fit a
 /// deadline is never reached.
@@ -31,6 +36,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// The future of [`sleep`] and [`sleep_until`].
 ///
 /// It may be made anywhere; polled, it belongs to the loop of that thread, until it is polled on another one. Dropping it removes its timer.
+/// If its loop ends, the waiting task is woken; its next poll sets the timer in the loop of that thread.
 ///
 /// *Cancel-safe*: polling it again, or dropping it, is always allowed.
 ///
@@ -51,22 +57,40 @@ struct Timer {
 }
 
 impl Timer {
+    /// The timer's loop, within its turns.
+    fn here(&self) -> Option<Rc<Inner>> {
+        current().filter(|inner| inner.handle().is_same(&self.handle))
+    }
+
     fn cancel(self) {
-        let key = self.key;
-        match current() {
-            Some(inner) if inner.handle().is_same(&self.handle) => {
-                let waker = inner.timers().borrow_mut().cancel(key);
-                drop(waker);
-            }
-            // On another thread, or outside the loop's turns. Refused when the loop has ended, and then
-            // the timer is gone too.
-            _ => {
-                let _ = self.handle.run(move || {
-                    let waker = current().and_then(|i| i.timers().borrow_mut().cancel(key));
-                    drop(waker);
-                });
-            }
+        match self.here() {
+            // A task that unwinds may drop the sleep: a second panic would abort the process.
+            Some(inner) => panics::discard(inner.cancel_timer(self.key)),
+            None => self.take_out(panics::discard),
         }
+    }
+
+    /// Moves the timer, which keeps its waker. `None`: it has fired, or its loop has it no longer.
+    fn move_to(self, deadline: Instant) -> Option<Self> {
+        let Some(inner) = self.here() else {
+            // A message that moves it could arrive after a later reset. So it takes the timer out,
+            // and has the waiting task set it anew.
+            self.take_out(panics::wake);
+            return None;
+        };
+        let key = inner.move_timer(self.key, inner.nanoseconds(deadline))?;
+        Some(Self { key, ..self })
+    }
+
+    /// From another thread, or outside the loop's turns: removes the timer and gives its waker to
+    /// `then`, on the loop. Refused when the loop has ended, and then the timer is gone too.
+    fn take_out(self, then: fn(Waker)) {
+        let key = self.key;
+        let _ = self.handle.run(move || {
+            if let Some(waker) = current().and_then(|inner| inner.cancel_timer(key)) {
+                then(waker);
+            }
+        });
     }
 }
 
@@ -83,18 +107,59 @@ impl Sleep {
         Instant::now() >= self.deadline
     }
 
-    /// Is it set in a loop? From a poll that was pending on; not behind [`reset`](Self::reset), and not by a poll that was pending because the task's
-    /// cooperative budget was spent: that one changes nothing, and whoever was to be woken before still is.
+    /// Has a poll that was pending set a timer in a loop? `true` until the sleep is ready, also
+    /// after the timer has fired. [`reset`](Self::reset) says what it changes.
+    ///
+    /// The timer wakes the waker of the last poll that was pending before the deadline.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.timer.is_some()
     }
 
-    /// Moves the deadline, also of a sleep that has ended. The task is not woken until the new one.
+    /// Moves the deadline, also of a sleep that has ended.
+    ///
+    /// A task that waits for this sleep keeps waiting, without another poll: the task that polled it
+    /// last is woken at the new deadline, and not at the old one. A deadline that has passed wakes it in the
+    /// loop's next turn. If the old deadline has woken the task already, or nobody has polled the sleep,
+    /// nothing is set, and the next poll sets the new deadline.
+    ///
+    /// # Threads
+    /// On another thread than that of the loop that has the timer, or outside that loop's turns, the
+    /// loop is told by a message. It then wakes the waiting task once, at once, and the task's next poll
+    /// sets the new deadline ([`is_set`](Self::is_set) is `false` until then). Before the message arrives, the
+    /// old deadline may wake the task.
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = deadline;
-        if let Some(timer) = self.timer.take() {
+        self.timer = self.timer.take().and_then(|timer| timer.move_to(deadline));
+    }
+
+    /// Has the loop of this thread wake `waker` at `instant`, unless its timer is set already.
+    fn arm(&mut self, instant: Instant, waker: &Waker) {
+        let inner = current().unwrap_or_else(|| {
+            let missing = explain_missing(
+                "a Sleep was polled where no event loop runs: poll it within `wakeful::block_on` or a task of a loop",
+            );
+            panic!("{missing}")
+        });
+        if let Some(timer) = self.timer.take_if(|timer| !timer.handle.is_same(inner.handle())) {
             timer.cancel();
+        }
+        let key = self.timer.as_ref().map(|timer| timer.key);
+        if key.and_then(|key| inner.timers().borrow().will_wake(key, waker)) == Some(true) {
+            return;
+        }
+        // Cloning and dropping a waker may be anybody's code: the timers are not borrowed meanwhile.
+        let waker = waker.clone();
+        let replaced = match key {
+            Some(key) => inner.timers().borrow_mut().set_waker(key, waker),
+            None => Err(waker),
+        };
+        match replaced {
+            Ok(old) => panics::discard(old),
+            Err(waker) => {
+                let key = inner.set_timer(inner.nanoseconds(instant), waker);
+                self.timer = Some(Timer { handle: inner.handle().clone(), key });
+            }
         }
     }
 }
@@ -103,29 +168,41 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        std::task::ready!(coop::poll_proceed(cx));
-        if self.is_elapsed() {
-            if let Some(timer) = self.timer.take() {
-                timer.cancel();
-            }
-            coop::made_progress();
-            return Poll::Ready(());
+        if !self.is_elapsed() {
+            let deadline = self.deadline;
+            self.arm(deadline, cx.waker());
+            return Poll::Pending;
         }
-        let inner = current().expect("a Sleep is polled where an event loop runs");
-        if let Some(timer) = self.timer.take_if(|timer| !timer.handle.is_same(inner.handle())) {
+        self.poll_elapsed(cx)
+    }
+}
+
+impl Sleep {
+    /// Ready once the loop has seen all that arrived before the deadline.
+    pub(super) fn poll_seen(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let has_seen = match current() {
+            Some(inner) => inner.has_seen(self.deadline),
+            None => self.is_elapsed(),
+        };
+        if has_seen {
+            return self.poll_elapsed(cx);
+        }
+        // A timer that has fired already: more is ready than the loop fetches at once. It needs some turns.
+        let instant = match self.timer {
+            Some(_) => self.deadline.max(Instant::now() + LOOK_AGAIN),
+            None => self.deadline,
+        };
+        self.arm(instant, cx.waker());
+        Poll::Pending
+    }
+
+    fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        std::task::ready!(coop::poll_proceed(cx));
+        if let Some(timer) = self.timer.take() {
             timer.cancel();
         }
-        let known = match &self.timer {
-            Some(timer) => inner.timers().borrow_mut().set_waker(timer.key, cx.waker()),
-            None => false,
-        };
-        if !known {
-            let deadline = inner.nanoseconds(self.deadline);
-            let waker = cx.waker().clone();
-            let key = inner.timers().borrow_mut().insert(deadline, waker);
-            self.timer = Some(Timer { handle: inner.handle().clone(), key });
-        }
-        Poll::Pending
+        coop::made_progress();
+        Poll::Ready(())
     }
 }
 

@@ -3,7 +3,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::{Sleep, sleep, sleep_until};
+use super::Deadline;
 use crate::task::coop;
 
 /// Gives `future` up when it takes longer than `duration`.
@@ -19,12 +19,12 @@ use crate::task::coop;
 /// });
 /// ```
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-    Timeout { future: future.into_future(), sleep: sleep(duration) }
+    Timeout { future: future.into_future(), deadline: Deadline::after(duration) }
 }
 
 /// Gives `future` up at `deadline`.
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-    Timeout { future: future.into_future(), sleep: sleep_until(deadline) }
+    Timeout { future: future.into_future(), deadline: Deadline::at(deadline) }
 }
 
 /// The time was up before the future was done.
@@ -42,13 +42,14 @@ impl From<Elapsed> for std::io::Error {
 pin_project_lite::pin_project! {
     /// The future of [`timeout`] and [`timeout_at`].
     ///
-    /// A future that is ready wins against a deadline that has passed. The future itself is dropped with this one.
+    /// A future that is ready wins against a deadline that has passed. The deadline is a [`Deadline`]: after a pause of the process,
+    /// the future is polled with all that arrived meanwhile before it is given up. The future itself is dropped with this one.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless awaited"]
     pub struct Timeout<F> {
         #[pin]
         future: F,
-        sleep: Sleep,
+        deadline: Deadline,
     }
 }
 
@@ -63,6 +64,6 @@ impl<F: Future> Future for Timeout<F> {
         }
         // A future that spends the budget in every poll must still be given up.
         let _ration = (!was_spent && coop::is_spent()).then(|| coop::ration(1));
-        Pin::new(this.sleep).poll(cx).map(|()| Err(Elapsed))
+        Pin::new(this.deadline).poll(cx).map(|()| Err(Elapsed))
     }
 }

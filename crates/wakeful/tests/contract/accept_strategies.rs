@@ -20,7 +20,8 @@ on_every_backend! {
     every_strategy_serves_every_connection_once,
     the_limit_holds_and_no_loop_keeps_a_permit_that_it_does_not_use,
     what_is_in_the_backlog_when_the_server_drains_is_served,
-    what_is_over_the_limit_when_the_server_drains_is_not_served,
+    what_is_over_the_limit_when_the_server_drains_is_served_as_others_close,
+    what_is_over_the_limit_to_the_end_of_the_grace_counts_as_aborted,
     listeners_of_each_loop_s_own_serve_on_several_loops,
     a_unix_socket_for_each_loop_is_a_clear_error,
     round_robin_gives_each_loop_its_turn_and_the_dispatcher_too,
@@ -29,6 +30,7 @@ on_every_backend! {
     a_connection_for_a_loop_that_has_ended_goes_to_another_one,
     what_a_loop_has_not_begun_when_it_ends_goes_to_another_one,
     what_no_loop_takes_is_closed_and_counted,
+    a_handler_that_panics_before_it_returns_its_future_closes_its_connection_and_no_other,
 }
 
 const LOOPS: usize = 3;
@@ -203,24 +205,40 @@ fn what_is_in_the_backlog_when_the_server_drains_is_served<B: Backend>() {
     }
 }
 
-fn what_is_over_the_limit_when_the_server_drains_is_not_served<B: Backend>() {
+fn what_is_over_the_limit_when_the_server_drains_is_served_as_others_close<B: Backend>() {
     for strategy in strategies() {
         let (serving, addr) = start(server::<B>(strategy).max_connections(2));
         let counts = serving.counts();
         let connect_all = || (0..20).map(|_| connect(addr)).collect();
         let Drained { clients, shutdown } = drain_with_a_backlog(serving, connect_all);
         let serve = |mut client: TcpStream| {
-            let mut answer = [0; 1];
-            client.write_all(b"?").is_ok() && client.read_exact(&mut answer).is_ok()
+            thread::spawn(move || {
+                client.write_all(b"?").unwrap();
+                answered(&mut client);
+            })
         };
-        // All stay until each was asked.
-        let clients: Vec<_> = clients.into_iter().map(|c| (c.try_clone().unwrap(), c)).collect();
-        let (kept, asked): (Vec<_>, Vec<_>) = clients.into_iter().unzip();
-        let served = asked.into_iter().map(serve).filter(|served| *served).count();
-        assert_eq!(served, 2, "{strategy}");
-        drop(kept);
-        assert_eq!(shutdown.join().unwrap(), 0, "{strategy}");
-        assert_eq!(counts.accepted(), 2, "{strategy}");
+        // Side by side: it is not said which are served first.
+        let clients: Vec<_> = clients.into_iter().map(serve).collect();
+        for client in clients {
+            client.join().unwrap();
+        }
+        assert_eq!(shutdown.join().unwrap(), 0, "{strategy}: none is aborted");
+        assert_eq!(counts.accepted(), 20, "{strategy}");
+    }
+}
+
+fn what_is_over_the_limit_to_the_end_of_the_grace_counts_as_aborted<B: Backend>() {
+    for strategy in [
+        AcceptStrategy::Exclusive,
+        AcceptStrategy::ReusePort,
+        AcceptStrategy::Dispatch(Placement::RoundRobin),
+    ] {
+        let (serving, addr) = start(server::<B>(strategy).max_connections(2));
+        let counts = serving.counts();
+        let _open = [(); 2].map(|()| client(addr));
+        let _waiting: Vec<_> = (0..18).map(|_| connect(addr)).collect();
+        assert_eq!(serving.shutdown(std::time::Duration::from_secs(1)).unwrap(), 20, "{strategy}");
+        assert_eq!((counts.accepted(), counts.turned_away()), (2, 18), "{strategy}");
     }
 }
 
@@ -363,4 +381,45 @@ fn what_no_loop_takes_is_closed_and_counted<B: Backend>() {
     wait_until("nothing is open", || counts.open() == 0);
     assert_eq!((counts.accepted(), counts.turned_away()), (1, 2));
     assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+}
+
+fn a_handler_that_panics_before_it_returns_its_future_closes_its_connection_and_no_other<
+    B: Backend,
+>() {
+    const PANICS: usize = 2 * LOOPS;
+    for strategy in strategies() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let called = calls.clone();
+        let running = ConnectionServer::new(vec![localhost()])
+            .group(B::group().loops(LOOPS).spread())
+            .strategy(strategy)
+            .start(move || {
+                let called = called.clone();
+                move |mut connection: Connection| {
+                    let call = called.fetch_add(1, Ordering::Relaxed);
+                    assert!(call >= PANICS, "on purpose, {strategy}");
+                    async move {
+                        let mut buf = [0; 1];
+                        connection.stream.read(&mut buf).await.unwrap();
+                        connection.stream.write_all(&buf).await.unwrap();
+                    }
+                }
+            })
+            .unwrap();
+        let ListenAddr::Tcp(addr) = running.local_addrs()[0] else { panic!("it is TCP") };
+        for number in 0..PANICS + 2 * LOOPS {
+            let mut stream = TcpStream::connect(addr).expect("it accepts");
+            stream.set_read_timeout(Some(LONG)).unwrap();
+            let _ = stream.write_all(b"x");
+            let answered = matches!(stream.read(&mut [0; 1]), Ok(1));
+            assert_eq!(answered, number >= PANICS, "{strategy}, connection {number}");
+        }
+        let counts = running.counts();
+        wait_until("all are closed", || counts.open() == 0);
+        assert_eq!(
+            (counts.accepted(), counts.turned_away()),
+            (calls.load(Ordering::Relaxed) as u64, 0)
+        );
+        assert_eq!(running.shutdown(LONG).unwrap(), 0);
+    }
 }

@@ -24,6 +24,7 @@ on_every_backend! {
     timers_that_have_passed_and_finished_tasks_spend_the_budget_too,
     a_budget_ends_with_its_poll,
     a_task_that_drives_another_loop_keeps_its_own_budget,
+    another_library_s_block_on_inside_a_task_comes_to_its_end,
 }
 
 /// Reads a socket that is never empty. Its poll would not end without a budget.
@@ -130,4 +131,27 @@ fn a_task_that_drives_another_loop_keeps_its_own_budget<B: Backend>() {
             assert_eq!(busy.await.unwrap(), 10 + 1);
         })
         .unwrap();
+}
+
+/// Its executor polls again at once, however often an operation is put off.
+fn another_library_s_block_on_inside_a_task_comes_to_its_end<B: Backend>() {
+    const BUDGET: u32 = 10;
+    let (done, is_done) = mpsc::channel();
+    // On a thread of its own: a failure would spin for ever.
+    thread::spawn(move || {
+        let mut event_loop = B::builder().cooperative_budget(BUDGET).build().unwrap();
+        let steps = || async {
+            for _ in 0..10 * BUDGET {
+                consume_budget().await;
+            }
+            sleep(Duration::ZERO).await;
+        };
+        let root = event_loop.block_on(async move {
+            let inside_a_task = async move { futures_lite::future::block_on(steps()) };
+            spawn(inside_a_task).await.unwrap();
+            futures_lite::future::block_on(steps());
+        });
+        done.send(root.is_ok()).unwrap();
+    });
+    assert_eq!(is_done.recv_timeout(LONG), Ok(true));
 }

@@ -7,13 +7,15 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use wakeful::accept::{Connection, ConnectionServer, SharedListener};
 use wakeful::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
-use wakeful::spawn;
+use wakeful::signal::{SIGUSR2, Signals};
 use wakeful::task::yield_now;
-use wakeful::time::timeout;
+use wakeful::time::{sleep, timeout};
+use wakeful::{EventLoop, spawn};
 
 use crate::backend::Backend;
 use crate::support::{soon, tcp_pair};
@@ -24,7 +26,10 @@ on_every_backend! {
     a_half_waits_on_while_the_other_one_goes,
     an_abandoned_connect_accept_or_receive_leaves_nothing_behind,
     a_socket_that_outlives_its_loop_says_so_instead_of_waiting,
-    who_waits_in_another_executor_is_not_woken_by_a_loop_that_has_ended,
+    who_waits_in_another_executor_is_told_that_the_loop_has_ended,
+    who_waits_in_another_executor_for_a_timer_or_a_task_is_woken_by_the_loop_s_end,
+    who_waits_in_another_executor_for_a_drain_is_woken_by_the_loop_s_end,
+    who_polls_within_the_wake_of_a_loop_s_end_finds_it_ended,
 }
 
 #[derive(Default)]
@@ -175,20 +180,146 @@ fn a_socket_that_outlives_its_loop_says_so_instead_of_waiting<B: Backend>() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-fn who_waits_in_another_executor_is_not_woken_by_a_loop_that_has_ended<B: Backend>() {
-    let mut event_loop = B::event_loop();
-    let wakes = Arc::new(CountedWakes::default());
-    let waker = wakes.clone().into();
-    let (stream, mut peer) = event_loop.block_on(async { UnixStream::pair().unwrap() }).unwrap();
-    let mut reading = Box::pin(async move {
-        let mut stream = stream;
-        stream.read(&mut [0; 1]).await
-    });
-    let mut cx = Context::from_waker(&waker);
-    assert!(Pin::new(&mut reading).poll(&mut cx).is_pending());
-    event_loop.block_on(async { peer.write_all(b"x").await }).unwrap().unwrap();
-    drop(event_loop);
+/// Polls `future` with a waker of another executor; it waits.
+fn waits<F: Future>(
+    event_loop: &mut EventLoop,
+    future: F,
+    wakes: &Arc<CountedWakes>,
+) -> Pin<Box<F>> {
+    let (mut future, waker) = (Box::pin(future), wakes.clone().into());
+    let mut poll = || future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
+    // The first poll of a new socket may meet its first event.
+    assert!(event_loop.block_on(poll_fn(|_| Poll::Ready(poll()))).unwrap());
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    assert!(event_loop.block_on(poll_fn(|_| Poll::Ready(poll()))).unwrap());
     assert_eq!(wakes.count(), 0);
-    assert_eq!(Arc::strong_count(&wakes), 2, "the loop's end drops who waits");
-    drop(reading);
+    future
+}
+
+/// Polls it again: an error of a loop that has ended.
+fn is_told<T: std::fmt::Debug>(
+    what: &str,
+    event_loop: EventLoop,
+    mut waiting: Pin<Box<impl Future<Output = std::io::Result<T>>>>,
+    wakes: &Arc<CountedWakes>,
+) {
+    drop(event_loop);
+    assert_eq!(wakes.count(), 1, "{what}: woken once");
+    assert_eq!(Arc::strong_count(wakes), 1, "{what}: the waker is dropped");
+    let polled = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(Err(error)) = polled else { panic!("{what}: {polled:?}") };
+    assert!(error.to_string().contains("has ended"), "{what}: {error}");
+}
+
+fn who_waits_in_another_executor_is_told_that_the_loop_has_ended<B: Backend>() {
+    let wakes = Arc::<CountedWakes>::default;
+    let new = || (B::event_loop(), wakes());
+
+    let (mut event_loop, wakes) = new();
+    let (mut stream, peer) = event_loop.block_on(async { UnixStream::pair().unwrap() }).unwrap();
+    let reading = async move { stream.read(&mut [0; 1]).await };
+    let reading = waits(&mut event_loop, reading, &wakes);
+    is_told("a read", event_loop, reading, &wakes);
+    drop(peer);
+
+    let (mut event_loop, wakes) = new();
+    let (mut stream, peer) = event_loop.block_on(async { UnixStream::pair().unwrap() }).unwrap();
+    let writing = async move { stream.write_all(&vec![0; 1 << 24]).await };
+    let writing = waits(&mut event_loop, writing, &wakes);
+    is_told("a write", event_loop, writing, &wakes);
+    drop(peer);
+
+    let (mut event_loop, wakes) = new();
+    let listener = event_loop.block_on(TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
+    let accepting = waits(&mut event_loop, async move { listener.accept().await }, &wakes);
+    is_told("an accept", event_loop, accepting, &wakes);
+
+    let (mut event_loop, wakes) = new();
+    let udp = event_loop.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
+    let receiving = waits(&mut event_loop, async move { udp.recv(&mut [0; 1]).await }, &wakes);
+    is_told("a receive", event_loop, receiving, &wakes);
+
+    let (mut event_loop, wakes) = new();
+    let signals = event_loop.block_on(async { Signals::new(&[SIGUSR2]) });
+    let mut signals = signals.unwrap().unwrap();
+    let arriving = waits(&mut event_loop, async move { signals.recv().await }, &wakes);
+    is_told("a signal", event_loop, arriving, &wakes);
+}
+
+fn who_waits_in_another_executor_for_a_timer_or_a_task_is_woken_by_the_loop_s_end<B: Backend>() {
+    let (mut event_loop, wakes) = (B::event_loop(), Arc::<CountedWakes>::default());
+    let far = sleep(Duration::from_secs(3600));
+    let mut far = waits(&mut event_loop, far, &wakes);
+    drop(event_loop);
+    assert_eq!(wakes.count(), 1);
+    // The loop that polls it next has the timer.
+    assert!(B::block_on(poll_fn(|cx| Poll::Ready(far.as_mut().poll(cx)))).is_pending());
+
+    let (mut event_loop, wakes) = (B::event_loop(), Arc::<CountedWakes>::default());
+    let task = event_loop.spawn(std::future::pending::<()>());
+    let mut task = waits(&mut event_loop, task, &wakes);
+    drop(event_loop);
+    assert_eq!(wakes.count(), 1);
+    let Poll::Ready(ended) = task.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("the task has ended");
+    };
+    assert!(ended.unwrap_err().is_cancelled());
+}
+
+fn who_waits_in_another_executor_for_a_drain_is_woken_by_the_loop_s_end<B: Backend>() {
+    let wakes = Arc::<CountedWakes>::default();
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.socket_addr().unwrap();
+    let waker: Waker = wakes.clone().into();
+    let serving = ConnectionServer::new(vec![listener])
+        .group(B::group().loops(1))
+        .start(move || {
+            let waker = waker.clone();
+            move |mut connection: Connection| {
+                let waker = waker.clone();
+                async move {
+                    let mut started = Box::pin(connection.draining.started());
+                    let polled = started.as_mut().poll(&mut Context::from_waker(&waker));
+                    assert!(polled.is_pending());
+                    // Another executor of this thread has it, for longer than the loop lives.
+                    std::mem::forget(started);
+                    connection.stream.write_all(b"!").await.unwrap();
+                }
+            }
+        })
+        .unwrap();
+    let mut client = std::net::TcpStream::connect(addr).unwrap();
+    client.read_exact(&mut [0; 1]).unwrap();
+    assert_eq!(wakes.count(), 0);
+    drop(serving);
+    assert_eq!(wakes.count(), 1);
+}
+
+/// A waker that polls at once, as some executors' do: it finds the loop gone, and is not asked to wait again.
+fn who_polls_within_the_wake_of_a_loop_s_end_finds_it_ended<B: Backend>() {
+    type Waiting = Pin<Box<dyn Future<Output = std::io::Result<usize>>>>;
+    thread_local! {
+        static WAITING: RefCell<Option<Waiting>> = const { RefCell::new(None) };
+        static ERROR: RefCell<Option<std::io::Error>> = const { RefCell::new(None) };
+    }
+    struct PollsAtOnce;
+    impl Wake for PollsAtOnce {
+        fn wake(self: Arc<Self>) {
+            let mut waiting = WAITING.take().expect("woken once");
+            match waiting.as_mut().poll(&mut Context::from_waker(&self.into())) {
+                Poll::Ready(result) => ERROR.set(result.err()),
+                Poll::Pending => WAITING.set(Some(waiting)),
+            }
+        }
+    }
+    let mut event_loop = B::event_loop();
+    let waker = Arc::new(PollsAtOnce).into();
+    let (mut stream, peer) = event_loop.block_on(async { UnixStream::pair().unwrap() }).unwrap();
+    let mut reading: Waiting = Box::pin(async move { stream.read(&mut [0; 1]).await });
+    assert!(reading.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    WAITING.set(Some(reading));
+    drop(event_loop);
+    let error = ERROR.take().expect("it was polled, and has its answer");
+    assert!(error.to_string().contains("has ended"), "{error}");
+    drop(peer);
 }

@@ -17,6 +17,8 @@ on_every_backend! {
     handles_held_across_the_shutdown_keep_no_loop_alive,
     callbacks_at_destruction_are_dropped_on_the_loop_which_they_may_still_ask,
     a_callback_added_within_a_callback_waits_for_its_turn,
+    what_a_destructor_adds_at_the_loop_s_end_is_dropped_before_the_end_is_over,
+    destructors_that_add_without_end_do_not_hold_the_loop_s_end_up,
 }
 
 fn one_turn(event_loop: &mut EventLoop) {
@@ -166,4 +168,77 @@ fn a_callback_added_within_a_callback_waits_for_its_turn<B: Backend>() {
     one_turn(&mut event_loop);
     assert_eq!(log.get(), 2, "once a turn; and no turn with a limit of zero parks");
     drop((hook, added));
+}
+
+/// Adds to its loop the next one of its kind when it is dropped, `left` times.
+struct AddsAnother {
+    dropped: Rc<Cell<usize>>,
+    left: usize,
+    add: fn(AddsAnother),
+}
+
+impl Drop for AddsAnother {
+    fn drop(&mut self) {
+        self.dropped.set(self.dropped.get() + 1);
+        if let Some(left) = self.left.checked_sub(1) {
+            (self.add)(Self { dropped: self.dropped.clone(), left, add: self.add });
+        }
+    }
+}
+
+fn as_task(another: AddsAnother) {
+    let handle = wakeful::spawn(async move {
+        let _another = another;
+        std::future::pending::<()>().await;
+    });
+    assert!(handle.is_finished());
+    let result = futures_lite::future::block_on(handle);
+    assert!(result.unwrap_err().is_cancelled());
+}
+
+fn as_callback(another: AddsAnother) {
+    run_next_turn(move || drop(another));
+}
+
+fn as_hook(another: AddsAnother) {
+    drop(after_turn(move || _ = &another));
+}
+
+fn as_task_or_callback(another: AddsAnother) {
+    if another.left.is_multiple_of(2) { as_task(another) } else { as_callback(another) }
+}
+
+/// How many were dropped at the end of a loop with a task or a callback that owns the first of `left`.
+fn dropped_at_the_end<B: Backend>(left: usize, add: fn(AddsAnother), first_in_task: bool) -> usize {
+    let dropped = Rc::new(Cell::new(0));
+    let event_loop = B::event_loop();
+    let first = AddsAnother { dropped: dropped.clone(), left, add };
+    if first_in_task {
+        event_loop.spawn(async move { drop(first) }).detach();
+    } else {
+        event_loop.run_next_turn(move || drop(first));
+    }
+    drop(event_loop);
+    dropped.get()
+}
+
+const WAYS: [fn(AddsAnother); 4] = [as_task, as_callback, as_hook, as_task_or_callback];
+
+fn what_a_destructor_adds_at_the_loop_s_end_is_dropped_before_the_end_is_over<B: Backend>() {
+    for add in WAYS {
+        for first_in_task in [true, false] {
+            // As drops within drops, they would use the stack up.
+            let dropped = dropped_at_the_end::<B>(9_000, add, first_in_task);
+            assert_eq!(dropped, 9_001);
+        }
+    }
+}
+
+fn destructors_that_add_without_end_do_not_hold_the_loop_s_end_up<B: Backend>() {
+    for add in WAYS {
+        for first_in_task in [true, false] {
+            let dropped = dropped_at_the_end::<B>(usize::MAX, add, first_in_task);
+            assert!((10_000..30_000).contains(&dropped), "{dropped}");
+        }
+    }
 }

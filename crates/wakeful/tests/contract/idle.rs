@@ -1,6 +1,8 @@
 //! Idle policies: park costs nothing while nothing happens, spin needs no system call to be woken.
 
-use std::sync::mpsc;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,8 @@ on_every_backend! {
     an_adaptive_loop_that_may_not_spin_is_one_that_parks,
     an_adaptive_loop_meets_events_and_fires_its_timers,
     a_spin_gives_way_to_a_neighbour_on_its_cpu,
+    a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread,
+    a_spinning_loop_notices_that_its_thread_got_real_time_priority,
     of_two_loops_on_one_cpu_one_spins,
     a_loop_that_nobody_runs_keeps_none_from_spinning,
     a_loop_that_others_wait_for_keeps_none_from_spinning,
@@ -179,6 +183,90 @@ fn a_spin_gives_way_to_a_neighbour_on_its_cpu<B: Backend>() {
         hog.join().unwrap();
     });
     pinned.join().unwrap();
+}
+
+/// Gives this thread a real-time policy, or says why the test is skipped.
+fn enter_real_time() -> bool {
+    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let outcome = Command::new("chrt").args(["--fifo", "--pid", "1", &thread]).output();
+    match outcome {
+        Ok(output) if output.status.success() => true,
+        refused => {
+            println!("skipped: no SCHED_FIFO here (chrt(1), as root): {refused:?}");
+            false
+        }
+    }
+}
+
+fn a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread<B: Backend>() {
+    let pinned = thread::spawn(|| {
+        let cpu = pin_to_first();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let steps = Arc::new(AtomicUsize::new(0));
+        let counted = steps.clone();
+        let ordinary = thread::spawn(move || {
+            sched_setaffinity(None, &cpu).unwrap();
+            while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        if enter_real_time() {
+            let long = Adaptive::new().max_window(Duration::from_millis(16));
+            let mut event_loop = B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
+            // A loop that has seen nothing is on trial: it would spin for all of its first turns.
+            let (before, begun) = (steps.load(Ordering::Relaxed), Instant::now());
+            let mut turns = 0;
+            while turns < 10 || steps.load(Ordering::Relaxed) == before {
+                assert!(begun.elapsed() < Duration::from_secs(60), "the ordinary thread starves");
+                event_loop.turn(Some(Duration::from_millis(1))).unwrap();
+                turns += 1;
+            }
+            let metrics = event_loop.handle().metrics();
+            assert_eq!((metrics.parks, metrics.spin_time), (turns, Duration::ZERO), "{metrics:?}");
+        }
+        drop(stop);
+        ordinary.join().unwrap();
+    });
+    pinned.join().unwrap();
+}
+
+fn a_spinning_loop_notices_that_its_thread_got_real_time_priority<B: Backend>() {
+    let looping = thread::spawn(|| {
+        let long = Adaptive::new().max_window(Duration::from_millis(16));
+        let mut event_loop = B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
+        let handle = event_loop.handle();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let poster = thread::spawn({
+            let handle = handle.clone();
+            move || {
+                while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                    handle.run_and_wait(|| ()).unwrap();
+                }
+            }
+        });
+        while handle.metrics().spin_hits == 0 {
+            event_loop.turn(None).unwrap();
+        }
+        if enter_real_time() {
+            let (begun, mut last) = (Instant::now(), handle.metrics());
+            // More parks than a pause of the governor lasts.
+            while handle.metrics().parks - last.parks < 5_000 {
+                assert!(begun.elapsed() < Duration::from_secs(120), "it goes on spinning");
+                event_loop.turn(None).unwrap();
+                let now = handle.metrics();
+                if now.spin_time != last.spin_time {
+                    last = now;
+                }
+            }
+        }
+        drop(stop);
+        // The last post may still be on its way.
+        while !poster.is_finished() {
+            event_loop.turn(Some(Duration::from_millis(1))).unwrap();
+        }
+        poster.join().unwrap();
+    });
+    looping.join().unwrap();
 }
 
 fn of_two_loops_on_one_cpu_one_spins<B: Backend>() {

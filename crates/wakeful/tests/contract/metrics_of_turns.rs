@@ -1,13 +1,17 @@
 //! What a loop counts of its turns: how many polls, what was left over, how much waited, who was the longest, and the report of a slow one.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::panic::Location;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tracing::field::{Field, Visit};
-use wakeful::net::UnixStream;
+use wakeful::accept::{Connection, ConnectionServer, Serving, SharedListener};
+use wakeful::metrics::name_slow_work;
+use wakeful::net::{ListenAddr, UnixStream};
 use wakeful::task::consume_budget;
 use wakeful::{EventLoop, LoopMetrics};
 
@@ -23,6 +27,8 @@ on_every_backend! {
     the_longest_poll_names_where_its_task_was_spawned,
     a_closure_and_block_on_s_future_are_named_too,
     a_slow_turn_is_counted_and_reported_with_the_task_s_name,
+    a_slow_turn_names_the_slowest_work_of_its_longest_poll,
+    a_connection_is_named_by_the_place_that_started_its_server,
     no_turn_is_slow_where_none_can_be,
 }
 
@@ -248,6 +254,83 @@ fn a_slow_turn_is_counted_and_reported_with_the_task_s_name<B: Backend>() {
         let report = reports.take().expect("one report");
         assert!(report.contains("polls=0 ") && !report.contains("spawned_at="), "{report}");
     });
+}
+
+fn a_slow_turn_names_the_slowest_work_of_its_longest_poll<B: Backend>() {
+    let work = |milliseconds, name: &'static str| {
+        thread::sleep(Duration::from_millis(milliseconds));
+        name_slow_work(|| name.to_owned());
+    };
+    let reports = Reports::default();
+    let report_of = |fill: &dyn Fn(&mut EventLoop)| {
+        let mut event_loop = B::builder().slow_turn(Duration::from_millis(20)).build().unwrap();
+        reports.of(|| {
+            fill(&mut event_loop);
+            turn(&mut event_loop);
+        });
+        reports.take().expect("one report")
+    };
+    let report = report_of(&|event_loop| {
+        event_loop.spawn(async move { work(10, "of another poll") }).detach();
+        let poll = async move {
+            work(10, "first");
+            work(100, "second");
+            work(10, "third");
+            // Nobody names this.
+            thread::sleep(Duration::from_millis(10));
+        };
+        event_loop.spawn(poll).detach();
+        // Its work begins with its poll.
+        event_loop.spawn(async { name_slow_work(|| unreachable!("no work")) }).detach();
+    });
+    assert!(report.contains("slowest=\"second\" slowest_took="), "{report}");
+    assert!(report.contains("polls=3 "), "{report}");
+    // What a callback names is not the poll's.
+    let report = report_of(&|event_loop| {
+        event_loop.run_next_turn(move || work(10, "callback"));
+        event_loop.spawn(async { thread::sleep(Duration::from_millis(60)) }).detach();
+    });
+    assert!(report.contains("spawned_at=") && !report.contains("slowest"), "{report}");
+    // The future of `block_on` is no task, but slow as well.
+    let mut event_loop = B::builder().slow_turn(Duration::from_millis(20)).build().unwrap();
+    reports.of(|| event_loop.block_on(async { work(60, "root") }).unwrap());
+    let report = reports.take().expect("one report");
+    assert!(report.contains("slowest=\"root\""), "{report}");
+    name_slow_work(|| unreachable!("no loop runs here"));
+}
+
+fn a_connection_is_named_by_the_place_that_started_its_server<B: Backend>() {
+    let server = || {
+        let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        ConnectionServer::new(vec![listener]).group(B::group().loops(1))
+    };
+    let handler = || {
+        async |mut connection: Connection| {
+            connection.stream.read(&mut [0]).await.unwrap();
+            let metrics = wakeful::current_handle().metrics();
+            let longest = metrics.longest_poll.map_or(Duration::ZERO, |poll| poll.duration);
+            thread::sleep(longest * 2 + Duration::from_millis(2));
+        }
+    };
+    let named = |running: Serving| {
+        let ListenAddr::Tcp(addr) = running.local_addrs()[0] else { panic!("it is TCP") };
+        let mut client = TcpStream::connect(addr).unwrap();
+        client.write_all(b"x").unwrap();
+        // Its handler has ended.
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        // Behind its poll.
+        let metrics = running.handles()[0].clone();
+        let metrics = metrics.run_and_wait(|| ()).map(|()| metrics.metrics()).unwrap();
+        running.shutdown(Duration::from_secs(20)).unwrap();
+        metrics.longest_poll.unwrap().spawned_at
+    };
+    let running = server().start(handler).unwrap();
+    let line = line!() - 1;
+    let spawned_at = named(running);
+    assert_eq!((spawned_at.file(), spawned_at.line()), (file!(), line));
+    // A crate that starts servers for its users says where.
+    let place = Location::caller();
+    assert_eq!(named(server().started_at(place).start(handler).unwrap()), place);
 }
 
 fn no_turn_is_slow_where_none_can_be<B: Backend>() {

@@ -4,14 +4,17 @@
 use std::cell::RefCell;
 use std::future::{Future, pending, poll_fn};
 use std::io::Write;
+use std::marker::PhantomData;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::panic::catch_unwind;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use wakeful::net::UnixStream;
+use wakeful::time::sleep;
 use wakeful::{EventLoop, RunAndWaitError, current_handle, run_next_turn, run_this_turn, spawn};
 
 use crate::backend::Backend;
@@ -25,6 +28,7 @@ on_every_backend! {
     a_handle_after_the_end_refuses_everything_and_still_counts,
     what_is_dropped_at_the_end_may_use_its_loop_s_handle,
     a_group_is_dropped_on_another_thread_and_on_a_foreign_loop,
+    a_loop_in_the_destructor_of_a_thread_local_says_that_the_thread_ends,
 }
 
 /// `EventLoop` is neither `Send` nor `Sync`: for a type that is either, the compiler could not choose between two
@@ -316,4 +320,35 @@ fn a_group_is_dropped_on_another_thread_and_on_a_foreign_loop<B: Backend>() {
     let (group, held, tasks) = started();
     B::block_on(async move { drop(group) });
     ended(held, tasks);
+}
+
+fn a_loop_in_the_destructor_of_a_thread_local_says_that_the_thread_ends<B: Backend>() {
+    fn message(panicked: &(dyn std::any::Any + Send)) -> String {
+        let text = panicked.downcast_ref::<&str>().copied().map(str::to_owned);
+        text.or_else(|| panicked.downcast_ref::<String>().cloned()).unwrap()
+    }
+    struct RunsLoops<B: Backend>(mpsc::Sender<String>, PhantomData<B>);
+    impl<B: Backend> Drop for RunsLoops<B> {
+        fn drop(&mut self) {
+            let spawns = || B::block_on(async { spawn(async {}).detach() });
+            let sleeps = || B::block_on(sleep(LONG));
+            self.0.send(message(&*catch_unwind(spawns).unwrap_err())).unwrap();
+            self.0.send(message(&*catch_unwind(sleeps).unwrap_err())).unwrap();
+            let pair = B::block_on(async { UnixStream::pair().map(drop) });
+            self.0.send(pair.unwrap_err().to_string()).unwrap();
+        }
+    }
+    thread_local! {
+        static LAST: RefCell<Option<Box<dyn std::any::Any>>> = const { RefCell::new(None) };
+    }
+    let (said, hears) = mpsc::channel();
+    let ends = thread::spawn(move || {
+        // The thread-local that was used first is destroyed last, after the loop's own.
+        LAST.set(Some(Box::new(RunsLoops::<B>(said, PhantomData))));
+        B::block_on(async {});
+    });
+    ends.join().unwrap();
+    let texts: Vec<_> = hears.iter().collect();
+    assert_eq!(texts.len(), 3);
+    assert!(texts.iter().all(|text| text.contains("because the thread ends")), "{texts:?}");
 }

@@ -1,6 +1,8 @@
 //! Listening, connecting, names and datagrams.
 
 use std::io::ErrorKind;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr as UnixAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ on_every_backend! {
     connect_tries_every_address_and_reports_the_last_failure,
     names_are_resolved,
     unix_sockets_listen_connect_and_wait_for_room_in_the_backlog,
+    unnamed_and_abstract_unix_addresses_are_addresses,
     a_datagram_wakes_a_receiver_and_several_may_wait,
 }
 
@@ -109,6 +112,36 @@ fn names_are_resolved<B: Backend>() {
         assert!(!addrs.is_empty());
         assert_eq!(resolve("127.0.0.1:7").await.unwrap().len(), 1);
         assert!(soon(resolve("no port here")).await.is_err());
+    });
+}
+
+fn unnamed_and_abstract_unix_addresses_are_addresses<B: Backend>() {
+    let name =
+        format!("wakeful-net-{}-{}", std::process::id(), std::any::type_name::<B>()).into_bytes();
+    let addr = UnixAddr::from_abstract_name(&name).unwrap();
+    B::block_on(async {
+        let listener = UnixListener::bind_addr(&addr).unwrap();
+        assert_eq!(listener.local_addr().unwrap().as_abstract_name(), Some(&name[..]));
+        let client = soon(UnixStream::connect_addr(&addr)).await.unwrap();
+        let server = soon(listener.accept()).await.unwrap();
+        assert_eq!(client.peer_addr().unwrap().as_abstract_name(), Some(&name[..]));
+        assert_eq!(server.local_addr().unwrap().as_abstract_name(), Some(&name[..]));
+        assert!(client.local_addr().unwrap().is_unnamed());
+        assert!(server.peer_addr().unwrap().is_unnamed());
+        let (one, other) = UnixStream::pair().unwrap();
+        for addr in [one.local_addr(), one.peer_addr(), other.local_addr(), other.peer_addr()] {
+            assert!(addr.unwrap().is_unnamed());
+        }
+        // One that the standard library bound, and an address that cannot be had.
+        let name = [&name[..], b"-std"].concat();
+        let addr = UnixAddr::from_abstract_name(&name).unwrap();
+        let bound = std::os::unix::net::UnixListener::bind_addr(&addr).unwrap();
+        let listener = UnixListener::from_std(bound).unwrap();
+        assert_eq!(listener.local_addr().unwrap().as_abstract_name(), Some(&name[..]));
+        let unnamed = one.local_addr().unwrap();
+        assert_eq!(UnixListener::bind_addr(&unnamed).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let refused = soon(UnixStream::connect_addr(&unnamed)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
     });
 }
 

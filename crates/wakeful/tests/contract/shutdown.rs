@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use wakeful::task::yield_now;
 use wakeful::time::sleep;
 use wakeful::{LoopGroup, spawn};
@@ -17,6 +18,8 @@ on_every_backend! {
     shutdown_also_waits_for_what_the_last_task_spawned,
     shutdown_drops_a_task_that_never_ends,
     a_loop_that_a_task_blocks_is_reported_and_left_behind,
+    a_loop_that_is_still_dropping_its_tasks_is_not_called_blocked,
+    the_end_of_a_loop_costs_the_same_for_each_of_its_tasks,
     dropping_a_group_ends_its_tasks_and_threads,
     a_group_may_be_dropped_on_one_of_its_own_loops,
     shutdown_also_waits_for_what_a_task_spawned_on_a_loop_that_was_idle,
@@ -85,6 +88,49 @@ fn a_loop_that_a_task_blocks_is_reported_and_left_behind<B: Backend>() {
     assert!(error.contains("wakeful-1 is blocked"), "{error}");
     assert!(!error.contains("wakeful-0"), "{error}");
     drop(release);
+}
+
+fn a_loop_that_is_still_dropping_its_tasks_is_not_called_blocked<B: Backend>() {
+    struct DropsLate(mpsc::Receiver<()>);
+    impl Drop for DropsLate {
+        fn drop(&mut self) {
+            let _ = self.0.recv_timeout(LONG);
+        }
+    }
+    let group = group::<B>(2);
+    let (release, released) = mpsc::channel();
+    let (polled, is_polled) = mpsc::channel();
+    let task = group.handles()[1].spawn(move || async move {
+        let _late = DropsLate(released);
+        polled.send(()).unwrap();
+        pending::<()>().await;
+    });
+    task.unwrap().detach();
+    is_polled.recv().unwrap();
+    let error = group.shutdown(Duration::ZERO).unwrap_err().to_string();
+    assert!(error.contains("wakeful-1 has stopped and is still dropping"), "{error}");
+    assert!(!error.contains("blocked") && !error.contains("wakeful-0"), "{error}");
+    drop(release);
+}
+
+/// Compared with what spawning the same tasks costs, in CPU time of this thread. A look at all places for each task costs hundreds of
+/// times as much.
+fn the_end_of_a_loop_costs_the_same_for_each_of_its_tasks<B: Backend>() {
+    const TASKS: usize = 40_000;
+    let cpu_time = || {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::try_from(now).expect("a thread's time is not negative")
+    };
+    let mut event_loop = B::event_loop();
+    let begin = cpu_time();
+    (0..TASKS).for_each(|_| event_loop.spawn(pending::<()>()).detach());
+    while event_loop.handle().metrics().polls < TASKS as u64 {
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+    }
+    let spawned = cpu_time();
+    drop(event_loop);
+    let (spawning, ending) = (spawned - begin, cpu_time() - spawned);
+    assert!(ending < 10 * spawning, "spawning took {spawning:?}, and the end {ending:?}");
 }
 
 fn dropping_a_group_ends_its_tasks_and_threads<B: Backend>() {

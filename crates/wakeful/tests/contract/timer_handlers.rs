@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use wakeful::EventLoop;
-use wakeful::time::{Sleep, sleep, sleep_until};
+use wakeful::time::{Sleep, interval_at, sleep, sleep_until};
 
 use crate::backend::Backend;
 use crate::background::{Background, LONG, until_asleep};
@@ -20,6 +20,10 @@ on_every_backend! {
     timer_destroy_inside_a_callback,
     timer_scheduling_within_a_callback,
     timer_reschedule_keeps_one_timer,
+    timer_reschedule_keeps_who_waits,
+    timer_reschedule_silences_the_old_deadline,
+    timer_reschedule_of_an_interval_keeps_who_waits,
+    timer_reschedule_from_elsewhere_wakes_who_waits_at_once,
     timer_early_check,
     timer_from_check,
     timer_reuse_with_another_waker,
@@ -183,6 +187,89 @@ fn timer_reschedule_keeps_one_timer<B: Backend>() {
         event_loop.turn(Some(LONG)).unwrap();
     }
     assert_eq!((event_loop.handle().metrics().timers, timers(&event_loop).as_str()), (1, "0"));
+}
+
+/// A reset without another poll: the new deadline wakes the task, also one that has passed.
+fn timer_reschedule_keeps_who_waits<B: Backend>() {
+    for passed in [false, true] {
+        let mut event_loop = B::event_loop();
+        let (timer, fired) = (shared(sleep(FAR)), Arc::new(AtomicU64::new(0)));
+        let mark = fired.clone();
+        let waker = handler(move || _ = mark.fetch_add(1, Relaxed));
+        on(&mut event_loop, || {
+            assert!(start(&timer, &waker));
+            let soon = Instant::now() + Duration::from_millis(u64::from(!passed));
+            timer.lock().unwrap().as_mut().unwrap().reset(soon);
+        });
+        let begin = Instant::now();
+        while fired.load(Relaxed) == 0 && begin.elapsed() < LONG {
+            event_loop.turn(Some(LONG)).unwrap();
+        }
+        assert_eq!(fired.load(Relaxed), 1, "the waiter was forgotten");
+        assert!(!on(&mut event_loop, || start(&timer, &waker)), "its deadline has passed");
+    }
+}
+
+fn timer_reschedule_silences_the_old_deadline<B: Backend>() {
+    let mut event_loop = B::event_loop();
+    let soon = Instant::now() + Duration::from_millis(20);
+    let (timer, fired) = (shared(sleep_until(soon)), Arc::new(AtomicU64::new(0)));
+    let mark = fired.clone();
+    let waker = handler(move || _ = mark.fetch_add(1, Relaxed));
+    let was_set = on(&mut event_loop, || {
+        let was_set = start(&timer, &waker);
+        timer.lock().unwrap().as_mut().unwrap().reset(Instant::now() + FAR);
+        was_set
+    });
+    assert!(was_set, "no machine stalls for so long");
+    pass(soon);
+    one_turn(&mut event_loop);
+    assert_eq!((fired.load(Relaxed), timers(&event_loop).as_str()), (0, "1"));
+}
+
+fn timer_reschedule_of_an_interval_keeps_who_waits<B: Backend>() {
+    let mut event_loop = B::event_loop();
+    let fired = Arc::new(AtomicU64::new(0));
+    let mark = fired.clone();
+    let waker = handler(move || _ = mark.fetch_add(1, Relaxed));
+    let mut interval = interval_at(Instant::now() + FAR, Duration::from_millis(1));
+    on(&mut event_loop, || {
+        assert!(interval.poll_tick(&mut Context::from_waker(&waker)).is_pending());
+        interval.reset();
+    });
+    let begin = Instant::now();
+    while fired.load(Relaxed) == 0 && begin.elapsed() < LONG {
+        event_loop.turn(Some(LONG)).unwrap();
+    }
+    assert_eq!(fired.load(Relaxed), 1, "the waiter was forgotten");
+}
+
+/// Between the loop's turns, and on another thread: the task is woken at once, and its next poll sets the deadline.
+fn timer_reschedule_from_elsewhere_wakes_who_waits_at_once<B: Backend>() {
+    let reset = |timer: &Shared| {
+        let mut timer = timer.lock().unwrap();
+        timer.as_mut().unwrap().reset(Instant::now() + 2 * FAR);
+        assert!(!timer.as_ref().unwrap().is_set());
+    };
+    type Place = fn(&Shared, fn(&Shared));
+    let places: [(&str, Place); 2] = [
+        ("between the turns", |timer, reset| reset(timer)),
+        ("another thread", |timer, reset| {
+            std::thread::scope(|scope| _ = scope.spawn(|| reset(timer)));
+        }),
+    ];
+    for (name, place) in places {
+        let mut event_loop = B::event_loop();
+        let (timer, woken) = (shared(sleep(FAR)), Arc::new(AtomicU64::new(0)));
+        let mark = woken.clone();
+        let waker = handler(move || _ = mark.fetch_add(1, Relaxed));
+        on(&mut event_loop, || assert!(start(&timer, &waker)));
+        place(&timer, reset);
+        one_turn(&mut event_loop);
+        assert_eq!((woken.load(Relaxed), timers(&event_loop).as_str()), (1, "0"), "{name}");
+        on(&mut event_loop, || assert!(start(&timer, &waker)));
+        assert_eq!(timers(&event_loop), "1", "{name}");
+    }
 }
 
 /// Looked at before its time, as often as one likes, a timer is pending, is there once, and wakes nobody.

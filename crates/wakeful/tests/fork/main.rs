@@ -26,7 +26,7 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use wakeful::accept::SharedListener;
+use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::net::UnixStream;
 use wakeful::{EventLoop, IdlePolicy, LoopHandle, RunAndWaitError, SendError};
 
@@ -44,16 +44,23 @@ on_every_backend! {
     use_of_every_kind_in_the_child_is_refused,
     use_in_a_child_of_a_bare_clone_is_refused,
     drop_in_the_child_leaves_the_parent_s_sockets_alive,
+    drop_in_the_child_waits_for_no_lock_of_a_task,
+    drop_in_the_child_closes_its_copies_of_connections,
     a_copy_in_the_child_that_outlives_ours_does_not_make_the_loop_spin,
     a_new_loop_in_the_child_works,
     a_new_loop_in_a_child_of_a_turn_and_in_a_grandchild_works,
     a_waker_in_the_child_does_not_wake_the_parent,
     a_signal_to_the_child_is_not_the_parent_s,
-    the_blocking_pool_in_the_child_is_an_error_and_no_wait_for_ever,
+    the_blocking_pool_of_the_child_is_its_own,
+    a_child_that_returns_from_blocking_work_ends,
     fork_and_exec_leaks_no_descriptor,
     the_parent_goes_on_while_children_come_and_go,
     a_group_in_the_child_is_refused_and_its_drop_does_nothing,
     fork_while_loops_that_keep_warm_come_and_go,
+    fork_while_another_thread_is_at_the_doors_of_a_shared_listener,
+    a_server_in_the_child_is_refused_and_its_drop_does_nothing,
+    a_server_that_is_killed_while_it_drains_leaves_a_shared_listener_usable,
+    a_fork_while_a_server_drains_copies_a_listener_that_hears,
 }
 
 fn is_refused<T>(result: std::io::Result<T>) {
@@ -262,6 +269,69 @@ fn drop_in_the_child_leaves_the_parent_s_sockets_alive<B: Backend>() {
     }
 }
 
+/// A task owns what takes a lock in its drop, and another thread has the lock during the fork.
+fn drop_in_the_child_waits_for_no_lock_of_a_task<B: Backend>() {
+    struct Locks(Arc<Mutex<()>>);
+    impl Drop for Locks {
+        fn drop(&mut self) {
+            drop(self.0.lock().unwrap());
+        }
+    }
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    let lock = Arc::new(Mutex::new(()));
+    let locks = Locks(lock.clone());
+    let mut task = event_loop.spawn(async move {
+        std::future::pending::<()>().await;
+        drop(locks);
+    });
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    let (is_locked, locked) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let holder = thread::spawn(move || {
+        let _held = lock.lock().unwrap();
+        is_locked.send(()).unwrap();
+        assert!(released.recv().is_err());
+    });
+    locked.recv().unwrap();
+    in_child_with(&mut event_loop, |event_loop| {
+        drop(event_loop);
+        assert!(B::block_on(&mut task).unwrap_err().is_cancelled());
+    });
+    drop(release);
+    holder.join().unwrap();
+    assert!(!task.is_finished());
+    drop(event_loop);
+    assert!(task.is_finished());
+}
+
+/// While the child lives: it holds no copy that keeps a connection of the parent's open.
+fn drop_in_the_child_closes_its_copies_of_connections<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    let mut peer = echo(&event_loop);
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    let (ours, theirs) = StdUnixStream::pair().unwrap();
+    let (until, mut told) = StdUnixStream::pair().unwrap();
+    let (mut dropped, mut is_dropped) = StdUnixStream::pair().unwrap();
+    match child::fork() {
+        0 => report(&theirs, || {
+            drop((until, event_loop, is_dropped));
+            dropped.write_all(b"x").unwrap();
+            assert_eq!(told.read(&mut [0]).unwrap(), 0);
+        }),
+        child => {
+            drop(dropped);
+            is_dropped.read_exact(&mut [0]).unwrap();
+            answers(&mut event_loop, &mut peer);
+            drop(event_loop);
+            assert_eq!(peer.read(&mut [0]).unwrap(), 0, "the last copy is closed");
+            drop(until);
+            verdict(child, ours, theirs);
+        }
+    }
+}
+
 /// The child has copies of what the parent closes, and holds them until it is told.
 fn a_copy_in_the_child_that_outlives_ours_does_not_make_the_loop_spin<B: Backend>() {
     let _one = one_at_a_time();
@@ -425,18 +495,48 @@ fn a_signal_to_the_child_is_not_the_parent_s<B: Backend>() {
     drop(watch);
 }
 
-/// The child has a copy of the pool that believes in threads which the child has not got.
-fn the_blocking_pool_in_the_child_is_an_error_and_no_wait_for_ever<B: Backend>() {
+/// The child has none of its parent's threads, but a copy of what its parent knows of them.
+fn the_blocking_pool_of_the_child_is_its_own<B: Backend>() {
     let _one = one_at_a_time();
     let on_the_pool = || B::block_on(async { wakeful::task::spawn_blocking(|| 42).await });
     assert_eq!(on_the_pool().unwrap(), 42);
+    let (hold, held) = mpsc::channel::<()>();
+    let mut of_the_parent = wakeful::task::spawn_blocking(move || held.recv().is_err());
     in_child(|| {
-        assert!(on_the_pool().unwrap_err().is_cancelled());
+        assert_eq!(on_the_pool().unwrap(), 42);
         // Of what needs the pool, too.
-        assert!(B::block_on(wakeful::net::TcpStream::connect("localhost:1")).is_err());
+        B::block_on(wakeful::net::resolve("localhost:1")).unwrap();
+        let error = B::block_on(&mut of_the_parent).unwrap_err();
+        assert!(error.is_cancelled(), "nobody in the child runs what the parent began");
         a_loop_works::<B>();
     });
+    in_child_of(bare_clone, || {
+        assert_eq!(on_the_pool().unwrap(), 42);
+        a_loop_works::<B>();
+    });
+    drop(hold);
+    assert!(B::block_on(of_the_parent).unwrap());
     assert_eq!(on_the_pool().unwrap(), 42);
+}
+
+fn a_child_that_returns_from_blocking_work_ends<B: Backend>() {
+    let _one = one_at_a_time();
+    let forks = || {
+        let child = fork();
+        if child == 0 {
+            // SAFETY: no memory is involved. One that goes on is killed.
+            unsafe { libc::alarm(30) };
+        }
+        child
+    };
+    let child = B::block_on(async { wakeful::task::spawn_blocking(forks).await.unwrap() });
+    assert!(child > 0);
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "it ended by itself");
+    // The parent's pool goes on.
+    assert_eq!(B::block_on(async { wakeful::task::spawn_blocking(|| 42).await }).unwrap(), 42);
 }
 
 fn fork_and_exec_leaks_no_descriptor<B: Backend>() {
@@ -493,6 +593,80 @@ fn fork_while_loops_that_keep_warm_come_and_go<B: Backend>() {
     }
     drop(stop);
     others.join().unwrap();
+}
+
+/// The child has its copy of a lock that another thread held, and not the thread.
+fn fork_while_another_thread_is_at_the_doors_of_a_shared_listener<B: Backend>() {
+    let _one = one_at_a_time();
+    let shared = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let accepts = |shared: SharedListener| async move {
+        let listener = shared.attach().unwrap();
+        listener.accept().await.map(|(_, peer)| peer)
+    };
+    let mut event_loop = B::event_loop();
+    let accepting = event_loop.spawn(accepts(shared.clone()));
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let attached = shared.clone();
+    let others = thread::spawn(move || {
+        let mut event_loop = B::event_loop();
+        event_loop
+            .block_on(async {
+                while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                    drop(attached.attach().unwrap());
+                }
+            })
+            .unwrap();
+    });
+    for round in 0..100 {
+        in_child_with(&mut event_loop, |event_loop| {
+            drop(event_loop);
+            // A loop of the child's own accepts from it.
+            if round % 10 == 0 {
+                let mut event_loop = B::event_loop();
+                let accepting = event_loop.spawn(accepts(shared.clone()));
+                event_loop.turn(Some(Duration::ZERO)).unwrap();
+                drop(accepting);
+            }
+        });
+    }
+    drop(stop);
+    others.join().unwrap();
+    let client = std::net::TcpStream::connect(shared.socket_addr().unwrap()).unwrap();
+    let peer = event_loop.block_on(accepting).unwrap().unwrap().unwrap();
+    assert_eq!(peer.to_string(), client.local_addr().unwrap().to_string());
+}
+
+fn a_server_in_the_child_is_refused_and_its_drop_does_nothing<B: Backend>() {
+    let _one = one_at_a_time();
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.socket_addr().unwrap();
+    let mut serving = ConnectionServer::new(vec![listener])
+        .group(B::group().loops(2))
+        .start(|| {
+            async |mut connection| {
+                let mut buf = [0; 1];
+                connection.stream.read(&mut buf).await.unwrap();
+                connection.stream.write_all(&buf).await.unwrap();
+            }
+        })
+        .unwrap();
+    let asks = || {
+        let mut client = std::net::TcpStream::connect(addr).unwrap();
+        client.set_read_timeout(Some(LONG)).unwrap();
+        client.write_all(b"x").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    };
+    asks();
+    in_child_with(&mut serving, drop);
+    asks();
+    in_child_with(&mut serving, |serving| {
+        // Longer than the child may live.
+        let error = serving.shutdown(Duration::from_secs(3600)).unwrap_err().to_string();
+        assert!(error.contains("fork"), "{error}");
+    });
+    asks();
+    assert_eq!(serving.shutdown(LONG).unwrap(), 0);
 }
 
 fn the_parent_goes_on_while_children_come_and_go<B: Backend>() {
@@ -557,4 +731,95 @@ fn a_group_in_the_child_is_refused_and_its_drop_does_nothing<B: Backend>() {
         handle.run_and_wait(|| ()).unwrap();
     }
     group.shutdown(LONG).unwrap();
+}
+
+/// Serves connections from `listener` until the first one has said something, and drains for longer than the test takes. Its
+/// connections are told of the drain by a byte.
+fn drain_for_ever<B: Backend>(listener: SharedListener) -> ! {
+    let (began, has_begun) = mpsc::channel();
+    let server = ConnectionServer::new(vec![listener]).group(B::group().loops(1));
+    let serving = server.start(move || {
+        let began = began.clone();
+        move |mut connection: wakeful::accept::Connection| {
+            let began = began.clone();
+            async move {
+                connection.stream.read(&mut [0; 1]).await.unwrap();
+                began.send(()).unwrap();
+                connection.draining.started().await;
+                connection.stream.write_all(b"!").await.unwrap();
+                std::future::pending::<()>().await;
+            }
+        }
+    });
+    let serving = serving.unwrap();
+    has_begun.recv().unwrap();
+    let _ = serving.shutdown(2 * LONG);
+    // SAFETY: the child ends here, without running what its parent has registered for the end.
+    unsafe { libc::_exit(1) }
+}
+
+fn a_server_that_is_killed_while_it_drains_leaves_a_shared_listener_usable<B: Backend>() {
+    let _one = one_at_a_time();
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.socket_addr().unwrap();
+    let child = fork();
+    if child == 0 {
+        drain_for_ever::<B>(listener);
+    }
+    assert!(child > 0);
+    let mut client = std::net::TcpStream::connect(addr).unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
+    client.write_all(b"?").unwrap();
+    let told = client.read_exact(&mut [0]);
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    unsafe {
+        assert_eq!(libc::kill(child, libc::SIGKILL), 0);
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+    }
+    told.expect("it drained when it was killed");
+    let client = std::net::TcpStream::connect_timeout(&addr, LONG).expect("the listener hears");
+    let (_, peer) = rustix::net::acceptfrom(&listener).unwrap();
+    let peer: std::net::SocketAddr = peer.unwrap().try_into().unwrap();
+    assert_eq!(peer, client.local_addr().unwrap());
+}
+
+fn a_fork_while_a_server_drains_copies_a_listener_that_hears<B: Backend>() {
+    let _one = one_at_a_time();
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.socket_addr().unwrap();
+    let server = ConnectionServer::new(vec![listener]).group(B::group().loops(1));
+    let serving = server.start(|| async |_| ()).unwrap();
+    // Its loop is held, so that the listener stays open.
+    let (release, released) = mpsc::channel::<()>();
+    let (held, is_held) = mpsc::channel();
+    let hold = move || {
+        held.send(()).unwrap();
+        assert!(released.recv().is_err());
+    };
+    serving.handles()[0].run(hold).unwrap();
+    is_held.recv().unwrap();
+    let drained = thread::spawn(move || serving.shutdown(LONG).unwrap());
+    let connect = |patience| std::net::TcpStream::connect_timeout(&addr, patience);
+    let is_quiet = || match connect(Duration::from_millis(20)) {
+        Ok(_) => false,
+        Err(error) => error.kind() == std::io::ErrorKind::TimedOut,
+    };
+    while !is_quiet() {}
+    let (ours, theirs) = StdUnixStream::pair().unwrap();
+    let (until, mut told) = StdUnixStream::pair().unwrap();
+    match child::fork() {
+        0 => report(&theirs, || {
+            drop(until);
+            assert_eq!(told.read(&mut [0]).unwrap(), 0);
+        }),
+        child => {
+            drop(release);
+            drained.join().unwrap();
+            let connected = connect(LONG);
+            drop(until);
+            verdict(child, ours, theirs);
+            connected.expect("the child's copy hears");
+        }
+    }
 }

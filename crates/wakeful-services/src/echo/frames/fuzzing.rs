@@ -1,9 +1,9 @@
 //! What has to be true of the frames whatever is sent: for the fuzz target `frames`, and for the tests.
 
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::io::Read;
 
 use super::{Frames, HEADER, MAX_PAYLOAD};
+use crate::buffers::Budget;
 
 /// Of frames one after another: how many bytes are whole ones, and whether a longer one than is allowed comes behind.
 fn model(bytes: &[u8]) -> (usize, bool) {
@@ -28,7 +28,7 @@ fn model(bytes: &[u8]) -> (usize, bool) {
 pub(crate) fn check(data: &[u8]) {
     let Some((step, bytes)) = data.split_first() else { return };
     let (whole, refused) = model(bytes);
-    let (mut frames, mut answered) = (Frames::new(), Vec::new());
+    let (mut frames, mut answered) = (Frames::new(Budget::new(usize::MAX)), Vec::new());
     for mut piece in bytes.chunks(usize::from(*step).max(1)) {
         while !piece.is_empty() {
             let before = frames.bytes().len();
@@ -47,12 +47,9 @@ pub(crate) fn check(data: &[u8]) {
     assert_eq!(frames.end().is_ok(), whole == bytes.len());
 }
 
-/// From memory, so it never waits.
 fn read(frames: &mut Frames, from: &mut &[u8]) -> usize {
-    let told = None::<Pin<&mut std::future::Pending<()>>>;
-    let reading = pin!(frames.read_from(from, told));
-    match reading.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Ok(read)) => read,
-        other => panic!("{other:?}"),
-    }
+    let space = frames.space().expect("there is no limit");
+    let count = from.read(space).expect("it is in memory");
+    frames.add(count);
+    count
 }

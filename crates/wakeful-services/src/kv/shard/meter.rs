@@ -1,17 +1,20 @@
 //! What the shards hold, for everybody to read.
 //!
 //! Each loop writes its own numbers only, so a change is a load and a store; they are atomic to be read by others. The cap is on the sum: a loop adds up all of them before it takes
-//! more. Loops that do so at the same time may go beyond it together, by one value each.
+//! more. Loops that do so at the same time may go beyond it together, by one value each. The large buffers of connections
+//! have a cap of their own, so that no client can make the writes of others fail by what it sends and does not finish.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Refused;
+use crate::buffers::Budget;
 
 /// The numbers of all shards.
 #[derive(Debug)]
 pub(in crate::kv) struct Meters {
     cap: usize,
+    buffers: Arc<Budget>,
     shards: Box<[Numbers]>,
 }
 
@@ -28,15 +31,20 @@ struct Numbers {
 
 impl Meters {
     /// Of so many shards, which may hold `cap` bytes together.
-    pub(in crate::kv) fn new(cap: usize, shards: usize) -> Self {
-        Self { cap, shards: (0..shards).map(|_| Numbers::default()).collect() }
+    pub(in crate::kv) fn new(cap: usize, buffers: Arc<Budget>, shards: usize) -> Self {
+        Self { cap, buffers, shards: (0..shards).map(|_| Numbers::default()).collect() }
     }
 
     pub(in crate::kv) fn cap(&self) -> usize {
         self.cap
     }
 
-    /// Bytes in use.
+    /// What the large buffers of connections take.
+    pub(in crate::kv) fn buffers(&self) -> &Arc<Budget> {
+        &self.buffers
+    }
+
+    /// Bytes that keys and values take.
     #[inline]
     pub(in crate::kv) fn used(&self) -> usize {
         self.shards.iter().map(|shard| shard.used.load(Ordering::Relaxed)).sum()
@@ -79,6 +87,11 @@ impl Meter {
     /// For the loop of this number, and only once.
     pub(in crate::kv) fn new(all: Arc<Meters>, shard: usize) -> Self {
         Self { all, shard }
+    }
+
+    #[inline]
+    pub(super) fn buffers(&self) -> &Arc<Budget> {
+        &self.all.buffers
     }
 
     fn own(&self) -> &Numbers {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::buffers::{Budget, Charge, FREE};
 
 fn key(bytes: &[u8]) -> Key<'_> {
     let state = foldhash::quality::FixedState::default();
@@ -17,13 +18,17 @@ struct Tested {
 
 impl Tested {
     fn new(cap: usize) -> Self {
-        let meters = Arc::new(Meters::new(cap, 1));
+        Self::with_buffers(cap, usize::MAX)
+    }
+
+    fn with_buffers(cap: usize, buffers: usize) -> Self {
+        let meters = Arc::new(Meters::new(cap, Budget::new(buffers), 1));
         Self { shard: Shard::new(Meter::new(meters.clone(), 0)), meters }
     }
 
     fn apply(&mut self, op: Operation, name: &str, value: &str) -> String {
-        let mut out = Vec::new();
-        self.shard.apply(op, key(name.as_bytes()), value.as_bytes(), &mut out);
+        let (mut out, mut charge) = (Vec::new(), Charge::default());
+        self.shard.apply(op, key(name.as_bytes()), value.as_bytes(), &mut out, &mut charge);
         String::from_utf8(out).unwrap()
     }
 
@@ -125,7 +130,7 @@ fn many_are_set_all_or_none() {
 
 #[test]
 fn a_cap_is_for_all_shards_together() {
-    let meters = Arc::new(Meters::new(1000, 2));
+    let meters = Arc::new(Meters::new(1000, Budget::new(usize::MAX), 2));
     let mut shards = [0, 1].map(|number| Shard::new(Meter::new(meters.clone(), number)));
     let value = [0; 500];
     assert_eq!(shards[0].set(key(b"a"), &value, Condition::Always), Ok(true));
@@ -210,4 +215,20 @@ proptest! {
         }
         prop_assert_eq!((shard.meters.used(), shard.meters.keys()), (0, 0));
     }
+}
+
+#[test]
+fn an_answer_for_which_buffers_have_no_room_is_an_error_and_changes_nothing() {
+    let mut shard = Tested::with_buffers(usize::MAX, 3 * FREE);
+    let (small, large) = ("x".repeat(2 * FREE), "y".repeat(4 * FREE));
+    let refused = "-OOM answer not allowed when client buffers > 'maxmemory-clients'.\r\n";
+    shard.set("small", &small);
+    shard.set("large", &large);
+    assert_eq!(shard.get("small"), format!("${}\r\n{small}\r\n", small.len()));
+    assert_eq!(shard.get("large"), refused);
+    assert_eq!(shard.apply(Operation::Swap(Condition::Always), "large", "new"), refused);
+    assert_eq!(shard.meters.buffers().used(), 0, "given back with the answer");
+    shard.set("small", "z");
+    assert_eq!(shard.get("small"), "$1\r\nz\r\n");
+    assert_eq!(shard.get("large"), refused, "it was not replaced");
 }

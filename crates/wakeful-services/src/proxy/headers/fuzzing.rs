@@ -1,5 +1,7 @@
 //! What a fuzzer calls, and what has to hold of whatever goes on to a backend.
 
+use std::sync::OnceLock;
+
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, UPGRADE};
 use http::request::Parts;
 use http::uri::Authority;
@@ -9,9 +11,12 @@ use wakeful_http::client::HttpVersion;
 use wakeful_http::{Caller, Security};
 
 use super::{
-    Asked, Client, ForwardedHeaders, Framing, Question, Refusal, Settings, Step, Upgrades,
-    to_backend,
+    Asked, Client, ForwardedHeaders, Framing, Pseudonym, Question, Refusal, Settings, Step,
+    Upgrades, to_backend,
 };
+
+/// One for all, because none is freed.
+static PSEUDONYM: OnceLock<Pseudonym> = OnceLock::new();
 
 /// A head of HTTP/1 in bytes, and the same as if HTTP/2 had brought it.
 pub(crate) fn heads(data: &[u8]) {
@@ -52,6 +57,7 @@ pub(crate) fn parts(method: Method, uri: Uri, version: Version, headers: HeaderM
 /// Sends it on in each way that there is, and panics if what comes out could be understood in two ways.
 pub(crate) fn check(came: &Parts) {
     let peers = [PeerAddr::Unix, PeerAddr::Tcp(([192, 0, 2, 1], 80).into())];
+    let pseudonym = *PSEUDONYM.get_or_init(Pseudonym::unique);
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
         for (forwarded, upgrades) in [
             (ForwardedHeaders::Replace, Upgrades::WebSocket),
@@ -61,7 +67,7 @@ pub(crate) fn check(came: &Parts) {
             for peer in peers {
                 let mut parts = came.clone();
                 let client = Client::new(Caller { peer, security: Security::Plain });
-                let settings = Settings { forwarded, version, upgrades };
+                let settings = Settings { forwarded, version, upgrades, pseudonym };
                 let step = to_backend(&mut parts, &client, &settings);
                 check_one(came, &parts, step, &settings);
             }

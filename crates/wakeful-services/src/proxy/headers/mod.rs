@@ -3,7 +3,7 @@
 //! The rules are those of RFC 9110 (7.6) and RFC 9112 (3.2, 6). The order matters: first the framing and the host are decided by what came, then everything that is meant for this hop only goes, whatever the message calls so, and what
 //! is the proxy's own to say is put in last. So no `Connection: host` takes away what the proxy says. No body's length is ever copied: the connection to the backend frames what it sends by itself.
 //!
-//! `names` has what goes, `framing` where a body ends, `host` whom a request is for, `forwarded` what is said about the client, `upgrade` who may leave HTTP, `response` the way back.
+//! `names` has what goes, `framing` where a body ends, `host` whom a request is for, `forwarded` what is said about the client, `via` which proxies it has passed, `upgrade` who may leave HTTP, `response` the way back.
 
 mod forwarded;
 mod framing;
@@ -13,6 +13,7 @@ mod host;
 mod names;
 mod response;
 mod upgrade;
+mod via;
 
 use http::header::{CONTENT_LENGTH, COOKIE, EXPECT, MAX_FORWARDS, TE, VIA};
 use http::request::Parts;
@@ -24,6 +25,7 @@ pub use self::framing::Framing;
 pub use self::names::trailers;
 pub use self::response::{BadResponse, to_client};
 pub use self::upgrade::{Asked, Question, Upgrades};
+pub use self::via::Pseudonym;
 
 /// What there is to choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub struct Settings {
     pub version: HttpVersion,
     /// Which protocols clients may change to.
     pub upgrades: Upgrades,
+    /// By what this proxy knows its own requests again.
+    pub pseudonym: Pseudonym,
 }
 
 /// What becomes of a request that is in order.
@@ -84,6 +88,8 @@ pub enum Refusal {
     Expectation,
     #[error("the HTTP version is not supported")]
     Version,
+    #[error("the request has passed this proxy before: it goes in circles")]
+    Loop,
 }
 
 impl Refusal {
@@ -94,6 +100,7 @@ impl Refusal {
             Self::Connect | Self::UnknownCoding => StatusCode::NOT_IMPLEMENTED,
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
             Self::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            Self::Loop => StatusCode::LOOP_DETECTED,
             _ => StatusCode::BAD_REQUEST,
         }
     }
@@ -110,6 +117,10 @@ pub fn to_backend(
 ) -> Result<Step, Refusal> {
     if parts.method == Method::CONNECT && parts.version != Version::HTTP_2 {
         return Err(Refusal::Connect);
+    }
+    // Before `Connection` may take `Via` away.
+    if settings.pseudonym.is_in(&parts.headers) {
+        return Err(Refusal::Loop);
     }
     let framing = framing::of_request(parts.version, &parts.headers)?;
     let upgrade = upgrade::asked(parts, framing, settings)?;
@@ -137,7 +148,7 @@ pub fn to_backend(
         }
     }
     join_cookies(parts.version, headers);
-    headers.append(VIA, via(parts.version));
+    headers.append(VIA, settings.pseudonym.entry(parts.version));
     forwarded::tell(headers, client, host.as_ref(), settings.forwarded);
     host::put(headers, host);
     if let Some((asked, protocol)) = upgrade {
@@ -179,15 +190,6 @@ fn join_cookies(version: Version, headers: &mut HeaderMap) {
     if let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
         headers.insert(COOKIE, cookie);
     }
-}
-
-/// Which HTTP the message came by.
-fn via(version: Version) -> HeaderValue {
-    HeaderValue::from_static(match version {
-        Version::HTTP_10 => "1.0 wakeful",
-        Version::HTTP_2 => "2.0 wakeful",
-        _ => "1.1 wakeful",
-    })
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub fn to_client(parts: &mut Parts, method: &Method) -> Result<(), BadResponse> 
 pub(super) fn clean(parts: &mut Parts) {
     names::remove_hop_by_hop(&mut parts.headers);
     parts.headers.remove(CONTENT_LENGTH);
-    parts.headers.append(VIA, via(parts.version));
+    parts.headers.append(VIA, via::of_response(parts.version));
     // The client's connection says which one it is.
     parts.version = Version::HTTP_11;
 }

@@ -23,7 +23,9 @@ const CLIENT: Caller = Caller {
 };
 
 fn send(mut parts: Parts, forwarded: ForwardedHeaders) -> Result<(Step, Parts), Refusal> {
-    let settings = Settings { forwarded, version: HttpVersion::Http1, upgrades: Upgrades::Any };
+    let upgrades = Upgrades::Any;
+    let pseudonym = Pseudonym::unique();
+    let settings = Settings { forwarded, version: HttpVersion::Http1, upgrades, pseudonym };
     to_backend(&mut parts, &Client::new(CLIENT), &settings).map(|step| (step, parts))
 }
 
@@ -80,7 +82,8 @@ fn a_client_without_an_address_is_unknown() {
     let mut sent = parts(Version::HTTP_11, "/", &[("host", "x")]);
     let client = Client::new(Caller { peer: PeerAddr::Unix, security: Security::Plain });
     let (forwarded, upgrades) = (ForwardedHeaders::Replace, Upgrades::Any);
-    let settings = Settings { forwarded, version: HttpVersion::Http1, upgrades };
+    let pseudonym = Pseudonym::unique();
+    let settings = Settings { forwarded, version: HttpVersion::Http1, upgrades, pseudonym };
     to_backend(&mut sent, &client, &settings).unwrap();
     assert_eq!(sent.headers["x-forwarded-for"], "unknown");
     assert_eq!(sent.headers["forwarded"], "for=unknown;host=x;proto=http");

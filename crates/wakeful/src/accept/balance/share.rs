@@ -1,12 +1,17 @@
 //! One loop's part of a server's balance: what it has accepted, and its doors to the listeners.
+//!
+//! Whether it is the loop's turn is kept for each listener. A loop that takes no part in one listener any more may be the
+//! only one at another.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use crate::driver::door::Door;
+use crate::driver::door::{Door, Turn};
 use crate::event_loop::spawn;
+use crate::panics;
+use crate::task::supervise;
 use crate::time::sleep;
 
 /// What a loop has accepted counts half after so long, in nanoseconds.
@@ -21,43 +26,77 @@ pub(super) struct Share {
     pub(super) accepted: AtomicU64,
     /// Accepts, of which old ones count less, as the bits of an `f32` above the millisecond of the last one.
     pub(super) recent: AtomicU64,
-    pub(super) inside: AtomicBool,
     /// A task of the loop tries to have one of its doors mended.
     mends: Arc<AtomicBool>,
     /// So many of its connections should go on to other loops.
     pub(super) gives: AtomicUsize,
-    /// Its doors to all listeners. They close with the loop's listeners.
-    pub(super) doors: OnceLock<Box<[Weak<Door>]>>,
+    /// Its doors, by the listeners' places in the server. None, where no loops share a listener.
+    entries: OnceLock<Box<[Entry]>>,
+}
+
+/// A loop's way to one listener. The door itself closes with the loop's listener.
+#[derive(Debug, Clone)]
+struct Entry {
+    turn: Arc<Turn>,
+    door: Weak<Door>,
 }
 
 impl Share {
+    /// The loop begins to accept through these doors.
+    pub(super) fn enter(&self, doors: impl Iterator<Item = Arc<Door>>) {
+        let entry =
+            |door: Arc<Door>| Entry { turn: door.turn().clone(), door: Arc::downgrade(&door) };
+        let fresh = self.entries.set(doors.map(entry).collect()).is_ok();
+        debug_assert!(fresh, "a loop enters once");
+    }
+
+    fn entries(&self) -> &[Entry] {
+        self.entries.get().map_or(&[], |entries| entries)
+    }
+
+    /// The places of the listeners that it shares with other loops.
+    pub(super) fn listeners(&self) -> std::ops::Range<usize> {
+        0..self.entries().len()
+    }
+
     /// Does anybody on this loop accept at all?
     pub(super) fn accepts(&self) -> bool {
-        self.doors.get().is_some_and(|doors| doors.iter().any(|door| door.strong_count() > 0))
+        self.entries().iter().any(|entry| !entry.turn.is_closed())
     }
 
-    pub(super) fn doors(&self) -> impl Iterator<Item = Arc<Door>> + '_ {
-        self.doors.get().into_iter().flatten().filter_map(Weak::upgrade)
+    /// Does anybody on this loop accept from this listener?
+    pub(super) fn accepts_from(&self, listener: usize) -> bool {
+        self.entries().get(listener).is_some_and(|entry| !entry.turn.is_closed())
     }
 
-    pub(super) fn set_inside(&self, inside: bool) {
-        if self.inside.swap(inside, Ordering::SeqCst) == inside {
-            return;
+    /// Its door to a listener, as long as it has one.
+    pub(super) fn door(&self, listener: usize) -> Option<Arc<Door>> {
+        self.entries().get(listener)?.door.upgrade()
+    }
+
+    fn doors(&self) -> impl Iterator<Item = Arc<Door>> + '_ {
+        self.entries().iter().filter_map(|entry| entry.door.upgrade())
+    }
+
+    /// Is it one of the loops that take this listener's connections?
+    pub(super) fn is_inside(&self, listener: usize) -> bool {
+        self.entries().get(listener).is_some_and(|entry| entry.turn.is_inside())
+    }
+
+    pub(super) fn set_inside(&self, listener: usize, inside: bool) {
+        if self.entries().get(listener).is_some_and(|entry| entry.turn.is_open() != inside)
+            && let Some(door) = self.door(listener)
+        {
+            door.set_open(inside);
         }
-        // Another loop may change it meanwhile. The doors follow the last word, whoever was slower.
-        let mut done = !inside;
-        while done != self.inside.load(Ordering::SeqCst) {
-            done = !done;
-            self.doors().for_each(|door| door.set_open(done));
-        }
     }
 
-    /// Of the kernel's lists. Called on the share's loop.
-    pub(super) fn go_to_the_end(&self) {
-        for door in self.doors() {
-            if let Err(error) = door.knock() {
-                self.mend_in_time(&error);
-            }
+    /// Of the kernel's list of those that wait for this listener. Called on the share's loop.
+    pub(super) fn go_to_the_end(&self, listener: usize) {
+        if let Some(door) = self.door(listener)
+            && let Err(error) = door.knock()
+        {
+            self.mend_in_time(&error);
         }
     }
 
@@ -67,16 +106,19 @@ impl Share {
         if self.mends.swap(true, Ordering::Relaxed) {
             return;
         }
-        tracing::warn!(%error, "a loop gets no connections until it can watch its listener again");
-        let (doors, mends) = (self.doors.get().cloned().unwrap_or_default(), self.mends.clone());
-        spawn(async move {
-            // It ends with the listeners.
-            while !doors.iter().filter_map(Weak::upgrade).all(|door| door.mend()) {
-                sleep(MEND_EVERY).await;
+        let (entries, mends) = (self.entries().to_vec(), self.mends.clone());
+        let mend = move || {
+            let (entries, mends) = (entries.clone(), mends.clone());
+            async move {
+                // It ends with the listeners.
+                while !entries.iter().filter_map(|e| e.door.upgrade()).all(|door| door.mend()) {
+                    sleep(MEND_EVERY).await;
+                }
+                mends.store(false, Ordering::Relaxed);
             }
-            mends.store(false, Ordering::Relaxed);
-        })
-        .detach();
+        };
+        spawn(supervise("watching a listener again", mend)).detach();
+        panics::log!(warn, %error, "a loop gets no connections until it can watch its listener again");
     }
 
     /// Tries again where the kernel did not let it watch a listener.
@@ -84,10 +126,6 @@ impl Share {
         for door in self.doors() {
             door.mend();
         }
-    }
-
-    pub(super) fn is_inside(&self) -> bool {
-        self.accepts() && self.inside.load(Ordering::SeqCst)
     }
 
     pub(super) fn recent(&self, now: u64) -> f64 {

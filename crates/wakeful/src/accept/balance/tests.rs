@@ -4,6 +4,7 @@ use std::time::Duration;
 use super::share::HALF_LIFE;
 use super::*;
 use crate::accept::{ConnectionServer, Serving, SharedListener};
+use crate::driver::failures;
 use crate::group::{LoopGroup, LoopGroupBuilder, Targets};
 use crate::net::TcpStream;
 use crate::{EventLoopBuilder, IdlePolicy, block_on};
@@ -109,6 +110,137 @@ fn where_the_only_active_loop_ends_another_one_accepts() {
     });
     let counts = read(&counts);
     assert_eq!((counts[0], counts[1] + counts[2]), (1, 1));
+    serving.shutdown(Duration::from_secs(5)).unwrap();
+}
+
+fn localhost() -> SharedListener {
+    SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+/// Each test has its own thread for each loop, so a loop's listeners can stay in a thread-local.
+mod listening {
+    use std::cell::RefCell;
+
+    use crate::LoopHandle;
+    use crate::accept::{Listener, SharedListener};
+    use crate::driver::door::Door;
+
+    thread_local! {
+        static LISTENERS: RefCell<Vec<Option<Listener>>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn attach(
+        handle: &LoopHandle,
+        shared: &[SharedListener],
+    ) -> Vec<std::sync::Arc<Door>> {
+        let shared = shared.to_vec();
+        handle
+            .run_and_wait(move || {
+                let listeners: Vec<_> = shared.iter().map(|l| Some(l.attach().unwrap())).collect();
+                let doors =
+                    listeners.iter().flatten().filter_map(Listener::door).cloned().collect();
+                LISTENERS.set(listeners);
+                doors
+            })
+            .unwrap()
+    }
+
+    pub(super) fn close(handle: &LoopHandle, place: usize) {
+        let close = move || drop(LISTENERS.with_borrow_mut(|listeners| listeners[place].take()));
+        handle.run_and_wait(close).unwrap();
+    }
+}
+
+/// A loop that ends closes its listeners one after another, and drops anybody's tasks in between.
+#[test]
+fn a_loop_that_has_closed_one_listener_is_nobody_to_rely_on_there() {
+    let group = LoopGroup::builder().loops(2).spread().event_loop(parking()).build().unwrap();
+    let shared = [localhost(), localhost()];
+    let balance = Balance::new(&group, Arc::new(Counts::new(2)), None);
+    let mut doors = Vec::new();
+    for (number, handle) in group.handles().iter().enumerate() {
+        let of_loop = listening::attach(handle, &shared);
+        balance.enter(number, of_loop.iter().cloned());
+        doors.push(of_loop);
+    }
+    let inside = |number: usize| [0, 1].map(|listener| balance.shares[number].is_inside(listener));
+    assert_eq!((inside(0), inside(1)), ([true; 2], [true; 2]));
+
+    listening::close(&group.handles()[0], 0);
+    // The door itself is still there: somebody is looking at it just now.
+    assert_eq!(inside(0), [false, true]);
+    balance.step_back(1);
+    assert_eq!(inside(1), [true, false], "nobody else is at the first listener");
+
+    // Nor may a loop rely on one that ends while it steps back itself.
+    listening::close(&group.handles()[0], 1);
+    assert_eq!(inside(1), [true, true]);
+    drop(doors);
+    group.shutdown(Duration::from_secs(5)).unwrap();
+}
+
+#[test]
+fn two_loops_that_step_back_at_once_leave_no_listener_alone() {
+    const ROUNDS: usize = 3_000;
+    let group = LoopGroup::builder().loops(2).spread().event_loop(parking()).build().unwrap();
+    let shared = [localhost(), localhost()];
+    let balance = Balance::new(&group, Arc::new(Counts::new(2)), None);
+    for (number, handle) in group.handles().iter().enumerate() {
+        balance.enter(number, listening::attach(handle, &shared).into_iter());
+    }
+    let together = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        for number in 0..2 {
+            let (balance, together) = (&balance, &together);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    together.wait();
+                    balance.step_back(number);
+                    together.wait();
+                    for listener in 0..2 {
+                        let is_left = |n: usize| balance.shares[n].is_inside(listener);
+                        assert!(is_left(0) || is_left(1), "round {round}, listener {listener}");
+                    }
+                    together.wait();
+                    (0..2).for_each(|listener| balance.shares[number].set_inside(listener, true));
+                }
+            });
+        }
+    });
+    group.shutdown(Duration::from_secs(5)).unwrap();
+}
+
+#[test]
+fn an_accept_registers_its_own_listener_anew_and_no_other() {
+    const CONNECTIONS: u32 = 20;
+    let watches = |serving: &Serving| -> u32 {
+        let of_loop = |handle: &LoopHandle| handle.run_and_wait(failures::watches).unwrap();
+        serving.handles().iter().map(of_loop).sum()
+    };
+    let listeners = (0..10).map(|_| localhost()).collect();
+    let group = LoopGroup::builder().loops(2).spread().event_loop(parking());
+    let serving = ConnectionServer::new(listeners)
+        .group(group)
+        .start(|| {
+            async |mut connection| {
+                let mut buf = [0; 1];
+                let _ = connection.stream.read(&mut buf).await;
+                let _ = connection.stream.write_all(&buf).await;
+            }
+        })
+        .unwrap();
+    let before = watches(&serving);
+    block_on(async {
+        for _ in 0..CONNECTIONS {
+            drop(connect(&serving).await);
+        }
+    });
+    // The stream, and the listener. A few more where a loop steps back or comes in again.
+    let registered = watches(&serving) - before;
+    assert!(
+        (2 * CONNECTIONS..4 * CONNECTIONS).contains(&registered),
+        "{registered} registrations for {CONNECTIONS} connections"
+    );
     serving.shutdown(Duration::from_secs(5)).unwrap();
 }
 

@@ -12,6 +12,7 @@ use super::super::standby::{PATIENCE, Standby};
 use super::{Board, Member};
 use crate::driver::epoll::Timer;
 use crate::event_loop::{Attendance, Spent};
+use crate::panics;
 
 impl Member {
     fn sleeps(&self) -> bool {
@@ -97,11 +98,14 @@ impl Board {
             return;
         }
         if !self.any_active(|member| !is_stuck(member)) {
-            let Ok(mut reviews) = self.reviews.try_lock() else { return };
+            let Some(mut reviews) = panics::try_lock(&self.reviews) else { return };
             let Some(activity) = &mut reviews.activity else { return };
             self.active.store(activity.one_more(), Ordering::Release);
-            tracing::info!(
-                active = activity.active(),
+            let active = activity.active();
+            drop(reviews);
+            panics::log!(
+                info,
+                active,
                 "no active loop has come back from its turn for {PATIENCE:?}: one more is active"
             );
         }

@@ -1,0 +1,157 @@
+//! Options that take a number: what they say of one that they do not take.
+//!
+//! clap names the option and the value; these functions name what is expected, with the range.
+
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Command;
+use clap::builder::Arg;
+
+/// More CPUs than a machine has.
+const MOST_CPUS: f64 = 1024.0;
+
+/// The value names of options that take a number, or something that begins with one.
+const NUMBERS: [&str; 15] = [
+    "N",
+    "N:N…",
+    "BYTES,…",
+    "CONNECTIONS",
+    "CPU",
+    "CPUS",
+    "PID",
+    "RATE,…",
+    "RATIO|off",
+    "SECONDS",
+    "SEED",
+    "SHARE",
+    "SIZE",
+    "TIME",
+    "PORT",
+];
+
+/// Has the options that take a number take a negative one too. Otherwise clap takes it for another
+/// option, and its message names neither the option nor the range.
+pub(crate) fn take_negative_values(command: Command) -> Command {
+    let take = |arg: Arg| {
+        let is_number = takes_a_number(&arg);
+        if is_number { arg.allow_hyphen_values(true) } else { arg }
+    };
+    command.mut_args(take).mut_subcommands(take_negative_values)
+}
+
+fn takes_a_number(arg: &Arg) -> bool {
+    let names = arg.get_value_names().unwrap_or_default();
+    arg.get_action().takes_values() && names.iter().any(|name| NUMBERS.contains(&name.as_str()))
+}
+
+/// # Errors
+/// A text that says what is expected.
+pub(crate) fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("expected a number from {least} to {most}"))
+}
+
+/// # Errors
+/// As for [`number`].
+pub(crate) fn count<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "expected a whole number, 0 or more".to_owned())
+}
+
+/// # Errors
+/// As for [`number`].
+pub(crate) fn positive_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "expected a whole number, 1 or more".to_owned())
+}
+
+/// A share of one CPU, which may be several.
+///
+/// # Errors
+/// A text that says what would have been understood.
+pub(crate) fn share_of_cpu(text: &str) -> Result<f64, String> {
+    let share: Option<f64> = text.parse().ok();
+    let share = share.filter(|share| (0.0..=MOST_CPUS).contains(share));
+    share.ok_or_else(|| "expected 0 to 1024 CPUs, as 0.05".to_owned())
+}
+
+/// # Errors
+/// As for [`share_of_cpu`]; `expected` names the range.
+pub(crate) fn time_in(
+    text: &str,
+    range: &RangeInclusive<Duration>,
+    expected: &str,
+) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text)
+        .map_err(|error| format!("expected {expected}, with a unit, as 500ms or 2s: {error}"))?;
+    if range.contains(&time) { Ok(time) } else { Err(format!("expected {expected}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Those of options that take a text. A new name belongs here or into `NUMBERS`.
+    const TEXTS: [&str; 21] = [
+        "A",
+        "ADDR",
+        "ACCEPT",
+        "B",
+        "BODY",
+        "COMMAND",
+        "DIR",
+        "FILE",
+        "FORMAT",
+        "FORWARDED",
+        "LOGS",
+        "METHOD",
+        "NAME",
+        "NAME,…",
+        "NAME: VALUE",
+        "PART,…",
+        "PATH",
+        "PLACEMENT",
+        "PROMISE",
+        "PROTOCOL",
+        "[NAME=]COMMAND",
+    ];
+
+    fn check(command: &Command) {
+        for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
+            let names = arg.get_value_names().unwrap_or_default();
+            let is_text = names.iter().all(|name| TEXTS.contains(&name.as_str()))
+                || !arg.get_possible_values().is_empty()
+                || arg.get_id() == "idle";
+            assert!(takes_a_number(arg) != is_text, "{}: {arg}: {names:?}", command.get_name());
+        }
+        command.get_subcommands().for_each(check);
+    }
+
+    #[test]
+    fn each_option_takes_a_number_or_a_text() {
+        check(&crate::Arguments::command());
+    }
+
+    #[test]
+    fn shares_are_finite_and_not_negative() {
+        for (text, share) in [("0", 0.0), ("0.05", 0.05), ("1024", 1024.0)] {
+            assert_eq!(share_of_cpu(text), Ok(share));
+        }
+        for wrong in ["", "-0.1", "nan", "inf", "1025", "1e999", "5%"] {
+            assert!(share_of_cpu(wrong).unwrap_err().contains("0 to 1024"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_wrong_time_is_answered_with_the_range() {
+        let range = Duration::from_millis(10)..=Duration::from_secs(60);
+        let time = |text| time_in(text, &range, "10ms to 1m");
+        assert_eq!(time("10ms"), Ok(Duration::from_millis(10)));
+        for wrong in ["", "0", "9ms", "61s", "5", "-1s", "99999999999999999999s", "1 fortnight"] {
+            assert!(time(wrong).unwrap_err().contains("10ms to 1m"), "{wrong}");
+        }
+    }
+}

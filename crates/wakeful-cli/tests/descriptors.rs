@@ -1,0 +1,151 @@
+//! `wakeful serve` with few descriptors (`ulimit -n`): connections leave some for what they ask for.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_wakeful");
+const GUARD: Duration = Duration::from_secs(30);
+const SIZE: usize = 50_000;
+const CLOSE: &str = "connection: close\r\n";
+
+/// Killed when it is dropped.
+struct Server {
+    child: Child,
+    addr: String,
+}
+
+impl Server {
+    /// `limits`: what the shell is told before it runs the program.
+    fn start(limits: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("{limits} exec \"$0\" serve \"$@\"")).arg(PROGRAM);
+        command.args(arguments).args(["--listen", "127.0.0.1:0", "--loops", "2", "--idle", "park"]);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let said = lines.by_ref().find_map(|line| {
+            Some(line.unwrap().split("listening on ").nth(1)?.split(',').next()?.to_owned())
+        });
+        // What it says later must find a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, addr: said.expect("it says where it listens") }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.addr).unwrap();
+        stream.set_read_timeout(Some(GUARD)).unwrap();
+        stream
+    }
+
+    fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    }
+
+    /// Connections that come at once, and all ask at once, for as many bytes as `path` has.
+    fn serves_all(&self, connections: usize, path: &str) {
+        let mut clients: Vec<_> = (0..connections).map(|_| self.connect()).collect();
+        clients.iter_mut().for_each(|client| ask(client, path, CLOSE));
+        for (number, client) in clients.iter_mut().enumerate() {
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).unwrap();
+            let head = String::from_utf8_lossy(&answer[..answer.len().min(200)]).into_owned();
+            assert!(head.starts_with("HTTP/1.1 200 "), "connection {number}: {head}");
+            assert!(answer.len() > SIZE, "connection {number} is cut off at {}", answer.len());
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ask(stream: &mut TcpStream, path: &str, header: &str) {
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n{header}\r\n").unwrap();
+}
+
+#[test]
+fn every_client_of_many_gets_its_file() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("file"), vec![b'x'; SIZE]).unwrap();
+    let root = root.path().to_str().unwrap();
+    let server = Server::start("ulimit -n 64;", &["http", "--root", root]);
+    server.serves_all(300, "/file");
+}
+
+#[test]
+fn every_client_of_a_proxy_gets_its_backend() {
+    let backend = Server::start("", &["http"]);
+    let proxy = Server::start("ulimit -n 64;", &["proxy", "--to", &backend.addr]);
+    let path = format!("/bytes/{SIZE}");
+    // The second time there are idle connections to the backend, on either loop.
+    proxy.serves_all(300, &path);
+    proxy.serves_all(300, &path);
+}
+
+#[test]
+fn the_soft_limit_is_raised_to_the_hard_one_at_the_start() {
+    const MANY: usize = 200;
+    let server = Server::start("ulimit -Hn 1024; ulimit -Sn 64;", &["http"]);
+    let mut clients: Vec<_> = (0..MANY).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| ask(client, "/healthz", ""));
+    assert!(clients.iter_mut().all(|client| client.read_exact(&mut [0; 12]).is_ok()));
+}
+
+#[test]
+fn a_limit_that_is_raised_lets_more_connections_in() {
+    const MANY: usize = 200;
+    let server = Server::start("ulimit -n 64;", &["http"]);
+    let raise = ["--pid", &server.child.id().to_string(), "--nofile=1024:4096"].map(str::to_owned);
+    let mut clients: Vec<_> = (0..MANY).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| ask(client, "/healthz", ""));
+    let is_answered = |client: &mut TcpStream| client.read_exact(&mut [0; 12]).is_ok();
+    assert!(clients.drain(..10).all(|mut client| is_answered(&mut client)));
+    match Command::new("prlimit").args(&raise).status() {
+        Ok(status) if status.success() => {}
+        other => return eprintln!("skipped: prlimit cannot raise a hard limit: {other:?}"),
+    }
+    // The server looks at the limit when a connection closes, once a second at most.
+    let mut last = clients.pop().unwrap();
+    last.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    while !is_answered(&mut last) {
+        drop(clients.remove(0));
+    }
+    assert!(clients.len() > 64, "one after another, as before: {} are left", clients.len());
+    assert!(clients.iter_mut().all(is_answered), "all are open at once");
+}
+
+#[test]
+fn every_client_in_the_backlog_is_answered_when_the_server_ends() {
+    let server = Server::start("ulimit -n 64;", &["http", "--grace", "60"]);
+    let mut clients: Vec<_> = (0..200).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| ask(client, "/sleep/20", CLOSE));
+    server.terminate();
+    for (number, client) in clients.iter_mut().enumerate() {
+        let mut answer = String::new();
+        let read = client.read_to_string(&mut answer);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "connection {number}: {read:?} {answer}");
+    }
+}
+
+/// Descriptors come back only when connections close, so the drain must not wait for descriptors
+/// before it tells them.
+#[test]
+fn idle_connections_are_told_of_the_drain_although_descriptors_are_short() {
+    // Longer than a client waits.
+    let limits = ["--max-connections", "1000", "--grace", "120"];
+    for service in ["http", "echo"] {
+        let mut server = Server::start("ulimit -n 64;", &[&[service], &limits[..]].concat());
+        let clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
+        server.terminate();
+        for (number, mut client) in clients.into_iter().enumerate() {
+            let read = client.read(&mut [0; 12]);
+            assert!(matches!(read, Ok(0)), "{service}, connection {number}: {read:?}");
+        }
+        assert_eq!(server.child.wait().unwrap().code(), Some(0), "{service}");
+    }
+}

@@ -1,0 +1,110 @@
+//! What `wakeful serve kv` and `echo` take of memory, whatever connections send and do not read.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{GUARD, Service};
+
+const MIB: usize = 1 << 20;
+const CONNECTIONS: usize = 150;
+
+/// The largest resident set so far, in bytes.
+fn peak(service: &Service) -> usize {
+    let path = format!("/proc/{}/status", service.child.id());
+    let status = std::fs::read_to_string(path).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
+fn connect(addr: &str) -> TcpStream {
+    let stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(GUARD)).unwrap();
+    stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    stream
+}
+
+/// Connections that each send `bytes`, as far as they come. They stay open.
+fn flood(addr: &str, bytes: &[u8]) -> Vec<TcpStream> {
+    let send = |_| {
+        let mut stream = connect(addr);
+        // Refused on the way, or not read from any more.
+        let _ = stream.write_all(bytes);
+        stream
+    };
+    (0..CONNECTIONS).map(send).collect()
+}
+
+fn ask(stream: &mut TcpStream, question: &[u8], answer: &str) {
+    stream.write_all(question).unwrap();
+    let mut have = vec![0; answer.len()];
+    stream.read_exact(&mut have).unwrap();
+    assert_eq!(String::from_utf8_lossy(&have), answer);
+}
+
+fn set(length: usize) -> Vec<u8> {
+    let head = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${length}\r\n");
+    [head.as_bytes(), &vec![b'x'; length], b"\r\n"].concat()
+}
+
+#[test]
+fn unfinished_commands_and_unread_answers_of_kv_are_bounded() {
+    // 64 MiB for keys and values, and four commands of 17 MiB for buffers.
+    let stated = (64 + 4 * 17) * MIB;
+    let mut service = Service::start(&["kv", "--listen", "127.0.0.1:0", "--max-memory", "64MiB"]);
+    let addr = service.behind("listening on ");
+    let mut other = connect(&addr);
+    let whole = set(16 * MIB);
+    let unfinished = flood(&addr, &whole[..whole.len() - 1]);
+    ask(&mut other, b"SET a 1\r\nGET a\r\n", "+OK\r\n$1\r\n1\r\n");
+    assert!(peak(&service) < 2 * stated, "{} MiB", peak(&service) / MIB);
+    drop(unfinished);
+    // Their buffers are freed when the service hears of it.
+    let start = Instant::now();
+    loop {
+        let mut stream = connect(&addr);
+        stream.set_write_timeout(Some(GUARD)).unwrap();
+        let mut answer = [0; 5];
+        let is_set = stream.write_all(&whole).is_ok() && stream.read_exact(&mut answer).is_ok();
+        if is_set && answer == *b"+OK\r\n" {
+            break;
+        }
+        assert!(start.elapsed() < GUARD);
+    }
+    let unread = flood(&addr, &b"GET k\r\n".repeat(100));
+    ask(&mut other, b"GET a\r\n", "$1\r\n1\r\n");
+    assert!(peak(&service) < 2 * stated, "{} MiB", peak(&service) / MIB);
+    drop(unread);
+}
+
+#[test]
+fn unfinished_frames_of_echo_are_bounded() {
+    let arguments = ["echo", "--listen", "127.0.0.1:0", "--max-memory", "64MiB"];
+    let mut service = Service::start(&arguments);
+    let addr = service.behind("listening on ");
+    let mut other = connect(&addr);
+    let mut frame = vec![b'x'; 4 + 16 * MIB - 1];
+    frame[..4].copy_from_slice(&(16 * MIB as u32).to_be_bytes());
+    let unfinished = flood(&addr, &frame);
+    ask(&mut other, b"\0\0\0\x05hello", "\0\0\0\x05hello");
+    assert!(peak(&service) < 256 * MIB, "{} MiB", peak(&service) / MIB);
+    drop(unfinished);
+}
+
+#[test]
+fn a_command_that_came_while_the_process_was_stopped_is_answered() {
+    let arguments = ["kv", "--listen", "127.0.0.1:0", "--stall-timeout", "1"];
+    let mut service = Service::start(&arguments);
+    let addr = service.behind("listening on ");
+    let mut stream = connect(&addr);
+    ask(&mut stream, b"SET a 1\r\n*2\r\n$3\r\nGET\r\n", "+OK\r\n");
+    service.signal("-STOP");
+    stream.write_all(b"$1\r\na\r\n").unwrap();
+    // Longer than the limit.
+    thread::sleep(Duration::from_secs(3));
+    service.signal("-CONT");
+    ask(&mut stream, b"", "$1\r\n1\r\n");
+}

@@ -1,0 +1,113 @@
+//! Signals that are not TERM or INT: what they do to a service, from its start to its end.
+
+mod common;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{GUARD, PROGRAM, Service};
+
+const SERVICES: [&[&str]; 5] =
+    [&["http"], &["echo"], &["kv"], &["rpc"], &["proxy", "--to", "127.0.0.1:1"]];
+
+#[test]
+fn hup_usr1_and_usr2_end_no_service() {
+    for service in SERVICES {
+        let mut server = Service::start(&[service, &["--listen", "127.0.0.1:0"]].concat());
+        server.behind("listening on ");
+        for (signal, says) in [
+            ("-HUP", "HUP: nothing to reload"),
+            ("-USR1", "USR1: no effect"),
+            ("-HUP", "HUP: nothing to reload"),
+            ("-USR2", "USR2: no effect"),
+        ] {
+            server.signal(signal);
+            server.behind(says);
+        }
+        server.signal("-TERM");
+        server.behind("drained");
+        assert!(server.child.wait().unwrap().success(), "{service:?}");
+    }
+}
+
+#[test]
+fn signals_that_the_parent_has_blocked_arrive() {
+    let mut blocking = Command::new("env");
+    blocking.args(["--block-signal=TERM,INT,HUP", PROGRAM]);
+    let mut server = Service::start_by(blocking, &["http", "--listen", "127.0.0.1:0"]);
+    server.behind("listening on ");
+    server.signal("-HUP");
+    server.behind("HUP: nothing to reload");
+    server.signal("-TERM");
+    server.behind("drained");
+    assert!(server.child.wait().unwrap().success());
+}
+
+#[test]
+fn hup_during_the_drain_ends_nothing() {
+    let mut server = Service::start(&["http", "--listen", "127.0.0.1:0"]);
+    let addr = server.behind("listening on ");
+    let mut busy = TcpStream::connect(&addr).unwrap();
+    busy.set_read_timeout(Some(GUARD)).unwrap();
+    busy.write_all(b"GET /sleep/3000 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let start = Instant::now();
+    while !common::get(&addr, "/metrics")
+        .contains("wakeful_http_requests_in_flight{loop=\"0\"} 2\n")
+    {
+        assert!(start.elapsed() < GUARD, "the request is not in flight");
+    }
+    server.signal("-TERM");
+    server.behind("draining");
+    server.signal("-HUP");
+    server.behind("HUP: nothing to reload");
+    let mut text = String::new();
+    busy.read_to_string(&mut text).unwrap();
+    assert!(text.ends_with("slept 3000 ms\n"), "{text}");
+    server.behind("drained");
+    assert!(server.child.wait().unwrap().success());
+}
+
+/// Does the process catch this signal?
+fn catches(pid: u32, signal: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
+}
+
+#[test]
+fn hup_during_the_start_ends_nothing() {
+    // The start waits for somebody who reads the log.
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
+    let options = ["--access-log", "json", "--access-log-file", log.to_str().unwrap()];
+    let mut server = Service::start(&[&["http", "--listen", "127.0.0.1:0"][..], &options].concat());
+    let (pid, start) = (server.child.id(), Instant::now());
+    while !catches(pid, 1) {
+        assert!(start.elapsed() < GUARD, "HUP would end it");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    server.signal("-HUP");
+    let _reader = File::open(&log).unwrap();
+    // What came before the service could reload is not forgotten.
+    let lines = [server.behind("listening on "), server.behind("HUP: ")];
+    assert!(lines[1].contains("reloading the access log"), "{lines:?}");
+    server.signal("-TERM");
+    server.behind("drained");
+    assert!(server.child.wait().unwrap().success());
+}
+
+#[test]
+fn the_help_names_them() {
+    for service in SERVICES {
+        let output =
+            Command::new(common::PROGRAM).args(["serve", service[0], "--help"]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        for name in ["TERM, INT ", "HUP ", "USR1, USR2 ", "QUIT "] {
+            assert!(text.contains(name), "{service:?}: {text}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What is said of a value that an option does not take, and of a limit that is reached: the option, the value, the range; the
+//! limit.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use common::PROGRAM;
+
+/// Says the option, the value, and what would be one.
+fn is_refused(command: &[&str], option: &str, value: &str, range: &str) {
+    let output = Command::new(PROGRAM).args(command).args([option, value]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{option} {value}: {text}");
+    let expected = [format!("'{value}' for '{option}"), range.to_owned()];
+    for part in expected {
+        assert!(text.contains(&part), "{option} {value}: {part} is not in: {text}");
+    }
+}
+
+const SECONDS: &str = "seconds, 0 or more";
+const POSITIVE: &str = "seconds, more than 0";
+const BYTES: &str = "bytes, 0 or more";
+const COUNT: &str = "0 or more";
+
+#[test]
+fn serve_names_the_range_of_each_option() {
+    for (option, values, range) in [
+        ("--loops", &["-1", "65536"][..], "0..=65535"),
+        ("--max-cpu", &["-1", "1.1", "nan", "x"], "from 0 to 1"),
+        ("--hit-rate", &["-1", "0", "1"], "from 0.05 to 0.9999"),
+        ("--max-window", &["-1s", "1h", "x"], "at most 16.7ms"),
+        ("--target-utilisation", &["-1", "0.99"], "from 0.05 to 0.95"),
+        ("--moves", &["-1", "1"], "from 1.05 to 1000"),
+        ("--grace", &["-1", "nan", "x"], SECONDS),
+        ("--pre-drain", &["-1"], SECONDS),
+        ("--header-timeout", &["-1", "0"], POSITIVE),
+        ("--idle-timeout", &["-1"], POSITIVE),
+        ("--body-timeout", &["-1"], POSITIVE),
+        ("--request-timeout", &["-1"], POSITIVE),
+        ("--tls-reload-interval", &["-1"], POSITIVE),
+        ("--max-header", &["-1", "1"], "at least 8KiB"),
+        ("--max-body", &["-1", "1GB"], BYTES),
+        ("--max-connections", &["-1"], COUNT),
+        ("--max-connections-per-peer", &["-1"], "0..="),
+        ("--max-requests", &["-1"], COUNT),
+        ("--peer-rate", &["-1", "0"], "1..="),
+    ] {
+        values.iter().for_each(|value| is_refused(&["serve", "http"], option, value, range));
+    }
+    for service in ["kv", "echo"] {
+        for (option, value, range) in [
+            ("--max-memory", "-1", BYTES),
+            ("--max-connections", "-1", COUNT),
+            ("--idle-timeout", "-1", SECONDS),
+            ("--stall-timeout", "-1", SECONDS),
+        ] {
+            is_refused(&["serve", service], option, value, range);
+        }
+    }
+    is_refused(&["serve", "kv"], "--max-memory-clients", "-1", BYTES);
+    is_refused(&["serve", "kv"], "--client-query-buffer-limit", "1", "at least 1MiB");
+    for value in ["-1", "1", "1GiB"] {
+        is_refused(&["serve", "kv"], "--max-value", value, "at least 64 and at most 512MiB");
+    }
+    for value in ["-1", "0", "5GiB"] {
+        is_refused(&["serve", "rpc"], "--max-message", value, "from 1 to 4GiB");
+    }
+    for (option, value, range) in [
+        ("--upstream-connections", "-1", "1 or more"),
+        ("--upstream-connections", "0", "1 or more"),
+        ("--connect-timeout", "-1", POSITIVE),
+        ("--upstream-timeout", "-1", POSITIVE),
+        ("--tunnel-timeout", "0", POSITIVE),
+        ("--request-buffer", "-1", BYTES),
+        ("--response-buffer", "-1", BYTES),
+        ("--loop-buffer", "-1", BYTES),
+        ("--max-tunnels", "-1", "1..="),
+    ] {
+        is_refused(&["serve", "proxy", "--to", "127.0.0.1:1"], option, value, range);
+    }
+}
+
+#[test]
+fn load_and_lab_name_the_range_of_each_option() {
+    const TIME: &str = "10ms to 24h";
+    const TIME_OR_NONE: &str = "0s to 24h";
+    for (option, values, range) in [
+        ("--pairs", &["-1", "0"][..], "1..=1000"),
+        ("--rate", &["-1", "0", "1e9"], "at most 10M"),
+        ("--seed", &["-1"], COUNT),
+        ("--duration", &["-1s", "1ms", "2d"], TIME),
+        ("--warm-up", &["-1s", "2d"], TIME_OR_NONE),
+        ("--timeout", &["-1s", "2d"], TIME_OR_NONE),
+        ("--connections", &["-1", "0"], "1..=1000000"),
+        ("--in-flight", &["-1", "0"], "1..=100000"),
+        ("--slow", &["-1", "100001"], "0..=100000"),
+        ("--cpu", &["-1"], COUNT),
+        ("--server-cpus", &["-1", "9999"], "CPU"),
+        ("--pid", &["-1"], "0..="),
+        ("--quiet-share", &["-1", "nan"], "0 to 1024"),
+        ("--quiet-patience", &["-1s"], TIME_OR_NONE),
+        ("--repeats", &["-1", "1001"], "0..=1000"),
+        ("--keys", &["-1", "0"], "from 1 to 1000000000000"),
+        ("--size", &["-1"], "0..=16777216"),
+        ("--mix", &["-1"], "0..=1000000"),
+    ] {
+        values.iter().for_each(|value| is_refused(&["load", "127.0.0.1:1"], option, value, range));
+    }
+    for (option, value, range) in [
+        ("--delay", "-1s", TIME_OR_NONE),
+        ("--stall", "-1s", TIME_OR_NONE),
+        ("--stall-every", "0s", TIME),
+    ] {
+        is_refused(&["load", "null-server"], option, value, range);
+    }
+    for (option, values, range) in [
+        ("--seed", &["-1"][..], COUNT),
+        ("--timer", &["-1s", "1ms"], "200ms to 10m"),
+        ("--rounds", &["-1", "0"], "1..=1000"),
+        ("--block", &["-1s", "1ms"], "100ms to 1m"),
+        ("--quiet-share", &["-1", "nan"], "0 to 1024"),
+    ] {
+        values.iter().for_each(|value| is_refused(&["lab", "list"], option, value, range));
+    }
+}
+
+#[test]
+fn a_start_without_descriptors_names_their_limit() {
+    for service in ["http", "echo", "kv", "rpc", "proxy --to 127.0.0.1:1"] {
+        // From 3, which do not suffice to load the program, to as many as it takes.
+        let mut refusals = 0;
+        let enough = (5..100).find(|limit| {
+            let script = format!(
+                "ulimit -n {limit}; exec {PROGRAM} serve {service} --listen 127.0.0.1:0 --loops 2"
+            );
+            let mut child =
+                Command::new("sh").args(["-c", &script]).stderr(Stdio::piped()).spawn().unwrap();
+            let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+            let last = lines.find_map(|line| {
+                let line = line.unwrap();
+                (line.contains("listening on") || line.starts_with("wakeful:")).then_some(line)
+            });
+            let _ = child.kill();
+            child.wait().unwrap();
+            let line = last.unwrap_or_else(|| panic!("{service}, {limit}: it says nothing"));
+            if line.starts_with("wakeful:") {
+                assert!(line.contains("RLIMIT_NOFILE"), "{service}, {limit}: {line}");
+                refusals += 1;
+            }
+            line.contains("listening on")
+        });
+        assert!(enough.is_some() && refusals > 5, "{service}: {enough:?}, {refusals}");
+    }
+}

@@ -1,0 +1,102 @@
+//! What the access log is written to: opening it, opening it again after a rotation, and what stands in place of lines that are missing.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use wakeful::log::{self, OncePerSecond};
+
+use super::{Destination, Format, format};
+use crate::panics;
+
+#[derive(Debug)]
+pub(super) struct Sink {
+    format: Format,
+    target: Target,
+    /// Set when the file should be opened again.
+    reopen: Arc<AtomicBool>,
+    /// A disk that is almost full fails and works by turns.
+    failures: OncePerSecond,
+}
+
+#[derive(Debug)]
+enum Target {
+    Stdout(io::Stdout),
+    Stderr(io::Stderr),
+    File { path: PathBuf, file: File },
+}
+
+impl Sink {
+    pub(super) fn open(
+        format: Format,
+        destination: Destination,
+        reopen: Arc<AtomicBool>,
+    ) -> io::Result<Self> {
+        let target = match destination {
+            Destination::Stdout => Target::Stdout(io::stdout()),
+            Destination::Stderr => Target::Stderr(io::stderr()),
+            Destination::File(path) => match append(&path) {
+                Ok(file) => Target::File { path, file },
+                Err(error) => {
+                    let text = format!("cannot write the access log {}: {error}", path.display());
+                    return Err(io::Error::new(error.kind(), text));
+                }
+            },
+        };
+        Ok(Self { format, target, reopen, failures: OncePerSecond::new() })
+    }
+}
+
+impl log::Destination for Sink {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match &self.target {
+            Target::Stdout(stdout) => stdout.as_fd(),
+            Target::Stderr(stderr) => stderr.as_fd(),
+            Target::File { file, .. } => file.as_fd(),
+        }
+    }
+
+    fn reopen(&mut self) -> bool {
+        let Target::File { path, file } = &mut self.target else { return false };
+        if !self.reopen.swap(false, Ordering::Acquire) {
+            return false;
+        }
+        match append(path) {
+            Ok(anew) => {
+                // A file that was not rotated ends as it did.
+                let is_another = anew.metadata().is_ok_and(|file| file.len() == 0);
+                *file = anew;
+                is_another
+            }
+            Err(error) => {
+                let path = path.display();
+                panics::log!(error, %path, %error, "cannot reopen the access log: it continues in the old file");
+                false
+            }
+        }
+    }
+
+    fn note(&self, lines: u64) -> Vec<u8> {
+        panics::log!(warn, lines, "lines of the access log were dropped");
+        let mut text = Vec::new();
+        format::write_dropped(&mut text, self.format, SystemTime::now(), lines);
+        text
+    }
+
+    fn failed(&self, error: &io::Error) {
+        if let Some(count) = self.failures.pass() {
+            panics::log!(error, %error, count, "cannot write the access log: lines are dropped");
+        }
+    }
+}
+
+/// A FIFO is opened for reading too: otherwise opening it waits for a reader, and a reader that restarts costs lines.
+fn append(path: &Path) -> io::Result<File> {
+    let is_fifo = fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo());
+    OpenOptions::new().append(true).create(!is_fifo).read(is_fifo).open(path)
+}

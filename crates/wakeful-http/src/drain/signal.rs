@@ -1,0 +1,137 @@
+//! A signal that is given once, and that any number of tasks of any executor await.
+//!
+//! Not a closed channel: a panic in one waiter's waker would end the call that closes it, and the waiters after it would not hear of
+//! the drain.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
+
+use crate::panics;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Signal(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    given: AtomicBool,
+    /// Locked for a moment only, and no waker runs, is cloned or is dropped meanwhile.
+    waiting: Mutex<Slab<Waker>>,
+}
+
+impl State {
+    fn is_given(&self) -> bool {
+        self.given.load(Ordering::Acquire)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Slab<Waker>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Signal {
+    pub(super) fn give(&self) {
+        // The flag is set under the lock: who finds it clear there is in the list that is taken.
+        let waiting = {
+            let mut waiting = self.0.waiting();
+            self.0.given.store(true, Ordering::Release);
+            std::mem::take(&mut *waiting)
+        };
+        for (_, waker) in waiting {
+            panics::wake(waker);
+        }
+    }
+
+    pub(super) fn is_given(&self) -> bool {
+        self.0.is_given()
+    }
+
+    pub(super) fn wait(&self) -> Given {
+        Given { state: self.0.clone(), place: None }
+    }
+}
+
+/// Waits until the signal is given.
+#[derive(Debug)]
+pub(super) struct Given {
+    state: Arc<State>,
+    place: Option<usize>,
+}
+
+impl Future for Given {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let waker = cx.waker().clone();
+        let mut waiting = this.state.waiting();
+        if this.state.is_given() {
+            // The place went with the signal.
+            this.place = None;
+            drop(waiting);
+            panics::discard(Some(waker));
+            return Poll::Ready(());
+        }
+        let before = match this.place {
+            Some(place) => Some(std::mem::replace(&mut waiting[place], waker)),
+            None => {
+                this.place = Some(waiting.insert(waker));
+                None
+            }
+        };
+        drop(waiting);
+        panics::discard(before);
+        Poll::Pending
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let mut waiting = self.state.waiting();
+        let waker = if self.state.is_given() { None } else { waiting.try_remove(place) };
+        drop(waiting);
+        panics::discard(waker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Panics(AtomicUsize);
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            panic!("a waker that panics, on purpose");
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_no_other_from_hearing_of_the_signal() {
+        let (signal, panics) = (Signal::default(), Arc::new(Panics::default()));
+        let waker = panics.clone().into();
+        let mut cx = Context::from_waker(&waker);
+        let mut waiting = [(); 3].map(|()| signal.wait());
+        for one in &mut waiting {
+            assert!(Pin::new(one).poll(&mut cx).is_pending());
+        }
+        // One that gives up leaves its place to the next.
+        let mut given_up = signal.wait();
+        assert!(Pin::new(&mut given_up).poll(&mut cx).is_pending());
+        drop(given_up);
+        assert!(!signal.is_given());
+        signal.give();
+        assert_eq!(panics.0.load(Ordering::Relaxed), waiting.len());
+        assert!(waiting.iter_mut().all(|one| Pin::new(one).poll(&mut cx).is_ready()));
+        signal.give();
+    }
+}

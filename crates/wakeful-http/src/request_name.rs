@@ -1,0 +1,94 @@
+//! The name of a request in the report of a slow turn: its method and the beginning of its path.
+//!
+//! The service consumes the request, so the name is a copy. It is made for each request and read only after a slow poll, so a
+//! connection uses the room of one request's name for the next. (The clone of a method allocates if its name has more than 15 bytes: the client's own invention.)
+
+use std::fmt;
+
+use http::{Method, Uri};
+
+/// Bytes of the path that are kept.
+const KEPT: usize = 46;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct RequestName {
+    method: Method,
+    path: [u8; KEPT],
+    length: usize,
+    is_cut: bool,
+}
+
+impl RequestName {
+    #[inline]
+    pub(crate) fn set(&mut self, method: &Method, uri: &Uri) {
+        // Without the query, which may hold secrets.
+        let path = uri.path().as_bytes();
+        let length = path.len().min(KEPT);
+        self.path[..length].copy_from_slice(&path[..length]);
+        self.length = length;
+        self.is_cut = path.len() > KEPT;
+        self.method.clone_from(method);
+    }
+}
+
+impl Default for RequestName {
+    fn default() -> Self {
+        Self { method: Method::GET, path: [0; KEPT], length: 0, is_cut: false }
+    }
+}
+
+/// Only graphic ASCII: the rest is percent-encoded, so that no client can forge or hide a line of the log.
+impl fmt::Display for RequestName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.method)?;
+        for &byte in &self.path[..self.length] {
+            if byte.is_ascii_graphic() {
+                write!(f, "{}", char::from(byte))?;
+            } else {
+                write!(f, "%{byte:02X}")?;
+            }
+        }
+        if self.is_cut { f.write_str("...") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(method: &str, uri: &str) -> String {
+        let uri = Uri::try_from(uri).unwrap();
+        // What was there before does not show.
+        let mut name = RequestName::default();
+        name.set(&Method::DELETE, &Uri::from_static("/another/request"));
+        name.set(&method.parse().unwrap(), &uri);
+        name.to_string()
+    }
+
+    #[test]
+    fn a_name_is_method_and_path_without_the_query() {
+        assert_eq!(name("GET", "/reports/7?token=secret"), "GET /reports/7");
+        assert_eq!(name("GET", "http://localhost/"), "GET /");
+        assert_eq!(name("PROPFIND", "/"), "PROPFIND /");
+        assert_eq!(name("OPTIONS", "*"), "OPTIONS *");
+        assert_eq!(name("CONNECT", "localhost:80"), "CONNECT ");
+    }
+
+    #[test]
+    fn bytes_that_a_terminal_may_interpret_are_escaped() {
+        // `Uri` refuses ASCII control characters and admits other UTF-8: a control character (CSI), one that reverses the text, a letter.
+        assert_eq!(name("GET", "/\u{9b}31m"), "GET /%C2%9B31m");
+        assert_eq!(name("GET", "/\u{202e}x\u{e4}"), "GET /%E2%80%AEx%C3%A4");
+    }
+
+    #[test]
+    fn a_long_path_is_cut() {
+        let long = format!("/{}", "a".repeat(KEPT - 1));
+        assert_eq!(name("GET", &long), format!("GET {long}"));
+        assert_eq!(name("GET", &format!("{long}b")), format!("GET {long}..."));
+        // In the middle of a character.
+        let split = format!("/{}\u{e4}", "a".repeat(KEPT - 2));
+        assert!(name("GET", &split).ends_with("a%C3..."));
+    }
+}

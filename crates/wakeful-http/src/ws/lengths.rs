@@ -1,0 +1,162 @@
+//! Frames whose length takes more bytes than it needs are refused (RFC 6455, 5.2), which tungstenite does not do: what two programs read differently may be used against one of them.
+//!
+//! [`Lengths`] follows the headers of a client's frames, a few bytes of each, and skips the payloads.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_io::{AsyncRead, AsyncWrite};
+
+use crate::upgrade::Upgraded;
+
+/// A length was not written in the fewest bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("the length of a frame is not written in the fewest bytes")]
+pub(super) struct NotMinimal;
+
+/// Where in a frame a client is.
+#[derive(Debug, Default)]
+struct Lengths {
+    /// The header so far: its first two bytes, the longer length, and the mask.
+    header: [u8; 14],
+    held: usize,
+    /// Bytes of the payload that are to come.
+    left: u64,
+}
+
+impl Lengths {
+    fn follow(&mut self, mut bytes: &[u8]) -> Result<(), NotMinimal> {
+        while !bytes.is_empty() {
+            if self.left > 0 {
+                let skipped = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+                self.left -= skipped as u64;
+                bytes = &bytes[skipped..];
+                continue;
+            }
+            self.header[self.held] = bytes[0];
+            self.held += 1;
+            bytes = &bytes[1..];
+            self.take_header()?;
+        }
+        Ok(())
+    }
+
+    /// The header may be complete.
+    fn take_header(&mut self) -> Result<(), NotMinimal> {
+        let [_, second, ..] = self.header;
+        let longer = match second & 0x7f {
+            _ if self.held < 2 => return Ok(()),
+            126 => 2,
+            127 => 8,
+            _ => 0,
+        };
+        let mask = if second & 0x80 == 0 { 0 } else { 4 };
+        if self.held < 2 + longer + mask {
+            return Ok(());
+        }
+        let written = &self.header[2..2 + longer];
+        let length = written.iter().fold(0, |length, byte| length << 8 | u64::from(*byte));
+        self.left = match longer {
+            0 => u64::from(second & 0x7f),
+            2 if length < 126 => return Err(NotMinimal),
+            8 if length <= u64::from(u16::MAX) => return Err(NotMinimal),
+            _ => length,
+        };
+        self.held = 0;
+        Ok(())
+    }
+}
+
+/// A connection whose frames are followed as they are read.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub(super) inner: Upgraded,
+    lengths: Lengths,
+}
+
+impl Followed {
+    pub(super) fn new(inner: Upgraded) -> Self {
+        Self { inner, lengths: Lengths::default() }
+    }
+}
+
+impl AsyncRead for Followed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let read = ready!(AsyncRead::poll_read(Pin::new(&mut self.inner), cx, buf))?;
+        let followed = self.lengths.follow(&buf[..read]);
+        let read = followed.map(|()| read);
+        Poll::Ready(read.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)))
+    }
+}
+
+impl AsyncWrite for Followed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        AsyncWrite::poll_write(Pin::new(&mut self.inner), cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        AsyncWrite::poll_write_vectored(Pin::new(&mut self.inner), cx, slices)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_flush(Pin::new(&mut self.inner), cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_close(Pin::new(&mut self.inner), cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lengths;
+
+    /// A masked frame with its length in so many more bytes.
+    fn frame(longer: usize, length: u64) -> Vec<u8> {
+        let second = match longer {
+            0 => length as u8,
+            2 => 126,
+            _ => 127,
+        };
+        let mut frame = vec![0x82, 0x80 | second];
+        frame.extend_from_slice(&length.to_be_bytes()[8 - longer..]);
+        frame.extend_from_slice(&[1, 2, 3, 4]);
+        frame.resize(frame.len() + length as usize, 0xff);
+        frame
+    }
+
+    #[test]
+    fn only_the_fewest_bytes_will_do_however_they_come() {
+        for (longer, length, is_right) in [
+            (0, 0, true),
+            (0, 125, true),
+            (2, 125, false),
+            (2, 126, true),
+            (2, 65_535, true),
+            (8, 65_535, false),
+            (8, 0, false),
+            (8, 65_536, true),
+        ] {
+            // After a frame that is right.
+            let bytes = [frame(2, 300), frame(longer, length), frame(0, 3)].concat();
+            for piece in [1, 3, 7, bytes.len()] {
+                let mut lengths = Lengths::default();
+                let followed = bytes.chunks(piece).try_for_each(|piece| lengths.follow(piece));
+                assert_eq!(followed.is_ok(), is_right, "{length} in {longer} more, by {piece}");
+            }
+        }
+    }
+}

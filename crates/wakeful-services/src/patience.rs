@@ -1,0 +1,165 @@
+//! A stream whose peer may keep it waiting for a limited time only.
+//!
+//! A transfer that succeeds reads no clock. A timer is set when one has to wait, in quarters of the limit, and each quarter in which
+//! nothing moved is counted. So a limit strikes up to a quarter late. After the process was stopped it strikes only after what
+//! arrived was read: see `Deadline`. The socket is tried first here.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_io::{AsyncRead, AsyncWrite};
+use wakeful::net::Stream;
+use wakeful::time::Deadline;
+
+const QUARTERS: u32 = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct PatientStream {
+    stream: Stream,
+    /// For each write.
+    stall: Option<Duration>,
+    timer: Timer,
+}
+
+impl PatientStream {
+    /// `stall` is how long the peer may take nothing of what is written.
+    pub(crate) fn new(stream: Stream, stall: Option<Duration>) -> Self {
+        Self { stream, stall, timer: Timer::default() }
+    }
+
+    pub(crate) fn into_inner(self) -> Stream {
+        self.stream
+    }
+
+    /// Reads once. 0: the peer has ended, or `told` was ready and nothing else was.
+    ///
+    /// # Errors
+    /// The kernel's. `TimedOut`: nothing came for `limit`.
+    pub(crate) async fn read_unless_told(
+        &mut self,
+        space: &mut [u8],
+        mut told: Option<Pin<&mut impl Future<Output = ()>>>,
+        limit: Option<Duration>,
+    ) -> io::Result<usize> {
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(count) = Pin::new(&mut self.stream).poll_read(cx, space) {
+                self.timer.silent = 0;
+                return Poll::Ready(count);
+            }
+            if let Some(told) = told.as_mut()
+                && told.as_mut().poll(cx).is_ready()
+            {
+                return Poll::Ready(Ok(0));
+            }
+            self.poll_limit(limit, cx).map(Err)
+        })
+        .await
+    }
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// The kernel's. `TimedOut`: the peer took nothing for as long as it may.
+    pub(crate) async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let count = std::future::poll_fn(|cx| {
+                if let Poll::Ready(count) = Pin::new(&mut self.stream).poll_write(cx, bytes) {
+                    self.timer.silent = 0;
+                    return Poll::Ready(count);
+                }
+                self.poll_limit(self.stall, cx).map(Err)
+            })
+            .await?;
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn poll_limit(&mut self, limit: Option<Duration>, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let Some(limit) = limit else { return Poll::Pending };
+        ready!(self.timer.poll(limit, cx));
+        Poll::Ready(io::ErrorKind::TimedOut.into())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Timer {
+    sleep: Option<(Duration, Deadline)>,
+    /// The quarters that have ended since anything moved.
+    silent: u32,
+}
+
+impl Timer {
+    /// Ready: nothing has moved for `limit`.
+    fn poll(&mut self, limit: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        let quarter = limit / QUARTERS;
+        let (set_for, timer) = self.sleep.get_or_insert_with(|| {
+            self.silent = 0;
+            (quarter, Deadline::after(quarter))
+        });
+        if *set_for != quarter {
+            (*set_for, *timer, self.silent) = (quarter, Deadline::after(quarter), 0);
+        }
+        loop {
+            ready!(Pin::new(&mut *timer).poll(cx));
+            *timer = Deadline::after(quarter);
+            self.silent += 1;
+            if self.silent > QUARTERS {
+                self.silent = 0;
+                return Poll::Ready(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use futures_lite::future::poll_once;
+    use wakeful::net::UnixStream;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(8);
+    const NOBODY: Option<Pin<&mut std::future::Pending<()>>> = None;
+
+    #[test]
+    fn what_arrived_while_the_thread_stood_still_is_read_though_the_limit_has_passed() {
+        wakeful::block_on(async {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let mut ours = PatientStream::new(ours.into(), None);
+            let mut buf = [0; 8];
+            let mut read = std::pin::pin!(ours.read_unless_told(&mut buf, NOBODY, Some(LIMIT)));
+            assert!(poll_once(&mut read).await.is_none());
+            let mut theirs = Stream::from(theirs);
+            theirs.write_all(b"in time").await.unwrap();
+            // As after SIGSTOP: timers are due, and the loop has not asked the kernel since.
+            for _ in 0..3 * QUARTERS {
+                thread::sleep(LIMIT / QUARTERS);
+                assert!(poll_once(&mut read).await.is_none());
+            }
+            assert_eq!(read.await.unwrap(), 7);
+        });
+    }
+
+    #[test]
+    fn nothing_for_as_long_as_the_limit_is_a_time_out() {
+        wakeful::block_on(async {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let mut ours = PatientStream::new(ours.into(), Some(LIMIT));
+            let read = ours.read_unless_told(&mut [0; 8], NOBODY, Some(LIMIT)).await;
+            assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            let written = ours.write_all(&vec![0; 16 << 20]).await;
+            assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            drop(theirs);
+        });
+    }
+}

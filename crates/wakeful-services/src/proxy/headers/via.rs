@@ -1,0 +1,80 @@
+//! `Via` (RFC 9110, 7.6.3): which proxies a message has passed, and whether this one is among them.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use http::header::VIA;
+use http::{HeaderMap, HeaderValue, Version};
+
+/// A proxy's name in the `Via` of requests, of which no other proxy has the same. A request that has it already goes in circles.
+///
+/// Responses name the program alone: clients need not tell instances apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pseudonym {
+    /// With the protocol before it, for each.
+    entries: [&'static str; 3],
+}
+
+impl Pseudonym {
+    /// Returns a new one. It is never freed: a proxy needs one for as long as it runs.
+    #[must_use]
+    pub fn unique() -> Self {
+        let random = RandomState::new().build_hasher().finish();
+        let entry = |version| &*format!("{version} wakeful-{random:016x}").leak();
+        Self { entries: ["1.0", "1.1", "2.0"].map(entry) }
+    }
+
+    /// What a request that came by `version` is marked with.
+    pub(super) fn entry(self, version: Version) -> HeaderValue {
+        HeaderValue::from_static(self.entries[place(version)])
+    }
+
+    /// Has a request with these fields been here?
+    pub(super) fn is_in(self, headers: &HeaderMap) -> bool {
+        let own = received_by(self.entries[0].as_bytes());
+        let mut values = headers.get_all(VIA).iter();
+        values.any(|value| {
+            let mut entries = value.as_bytes().split(|byte| *byte == b',');
+            entries.any(|entry| received_by(entry) == own)
+        })
+    }
+}
+
+/// The proxy that an entry names: `1.1 name (comment)`.
+fn received_by(entry: &[u8]) -> Option<&[u8]> {
+    let mut words =
+        entry.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+    words.nth(1)
+}
+
+/// What a response that came by `version` is marked with.
+pub(super) fn of_response(version: Version) -> HeaderValue {
+    HeaderValue::from_static(["1.0 wakeful", "1.1 wakeful", "2.0 wakeful"][place(version)])
+}
+
+fn place(version: Version) -> usize {
+    match version {
+        Version::HTTP_10 => 0,
+        Version::HTTP_2 => 2,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_knows_its_own_name_among_others_and_no_other_s() {
+        let (one, other) = (Pseudonym::unique(), Pseudonym::unique());
+        assert_ne!(one, other);
+        let mut headers = HeaderMap::new();
+        assert!(!one.is_in(&headers));
+        headers.append(VIA, HeaderValue::from_static("1.0 fred, 1.1 wakeful (a comment)"));
+        headers.append(VIA, other.entry(Version::HTTP_11));
+        assert!(!one.is_in(&headers) && other.is_in(&headers));
+        let own = one.entry(Version::HTTP_2);
+        let joined = format!("HTTP/1.1 p.example.net,\t{} , 1.1 x", own.to_str().unwrap());
+        headers.append(VIA, HeaderValue::try_from(joined).unwrap());
+        assert!(one.is_in(&headers));
+    }
+}

@@ -1,0 +1,187 @@
+//! What connections may take of the service: memory, places, and time.
+
+use std::io::{ErrorKind, Write};
+use std::time::{Duration, Instant};
+
+use wakeful_services::kv::KvOptions;
+
+use crate::client::{Answer, Client, GUARD, LOOPS, Service, bulk, error, ok};
+
+const MIB: usize = 1 << 20;
+
+fn each(options: KvOptions, test: impl Fn(Service)) {
+    LOOPS.iter().for_each(|loops| test(Service::start(*loops, options)));
+}
+
+/// A line of INFO.
+fn info(client: &mut Client, name: &str) -> usize {
+    let Answer::Bulk(Some(text)) = client.ask("INFO") else { panic!("a text") };
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("{name}: {text}")).parse().unwrap()
+}
+
+fn wait_for(client: &mut Client, name: &str, value: usize) {
+    let start = Instant::now();
+    while info(client, name) != value {
+        assert!(start.elapsed() < GUARD, "{name}: {}", info(client, name));
+        std::thread::yield_now();
+    }
+}
+
+/// The beginning of a SET of a value of `length` bytes, with `sent` of them.
+fn unfinished(length: usize, sent: usize) -> Vec<u8> {
+    let mut bytes = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${length}\r\n").into_bytes();
+    bytes.resize(bytes.len() + sent, b'x');
+    bytes
+}
+
+#[test]
+fn a_command_beyond_what_all_buffers_may_take_closes_its_connection() {
+    let options = KvOptions { max_memory_clients: Some(5 * MIB), ..KvOptions::default() };
+    each(options, |service| {
+        let (mut holder, mut other) = (service.connect(), service.connect());
+        holder.send(&unfinished(4 * MIB, 3 * MIB));
+        let start = Instant::now();
+        while info(&mut other, "mem_clients_normal") < 3 * MIB {
+            assert!(start.elapsed() < GUARD);
+        }
+        let mut late = service.connect();
+        // It may be refused while it writes.
+        let _ = late.stream().write_all(&unfinished(4 * MIB, 4 * MIB - 1));
+        let refused = "OOM command not read when client buffers > 'maxmemory-clients'.";
+        assert_eq!(late.answer(), error(refused));
+        assert!(late.is_closed());
+        assert_eq!(info(&mut other, "evicted_clients"), 1);
+        assert_eq!(other.ask("SET small v"), ok(), "others are served");
+        assert_eq!(other.ask("GET small"), bulk("v"));
+        drop(holder);
+        wait_for(&mut other, "mem_clients_normal", 0);
+        assert_eq!(late_again(&service), ok(), "there is room again");
+    });
+}
+
+fn late_again(service: &Service) -> Answer {
+    let mut client = service.connect();
+    client.send(&unfinished(MIB, MIB));
+    client.send(b"\r\n");
+    client.answer()
+}
+
+#[test]
+fn a_command_beyond_the_query_buffer_limit_closes_its_connection() {
+    let options = KvOptions { client_query_buffer_limit: Some(MIB), ..KvOptions::default() };
+    each(options, |service| {
+        let mut client = service.connect();
+        // A key and a value of less, which are more together.
+        let key = vec![b'k'; 600_000];
+        client.send(
+            &[b"*3\r\n$3\r\nSET\r\n$600000\r\n", key.as_slice(), b"\r\n$600000\r\n"].concat(),
+        );
+        let refused = "ERR Protocol error: a command may have 1048576 bytes";
+        assert_eq!(client.answer(), error(refused));
+        assert!(client.is_closed());
+        let mut other = service.connect();
+        assert_eq!(info(&mut other, "client_query_buffer_limit_disconnections"), 1);
+    });
+}
+
+#[test]
+fn answers_that_nobody_reads_take_no_more_than_they_may() {
+    let options = KvOptions { max_memory_clients: Some(40 * MIB), ..KvOptions::default() };
+    each(options, |service| {
+        let mut client = service.connect();
+        let value = vec![b'x'; 8 * MIB];
+        assert_eq!(client.ask_words(&[b"SET".as_slice(), b"k", &value]), ok());
+        let mut slow: Vec<_> = (0..20).map(|_| service.connect()).collect();
+        slow.iter_mut().for_each(|client| client.send(b"GET k\r\n"));
+        let start = Instant::now();
+        while info(&mut client, "wakeful_client_memory_refusals") == 0 {
+            assert!(start.elapsed() < GUARD);
+        }
+        assert!(info(&mut client, "mem_clients_normal") <= 40 * MIB);
+        assert_eq!(client.ask("SET small v"), ok());
+        assert_eq!(client.ask("GET small"), bulk("v"));
+        let refused = error("OOM answer not allowed when client buffers > 'maxmemory-clients'.");
+        let answers: Vec<_> = slow.iter_mut().map(Client::answer).collect();
+        assert!(answers.iter().all(|answer| *answer == refused || *answer == bulk(&value)));
+        assert!(answers.contains(&refused) && answers.contains(&bulk(&value)));
+        wait_for(&mut client, "mem_clients_normal", 0);
+        assert_eq!(slow[0].ask("PING"), Answer::Simple("PONG".to_owned()), "it is still open");
+    });
+}
+
+#[test]
+fn connections_beyond_the_limit_are_told_and_closed() {
+    let options = KvOptions { max_connections: 2, ..KvOptions::default() };
+    each(options, |service| {
+        let (mut one, mut two) = (service.connect(), service.connect());
+        let pong = Answer::Simple("PONG".to_owned());
+        assert_eq!((one.ask("PING"), two.ask("PING")), (pong.clone(), pong.clone()));
+        let mut third = service.connect();
+        assert_eq!(third.answer(), error("ERR max number of clients reached"));
+        assert!(third.is_closed());
+        assert_eq!(info(&mut one, "rejected_connections"), 1);
+        drop(two);
+        wait_for(&mut one, "connected_clients", 1);
+        assert_eq!(service.connect().ask("PING"), pong);
+    });
+}
+
+#[test]
+fn an_idle_connection_closes_and_a_pooled_one_stays_unless_asked() {
+    let limit = Some(Duration::from_secs(1));
+    each(KvOptions { idle_timeout: limit, ..KvOptions::default() }, |service| {
+        let mut client = service.connect();
+        assert_eq!(client.ask("SET k v"), ok());
+        assert!(client.is_closed());
+        let mut other = service.connect();
+        wait_for(&mut other, "wakeful_clients_timed_out", 1);
+    });
+    let limit = Some(Duration::from_millis(100));
+    each(KvOptions { stall_timeout: limit, ..KvOptions::default() }, |service| {
+        let (mut idle, mut stalled) = (service.connect(), service.connect());
+        assert_eq!(idle.ask("SET k v"), ok());
+        stalled.send(b"*2\r\n$3\r\nGET\r\n");
+        assert!(stalled.is_closed());
+        assert_eq!(idle.ask("GET k"), bulk("v"));
+        wait_for(&mut idle, "wakeful_clients_timed_out", 1);
+    });
+}
+
+#[test]
+fn a_client_that_reads_nothing_for_too_long_is_closed() {
+    let limit = Some(Duration::from_millis(200));
+    each(KvOptions { stall_timeout: limit, ..KvOptions::default() }, |service| {
+        let (mut slow, mut other) = (service.connect(), service.connect());
+        let value = vec![b'x'; MIB];
+        assert_eq!(other.ask_words(&[b"SET".as_slice(), b"k", &value]), ok());
+        slow.stream().set_write_timeout(Some(Duration::from_millis(10))).unwrap();
+        let start = Instant::now();
+        loop {
+            assert!(start.elapsed() < GUARD);
+            match slow.stream().write_all(&b"GET k\r\n".repeat(100)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => break,
+            }
+        }
+        wait_for(&mut other, "wakeful_clients_timed_out", 1);
+        wait_for(&mut other, "mem_clients_normal", 0);
+    });
+}
+
+#[test]
+fn a_limit_of_0_is_none() {
+    let options = KvOptions { max_memory: 0, max_connections: 0, ..KvOptions::default() };
+    each(options, |service| {
+        let mut client = service.connect();
+        let value = vec![b'x'; MIB];
+        assert_eq!(client.ask_words(&[b"SET".as_slice(), b"k", &value]), ok());
+        for name in ["maxmemory", "maxmemory-clients", "maxclients", "timeout"] {
+            let answer = client.ask(&format!("CONFIG GET {name}"));
+            assert_eq!(answer, Answer::Array(Some(vec![bulk(name), bulk("0")])), "{name}");
+        }
+        assert_eq!(info(&mut client, "maxmemory"), 0);
+    });
+}

@@ -1,0 +1,92 @@
+//! Faults that are not below the sockets: user code that panics or comes back, and a process that is short of something.
+//!
+//! Each round has some of them, by its seed. What they may cost is exactly what the panicking code owned: each module says what else it
+//! looks after. None needs the feature `faults`.
+
+pub(crate) mod limits;
+pub(crate) mod log;
+pub(crate) mod panics;
+pub(crate) mod server;
+pub(crate) mod stop;
+pub(crate) mod wakers;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use clap::ValueEnum;
+use fastrand::Rng;
+
+use crate::ledger::Ledger;
+
+/// A kind of fault that can be left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// Handlers of connections that panic before they return their future, or in the midst of it.
+    Handlers,
+    /// Tasks, closures and what they own that panic when they run or when they are dropped.
+    Panics,
+    /// Foreign wakers that panic or come back when they are woken or dropped.
+    Wakers,
+    /// A tracing subscriber that panics or stalls.
+    Log,
+    /// No more threads, by `pids.max` of a cgroup; left out where there is none.
+    Threads,
+    /// No more descriptors, by RLIMIT_NOFILE.
+    Descriptors,
+    /// SIGSTOP and SIGCONT.
+    Stop,
+}
+
+/// Which kinds a round has.
+#[derive(Debug)]
+pub(crate) struct Chosen(Vec<Kind>);
+
+impl Chosen {
+    /// Each kind that is not left out is in every second round.
+    pub(crate) fn new(without: &[Kind], random: &mut Rng) -> Self {
+        // Drawn for every kind, so that one that is left out does not change the rest of the round.
+        let mut drawn: Vec<_> =
+            Kind::value_variants().iter().copied().filter(|_| random.bool()).collect();
+        drawn.retain(|kind| !without.contains(kind));
+        Self(drawn)
+    }
+
+    pub(crate) fn has(&self, kind: Kind) -> bool {
+        self.0.contains(&kind)
+    }
+}
+
+/// Something that must end in order, unless its round is cut short. It counts as an end of a connection, so a round waits for it.
+#[derive(Debug)]
+pub(crate) struct Duty {
+    ledger: Arc<Ledger>,
+    is_cut: Arc<AtomicBool>,
+    what: &'static str,
+    is_done: bool,
+}
+
+impl Duty {
+    pub(crate) fn new(ledger: &Arc<Ledger>, is_cut: &Arc<AtomicBool>, what: &'static str) -> Self {
+        ledger.begin();
+        Self { ledger: ledger.clone(), is_cut: is_cut.clone(), what, is_done: false }
+    }
+
+    pub(crate) fn done(mut self) {
+        self.is_done = true;
+    }
+
+    /// It may end in any way, as long as it ends.
+    pub(crate) fn may_fail(mut self) -> Self {
+        self.is_done = true;
+        self
+    }
+}
+
+impl Drop for Duty {
+    fn drop(&mut self) {
+        if !self.is_done && !self.is_cut.load(SeqCst) {
+            self.ledger.fault(format!("{} ended without its result", self.what));
+        }
+        self.ledger.release();
+    }
+}

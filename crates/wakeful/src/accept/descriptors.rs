@@ -1,0 +1,94 @@
+//! How many connections the process's limit of open descriptors allows.
+
+use std::fs::{File, read_dir};
+use std::os::fd::AsRawFd;
+
+use rustix::process::{Resource, getrlimit};
+
+/// A sixteenth of the free descriptors is kept back at least, up to `ENOUGH`.
+const SHARE: usize = 16;
+const ENOUGH: usize = 64;
+
+/// What a server keeps back of the process's descriptors: a setting of
+/// [`ConnectionServer`](super::ConnectionServer::descriptors).
+///
+/// A server without [`max_connections`](super::ConnectionServer::max_connections) has as many connections open as
+/// `RLIMIT_NOFILE` (`ulimit -n`) allows:
+///
+/// > (limit - open at the start - kept back) / (1 + `per_connection`), and 1 at least
+///
+/// where `spare`, or a sixteenth of what is free at the start (64 at most) if that is more, is kept back. Further connections wait in the
+/// kernel's backlog until one closes, and the log says so. Without this limit, connections would take every descriptor, and
+/// none of them could be served.
+///
+/// A limit that is raised while the server runs (`prlimit`) allows more connections: while connections wait, the server looks
+/// at the limit when one closes, once a second at most. A limit that is lowered changes nothing. Then descriptors run out, and
+/// accepting pauses.
+///
+/// Each server counts for itself. A process with several servers sets `max_connections` of all but one, and adds them to that
+/// one's `spare`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptors {
+    /// How many a connection may need besides its own socket: a file that it reads, a connection to a backend. Default: 0.
+    pub per_connection: usize,
+    /// How many the rest of the process may open while the server runs. Default: 16.
+    pub spare: usize,
+}
+
+impl Default for Descriptors {
+    fn default() -> Self {
+        Self { per_connection: 0, spare: 16 }
+    }
+}
+
+impl Descriptors {
+    /// How many descriptors this process may have open: the soft limit of `RLIMIT_NOFILE`. `None`: there is no limit.
+    #[must_use]
+    pub fn limit() -> Option<usize> {
+        let limit = getrlimit(Resource::Nofile).current;
+        limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
+    }
+
+    /// How many connections may be open, of a process that may have `limit` descriptors and has `open` without them.
+    pub(super) fn connections(self, limit: usize, open: usize) -> usize {
+        let free = limit.saturating_sub(open);
+        let kept = self.spare.max((free / SHARE).min(ENOUGH));
+        (free.saturating_sub(kept) / self.per_connection.saturating_add(1)).max(1)
+    }
+}
+
+/// How many descriptors are open. Without `/proc`: the lowest number that is free, since the kernel gives that one first.
+pub(super) fn open() -> usize {
+    match read_dir("/proc/self/fd") {
+        // One is that of the directory.
+        Ok(entries) => entries.count().saturating_sub(1),
+        Err(_) => File::open("/dev/null")
+            .ok()
+            .and_then(|file| usize::try_from(file.as_raw_fd()).ok())
+            .unwrap_or(0),
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_connections_need_and_what_is_kept_back_fit_into_the_limit() {
+        let files = Descriptors { per_connection: 1, spare: 16 };
+        for (limit, open) in [(64, 14), (1024, 20), (1 << 20, 100)] {
+            for descriptors in [files, Descriptors::default()] {
+                let connections = descriptors.connections(limit, open);
+                let needed = open + connections * (1 + descriptors.per_connection);
+                assert!(needed + descriptors.spare <= limit, "{connections} of {limit}");
+                assert!(needed + limit / 8 + 17 >= limit, "{connections} of {limit}: too few");
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_with_too_few_descriptors_serves_one_connection_at_a_time() {
+        assert_eq!(Descriptors::default().connections(20, 20), 1);
+        assert_eq!(Descriptors { per_connection: usize::MAX, spare: 0 }.connections(64, 10), 1);
+    }
+}

@@ -1,0 +1,58 @@
+//! Who may hold a listening socket beside the server that accepts from it.
+//!
+//! The kernel does not tell how many descriptors, in how many processes, refer to a socket. So this is
+//! a record of each way in which a second one may have come about: a descriptor that user code has
+//! seen, another `SharedListener` of the same socket, a fork. What it cannot record: another process
+//! that takes the descriptor (`pidfd_getfd(2)`), and a child of a bare `clone(2)`.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::driver::forks::{self, ForkCount};
+
+/// One for each socket. Each `SharedListener` of the socket has a clone, and so has the server.
+#[derive(Debug, Clone)]
+pub(super) struct Holders(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    /// At the bind.
+    forks: ForkCount,
+    /// User code had the descriptor, and may have duplicated it.
+    is_lent: AtomicBool,
+}
+
+impl Holders {
+    /// For a socket that this process is about to bind.
+    pub(super) fn of_new_socket() -> io::Result<Self> {
+        let forks = ForkCount::now()?;
+        Ok(Self(Arc::new(State { forks, is_lent: AtomicBool::new(false) })))
+    }
+
+    /// User code gets the descriptor.
+    pub(super) fn lend(&self) {
+        self.0.is_lent.store(true, Ordering::Release);
+    }
+
+    /// The caller's clone is the only one, and user code has never had the descriptor.
+    fn is_alone(&self) -> bool {
+        Arc::strong_count(&self.0) == 1 && !self.0.is_lent.load(Ordering::Acquire)
+    }
+
+    /// Calls `change` and returns `true`, unless somebody else may hold the socket. `undo` is called
+    /// before this process forks. Both make system calls only.
+    pub(super) fn change_if_alone(
+        &self,
+        socket: &Arc<OwnedFd>,
+        change: impl FnOnce(&OwnedFd) -> io::Result<()>,
+        undo: fn(&OwnedFd),
+    ) -> io::Result<bool> {
+        if self.is_alone() {
+            forks::change_until_fork(self.0.forks, socket, change, undo)
+        } else {
+            Ok(false)
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Which of a server's listeners still accept. A server that accepts from none of them has failed.
+//!
+//! A socket counts as open while a loop accepts from it. It is closed when the kernel says that it
+//! does not listen any more, which holds for every loop, or when the last of its loops has ended.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use async_channel::{Receiver, Sender};
+
+/// The listeners of a server that runs. Dropped when it ends: then listeners may close.
+#[derive(Debug)]
+pub(super) struct OpenListeners {
+    sockets: Vec<(Weak<OwnedFd>, Arc<Socket>)>,
+    state: Arc<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// How many sockets are open, and one more when the server ends.
+    open: AtomicUsize,
+    /// Closed when none is open.
+    none: Sender<()>,
+    is_none: Receiver<()>,
+    cause: Mutex<Option<(io::ErrorKind, String)>>,
+}
+
+#[derive(Debug)]
+struct Socket {
+    /// How many loops accept from it.
+    loops: AtomicUsize,
+}
+
+/// One socket on one loop, from which the loop accepts until this is dropped.
+#[derive(Debug)]
+pub(super) struct OpenListener {
+    socket: Arc<Socket>,
+    state: Arc<State>,
+}
+
+impl OpenListeners {
+    pub(super) fn new() -> Self {
+        let (none, is_none) = async_channel::bounded(1);
+        let (open, cause) = (AtomicUsize::new(0), Mutex::new(None));
+        Self { sockets: Vec::new(), state: Arc::new(State { open, none, is_none, cause }) }
+    }
+
+    /// For each loop that is to accept from `socket`, before the first of them does.
+    pub(super) fn add(&mut self, socket: &Arc<OwnedFd>) -> OpenListener {
+        let fd = Arc::downgrade(socket);
+        let known = self.sockets.iter().find(|(known, _)| known.ptr_eq(&fd));
+        let socket = match known {
+            Some((_, socket)) => socket.clone(),
+            None => {
+                self.state.open.fetch_add(1, Ordering::Relaxed);
+                let socket = Arc::new(Socket { loops: AtomicUsize::new(0) });
+                self.sockets.push((fd, socket.clone()));
+                socket
+            }
+        };
+        socket.loops.fetch_add(1, Ordering::Relaxed);
+        OpenListener { socket, state: self.state.clone() }
+    }
+
+    /// Completes when the server has failed, and never if it ends before.
+    pub(super) fn failure(&self) -> impl Future<Output = io::Error> + Send + use<> {
+        let state = self.state.clone();
+        async move {
+            // Nothing is ever sent: it ends by being closed.
+            let _ = state.is_none.recv().await;
+            let cause = state.cause.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            match cause {
+                Some((kind, text)) => {
+                    io::Error::new(kind, format!("the last listener failed: {text}"))
+                }
+                None => io::Error::other("the loops that accepted connections have ended"),
+            }
+        }
+    }
+}
+
+impl Drop for OpenListeners {
+    fn drop(&mut self) {
+        self.state.open.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    fn one_closed(&self, error: Option<&io::Error>) {
+        if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            *self.cause.lock().unwrap_or_else(PoisonError::into_inner) =
+                error.map(|error| (error.kind(), error.to_string()));
+            self.none.close();
+        }
+    }
+}
+
+impl OpenListener {
+    /// The socket does not listen any more.
+    pub(super) fn broke(&self, error: &io::Error) {
+        if self.socket.loops.swap(0, Ordering::AcqRel) > 0 {
+            self.state.one_closed(Some(error));
+        }
+    }
+}
+
+impl Drop for OpenListener {
+    fn drop(&mut self) {
+        let one_less = |loops: usize| loops.checked_sub(1);
+        let before = self.socket.loops.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
+        if before == Ok(1) {
+            self.state.one_closed(None);
+        }
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use futures_lite::future::{block_on, poll_once};
+
+    use super::*;
+
+    fn has_failed(listeners: &OpenListeners) -> bool {
+        block_on(poll_once(listeners.failure())).is_some()
+    }
+
+    fn broken() -> io::Error {
+        io::Error::from_raw_os_error(libc::EINVAL)
+    }
+
+    fn socket() -> Arc<OwnedFd> {
+        Arc::new(std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into())
+    }
+
+    #[test]
+    fn it_fails_with_the_last_socket_whichever_loop_noticed() {
+        let (mut listeners, shared, own) = (OpenListeners::new(), socket(), socket());
+        let shared: Vec<_> = (0..3).map(|_| listeners.add(&shared)).collect();
+        let own = listeners.add(&own);
+        shared[0].broke(&broken());
+        shared[1].broke(&broken());
+        drop(shared);
+        assert!(!has_failed(&listeners), "one is open");
+        own.broke(&broken());
+        let error = block_on(listeners.failure());
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("the last listener failed: "), "{error}");
+    }
+
+    #[test]
+    fn it_fails_with_the_last_of_its_loops_and_not_because_it_ends() {
+        let socket = socket();
+        let mut listeners = OpenListeners::new();
+        let mut loops: Vec<_> = (0..2).map(|_| listeners.add(&socket)).collect();
+        loops.pop();
+        assert!(!has_failed(&listeners));
+        loops.pop();
+        assert!(block_on(listeners.failure()).to_string().contains("ended"));
+
+        let mut listeners = OpenListeners::new();
+        let loops: Vec<_> = (0..2).map(|_| listeners.add(&socket)).collect();
+        let failure = listeners.failure();
+        drop(listeners);
+        drop(loops);
+        assert!(block_on(poll_once(failure)).is_none());
+    }
+}

@@ -1,0 +1,92 @@
+//! The file of a Unix socket: made by `bind`, removed by the server that made it.
+//!
+//! Somebody else may have put another file in its place meanwhile: a successor that found nobody
+//! listening, or that renamed its own socket file over this one. So a file is removed only if it has
+//! the device and the inode that `bind` made. A listening socket keeps its inode in use, so its number
+//! is not given to another file as long as the socket is open: remove the file before the socket closes.
+//!
+//! What is left: Linux has no call that removes a file only if it is a certain one. A file that replaces
+//! ours between the look and the removal, which are two system calls in a row, is removed. A server is
+//! also taken for gone between its `bind` and its `listen`, where nobody answers on its file yet.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::driver::home::Home;
+
+/// Removes the socket file with its last user, unless that is a copy in a forked child: the parent
+/// still listens.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    identity: Identity,
+    home: Home,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if !self.home.is_elsewhere() {
+            remove_if(&self.path, self.identity);
+        }
+    }
+}
+
+/// Listens on `path`. A file that a server left behind is replaced.
+///
+/// # Errors
+/// Somebody listens on it, or it is not a socket (`AddrInUse`); the directory refuses it.
+pub(super) fn listen(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
+    let addr = SocketAddrUnix::new(path)?;
+    let home = Home::here()?;
+    let fd = match crate::net::listen_unix(&addr) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            match left_over(path, &addr) {
+                Some(identity) => remove_if(path, identity),
+                None => return Err(error),
+            }
+            crate::net::listen_unix(&addr)?
+        }
+        result => result?,
+    };
+    let identity = Identity::of_socket(path).ok_or(io::ErrorKind::NotFound)?;
+    Ok((fd, SocketFile { path: path.to_owned(), identity, home }))
+}
+
+/// Which file it is, whatever its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// `None` if there is no file, or one that is not a socket.
+    fn of_socket(path: &Path) -> Option<Self> {
+        let file = std::fs::symlink_metadata(path).ok()?;
+        let is_socket = file.file_type().is_socket();
+        is_socket.then(|| Self { device: file.dev(), inode: file.ino() })
+    }
+}
+
+fn remove_if(path: &Path, identity: Identity) {
+    if Identity::of_socket(path) == Some(identity) {
+        // Somebody else may remove it in the same moment. There is nobody to report another error to.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// The socket file at `path`, if nobody listens on it.
+fn left_over(path: &Path, addr: &SocketAddrUnix) -> Option<Identity> {
+    let identity = Identity::of_socket(path)?;
+    // A server whose backlog is full lives: a blocking connect would wait for it.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    let refused = rustix::net::connect(&socket, addr) == Err(Errno::CONNREFUSED);
+    refused.then_some(identity)
+}

@@ -1,0 +1,36 @@
+//! How the loops of a server learn that it stops.
+
+use std::convert::Infallible;
+
+use async_channel::Sender;
+
+use crate::driver::home::Home;
+
+/// Nothing is ever sent. The loops see the channel close.
+///
+/// A forked child leaves its copy open. Its loops do not exist, and closing takes a lock that a thread of the parent may
+/// have held at the moment of the fork.
+#[derive(Debug)]
+pub(super) struct Stop {
+    sender: Option<Sender<Infallible>>,
+    home: Home,
+}
+
+impl Stop {
+    pub(super) fn new(sender: Sender<Infallible>, home: Home) -> Self {
+        Self { sender: Some(sender), home }
+    }
+
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.home.is_elsewhere()
+    }
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        let sender = self.sender.take();
+        if self.is_elsewhere() {
+            std::mem::forget(sender);
+        }
+    }
+}

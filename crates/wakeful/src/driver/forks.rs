@@ -1,0 +1,103 @@
+//! Sockets whose options must not reach a forked child.
+//!
+//! A child has a copy of each descriptor, so an option that one process sets is set for both. The
+//! parent cannot know what a child does with its copy, and a parent that is killed takes nothing
+//! back. So a temporary option ends before the fork: the `prepare` handler of `pthread_atfork(3)`
+//! takes it off. The handlers of [`home`](super::home) call the functions of this module.
+//!
+//! The lock is held across the fork. Neither process finds it locked by a thread that it lacks.
+//!
+//! No handler runs for `posix_spawn(3)`, `vfork(2)` and `clone(2)`. The first two, and so
+//! `std::process::Command`, end in an `exec`, which closes the child's copy: every socket of this
+//! crate is close-on-exec. After a bare `clone(2)` the child shares what the parent has set.
+
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::home::Home;
+
+/// What undoes the option.
+type Undo = fn(&OwnedFd);
+
+static STATE: Mutex<State> = Mutex::new(State { forks: 0, changed: Vec::new() });
+
+struct State {
+    /// How many forks this process has begun or comes from.
+    forks: u32,
+    changed: Vec<(Weak<OwnedFd>, Undo)>,
+}
+
+thread_local! {
+    /// The lock, while this thread forks.
+    static FORKING: RefCell<Option<MutexGuard<'static, State>>> = const { RefCell::new(None) };
+}
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many forks there were when it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ForkCount(u32);
+
+impl ForkCount {
+    /// # Errors
+    /// The handlers cannot be registered.
+    pub(crate) fn now() -> std::io::Result<Self> {
+        Home::here()?;
+        Ok(Self(state().forks))
+    }
+}
+
+/// Calls `change` with the socket and returns `true`, unless this process has forked since `count`.
+/// Before the next fork `undo` is called. Both make system calls only.
+pub(crate) fn change_until_fork(
+    count: ForkCount,
+    socket: &Arc<OwnedFd>,
+    change: impl FnOnce(&OwnedFd) -> std::io::Result<()>,
+    undo: Undo,
+) -> std::io::Result<bool> {
+    let mut state = state();
+    if state.forks != count.0 {
+        return Ok(false);
+    }
+    change(socket)?;
+    state.changed.push((Arc::downgrade(socket), undo));
+    Ok(true)
+}
+
+/// Undoes what [`change_until_fork`] did to the socket, if it is still so.
+pub(crate) fn undo(socket: &Weak<OwnedFd>) {
+    let taken = {
+        let mut state = state();
+        let place = state.changed.iter().position(|(changed, _)| changed.ptr_eq(socket));
+        place.map(|place| state.changed.swap_remove(place))
+    };
+    if let Some((socket, undo)) = taken
+        && let Some(socket) = socket.upgrade()
+    {
+        undo(&socket);
+    }
+}
+
+/// In the parent, before it forks. Registered twice, it is called twice.
+pub(super) fn before() {
+    if FORKING.try_with(|forking| forking.borrow().is_some()).unwrap_or(false) {
+        return;
+    }
+    let mut state = state();
+    state.forks = state.forks.wrapping_add(1);
+    for (socket, undo) in state.changed.drain(..) {
+        if let Some(socket) = socket.upgrade() {
+            undo(&socket);
+        }
+    }
+    // A thread that ends has no such place any more. It forks without the lock.
+    let _ = FORKING.try_with(|forking| forking.replace(Some(state)));
+}
+
+/// In both processes, after the fork.
+pub(super) fn after() {
+    let _ = FORKING.try_with(RefCell::take);
+}

@@ -1,0 +1,31 @@
+//! Closes what a forked child has inherited of its parent's connections.
+//!
+//! The child never drops the futures that own them (see `task::raw::abandon`). But as long as the
+//! child has a copy of a connection, the peer does not learn that the parent has closed its own.
+//!
+//! An owner may still be there, and closes the descriptor's number later. So the number stays taken:
+//! it becomes a socket that is connected to nothing, on which each operation is an error.
+
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use rustix::io::DupFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use super::source::{Mode, Source};
+
+/// Closes the child's copies of these sockets, but not of a listener that other loops share: the
+/// child may accept from it.
+pub(super) fn close<'a>(sources: impl Iterator<Item = &'a Source>) {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let Ok(nothing) = socket_with(family, kind, SocketFlags::CLOEXEC, None) else {
+        // No descriptor is left. The copies stay open until the child ends.
+        return;
+    };
+    for source in sources.filter(|source| source.mode() == Mode::Edge) {
+        // SAFETY: the descriptor is open while its source is registered. Nothing closes it here: the
+        // number stays open, and its owner's.
+        let mut fd = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(source.fd().as_raw_fd()) });
+        let _ = rustix::io::dup3(&nothing, &mut fd, DupFlags::CLOEXEC);
+    }
+}

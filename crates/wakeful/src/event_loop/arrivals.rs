@@ -1,0 +1,158 @@
+//! Until when the loop has seen what arrived: the rule for deadlines after a pause.
+//!
+//! A process may be stopped at any instruction (SIGSTOP, a suspended machine, a neighbour on its CPU). When it runs again the clock has passed deadlines, and what arrived in time may still be in the
+//! kernel. So a timer expires only once the kernel was asked *after* its deadline: [`asked_until`](Arrivals::asked_until). It may be asked for more than one wait brings. A timer does not wait for the rest,
+//! because a flood would hold it up; a [`Deadline`](crate::time::Deadline) does: [`seen_until`](Arrivals::seen_until). [`Arrivals`] reads no clock: it uses readings that the loop makes anyway. A reading from before a wait is early,
+//! never late, so a timer may take one more turn.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use crate::driver::epoll::Timeout;
+
+/// A kernel without `epoll_pwait2` may end a longer wait early.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What an ask of the kernel brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Brought {
+    /// Everything that was ready.
+    All,
+    /// Nothing within the whole timeout.
+    Nothing,
+    /// It was interrupted by a signal.
+    Interrupted,
+    /// A full batch: more may be ready.
+    Batch {
+        events: usize,
+        /// As many descriptors can be ready at a time.
+        registered: usize,
+    },
+}
+
+/// See the module's documentation. Times are nanoseconds on the loop's clock.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    /// The last reading of the clock.
+    reading: Cell<u64>,
+    asked_until: Cell<u64>,
+    seen_until: Cell<u64>,
+    /// Asks since a certain moment brought full batches only.
+    rest: Cell<Option<Rest>>,
+}
+
+/// What was ready `since`, and is not fetched yet.
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    since: u64,
+    /// At most so many events. The kernel's list is in order, so later ones stand after them.
+    left: usize,
+}
+
+impl Arrivals {
+    /// The clock was read.
+    #[inline]
+    pub(super) fn read(&self, now: u64) {
+        self.reading.set(now);
+    }
+
+    /// The kernel was asked after this moment.
+    #[inline]
+    pub(super) fn asked_until(&self) -> u64 {
+        self.asked_until.get()
+    }
+
+    /// Everything that was ready at this moment has been fetched.
+    #[inline]
+    pub(super) fn seen_until(&self) -> u64 {
+        self.seen_until.get()
+    }
+
+    /// The kernel was asked with this timeout, after the last reading of the clock.
+    #[inline]
+    pub(super) fn asked(&self, timeout: Timeout, brought: Brought) {
+        let before = self.reading.get();
+        let asked = match (brought, timeout) {
+            (Brought::Interrupted, _) => return,
+            (Brought::Nothing, Timeout::After(limit)) => {
+                let waited = limit.min(LONGEST_WAIT).as_nanos() as u64;
+                before.saturating_add(waited)
+            }
+            _ => before,
+        };
+        self.asked_until.set(asked.max(self.asked_until.get()));
+        let seen = if let Brought::Batch { events, registered } = brought {
+            self.after_batch(before, events, registered)
+        } else {
+            self.rest.set(None);
+            Some(asked)
+        };
+        if let Some(seen) = seen {
+            self.seen_until.set(seen.max(self.seen_until.get()));
+        }
+    }
+
+    /// Returns since when everything is fetched, if it is.
+    #[cold]
+    fn after_batch(&self, before: u64, events: usize, registered: usize) -> Option<u64> {
+        let rest = self.rest.get().unwrap_or(Rest { since: before, left: registered });
+        let left = rest.left.saturating_sub(events);
+        self.rest.set((left > 0).then_some(Rest { left, ..rest }));
+        (left == 0).then_some(rest.since)
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_wait_that_a_signal_ends_has_seen_nothing() {
+        let arrivals = Arrivals::default();
+        arrivals.read(SECOND);
+        arrivals.asked(Timeout::Zero, Brought::All);
+        arrivals.read(2 * SECOND);
+        arrivals.asked(Timeout::Never, Brought::Interrupted);
+        assert_eq!((arrivals.seen_until(), arrivals.asked_until()), (SECOND, SECOND));
+    }
+
+    #[test]
+    fn a_wait_that_timed_out_has_seen_all_until_its_end() {
+        let arrivals = Arrivals::default();
+        arrivals.read(SECOND);
+        arrivals.asked(Timeout::After(Duration::from_secs(2)), Brought::Nothing);
+        assert_eq!(arrivals.seen_until(), 3 * SECOND);
+        // The next ask has no newer reading, and takes nothing back.
+        arrivals.asked(Timeout::Zero, Brought::All);
+        assert_eq!(arrivals.seen_until(), 3 * SECOND);
+        // A wait that events ended may have begun long before.
+        arrivals.asked(Timeout::After(Duration::from_secs(9)), Brought::All);
+        assert_eq!(arrivals.seen_until(), 3 * SECOND);
+    }
+
+    #[test]
+    fn full_batches_count_once_all_that_was_ready_is_fetched() {
+        let arrivals = Arrivals::default();
+        let batch = Brought::Batch { events: 10, registered: 25 };
+        for now in 1..=2 {
+            arrivals.read(now * SECOND);
+            arrivals.asked(Timeout::Zero, batch);
+            assert_eq!(arrivals.seen_until(), 0, "up to 5 events of the first moment are left");
+            assert_eq!(arrivals.asked_until(), now * SECOND, "no timer waits for them");
+        }
+        arrivals.read(3 * SECOND);
+        arrivals.asked(Timeout::Zero, batch);
+        assert_eq!(arrivals.seen_until(), SECOND);
+        // It never ends for a loop that always has a full batch.
+        for now in 4..=6 {
+            arrivals.read(now * SECOND);
+            arrivals.asked(Timeout::Zero, batch);
+        }
+        assert_eq!(arrivals.seen_until(), 4 * SECOND);
+        arrivals.read(7 * SECOND);
+        arrivals.asked(Timeout::Zero, Brought::All);
+        assert_eq!(arrivals.seen_until(), 7 * SECOND);
+    }
+}

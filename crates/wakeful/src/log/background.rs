@@ -1,0 +1,139 @@
+//! The receiving end: usually a thread, which may be held up for as long as the destination likes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::Duration;
+
+use super::Destination;
+use super::output::{Output, WhenFull};
+use crate::panics::contain;
+
+#[derive(Debug)]
+pub(super) enum Message {
+    Lines {
+        bytes: Vec<u8>,
+        lines: u64,
+    },
+    /// Everything before is written or dropped.
+    Tell(SyncSender<()>),
+    /// The destination may want to be opened again.
+    LookAround,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) written: AtomicU64,
+    pub(super) dropped: AtomicU64,
+    /// Bytes that were handed over and are neither written nor dropped.
+    pub(super) queued: AtomicUsize,
+}
+
+impl Counts {
+    pub(super) fn drop_lines(&self, lines: u64) {
+        self.dropped.fetch_add(lines, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Background<D> {
+    messages: Receiver<Message>,
+    output: Output<D>,
+    counts: Arc<Counts>,
+    /// Dropped lines that a note has reported.
+    reported: u64,
+    /// The last write failed.
+    fails: bool,
+}
+
+/// A [`Background`] without its type, for writers that have no thread.
+pub(super) trait Inline: Send {
+    /// Writes what the destination takes at once. Returns whether nothing is left.
+    fn write_what_fits(&mut self) -> bool;
+
+    /// As `write_what_fits`, after waiting up to `timeout` for room.
+    fn write_within(&mut self, timeout: Duration) -> bool;
+}
+
+impl<D: Destination> Background<D> {
+    pub(super) fn new(messages: Receiver<Message>, destination: D, counts: Arc<Counts>) -> Self {
+        Self { messages, output: Output::new(destination), counts, reported: 0, fails: false }
+    }
+
+    /// Runs until the last writer is dropped.
+    pub(super) fn run(&mut self) {
+        while let Ok(message) = self.messages.recv() {
+            // The destination is somebody's code. This thread outlives its panics.
+            contain(|| self.take(message, WhenFull::Wait));
+        }
+    }
+
+    fn take(&mut self, message: Message, when_full: WhenFull) {
+        // In front of the lines: they are written, and counted, whatever becomes of this.
+        contain(|| self.output.reopen());
+        match message {
+            Message::Lines { bytes, lines } => {
+                self.counts.queued.fetch_sub(bytes.len(), Ordering::Relaxed);
+                self.write(&bytes, lines, when_full);
+            }
+            Message::Tell(teller) => {
+                if !self.fails {
+                    self.report_dropped(when_full);
+                }
+                let _ = teller.try_send(());
+            }
+            Message::LookAround => {}
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], lines: u64, when_full: WhenFull) {
+        match self.output.write(bytes, when_full) {
+            Ok(()) => {
+                self.counts.written.fetch_add(lines, Ordering::Relaxed);
+                self.fails = false;
+                self.report_dropped(when_full);
+            }
+            Err(failed) => {
+                let whole = failed.lines.min(lines);
+                self.counts.written.fetch_add(whole, Ordering::Relaxed);
+                self.counts.drop_lines(lines - whole);
+                if !std::mem::replace(&mut self.fails, true) {
+                    contain(|| self.output.destination.failed(&failed.error));
+                }
+            }
+        }
+    }
+
+    fn report_dropped(&mut self, when_full: WhenFull) {
+        let lines = self.counts.dropped.load(Ordering::Relaxed) - self.reported;
+        if lines == 0 {
+            return;
+        }
+        let mut note = Vec::new();
+        // A note that panics or fails is tried again after the next line.
+        if contain(|| note = self.output.destination.note(lines))
+            && self.output.write(&note, when_full).is_ok()
+        {
+            self.reported += lines;
+        }
+    }
+}
+
+impl<D: Destination> Inline for Background<D> {
+    fn write_what_fits(&mut self) -> bool {
+        self.write_within(Duration::ZERO)
+    }
+
+    fn write_within(&mut self, timeout: Duration) -> bool {
+        let mut timeout = timeout;
+        while self.output.is_writable(std::mem::take(&mut timeout)) {
+            match self.messages.try_recv() {
+                Ok(message) => {
+                    contain(|| self.take(message, WhenFull::Fail));
+                }
+                Err(_) => return true,
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,260 @@
+//! The sending end: what threads that log have.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Destination;
+use super::background::{Background, Counts, Inline, Message};
+use super::output::line_feeds;
+use crate::driver::thread::start_thread;
+
+/// What may wait to be written. What exceeds one of the two is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queue {
+    /// Calls of [`LossyWriter::write_lines`] or `write`. The room for them is allocated at once, 40 bytes each.
+    pub writes: usize,
+    /// Bytes of all of them.
+    pub bytes: usize,
+}
+
+impl Default for Queue {
+    /// 2,048 writes, 4 MiB.
+    fn default() -> Self {
+        Self { writes: 2048, bytes: 4 << 20 }
+    }
+}
+
+/// A writer of lines that never waits, never fails and never panics. A thread of its own does the writing.
+///
+/// Lines are dropped and [counted](Self::dropped) when the queue is full, because the destination is slow or nobody reads it, and
+/// when a write fails. When lines can be written again, a note says how many are missing.
+///
+/// Each call of [`write`](Write::write) should hand over whole lines; `tracing-subscriber`'s formatters do. See the
+/// [module](super) for an example.
+///
+/// Clones write to the same destination. The thread ends when the last clone is dropped, and does not hold up the
+/// end of the process: call [`flush_within`](Self::flush_within) first.
+///
+/// # Threads
+/// `Send` and `Sync`. A forked child has no writer's thread: it needs a writer of its own.
+#[derive(Clone)]
+pub struct LossyWriter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    messages: SyncSender<Message>,
+    /// In bytes.
+    room: usize,
+    counts: Arc<Counts>,
+    /// Present if there is no thread.
+    inline: Option<Arc<Mutex<dyn Inline>>>,
+}
+
+impl LossyWriter {
+    /// Writes to a descriptor, such as [`io::stderr`] or a [`File`](std::fs::File), on a thread of its own.
+    ///
+    /// If no thread can be started, the threads that log write what the destination takes at once, judged by poll(2), and the rest
+    /// waits for the next line. A file on a slow disk can then hold up a loop.
+    #[must_use]
+    pub fn new(fd: impl AsFd + Send + 'static) -> Self {
+        Self::make(Plain(fd), Queue::default(), |run| start("log", run)).0
+    }
+
+    /// Writes to `destination` on a thread named `name`.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn on_thread(name: &str, destination: impl Destination, queue: Queue) -> io::Result<Self> {
+        match Self::make(destination, queue, |run| start(name, run)) {
+            (this, Ok(())) => Ok(this),
+            (_, Err(error)) => Err(error),
+        }
+    }
+
+    /// `start` is given what the thread runs.
+    fn make(
+        destination: impl Destination,
+        queue: Queue,
+        start: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<()>,
+    ) -> (Self, io::Result<()>) {
+        let (messages, receiver) = sync_channel(queue.writes);
+        let counts = Arc::<Counts>::default();
+        let background = Background::new(receiver, destination, counts.clone());
+        // A closure whose thread cannot be started is dropped. The lock keeps what it would own.
+        let background = Arc::new(Mutex::new(background));
+        let on_thread = background.clone();
+        let started = start(Box::new(move || {
+            if let Ok(mut background) = on_thread.lock() {
+                background.run();
+            }
+        }));
+        let inline = started.is_err().then_some(background as Arc<Mutex<dyn Inline>>);
+        (Self { shared: Arc::new(Shared { messages, room: queue.bytes, counts, inline }) }, started)
+    }
+
+    /// Hands over `bytes`, which are `lines` lines, without waiting. Drops them if the queue is full.
+    pub fn write_lines(&self, bytes: Vec<u8>, lines: u64) {
+        if self.reserve(bytes.len()) {
+            if let Err(unsent) = self.shared.messages.try_send(Message::Lines { bytes, lines }) {
+                self.drop_unsent(unsent);
+            }
+        } else {
+            self.shared.counts.drop_lines(lines);
+        }
+        self.write_inline();
+    }
+
+    /// As [`write_lines`](Self::write_lines), but waits up to `timeout` for room in the queue, and until the lines are written. Blocks the
+    /// calling thread.
+    pub fn write_lines_within(&self, bytes: Vec<u8>, lines: u64, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        let length = bytes.len();
+        while !self.reserve(length) {
+            if Instant::now() >= deadline {
+                return self.shared.counts.drop_lines(lines);
+            }
+            thread::sleep(Self::AGAIN);
+        }
+        match self.send(Message::Lines { bytes, lines }, deadline) {
+            Ok(()) => {
+                self.flush_within(deadline.saturating_duration_since(Instant::now()));
+            }
+            Err(unsent) => self.drop_unsent(unsent),
+        }
+    }
+
+    /// Waits up to `timeout` until everything that was handed over before is written or dropped. Returns whether it is. Blocks
+    /// the calling thread.
+    #[allow(clippy::must_use_candidate)] // At the end of a program there is nothing left to do about it.
+    pub fn flush_within(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        if let Some(inline) = &self.shared.inline {
+            let is_empty = || inline.try_lock().is_ok_and(|mut inline| inline.write_within(left()));
+            while !is_empty() {
+                if left().is_zero() {
+                    return false;
+                }
+                thread::sleep(Self::AGAIN);
+            }
+            return true;
+        }
+        let (teller, told) = sync_channel(1);
+        self.send(Message::Tell(teller), deadline).is_ok() && told.recv_timeout(left()).is_ok()
+    }
+
+    /// Has the destination [reopened](Destination::reopen) if it asks for it, without waiting for the next line.
+    pub fn wake(&self) {
+        // If the queue is full, the thread is awake.
+        let _ = self.shared.messages.try_send(Message::LookAround);
+        self.write_inline();
+    }
+
+    /// Returns how many lines were dropped so far.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.shared.counts.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many lines were written so far.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.shared.counts.written.load(Ordering::Relaxed)
+    }
+
+    /// The channel has no send with a deadline: it is tried again after so long.
+    const AGAIN: Duration = Duration::from_millis(1);
+
+    fn send(&self, message: Message, deadline: Instant) -> Result<(), TrySendError<Message>> {
+        let mut message = message;
+        loop {
+            match self.shared.messages.try_send(message) {
+                Err(TrySendError::Full(back)) if Instant::now() < deadline => message = back,
+                result => return result,
+            }
+            thread::sleep(Self::AGAIN);
+        }
+    }
+
+    /// Whether there is room for so many bytes. Then they count as queued.
+    fn reserve(&self, bytes: usize) -> bool {
+        let queued = &self.shared.counts.queued;
+        let is_room = queued.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.shared.room;
+        if !is_room {
+            queued.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        is_room
+    }
+
+    fn drop_unsent(&self, unsent: TrySendError<Message>) {
+        let (TrySendError::Full(message) | TrySendError::Disconnected(message)) = unsent;
+        if let Message::Lines { bytes, lines } = message {
+            self.shared.counts.queued.fetch_sub(bytes.len(), Ordering::Relaxed);
+            self.shared.counts.drop_lines(lines);
+        }
+    }
+
+    /// Another thread that is writing takes this thread's lines along, or leaves them to the next.
+    fn write_inline(&self) {
+        let Some(inline) = &self.shared.inline else { return };
+        if let Ok(mut inline) = inline.try_lock() {
+            inline.write_what_fits();
+        }
+    }
+}
+
+impl Write for &LossyWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_lines(bytes.to_vec(), line_feeds(bytes).max(1));
+        Ok(bytes.len())
+    }
+
+    /// Does nothing, because formatters call it after each line: see [`LossyWriter::flush_within`].
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Write for LossyWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    /// Does nothing, because formatters call it after each line: see [`LossyWriter::flush_within`].
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LossyWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (written, dropped) = (self.written(), self.dropped());
+        f.debug_struct("LossyWriter")
+            .field("written", &written)
+            .field("dropped", &dropped)
+            .finish_non_exhaustive()
+    }
+}
+
+fn start(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    start_thread(name, run).map(drop)
+}
+
+/// A descriptor, without anything that a [`Destination`] may do beside.
+struct Plain<F>(F);
+
+impl<F: AsFd + Send + 'static> Destination for Plain<F> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+use std::fs::File;
+use std::io::{PipeReader, PipeWriter, Read};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use super::*;
+
+/// Nothing here takes long. A test that waits so long has failed.
+const GUARD: Duration = Duration::from_secs(20);
+
+fn without_thread(destination: impl Destination) -> LossyWriter {
+    let (this, started) = LossyWriter::make(destination, Queue::default(), |run| {
+        drop(run);
+        Err(io::ErrorKind::WouldBlock.into())
+    });
+    assert!(started.is_err());
+    this
+}
+
+fn line(number: usize) -> String {
+    format!("{number:0>99}\n")
+}
+
+/// What comes until all writers are dropped.
+fn rest_of(mut reader: PipeReader) -> String {
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// A pipe with a capacity of two pages: 81 lines fit, and most of another.
+fn small_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, writer) = io::pipe().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&writer, 8192).unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn lines_are_written_in_order_and_counted() {
+    let (reader, writer) = io::pipe().unwrap();
+    let mut log = LossyWriter::new(writer);
+    for number in 0..100 {
+        log.write_all(line(number).as_bytes()).unwrap();
+    }
+    assert!(log.flush_within(GUARD));
+    assert_eq!((log.written(), log.dropped()), (100, 0));
+    drop(log);
+    assert_eq!(rest_of(reader), (0..100).map(line).collect::<String>());
+}
+
+#[test]
+fn a_reader_that_stands_still_costs_lines_that_are_counted_and_reported() {
+    for is_nonblocking in [false, true] {
+        let (reader, writer) = small_pipe();
+        rustix::io::ioctl_fionbio(&writer, is_nonblocking).unwrap();
+        let mut log = LossyWriter::new(writer);
+        for number in 0..10_000 {
+            log.write_all(line(number).as_bytes()).unwrap();
+        }
+        assert!(!log.flush_within(Duration::ZERO));
+        let dropped = log.dropped();
+        assert!((1..10_000).contains(&dropped), "{dropped}");
+        let reader = thread::spawn(|| rest_of(reader));
+        assert!(log.flush_within(GUARD));
+        assert_eq!((log.written(), log.dropped()), (10_000 - dropped, dropped));
+        drop(log);
+        let text = reader.join().unwrap();
+        let reported = |line: &str| {
+            let note = line.strip_prefix("wakeful: ")?.split(' ').next()?;
+            Some(note.parse::<u64>().unwrap())
+        };
+        assert_eq!(text.lines().filter_map(reported).sum::<u64>(), dropped);
+        let lines = text.lines().filter(|line| reported(line).is_none()).count() as u64;
+        assert_eq!(lines, 10_000 - dropped);
+    }
+}
+
+#[test]
+fn the_queue_is_bounded_in_bytes() {
+    let (reader, writer) = small_pipe();
+    let mut log = LossyWriter::new(writer);
+    let large = "x".repeat(1 << 20) + "\n";
+    for _ in 0..6 {
+        log.write_all(large.as_bytes()).unwrap();
+    }
+    // The thread is writing one of them, or is about to.
+    assert!((2..=3).contains(&log.dropped()), "{}", log.dropped());
+    drop(reader);
+    assert!(log.flush_within(GUARD));
+    assert_eq!((log.written(), log.dropped()), (0, 6));
+}
+
+#[test]
+fn a_destination_that_fails_costs_lines_that_are_counted() {
+    let (reader, writer) = io::pipe().unwrap();
+    drop(reader);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    for mut log in [LossyWriter::new(writer), LossyWriter::new(full)] {
+        for number in 0..100 {
+            log.write_all(line(number).as_bytes()).unwrap();
+        }
+        assert!(log.flush_within(GUARD));
+        assert_eq!((log.written(), log.dropped()), (0, 100));
+    }
+}
+
+#[test]
+fn without_a_thread_lines_are_written_as_far_as_there_is_room() {
+    let (mut reader, writer) = small_pipe();
+    let mut log = without_thread(Plain(writer));
+    for number in 0..100 {
+        log.write_all(line(number).as_bytes()).unwrap();
+    }
+    let written = log.written();
+    assert!((1..=81).contains(&written), "{written}");
+    assert!(!log.flush_within(Duration::ZERO));
+    assert!(reader.read(&mut [0; 8192]).unwrap() > 0);
+    let reader = thread::spawn(|| rest_of(reader));
+    assert!(log.flush_within(GUARD));
+    assert_eq!(log.written() + log.dropped(), 100);
+    drop(log);
+    assert!(reader.join().unwrap().ends_with(&line(99)));
+}
+
+/// A pipe stands for a disk: it is full in the middle of a line, and then has room again.
+#[test]
+fn what_was_written_before_a_failure_counts_and_a_part_of_a_line_stays_alone() {
+    let (mut reader, writer) = small_pipe();
+    let mut log = without_thread(Plain(writer));
+    log.write_lines(line(7).repeat(100).into_bytes(), 100);
+    assert_eq!((log.written(), log.dropped()), (81, 19));
+    let mut first = vec![0; 8192];
+    reader.read_exact(&mut first).unwrap();
+    assert!(!first.ends_with(b"\n"));
+    for line in ["one\n", "two\n"] {
+        log.write_all(line.as_bytes()).unwrap();
+    }
+    drop(log);
+    let note = "wakeful: 19 log lines were dropped: the log was full or failed\n";
+    assert_eq!(rest_of(reader), format!("\none\n{note}two\n"));
+}
+
+#[test]
+fn a_line_that_lacks_only_its_end_is_written() {
+    let (mut reader, writer) = small_pipe();
+    let mut log = without_thread(Plain(writer));
+    let cut = "x".repeat(8192);
+    log.write_all(format!("{cut}\n").as_bytes()).unwrap();
+    assert_eq!((log.written(), log.dropped()), (1, 0));
+    reader.read_exact(&mut [0; 8192]).unwrap();
+    log.write_all(b"more\n").unwrap();
+    assert_eq!((log.written(), log.dropped()), (2, 0));
+    drop(log);
+    assert_eq!(rest_of(reader), "\nmore\n");
+}
+
+#[test]
+fn a_destination_that_panics_costs_nothing_else() {
+    struct Panics(PipeWriter);
+    impl Destination for Panics {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+        fn reopen(&mut self) -> bool {
+            panic!("in a destination")
+        }
+    }
+    let (reader, writer) = io::pipe().unwrap();
+    let mut log = LossyWriter::on_thread("log", Panics(writer), Queue::default()).unwrap();
+    log.write_all(b"one\n").unwrap();
+    log.write_all(b"two\n").unwrap();
+    assert!(log.flush_within(GUARD));
+    assert_eq!((log.written(), log.dropped()), (2, 0));
+    drop(log);
+    assert_eq!(rest_of(reader), "one\ntwo\n");
+}
+
+/// What a destination says about itself may go through a log subscriber that panics.
+#[test]
+fn a_destination_that_panics_as_it_reports_a_failure_costs_nothing_else() {
+    struct Panics {
+        full: File,
+        writer: PipeWriter,
+        has_room: Arc<AtomicBool>,
+        failures: Arc<AtomicUsize>,
+    }
+    impl Destination for Panics {
+        fn fd(&self) -> BorrowedFd<'_> {
+            if self.has_room.load(SeqCst) { self.writer.as_fd() } else { self.full.as_fd() }
+        }
+        fn note(&self, _: u64) -> Vec<u8> {
+            panic!("in a note")
+        }
+        fn failed(&self, _: &io::Error) {
+            self.failures.fetch_add(1, SeqCst);
+            panic!("in a report")
+        }
+    }
+    let (reader, writer) = io::pipe().unwrap();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let (has_room, failures) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let destination =
+        Panics { full, writer, has_room: has_room.clone(), failures: failures.clone() };
+    let mut log = LossyWriter::on_thread("log", destination, Queue::default()).unwrap();
+    for _ in 0..3 {
+        log.write_all(b"lost\n").unwrap();
+        assert!(log.flush_within(GUARD));
+    }
+    assert_eq!(failures.load(SeqCst), 1, "the first one after a success is reported");
+    has_room.store(true, SeqCst);
+    log.write_all(b"one\n").unwrap();
+    assert!(log.flush_within(GUARD));
+    assert_eq!((log.written(), log.dropped()), (1, 3));
+    drop(log);
+    assert!(rest_of(reader).ends_with("one\n"));
+}

@@ -1,0 +1,85 @@
+//! Logging that cannot hold up a loop.
+//!
+//! # Why it matters
+//! wakeful reports what it does through [`tracing`]. A subscriber runs on the thread that reports, and here that is often a
+//! loop's. A subscriber that writes to standard error blocks the loop while nobody reads the pipe, and a program's `eprintln!`
+//! and default panic hook panic or block when standard error is a full disk or a closed pipe. Requests then time out or
+//! are lost because of a log line.
+//!
+//! # What to do
+//! * Write through a [`LossyWriter`]. It hands each line to a thread of its own and never waits. Lines that the
+//!   destination does not take in time are dropped, [counted](LossyWriter::dropped), and reported once lines can be written.
+//! * Have panics written the same way, with [`report_panics`].
+//! * Call [`LossyWriter::flush_within`] before the program ends, or its last lines are lost.
+//! * Limit lines that a peer can cause to one a second, with [`OncePerSecond`].
+//!
+//! ```
+//! use std::io::{self, IsTerminal};
+//! use std::time::Duration;
+//! use wakeful::log::{LossyWriter, report_panics};
+//!
+//! let log = LossyWriter::new(io::stderr());
+//! report_panics(&log);
+//! let writer = log.clone();
+//! tracing_subscriber::fmt()
+//!     .with_writer(move || writer.clone())
+//!     .with_ansi(io::stderr().is_terminal())
+//!     .log_internal_errors(false) // They would be printed by `eprintln!`.
+//!     .init();
+//!
+//! wakeful::block_on(async {
+//!     tracing::info!("this line is written by another thread");
+//! });
+//!
+//! // At the end of `main`. The result says whether everything was written in time.
+//! let _ = log.flush_within(Duration::from_secs(1));
+//! ```
+//!
+//! A subscriber of your own must not block and should not panic: it may run on a loop, in any task, at any time.
+
+mod background;
+mod lossy_writer;
+mod once_per_second;
+mod output;
+mod panic_hook;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+pub use lossy_writer::{LossyWriter, Queue};
+pub use once_per_second::OncePerSecond;
+pub use panic_hook::report_panics;
+
+use crate::panics;
+
+/// Runs `log`, which logs through [`tracing`], and contains a panic in the subscriber: the loop of this thread counts it.
+#[doc(hidden)]
+pub fn contained(log: impl FnOnce()) {
+    panics::contain(log);
+}
+
+/// Where a [`LossyWriter`] writes.
+///
+/// All methods are called on the writer's thread, where they may block. If that thread could not be started, they are
+/// called on the threads that log.
+pub trait Destination: Send + 'static {
+    /// The descriptor to write to. It may be in non-blocking mode.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Opens the destination again if it should be, for example after a log rotation. Called before each write and after
+    /// [`LossyWriter::wake`].
+    ///
+    /// Returns whether lines now go to another file. What was written to the old one is then forgotten.
+    fn reopen(&mut self) -> bool {
+        false
+    }
+
+    /// Returns the text that stands in place of `lines` dropped lines. It ends with a line feed.
+    fn note(&self, lines: u64) -> Vec<u8> {
+        format!("wakeful: {lines} log lines were dropped: the log was full or failed\n")
+            .into_bytes()
+    }
+
+    /// A write failed, and the one before it did not.
+    fn failed(&self, _error: &io::Error) {}
+}

@@ -1,0 +1,138 @@
+//! Writing lines to a descriptor, and knowing how many of them got there.
+//!
+//! A write may end in the middle of a line: the disk is full, a file has reached `RLIMIT_FSIZE`, a pipe has no reader. The lines
+//! before the cut are written and are counted so. The rest of the cut line is lost; a line feed ends its first part before the next
+//! line is written, so that only one line is damaged.
+
+use std::io;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::thread;
+use std::time::Duration;
+
+use super::Destination;
+
+/// A pipe that poll(2) calls writable takes this much at once (`PIPE_BUF`).
+const WITHOUT_WAITING: usize = 4096;
+
+/// After an EAGAIN and a poll(2) that found room, so that a descriptor that always reports both costs no CPU.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What to do when the destination has no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WhenFull {
+    Wait,
+    Fail,
+}
+
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) error: io::Error,
+    /// Lines that were written whole before the failure.
+    pub(super) lines: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Output<D> {
+    pub(super) destination: D,
+    /// The last write failed in the middle of a line.
+    is_torn: bool,
+}
+
+impl<D: Destination> Output<D> {
+    pub(super) fn new(destination: D) -> Self {
+        Self { destination, is_torn: false }
+    }
+
+    pub(super) fn reopen(&mut self) {
+        if self.destination.reopen() {
+            self.is_torn = false;
+        }
+    }
+
+    /// Whether the destination would take something within `timeout`.
+    pub(super) fn is_writable(&self, timeout: Duration) -> bool {
+        self.poll(Some(timeout))
+    }
+
+    /// Writes all of `bytes`, after the end of a line that an earlier failure cut.
+    pub(super) fn write(&mut self, bytes: &[u8], when_full: WhenFull) -> Result<(), Failed> {
+        if !self.is_torn {
+            return self.write_from_a_line_on(bytes, when_full);
+        }
+        // In one piece: with room for a byte only, nothing would be left for the line.
+        let with_end = [b"\n", bytes].concat();
+        self.write_from_a_line_on(&with_end, when_full).map_err(|failed| {
+            let lines = failed.lines.saturating_sub(1);
+            Failed { lines, ..failed }
+        })
+    }
+
+    fn write_from_a_line_on(&mut self, bytes: &[u8], when_full: WhenFull) -> Result<(), Failed> {
+        match self.put(bytes, when_full) {
+            Ok(()) => {
+                self.is_torn = false;
+                Ok(())
+            }
+            Err((error, written)) => {
+                let (before, after) = bytes.split_at(written);
+                if let Some(last) = before.last() {
+                    self.is_torn = *last != b'\n';
+                }
+                // The next write begins with a line feed. It completes a line that lacks nothing else.
+                let is_whole = written > 0 && self.is_torn && after.first() == Some(&b'\n');
+                Err(Failed { error, lines: line_feeds(before) + u64::from(is_whole) })
+            }
+        }
+    }
+
+    /// An error comes with how much was written before it.
+    fn put(&self, bytes: &[u8], when_full: WhenFull) -> Result<(), (io::Error, usize)> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.write_some(&bytes[written..], when_full) {
+                Ok(0) => return Err((io::ErrorKind::WriteZero.into(), written)),
+                Ok(count) => written += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if when_full == WhenFull::Wait => {
+                    self.poll(None);
+                    thread::sleep(PAUSE);
+                }
+                Err(error) => return Err((error.into(), written)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Not by `std::io::Stderr`: its lock would be held for as long as the write takes, and `eprintln!` would wait for it.
+    fn write_some(&self, bytes: &[u8], when_full: WhenFull) -> rustix::io::Result<usize> {
+        if when_full == WhenFull::Wait {
+            return rustix::io::write(self.destination.fd(), bytes);
+        }
+        if !self.is_writable(Duration::ZERO) {
+            return Err(Errno::AGAIN);
+        }
+        let few = &bytes[..bytes.len().min(WITHOUT_WAITING)];
+        rustix::io::write(self.destination.fd(), few)
+    }
+
+    /// A descriptor that failed counts as writable: the write says how it failed.
+    fn poll(&self, timeout: Option<Duration>) -> bool {
+        let fd = self.destination.fd();
+        let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        loop {
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(ready) => return ready > 0,
+                Err(Errno::INTR) => {}
+                Err(_) => return true,
+            }
+        }
+    }
+}
+
+/// How many lines end in `bytes`.
+pub(super) fn line_feeds(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+}

@@ -1,0 +1,64 @@
+//! The panic hook: as the standard library's, but it neither blocks nor panics.
+
+use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::panic::{self, Location, PanicHookInfo};
+use std::thread;
+use std::time::Duration;
+
+use super::{LossyWriter, OncePerSecond};
+
+/// Panics at different places are limited apart, as far as these slots allow.
+const PLACES: usize = 16;
+
+/// How long a process that is about to abort waits for its last line.
+const BEFORE_AN_ABORT: Duration = Duration::from_millis(500);
+
+/// Replaces the process's panic hook by one that writes to `log`.
+///
+/// The hook reports a panic at one place in the code at most once a second, with a count, because a request may cause it.
+/// It prints a backtrace where the default hook would (`RUST_BACKTRACE=1`).
+pub fn report_panics(log: &LossyWriter) {
+    let log = log.clone();
+    let limits: [OncePerSecond; PLACES] = std::array::from_fn(|_| OncePerSecond::new());
+    panic::set_hook(Box::new(move |info| {
+        let place = info.location().map_or(0, |place| place.line() as usize + place.file().len());
+        let Some(count) = limits[place % PLACES].pass() else { return };
+        // A `LossyWriter` does not fail.
+        let _ = (&log).write(describe(info, count).as_bytes());
+        if is_abort(info.location()) {
+            log.flush_within(BEFORE_AN_ABORT);
+        }
+    }));
+}
+
+fn describe(info: &PanicHookInfo<'_>, count: u64) -> String {
+    let thread = thread::current();
+    let name = thread.name().unwrap_or("<unnamed>");
+    let mut text = format!("thread '{name}' panicked");
+    // Writing to a string does not fail.
+    if let Some(location) = info.location() {
+        let _ = write!(text, " at {location}");
+    }
+    if count > 1 {
+        let _ = write!(text, " ({count} panics here since the last report)");
+    }
+    let _ = writeln!(text, ":\n{}", message(info.payload()));
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        let _ = writeln!(text, "stack backtrace:\n{backtrace}");
+    }
+    text
+}
+
+fn message(payload: &(dyn Any + Send)) -> &str {
+    crate::panics::message(payload).unwrap_or("Box<dyn Any>")
+}
+
+/// A panic of `core` itself, such as one in a drop during an unwind, aborts the process after the hook. (Whether a panic can
+/// unwind is not yet told on stable Rust.)
+fn is_abort(location: Option<&Location<'_>>) -> bool {
+    location.is_some_and(|location| location.file().ends_with("core/src/panicking.rs"))
+}

@@ -1,0 +1,181 @@
+//! A piece of blocking work: first its closure, then its outcome, and who waits for that.
+//!
+//! The lock is held only while something is moved in or out. Closures run, and closures, outcomes and
+//! wakers are cloned and dropped, outside of it, because all of them are user code.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use atomic_waker::AtomicWaker;
+
+use crate::panics;
+use crate::task::registration::register;
+
+/// What the closure returned, or the payload of its panic.
+pub(super) type Outcome<T> = Result<T, Box<dyn Any + Send>>;
+
+/// A job as the pool's threads see it.
+pub(super) trait Run: Send + Sync {
+    /// Runs the closure on this thread, unless it has run. Does not panic.
+    ///
+    /// Then `is_elsewhere` tells whether this is a child that the closure forked. There the outcome
+    /// is forgotten: a thread of the parent may have held the lock at the fork.
+    fn run(&self, is_elsewhere: &dyn Fn() -> bool);
+}
+
+/// A job as its handle sees it.
+pub(super) trait Join<T>: Send + Sync {
+    fn poll(&self, waker: &Waker) -> Poll<Outcome<T>>;
+
+    /// Nobody waits for the outcome any more.
+    fn forget_waiter(&self);
+}
+
+/// See the [module](self).
+pub(super) struct Job<F, T> {
+    stage: Mutex<Stage<F, T>>,
+    waiter: AtomicWaker,
+}
+
+enum Stage<F, T> {
+    Waiting(F),
+    Running,
+    Done(Outcome<T>),
+    Taken,
+}
+
+impl<F, T> Job<F, T> {
+    pub(super) fn new(f: F) -> Self {
+        Self { stage: Mutex::new(Stage::Waiting(f)), waiter: AtomicWaker::new() }
+    }
+
+    /// Nothing panics while it is held.
+    fn stage(&self) -> MutexGuard<'_, Stage<F, T>> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_closure(&self) -> Option<F> {
+        let mut stage = self.stage();
+        match std::mem::replace(&mut *stage, Stage::Running) {
+            Stage::Waiting(f) => Some(f),
+            other => {
+                *stage = other;
+                None
+            }
+        }
+    }
+
+    fn take_outcome(&self) -> Option<Outcome<T>> {
+        let mut stage = self.stage();
+        match std::mem::replace(&mut *stage, Stage::Taken) {
+            Stage::Done(outcome) => Some(outcome),
+            other => {
+                *stage = other;
+                None
+            }
+        }
+    }
+}
+
+impl<F, T> Run for Job<F, T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    fn run(&self, is_elsewhere: &dyn Fn() -> bool) {
+        let Some(f) = self.take_closure() else { return };
+        let outcome = catch_unwind(AssertUnwindSafe(f));
+        if is_elsewhere() {
+            std::mem::forget(outcome);
+            return;
+        }
+        *self.stage() = Stage::Done(outcome);
+        if let Some(waiter) = self.waiter.take() {
+            panics::wake(waiter);
+        }
+    }
+}
+
+impl<F, T> Join<T> for Job<F, T>
+where
+    F: Send,
+    T: Send,
+{
+    fn poll(&self, waker: &Waker) -> Poll<Outcome<T>> {
+        if let Some(outcome) = self.take_outcome() {
+            return Poll::Ready(outcome);
+        }
+        // `register` would drop the old waker while it holds its lock, and never release it if that panics.
+        self.forget_waiter();
+        register(&self.waiter, waker);
+        // It may have been done just before.
+        self.take_outcome().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn forget_waiter(&self) {
+        let waiter = self.waiter.take();
+        panics::discard(waiter);
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_outcome_wakes_who_waits_and_is_there_once() {
+        let woken = Arc::new(Count::default());
+        let waker = woken.clone().into();
+        let job = Job::new(|| 42);
+        assert!(job.poll(&waker).is_pending());
+        job.run(&|| false);
+        job.run(&|| false);
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert!(matches!(job.poll(&waker), Poll::Ready(Ok(42))));
+        assert!(job.poll(&waker).is_pending());
+    }
+
+    #[test]
+    fn in_a_child_that_it_forked_the_outcome_is_forgotten() {
+        let woken = Arc::new(Count::default());
+        let job = Job::new(|| 42);
+        assert!(job.poll(&woken.clone().into()).is_pending());
+        job.run(&|| true);
+        assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+        assert!(job.poll(Waker::noop()).is_pending());
+    }
+
+    #[test]
+    fn a_panic_of_the_closure_is_its_outcome() {
+        let job = Job::new(|| panic!("blocked"));
+        job.run(&|| false);
+        let Poll::Ready(outcome) = job.poll(Waker::noop()) else { panic!("it has run") };
+        let payload: Box<dyn Any + Send> = outcome.map(|()| "no panic").unwrap_err();
+        assert_eq!(panics::message(&*payload), Some("blocked"));
+    }
+
+    #[test]
+    fn a_waker_of_a_handle_that_is_gone_is_dropped() {
+        let woken = Arc::new(Count::default());
+        let job = Job::new(|| ());
+        assert!(job.poll(&woken.clone().into()).is_pending());
+        job.forget_waiter();
+        job.run(&|| false);
+        assert_eq!((woken.0.load(Ordering::Relaxed), Arc::strong_count(&woken)), (0, 1));
+    }
+}

@@ -1,0 +1,401 @@
+//! The threads that may block, and the queue of work for them.
+//!
+//! A job waits in the queue only while there is a thread that will take it. One thread stays once
+//! there has been one: the last idle thread never ends, and the others end after [`KEEP_ALIVE`]. So a process that
+//! reaches its limit of threads later still does its blocking work, if more slowly. While there is no
+//! thread at all and none can be started, jobs are refused.
+//!
+//! A forked child has none of its parent's threads, and the parent's lock may be locked in it for
+//! ever. So the child gets a pool of its own ([`current`]), and never touches the other one.
+//!
+//! No user code runs under the lock. Starting a thread does.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::job::Run;
+use crate::driver::home::Home;
+use crate::driver::thread::{allowed_cpus, pin_to, start_thread};
+use crate::panics;
+
+/// How long a thread idles before it ends, if another one idles too.
+const KEEP_ALIVE: Duration = Duration::from_millis(500);
+
+/// Another thread is started when there are more than this many jobs for each idle thread. A thread
+/// that takes a job looks as well, so what is behind a long job does not wait for it.
+const JOBS_FOR_AN_IDLE_THREAD: usize = 5;
+
+/// After a thread could not be started, this much time passes until the next attempt, and until the
+/// next line in the log.
+const PAUSE: Duration = Duration::from_secs(1);
+
+const DEFAULT_MAX_THREADS: usize = 500;
+
+/// See the [module](self).
+pub(super) struct Pool {
+    home: Home,
+    /// The CPUs on which the thread that made the pool was allowed to run. A loop that is pinned
+    /// passes its mask on to threads that it starts, and these may outlive it.
+    cpus: Vec<usize>,
+    max_threads: usize,
+    start: fn(&'static Pool) -> io::Result<()>,
+    /// Set once a thread has started: from then on there is always one.
+    has_thread: AtomicBool,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// By number, so that an aborted job is taken out of the middle.
+    queue: BTreeMap<u64, Arc<dyn Run>>,
+    next_number: u64,
+    threads: usize,
+    /// Of `threads`. One that has been started and does not run yet is idle.
+    idle: usize,
+    /// When a thread could not be started.
+    failed_at: Option<Instant>,
+}
+
+impl State {
+    /// A thread could not be started just now, so another attempt would fail as well.
+    fn is_paused(&self) -> bool {
+        self.failed_at.is_some_and(|at| at.elapsed() < PAUSE)
+    }
+}
+
+/// This process's pool. It is made by the first call, and has no thread then.
+///
+/// # Errors
+/// Forks cannot be watched for (no memory).
+pub(super) fn current() -> io::Result<&'static Pool> {
+    find(|home| !home.is_elsewhere(), Home::here)
+}
+
+/// The pool of the process that built the loop with this home. Other than [`current`] it also knows
+/// a child of a bare `clone(2)`.
+fn of(home: &Home) -> io::Result<&'static Pool> {
+    find(|pool| pool.is_same(home), || Ok(*home))
+}
+
+/// The last pool that was made, if it is this process's; otherwise a new one.
+fn find(
+    is_here: impl Fn(&Home) -> bool,
+    home: impl FnOnce() -> io::Result<Home>,
+) -> io::Result<&'static Pool> {
+    static CURRENT: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
+    let found = CURRENT.load(Ordering::Acquire);
+    // SAFETY: null, or a pool that was published by `Release` below, and no published one is ever freed.
+    if let Some(pool) = unsafe { found.as_ref() }
+        && is_here(&pool.home)
+    {
+        return Ok(pool);
+    }
+    let new = Box::into_raw(Box::new(Pool::new(home()?, start)));
+    match CURRENT.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: it was made above, and is never freed.
+        Ok(_) => Ok(unsafe { &*new }),
+        Err(other) => {
+            // SAFETY: it was made above, and nobody else has seen it.
+            drop(unsafe { Box::from_raw(new) });
+            // SAFETY: another thread of this process has published it, and it is never freed.
+            Ok(unsafe { &*other })
+        }
+    }
+}
+
+/// A loop starts: from now on there is a thread for blocking work, if one can be had.
+#[inline]
+pub(crate) fn keep_a_thread(home: &Home) {
+    // The lock, and the log line of a failure, belong to the first loop's start alone.
+    if let Ok(pool) = of(home)
+        && !pool.has_thread.load(Ordering::Relaxed)
+    {
+        pool.start_first();
+    }
+}
+
+fn start(pool: &'static Pool) -> io::Result<()> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(1);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    start_thread(&format!("blocking-{number}"), || pool.serve()).map(drop)
+}
+
+fn max_threads() -> usize {
+    let text = std::env::var("BLOCKING_MAX_THREADS").ok();
+    let number = text.and_then(|text| text.parse::<usize>().ok());
+    number.map_or(DEFAULT_MAX_THREADS, |number| number.clamp(1, 10_000))
+}
+
+impl Pool {
+    fn new(home: Home, start: fn(&'static Pool) -> io::Result<()>) -> Self {
+        Self {
+            home,
+            cpus: allowed_cpus().unwrap_or_default(),
+            max_threads: max_threads(),
+            start,
+            has_thread: AtomicBool::new(false),
+            state: Mutex::default(),
+            work: Condvar::new(),
+        }
+    }
+
+    /// Nothing panics while it is held.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is this a fork of the process that has the pool's threads? Then nothing else here may be called.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.home.is_elsewhere()
+    }
+
+    /// Queues `job` and returns its number.
+    ///
+    /// # Errors
+    /// There is no thread, and none can be started. The job has not been queued.
+    pub(super) fn push(&'static self, job: Arc<dyn Run>) -> io::Result<u64> {
+        let mut state = self.state();
+        let number = state.next_number;
+        state.next_number += 1;
+        state.queue.insert(number, job);
+        self.work.notify_one();
+        let failure = self.grow(&mut state);
+        let refused = if state.threads == 0 { state.queue.remove(&number) } else { None };
+        drop(state);
+        let Some(failure) = failure else { return Ok(number) };
+        failure.log();
+        if refused.is_some() { Err(failure.error) } else { Ok(number) }
+    }
+
+    /// Takes a job off the queue, if no thread has begun it.
+    pub(super) fn remove(&self, number: u64) -> Option<Arc<dyn Run>> {
+        self.state().queue.remove(&number)
+    }
+
+    #[cold]
+    fn start_first(&'static self) {
+        let mut state = self.state();
+        // An embedded loop asks before each of its turns.
+        let is_wanted = state.threads == 0 && !state.is_paused();
+        let failure = if is_wanted { self.start_another(&mut state) } else { None };
+        drop(state);
+        if let Some(failure) = failure {
+            failure.log();
+        }
+    }
+
+    /// Starts another thread if there are too many jobs for those that idle.
+    fn grow(&'static self, state: &mut State) -> Option<Failure> {
+        let is_enough = state.queue.len() <= state.idle * JOBS_FOR_AN_IDLE_THREAD
+            || state.threads >= self.max_threads;
+        // Without a thread there is nothing else to do.
+        if is_enough || (state.threads > 0 && state.is_paused()) {
+            return None;
+        }
+        self.start_another(state)
+    }
+
+    fn start_another(&'static self, state: &mut State) -> Option<Failure> {
+        match (self.start)(self) {
+            Ok(()) => {
+                state.threads += 1;
+                state.idle += 1;
+                state.failed_at = None;
+                self.has_thread.store(true, Ordering::Relaxed);
+                None
+            }
+            Err(error) => {
+                let is_news = !state.is_paused();
+                if is_news {
+                    state.failed_at = Some(Instant::now());
+                }
+                Some(Failure { error, is_news, threads: state.threads })
+            }
+        }
+    }
+
+    /// A thread's life.
+    fn serve(&'static self) {
+        // If its CPUs are gone, those that it has are as good.
+        let _ = pin_to(self.cpus.iter().copied());
+        let mut state = self.state();
+        loop {
+            while let Some((_, job)) = state.queue.pop_first() {
+                state.idle -= 1;
+                let failure = self.grow(&mut state);
+                drop(state);
+                if let Some(failure) = failure {
+                    failure.log();
+                }
+                job.run(&|| self.is_elsewhere());
+                if self.is_elsewhere() {
+                    // The closure forked and returned in the child, which has this thread alone. No
+                    // work comes, and the locks may be locked for ever. The process ends with its last thread.
+                    std::mem::forget(job);
+                    return;
+                }
+                // With it goes the outcome, if nobody wants it.
+                panics::discard(job);
+                state = self.state();
+                state.idle += 1;
+            }
+            if state.idle == 1 {
+                // The others, once they idle, find this one, and end.
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let waited = self.work.wait_timeout(state, KEEP_ALIVE);
+            let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = again;
+            if time.timed_out() && state.queue.is_empty() && state.idle > 1 {
+                state.idle -= 1;
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+}
+
+/// A thread could not be started.
+struct Failure {
+    error: io::Error,
+    is_news: bool,
+    threads: usize,
+}
+
+impl Failure {
+    /// Outside of the lock: a subscriber is user code.
+    fn log(&self) {
+        if self.is_news {
+            let (error, threads) = (&self.error, self.threads);
+            panics::log!(warn, %error, threads, "blocking work has too few threads");
+        }
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no system calls for forks and CPUs.
+mod tests {
+    use std::sync::mpsc;
+
+    use super::super::job::Job;
+    use super::*;
+
+    type Start = fn(&'static Pool) -> io::Result<()>;
+
+    fn pool(start: Start) -> &'static Pool {
+        Box::leak(Box::new(Pool::new(Home::here().unwrap(), start)))
+    }
+
+    fn job<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Arc<dyn Run> {
+        Arc::new(Job::new(f))
+    }
+
+    fn refused(_: &'static Pool) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(libc::EAGAIN))
+    }
+
+    /// Threads and idle ones.
+    fn counts(pool: &Pool) -> (usize, usize) {
+        let state = pool.state();
+        (state.threads, state.idle)
+    }
+
+    fn until(what: &str, mut condition: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn without_any_thread_a_job_is_refused_and_not_queued() {
+        let pool = pool(refused);
+        let held = Arc::new(());
+        let holds = held.clone();
+        assert!(pool.push(job(move || drop(holds))).is_err());
+        assert!(pool.state().queue.is_empty());
+        assert_eq!((counts(pool), Arc::strong_count(&held)), ((0, 0), 1));
+    }
+
+    #[test]
+    fn jobs_without_a_thread_of_their_own_wait_for_the_one_there_is() {
+        static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
+        let pool = pool(|pool| match ATTEMPTS.fetch_add(1, Ordering::Relaxed) {
+            0 => start(pool),
+            _ => refused(pool),
+        });
+        let (hold, held) = mpsc::channel::<()>();
+        let (ran, runs) = mpsc::channel();
+        pool.push(job(move || held.recv().is_err())).unwrap();
+        until("the thread has begun", || counts(pool) == (1, 0));
+        let since = Instant::now();
+        for number in 0..100 {
+            let ran = ran.clone();
+            pool.push(job(move || ran.send(number).unwrap())).unwrap();
+        }
+        // One after each pause. The crate `blocking` tries for ever here.
+        let pauses = since.elapsed().as_secs() as usize;
+        assert!(ATTEMPTS.load(Ordering::Relaxed) <= 3 + pauses, "{ATTEMPTS:?}");
+        drop((hold, ran));
+        assert_eq!(runs.iter().collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+        until("it idles", || counts(pool) == (1, 1));
+    }
+
+    #[test]
+    fn a_loop_that_takes_turns_without_a_thread_does_not_try_for_each() {
+        static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
+        let pool = pool(|pool| {
+            ATTEMPTS.fetch_add(1, Ordering::Relaxed);
+            refused(pool)
+        });
+        let since = Instant::now();
+        (0..100).for_each(|_| pool.start_first());
+        let pauses = since.elapsed().as_secs() as usize;
+        assert!(ATTEMPTS.load(Ordering::Relaxed) <= 1 + pauses, "{ATTEMPTS:?}");
+    }
+
+    #[test]
+    fn each_thread_ends_but_the_last_one() {
+        let pool = pool(start);
+        let (hold, held) = mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        for _ in 0..20 {
+            let held = held.clone();
+            pool.push(job(move || drop(held.lock().map(|held| held.recv())))).unwrap();
+        }
+        // Each takes one, and looks for those behind.
+        until("all have begun", || counts(pool) == (20, 0));
+        drop(hold);
+        until("one is left", || counts(pool) == (1, 1));
+        let (ran, runs) = mpsc::channel();
+        pool.push(job(move || ran.send(()).unwrap())).unwrap();
+        runs.recv().unwrap();
+        assert_eq!(counts(pool).0, 1);
+    }
+
+    #[test]
+    fn an_aborted_job_leaves_the_queue_at_once() {
+        let one = Pool { max_threads: 1, ..Pool::new(Home::here().unwrap(), start) };
+        let pool: &'static Pool = Box::leak(Box::new(one));
+        let (hold, held) = mpsc::channel::<()>();
+        let (ran, runs) = mpsc::channel();
+        pool.push(job(move || held.recv().is_err())).unwrap();
+        until("the thread has begun", || counts(pool) == (1, 0));
+        let numbers: Vec<_> = (0..3)
+            .map(|number| {
+                let ran = ran.clone();
+                pool.push(job(move || ran.send(number).unwrap())).unwrap()
+            })
+            .collect();
+        assert!(pool.remove(numbers[1]).is_some() && pool.remove(numbers[1]).is_none());
+        assert_eq!(pool.state().queue.len(), 2);
+        drop((hold, ran));
+        assert_eq!(runs.iter().collect::<Vec<_>>(), [0, 2]);
+    }
+}

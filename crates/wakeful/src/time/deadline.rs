@@ -1,0 +1,85 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use super::{Sleep, deadline_after, sleep_until};
+
+/// A time limit on something that arrives: it strikes only after the loop has read what arrived before it.
+///
+/// A process may be stopped for longer than a limit (SIGSTOP, a suspended machine). When it runs again the clock has passed the limit, but the bytes that arrived in time are still
+/// in the kernel. A [`Sleep`] that is polled then is over. A `Deadline` waits until the loop has asked the kernel after the limit, and then for one more turn. So all tasks that wait for those bytes have run once, and
+/// a task that gets them through another one has been told. Poll what may arrive before the deadline; [`timeout`](super::timeout) does that.
+///
+/// It strikes a turn or two after a [`Sleep`] of the same instant would be over. Where more is ready than the loop fetches at once, it waits until all that was ready at the limit is fetched.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use wakeful::time::Deadline;
+///
+/// wakeful::block_on(async {
+///     let end = Instant::now() + Duration::from_micros(300);
+///     Deadline::at(end).await;
+///     assert!(wakeful::time::seen_until() >= end);
+/// });
+/// ```
+///
+/// # Cancel safety
+/// Polling it again, or dropping it, is always allowed.
+///
+/// # Panics
+/// When it is polled where no loop runs.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Deadline {
+    instant: Instant,
+    sleep: Sleep,
+    /// The limit has passed, and was seen to; the sleep is for the turn after.
+    is_last_call: bool,
+}
+
+impl Deadline {
+    /// Strikes at `instant`.
+    pub fn at(instant: Instant) -> Self {
+        Self { instant, sleep: sleep_until(instant), is_last_call: false }
+    }
+
+    /// Strikes `duration` after this call. A duration that no [`Instant`] can hold never ends.
+    pub fn after(duration: Duration) -> Self {
+        Self::at(deadline_after(Instant::now(), duration))
+    }
+
+    /// Returns when it strikes.
+    #[must_use]
+    pub fn instant(&self) -> Instant {
+        self.instant
+    }
+
+    /// Returns whether a loop will wake somebody for it. See [`Sleep::is_set`].
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.sleep.is_set()
+    }
+
+    /// Moves the deadline, as [`Sleep::reset`] does.
+    pub fn reset(&mut self, instant: Instant) {
+        self.instant = instant;
+        self.is_last_call = false;
+        self.sleep.reset(instant);
+    }
+}
+
+impl Future for Deadline {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.sleep.poll_seen(cx));
+            if self.is_last_call {
+                return Poll::Ready(());
+            }
+            self.is_last_call = true;
+            self.sleep.reset(Instant::now());
+        }
+    }
+}

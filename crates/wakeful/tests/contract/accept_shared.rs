@@ -1,0 +1,300 @@
+//! Listeners and socket files that somebody else has too: another process, a successor, the user's own code. (Forked children are
+//! in the suite `fork`.)
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags};
+use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, Serving, SharedListener};
+use wakeful::net::ListenAddr;
+
+use crate::backend::Backend;
+use crate::background::LONG;
+
+on_every_backend! {
+    a_socket_with_another_descriptor_takes_connections_while_its_server_drains_and_after,
+    a_socket_with_another_shared_listener_takes_connections_while_its_server_drains_and_after,
+    a_server_that_failed_says_so_and_serves_its_connections,
+    a_server_whose_loops_have_ended_says_so,
+    the_end_of_a_listener_leaves_a_successor_s_socket_file,
+    a_server_removes_its_socket_file_before_it_drains_and_leaves_its_successor_s,
+    a_live_server_whose_backlog_is_full_is_not_taken_for_gone,
+    an_abstract_name_is_listened_on_and_free_again_at_the_end,
+}
+
+const STRATEGIES: [AcceptStrategy; 3] = [
+    AcceptStrategy::Exclusive,
+    AcceptStrategy::ReusePort,
+    AcceptStrategy::Dispatch(Placement::RoundRobin),
+];
+
+fn localhost() -> SharedListener {
+    SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+/// A server with one loop. Each connection echoes a byte at a time, and says `!` when it is told of the drain.
+fn start<B: Backend>(strategy: AcceptStrategy, listener: SharedListener) -> Serving {
+    let server = ConnectionServer::new(vec![listener]).group(B::group().loops(1));
+    let handler = async |mut connection: wakeful::accept::Connection| {
+        let draining = connection.draining.clone();
+        let mut buf = [0; 1];
+        let told = async {
+            draining.started().await;
+            None
+        };
+        let read = async { Some(connection.stream.read(&mut buf).await) };
+        if futures_lite::future::or(read, told).await.is_some() {
+            let _ = connection.stream.write_all(&buf).await;
+            connection.draining.started().await;
+        }
+        let _ = connection.stream.write_all(b"!").await;
+        // Until its client has gone.
+        let _ = connection.stream.read(&mut buf).await;
+    };
+    server.strategy(strategy).start(move || handler).unwrap()
+}
+
+/// A connection that keeps the drain from ending until it is dropped.
+struct Client(TcpStream);
+
+impl Client {
+    fn connect(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect_timeout(&addr, LONG).expect("somebody listens");
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let mut client = Self(stream);
+        client.0.write_all(b"?").unwrap();
+        client.expect(b'?');
+        client
+    }
+
+    fn expect(&mut self, byte: u8) {
+        let mut buf = [0];
+        self.0.read_exact(&mut buf).unwrap();
+        assert_eq!(buf[0], byte);
+    }
+}
+
+/// The next connection of `listener` is one to `addr` that is made now. The listener is non-blocking, like the server's.
+fn takes_connections(listener: &TcpListener, addr: SocketAddr) {
+    let client = TcpStream::connect_timeout(&addr, LONG).expect("the socket is not deaf");
+    let mut fds = [PollFd::new(listener, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&LONG.try_into().unwrap())).unwrap();
+    let (_, peer) = listener.accept().unwrap();
+    assert_eq!(peer, client.local_addr().unwrap());
+}
+
+fn drains_beside<B: Backend>(
+    strategy: AcceptStrategy,
+    listener: SharedListener,
+    other: &TcpListener,
+) {
+    let addr = other.local_addr().unwrap();
+    let serving = start::<B>(strategy, listener);
+    let mut open = Client::connect(addr);
+    let drained = thread::spawn(move || serving.shutdown(LONG).unwrap());
+    open.expect(b'!');
+    takes_connections(other, addr);
+    drop(open);
+    assert_eq!(drained.join().unwrap(), 0, "{strategy}");
+    takes_connections(other, addr);
+}
+
+fn a_socket_with_another_descriptor_takes_connections_while_its_server_drains_and_after<
+    B: Backend,
+>() {
+    for strategy in STRATEGIES {
+        let listener = localhost();
+        let other = TcpListener::from(rustix::io::fcntl_dupfd_cloexec(&listener, 0).unwrap());
+        drains_beside::<B>(strategy, listener, &other);
+    }
+}
+
+fn a_socket_with_another_shared_listener_takes_connections_while_its_server_drains_and_after<
+    B: Backend,
+>() {
+    for strategy in STRATEGIES {
+        let listener = localhost();
+        let kept = listener.clone();
+        let addr = listener.socket_addr().unwrap();
+        let serving = start::<B>(strategy, listener);
+        let mut open = Client::connect(addr);
+        let drained = thread::spawn(move || serving.shutdown(LONG).unwrap());
+        open.expect(b'!');
+        // Its successor in the same process.
+        let successor = start::<B>(strategy, kept);
+        let mut next = Client::connect(addr);
+        drop(open);
+        assert_eq!(drained.join().unwrap(), 0, "{strategy}");
+        drop(Client::connect(addr));
+        let drained = thread::spawn(move || successor.shutdown(LONG).unwrap());
+        next.expect(b'!');
+        drop(next);
+        assert_eq!(drained.join().unwrap(), 0, "{strategy}");
+    }
+}
+
+fn a_server_that_failed_says_so_and_serves_its_connections<B: Backend>() {
+    for strategy in STRATEGIES {
+        let listener = localhost();
+        let addr = listener.socket_addr().unwrap();
+        let other = rustix::io::fcntl_dupfd_cloexec(&listener, 0).unwrap();
+        let serving = start::<B>(strategy, listener);
+        let mut open = Client::connect(addr);
+        let (failed, is_failed) = mpsc::channel();
+        let failure = serving.failure();
+        thread::spawn(move || failed.send(futures_lite::future::block_on(failure)).unwrap());
+        assert!(is_failed.try_recv().is_err(), "it listens");
+        rustix::net::shutdown(&other, rustix::net::Shutdown::Both).unwrap();
+        let error = is_failed.recv_timeout(LONG).expect("it is told").to_string();
+        assert!(error.starts_with("the last listener failed: Invalid argument"), "{error}");
+        let drained = thread::spawn(move || serving.shutdown(LONG).unwrap());
+        open.expect(b'!');
+        drop(open);
+        assert_eq!(drained.join().unwrap(), 0, "{strategy}: none is aborted");
+    }
+}
+
+fn a_server_whose_loops_have_ended_says_so<B: Backend>() {
+    for strategy in STRATEGIES {
+        let server = ConnectionServer::new(vec![localhost()]).group(B::group().loops(2));
+        let serving = server.strategy(strategy).start(|| async |_| ()).unwrap();
+        let (failed, is_failed) = mpsc::channel();
+        let failure = serving.failure();
+        thread::spawn(move || failed.send(futures_lite::future::block_on(failure)).unwrap());
+        serving.handles().iter().for_each(wakeful::LoopHandle::stop);
+        let error = is_failed.recv_timeout(LONG).expect("it is told").to_string();
+        assert!(error.contains("loops"), "{strategy}: {error}");
+        assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+    }
+}
+
+/// A directory with a socket file.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new<B: Backend>(test: &str) -> Self {
+        let name =
+            format!("wakeful-shared-{}-{}-{test}", std::process::id(), std::any::type_name::<B>());
+        let directory = std::env::temp_dir().join(name.replace(':', "-"));
+        std::fs::create_dir_all(&directory).unwrap();
+        Self(directory)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.join("socket")
+    }
+
+    fn addr(&self) -> ListenAddr {
+        ListenAddr::Unix(self.path())
+    }
+
+    /// A listener in the place of the one that is there.
+    fn successor_by_removal(&self) -> UnixListener {
+        std::fs::remove_file(self.path()).unwrap();
+        UnixListener::bind(self.path()).unwrap()
+    }
+
+    fn successor_by_rename(&self) -> UnixListener {
+        let new = self.0.join("new");
+        let listener = UnixListener::bind(&new).unwrap();
+        std::fs::rename(new, self.path()).unwrap();
+        listener
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn the_end_of_a_listener_leaves_a_successor_s_socket_file<B: Backend>() {
+    let directory = Directory::new::<B>("file");
+    for successor in [Directory::successor_by_removal, Directory::successor_by_rename] {
+        let listener = SharedListener::bind(&directory.addr()).unwrap();
+        let successor = successor(&directory);
+        drop(listener);
+        UnixStream::connect(directory.path()).expect("the successor is found");
+        drop(successor);
+
+        let server = ConnectionServer::new(vec![SharedListener::bind(&directory.addr()).unwrap()]);
+        let serving = server.group(B::group().loops(1)).start(|| async |_| ()).unwrap();
+        let successor = directory.successor_by_rename();
+        drop(serving);
+        UnixStream::connect(directory.path()).expect("the successor is found");
+        drop(successor);
+    }
+    // And without one nothing is left.
+    drop(SharedListener::bind(&directory.addr()).unwrap());
+    assert!(!directory.path().exists());
+    // Somebody may have tidied up.
+    let listener = SharedListener::bind(&directory.addr()).unwrap();
+    std::fs::remove_file(directory.path()).unwrap();
+    std::fs::write(directory.path(), "not a socket").unwrap();
+    drop(listener);
+    assert_eq!(std::fs::read_to_string(directory.path()).unwrap(), "not a socket");
+}
+
+fn a_server_removes_its_socket_file_before_it_drains_and_leaves_its_successor_s<B: Backend>() {
+    let directory = Directory::new::<B>("drain");
+    let serving =
+        start::<B>(AcceptStrategy::Exclusive, SharedListener::bind(&directory.addr()).unwrap());
+    let mut open = UnixStream::connect(directory.path()).unwrap();
+    open.set_read_timeout(Some(LONG)).unwrap();
+    open.write_all(b"?").unwrap();
+    open.read_exact(&mut [0]).unwrap();
+    let drained = thread::spawn(move || serving.shutdown(LONG).unwrap());
+    open.read_exact(&mut [0]).expect("it is told of the drain");
+    let error = UnixStream::connect(directory.path()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "nobody new comes in");
+    let _successor = SharedListener::bind(&directory.addr()).expect("its place is free");
+    drop(open);
+    assert_eq!(drained.join().unwrap(), 0);
+    UnixStream::connect(directory.path()).expect("the successor is found");
+}
+
+fn a_live_server_whose_backlog_is_full_is_not_taken_for_gone<B: Backend>() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let directory = Directory::new::<B>("full");
+    let live = UnixListener::bind(directory.path()).unwrap();
+    rustix::net::listen(&live, 0).unwrap();
+    let addr = SocketAddrUnix::new(directory.path()).unwrap();
+    let connect = || {
+        let (kind, flags) = (SocketType::STREAM, SocketFlags::NONBLOCK);
+        let client = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
+        rustix::net::connect(&client, &addr).map(|()| client)
+    };
+    let mut clients = Vec::new();
+    while let Ok(client) = connect() {
+        clients.push(client);
+    }
+    let (bound, is_bound) = mpsc::channel();
+    let addr = directory.addr();
+    thread::spawn(move || bound.send(SharedListener::bind(&addr).map(|_| ())).unwrap());
+    let error = is_bound.recv_timeout(LONG).expect("it does not wait for room").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    assert!(directory.path().exists());
+}
+
+fn an_abstract_name_is_listened_on_and_free_again_at_the_end<B: Backend>() {
+    let name =
+        format!("wakeful-{}-{}", std::process::id(), std::any::type_name::<B>()).replace(':', "-");
+    let addr: ListenAddr = format!("unix:@{name}").parse().unwrap();
+    let listener = SharedListener::bind(&addr).unwrap();
+    assert_eq!(SharedListener::bind(&addr).unwrap_err().kind(), ErrorKind::AddrInUse);
+    let serving = start::<B>(AcceptStrategy::Exclusive, listener);
+    assert_eq!(serving.local_addrs()[0].to_string(), format!("unix:@{name}"));
+    let to = UnixAddr::from_abstract_name(&name).unwrap();
+    let mut client = UnixStream::connect_addr(&to).unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
+    client.write_all(b"?").unwrap();
+    client.read_exact(&mut [0]).expect("it is served");
+    drop(client);
+    assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+    drop(SharedListener::bind(&addr).expect("nothing is left of it"));
+}

@@ -1,0 +1,100 @@
+//! A process at its limit of threads (`ulimit -u`): blocking work is refused while there is no thread for it, and waits
+//! for the one that there is afterwards. Loops run, groups say why they cannot start, and a drain works.
+//!
+//! A process of its own, with one test, because it gives up being root, whom the limit does not bind.
+
+#![allow(unsafe_code)] // `setuid`, and a signal.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use futures_lite::future::block_on;
+use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
+use wakeful::task::spawn_blocking;
+use wakeful::{IdlePolicy, LoopGroup};
+
+/// Nobody else is this user, so that what counts is this process alone.
+const USER: libc::uid_t = 54_321;
+
+/// From now on this many threads may be there; more are there already.
+fn allow_threads(most: Option<u64>) {
+    let maximum = getrlimit(Resource::Nproc).maximum;
+    setrlimit(Resource::Nproc, Rlimit { current: most.or(maximum), maximum }).unwrap();
+}
+
+fn threads_called(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let called = |path: &Path| std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+    tasks.filter(|task| called(&task.as_ref().unwrap().path()).starts_with(name)).count()
+}
+
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<_> = text.rsplit(')').next().unwrap().split_ascii_whitespace().collect();
+    let ticks = |number: usize| fields[number].parse::<u64>().unwrap();
+    Duration::from_millis(10 * (ticks(11) + ticks(12)))
+}
+
+fn names_the_limits(error: &(impl std::fmt::Display + ?Sized)) {
+    let text = error.to_string();
+    assert!(text.contains("RLIMIT_NPROC") && text.contains("pids.max"), "{text}");
+}
+
+#[test]
+fn at_the_thread_limit_blocking_work_is_refused_or_waits_and_a_drain_works() {
+    if !getuid().is_root() {
+        eprintln!("skipped: only root can become a user who has no other thread");
+        return;
+    }
+    // SAFETY: it takes a number and returns one.
+    assert_eq!(unsafe { libc::setuid(USER) }, 0);
+    allow_threads(Some(0));
+
+    // No loop has run: there is no thread, and none can be started.
+    let refused = block_on(spawn_blocking(|| 42)).unwrap_err();
+    assert!(refused.is_cancelled() && !refused.is_panic());
+    names_the_limits(&refused);
+    names_the_limits(&block_on(wakeful::net::resolve("localhost:1")).unwrap_err());
+    names_the_limits(&LoopGroup::builder().loops(2).build().unwrap_err());
+    let keeps_warm = wakeful::EventLoop::builder().idle(IdlePolicy::KeepWarm).build();
+    names_the_limits(&keeps_warm.unwrap_err());
+    // A loop needs no other thread, and nothing spins.
+    let before = cpu_time();
+    wakeful::block_on(async {
+        assert!(spawn_blocking(|| 42).await.is_err());
+        wakeful::time::sleep(Duration::from_secs(1)).await;
+    });
+    let spent = cpu_time() - before;
+    assert!(spent < Duration::from_millis(500), "{spent:?}");
+    assert_eq!(threads_called("blocking-"), 0);
+
+    // A drain needs none either.
+    let here = std::thread::current().id();
+    let raise = || {
+        // SAFETY: it takes two numbers.
+        assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGTERM) }, 0);
+        Ok(here)
+    };
+    let drained = wakeful::signal::run_until_terminated(raise, |started| {
+        (started, std::thread::current().id())
+    });
+    assert_eq!(drained.unwrap(), Some((here, here)));
+
+    // With room again, a loop's start has a thread started, before any work. Not at once after an attempt that failed.
+    allow_threads(None);
+    let start = Instant::now();
+    while threads_called("blocking-") != 1 {
+        assert!(start.elapsed() < Duration::from_secs(60), "no thread is started");
+        wakeful::block_on(async {});
+    }
+    allow_threads(Some(0));
+    // It does all the work.
+    wakeful::block_on(async {
+        let work: Vec<_> = (0..100).map(|number| spawn_blocking(move || number)).collect();
+        for (number, work) in work.into_iter().enumerate() {
+            assert_eq!(work.await.unwrap(), number);
+        }
+        wakeful::net::resolve("localhost:1").await.unwrap();
+    });
+    assert_eq!(threads_called("blocking-"), 1);
+}
