@@ -61,7 +61,7 @@ fn one_turn(event_loop: &mut EventLoop) {
 const TASKS: usize = 10;
 
 fn a_wake_from_another_thread_allocates_nothing_there_nor_on_the_loop<B: Backend>() {
-    let mut event_loop = B::event_loop();
+    let mut event_loop = B::unhurried();
     let handle = event_loop.handle();
     let wakers = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..TASKS {
@@ -99,7 +99,7 @@ fn a_wake_from_another_thread_allocates_nothing_there_nor_on_the_loop<B: Backend
 }
 
 fn a_wake_within_the_loop_allocates_nothing<B: Backend>() {
-    let mut event_loop = B::event_loop();
+    let mut event_loop = B::unhurried();
     let wakers = Rc::new(RefCell::new(Vec::with_capacity(TASKS)));
     for _ in 0..TASKS {
         let wakers = wakers.clone();
@@ -129,7 +129,7 @@ fn a_wake_within_the_loop_allocates_nothing<B: Backend>() {
 }
 
 fn two_tasks_wait_for_one_socket_again_and_again_without_an_allocation<B: Backend>() {
-    let mut event_loop = B::event_loop();
+    let mut event_loop = B::unhurried();
     let socket = Rc::new(event_loop.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap());
     let received = Rc::new(Cell::new(0));
     for _ in 0..2 {

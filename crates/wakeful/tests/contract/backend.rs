@@ -7,6 +7,7 @@
 pub(crate) mod descriptors;
 
 use std::future::Future;
+use std::time::Duration;
 
 use wakeful::{EventLoop, EventLoopBuilder, IdlePolicy, LoopGroup, LoopGroupBuilder};
 
@@ -21,6 +22,11 @@ pub(crate) trait Backend: 'static {
     /// A loop on this backend.
     fn event_loop() -> EventLoop {
         Self::builder().build().expect("a loop can be built here")
+    }
+
+    /// A loop whose turns are bounded in number only: a stall of the machine leaves nothing over.
+    fn unhurried() -> EventLoop {
+        Self::builder().turn_budget(Duration::MAX).build().expect("a loop can be built here")
     }
 
     /// Runs `future` on a loop of its own.

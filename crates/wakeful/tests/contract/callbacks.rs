@@ -7,6 +7,7 @@ use std::time::Duration;
 use wakeful::{EventLoop, run_next_turn, run_this_turn, spawn};
 
 use crate::backend::Backend;
+use crate::background::LONG;
 
 on_every_backend! {
     the_phases_of_a_turn_come_in_their_order,
@@ -45,7 +46,7 @@ fn the_phases_of_a_turn_come_in_their_order<B: Backend>() {
 }
 
 fn this_turn_s_callbacks_run_in_this_turn_also_those_that_they_queue<B: Backend>() {
-    let mut event_loop = B::event_loop();
+    let mut event_loop = B::unhurried();
     let depth = Rc::new(Cell::new(0));
     fn deeper(depth: Rc<Cell<u32>>) {
         depth.set(depth.get() + 1);
@@ -60,7 +61,7 @@ fn this_turn_s_callbacks_run_in_this_turn_also_those_that_they_queue<B: Backend>
 }
 
 fn a_callback_that_queues_itself_for_ever_is_bounded_and_the_loop_stays_awake<B: Backend>() {
-    let mut event_loop = B::builder().callback_budget(10).build().unwrap();
+    let mut event_loop = B::builder().callback_budget(10).turn_budget(LONG).build().unwrap();
     let ran = Rc::new(Cell::new(0));
     fn again(ran: Rc<Cell<u32>>) {
         ran.set(ran.get() + 1);
@@ -91,7 +92,7 @@ fn next_turn_s_callbacks_run_once_per_turn<B: Backend>() {
 }
 
 fn many_responses_of_a_turn_are_flushed_once<B: Backend>() {
-    let mut event_loop = B::event_loop();
+    let mut event_loop = B::unhurried();
     let (queued, flushes) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(Vec::new())));
     for response in 0..50 {
         let (queued, flushes) = (queued.clone(), flushes.clone());

@@ -186,7 +186,7 @@ fn cancel_queued_work_before_it_runs<B: Backend>() {
 }
 
 fn callback_order_is_the_order_of_queueing<B: Backend>() {
-    let mut event_loop = B::event_loop();
+    let mut event_loop = B::unhurried();
     let log: Rc<RefCell<Vec<u32>>> = Rc::default();
     for number in 0..50 {
         let (this, next) = (log.clone(), log.clone());
@@ -325,7 +325,7 @@ fn queue_re_arms_while_the_loop_is_blocked<B: Backend>() {
 }
 
 fn suspension_keeps_everything_for_the_next_turn<B: Backend>() {
-    let mut event_loop = B::event_loop();
+    let mut event_loop = B::unhurried();
     let handle = event_loop.handle();
     let (mut peer, socket) = StdUnixStream::pair().unwrap();
     let reader = event_loop.spawn(async move {

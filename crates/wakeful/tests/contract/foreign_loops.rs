@@ -196,7 +196,7 @@ fn one_event_is_one_turn<B: Backend, F: Foreign>() {
         handle.run(move || _ = seen.fetch_add(1, Relaxed)).unwrap();
     }
 
-    let event_loop = B::event_loop();
+    let event_loop = B::unhurried();
     let (handle, seen) = (event_loop.handle(), Seen::default());
     let mut peer = read_socket(&event_loop, &seen);
     let mut foreign = F::new(event_loop);

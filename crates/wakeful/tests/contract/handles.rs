@@ -27,7 +27,7 @@ on_every_backend! {
 fn on_a_thread<B: Backend>() -> (LoopHandle, thread::JoinHandle<EventLoopEnd>) {
     let (send, receive) = mpsc::channel();
     let thread = thread::spawn(move || {
-        let mut event_loop = B::event_loop();
+        let mut event_loop = B::unhurried();
         send.send(event_loop.handle()).unwrap();
         event_loop.run().unwrap();
         EventLoopEnd

@@ -40,7 +40,7 @@ fn turn(event_loop: &mut EventLoop) -> (LoopMetrics, LoopMetrics) {
 }
 
 fn a_turn_with_n_ready_tasks_counts_n_polls_and_one_turn<B: Backend>() {
-    let mut event_loop = B::event_loop();
+    let mut event_loop = B::unhurried();
     for n in [0, 1, 2, 20] {
         (0..n).for_each(|_| event_loop.spawn(async {}).detach());
         let (before, after) = turn(&mut event_loop);
@@ -73,7 +73,7 @@ fn a_turn_of_one_poll_counts_as_both<B: Backend>() {
 }
 
 fn queue_depth_is_what_waits_behind_the_first<B: Backend>() {
-    let mut event_loop = B::event_loop();
+    let mut event_loop = B::unhurried();
     for (ready, highest_of_bucket) in [(0, 1), (1, 1), (2, 1), (3, 3), (10, 15), (60, 63)] {
         (0..ready).for_each(|_| event_loop.spawn(async {}).detach());
         let (before, after) = turn(&mut event_loop);

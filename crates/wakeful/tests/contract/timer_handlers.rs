@@ -93,7 +93,7 @@ fn timers(event_loop: &EventLoop) -> String {
 
 /// The sequence numbers of a loop's timers begin near their end, so equal deadlines keep their order across the wrap.
 fn timer_fire_in_order_through_the_counter_s_wrap<B: Backend>() {
-    let mut event_loop = B::event_loop();
+    let mut event_loop = B::unhurried();
     let log: Arc<Mutex<Vec<usize>>> = Arc::default();
     // Far enough that no machine's stall makes it due while the timers are started.
     let deadline = Instant::now() + Duration::from_millis(50);
