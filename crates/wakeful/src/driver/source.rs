@@ -21,6 +21,9 @@ use super::waiters::{Place, Waiters};
 use super::{Driver, Token};
 use crate::priority::Priority;
 
+/// So many connections of a shared listener a busy loop takes before it asks the kernel again.
+const MOST_AT_ONCE: usize = 16;
+
 /// How a descriptor is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -71,6 +74,8 @@ pub(crate) struct Source {
     urgent: Cell<bool>,
     /// Of a listener that several loops watch.
     entrance: OnceCell<Entrance>,
+    /// How many more connections this loop takes before the kernel is asked again. Zero: not decided.
+    to_take: Cell<usize>,
     readers: Waiters,
     writers: Waiters,
 }
@@ -88,6 +93,7 @@ impl Source {
             write_closed: Cell::new(false),
             urgent: Cell::new(false),
             entrance: OnceCell::new(),
+            to_take: Cell::new(0),
             readers: Waiters::default(),
             writers: Waiters::default(),
         }
@@ -372,16 +378,27 @@ impl<T: AsFd> Registered<T> {
         }
     }
 
-    /// Of a shared listener one connection was taken. Whether there is another one the kernel says again: to try would mostly be for nothing.
-    pub(crate) fn one_taken(&self) {
+    /// Of a shared listener one connection was taken, while `ready` tasks of this loop waited for their run.
+    ///
+    /// A loop with nothing else to do takes no second one: another loop sleeps and is told of it, and mostly there is
+    /// none. A busy loop comes back to its listener late, so it takes a quarter as many as it has ready tasks, up to
+    /// [`MOST_AT_ONCE`].
+    pub(crate) fn one_taken(&self, ready: usize) {
         let source = &*self.registration.source;
-        if source.mode == Mode::Exclusive {
-            source.read_ready.set(false);
+        if source.mode != Mode::Exclusive {
+            return;
         }
+        let allowed = match source.to_take.get() {
+            0 => (ready / 4).clamp(1, MOST_AT_ONCE),
+            decided => decided,
+        };
+        source.to_take.set(allowed - 1);
+        source.read_ready.set(allowed > 1);
     }
 
     /// The operation said EAGAIN.
     pub(crate) fn would_block(&self, direction: Direction) {
+        self.registration.source.to_take.set(0);
         self.registration.source.ready(direction).set(false);
     }
 }

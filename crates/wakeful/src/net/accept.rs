@@ -29,7 +29,7 @@ pub(super) async fn next(
     listener: &Registered<Arc<OwnedFd>>,
 ) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
     let accepted = super::shared(listener, Direction::Read, accept).await?;
-    listener.one_taken();
+    listener.one_taken(crate::task::ready_here());
     Ok(accepted)
 }
 

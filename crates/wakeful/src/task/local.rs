@@ -337,6 +337,12 @@ pub(super) unsafe fn schedule_in_order(
     unsafe { schedule(queue, node) }
 }
 
+/// How many tasks of the loop that runs on this thread wait for their run.
+pub(crate) fn ready_here() -> usize {
+    // SAFETY: as in `schedule`.
+    unsafe { CURRENT.get().as_ref() }.map_or(0, Local::ready)
+}
+
 /// Counts an operation that the cooperative budget has put off, on the loop that runs on this thread.
 #[cold]
 pub(super) fn count_forced_yield() {

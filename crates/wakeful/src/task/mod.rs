@@ -36,6 +36,7 @@ pub use crate::event_loop::{spawn, spawn_with};
 pub(crate) use self::blocking::{keep_a_thread, on_own_thread};
 pub(crate) use self::closure::send;
 pub(crate) use self::lazy::spawn_remote;
+pub(crate) use self::local::ready_here;
 pub(crate) use self::ready::Share;
 pub(crate) use self::supervise::supervise;
 

@@ -1,13 +1,16 @@
 //! Listeners and socket files that somebody else has too: another process, a successor, the user's own code. (Forked children are
 //! in the suite `fork`.)
 
+use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, Serving, SharedListener};
@@ -25,6 +28,7 @@ on_every_backend! {
     a_server_removes_its_socket_file_before_it_drains_and_leaves_its_successor_s,
     a_live_server_whose_backlog_is_full_is_not_taken_for_gone,
     an_abstract_name_is_listened_on_and_free_again_at_the_end,
+    a_busy_loop_takes_several_connections_at_once_and_an_idle_one_takes_one,
 }
 
 const STRATEGIES: [AcceptStrategy; 3] = [
@@ -297,4 +301,42 @@ fn an_abstract_name_is_listened_on_and_free_again_at_the_end<B: Backend>() {
     drop(client);
     assert_eq!(serving.shutdown(LONG).unwrap(), 0);
     drop(SharedListener::bind(&addr).expect("nothing is left of it"));
+}
+
+/// Otherwise whoever comes to a loop with hundreds of ready tasks waits for one round of all of them, and so does everybody in
+/// front of them.
+fn a_busy_loop_takes_several_connections_at_once_and_an_idle_one_takes_one<B: Backend>() {
+    for (busy, at_once) in [(0, 1), (16, 4), (200, 16)] {
+        let mut event_loop = B::builder().task_budget(1_000).turn_budget(LONG).build().unwrap();
+        for _ in 0..busy {
+            event_loop
+                .spawn(async {
+                    loop {
+                        wakeful::task::yield_now().await;
+                    }
+                })
+                .detach();
+        }
+        let listener = localhost();
+        let addr = listener.socket_addr().unwrap();
+        let accepted = Rc::new(Cell::new(0));
+        let count = accepted.clone();
+        let accepts = async move {
+            let listener = listener.attach().unwrap();
+            loop {
+                listener.accept().await.unwrap();
+                count.set(count.get() + 1);
+            }
+        };
+        event_loop.spawn(accepts).detach();
+        let clients: Vec<_> = (0..40).map(|_| TcpStream::connect(addr)).collect();
+        assert!(clients.iter().all(Result::is_ok));
+        let mut most = 0;
+        for _ in 0..100 {
+            let before = accepted.get();
+            event_loop.turn(Some(Duration::ZERO)).unwrap();
+            most = most.max(accepted.get() - before);
+        }
+        assert_eq!((accepted.get(), most), (clients.len(), at_once), "beside {busy} ready tasks");
+    }
 }
