@@ -63,8 +63,6 @@ impl Drop for Held {
         // A handler's value. The connection may be lost on its way, in a task that serves others too.
         panics::discard(self.carried.take());
         self.counts.of(self.number).one_less_open();
-        // It is the handler's, and may be dropped by the task that accepts, or by the inbox.
-        panics::contain(|| drop(self.carried.take()));
     }
 }
 
