@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use signal_hook::SigId;
 use signal_hook::low_level::unregister;
 
-use crate::driver::{explain_error, signals};
+use crate::driver::{explain_call_error, signals};
 use crate::event_loop::EventLoop;
 use crate::net::{ByteStream, UnixStream};
 use crate::panics;
@@ -72,7 +72,7 @@ impl Signals {
                 let text = format!("signal {signal} cannot be caught");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
-            let (write, read) = StdUnixStream::pair().map_err(explain_error)?;
+            let (write, read) = StdUnixStream::pair().map_err(explain_call_error("socketpair"))?;
             let read = UnixStream::from_std(read)?;
             let id = signals::watch(signal, write)?;
             this.pipes.push((signal, read, id));
