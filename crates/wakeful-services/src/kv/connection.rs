@@ -29,7 +29,6 @@ const STRETCH: u64 = 1024;
 const LAST_TIME: Duration = Duration::from_secs(1);
 
 const TOO_MANY: &str = "ERR max number of clients reached";
-const NO_ROOM: &str = "OOM command not read when client buffers > 'maxmemory-clients'.";
 
 /// Serves a connection, and counts how it ended.
 pub(super) async fn serve(connection: Connection, local: Rc<Local>) -> io::Result<()> {
@@ -62,10 +61,10 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
         done: 0,
     };
     loop {
-        if !input.make_room(session.local.service.meters.buffers()) {
+        if let Err(text) = input.make_room(session.local.service.meters.buffers()) {
             drop(input);
             session.local.service.refusals.evicted.add_one();
-            return session.refuse(stream, NO_ROOM, io::ErrorKind::OutOfMemory).await;
+            return session.refuse(stream, text, io::ErrorKind::OutOfMemory).await;
         }
         let told = input.is_empty().then_some(drained.as_mut());
         let limit = if input.is_empty() { idle_timeout } else { stall_timeout };
