@@ -6,6 +6,7 @@ use std::os::unix::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use wakeful::accept::Connection;
 use wakeful::log::OncePerSecond;
@@ -19,10 +20,11 @@ pub(super) async fn serve(
     connection: Connection,
     backend: &ListenAddr,
     budget: &Arc<Budget>,
+    keepalive: Option<Duration>,
 ) -> io::Result<()> {
     let Connection { stream: client, peer, draining, .. } = connection;
-    set_options(&client)?;
-    let backend = match connect(backend).await {
+    set_options(&client, keepalive)?;
+    let backend = match connect(backend, keepalive).await {
         Ok(stream) => stream,
         Err(error) => {
             static LIMIT: OncePerSecond = OncePerSecond::new();
@@ -50,7 +52,7 @@ pub(super) async fn serve(
     .await
 }
 
-async fn connect(addr: &ListenAddr) -> io::Result<Stream> {
+async fn connect(addr: &ListenAddr, keepalive: Option<Duration>) -> io::Result<Stream> {
     let stream = match addr {
         ListenAddr::Tcp(addr) => Stream::Tcp(TcpStream::connect(*addr).await?),
         ListenAddr::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
@@ -59,7 +61,7 @@ async fn connect(addr: &ListenAddr) -> io::Result<Stream> {
             Stream::Unix(UnixStream::connect_addr(&addr).await?)
         }
     };
-    set_options(&stream)?;
+    set_options(&stream, keepalive)?;
     Ok(stream)
 }
 

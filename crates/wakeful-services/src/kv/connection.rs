@@ -42,7 +42,7 @@ pub(super) async fn serve(connection: Connection, local: Rc<Local>) -> io::Resul
 
 async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result<()> {
     let Connection { stream, draining, .. } = connection;
-    set_options(&stream)?;
+    set_options(&stream, local.service.options.keepalive)?;
     let running = local.service.running.wait().await;
     let KvOptions { max_connections, idle_timeout, stall_timeout, .. } = local.service.options;
     let mut stream = PatientStream::new(stream, stall_timeout);
