@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::panics;
 use futures_io::AsyncRead;
 use wakeful::log::OncePerSecond;
 use wakeful::net::{PeerAddr, Stream};
@@ -16,11 +17,11 @@ pub(crate) fn log(peer: &PeerAddr, outcome: io::Result<()>) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             static LIMIT: OncePerSecond = OncePerSecond::new();
             if let Some(count) = LIMIT.pass() {
-                tracing::warn!(%peer, %error, count, "closing the connection");
+                panics::log!(warn, %peer, %error, count, "closing the connection");
             }
         }
         Err(error) => {
-            tracing::debug!(%peer, %error, "the connection ended with an error");
+            panics::log!(debug, %peer, %error, "the connection ended with an error");
         }
     }
 }

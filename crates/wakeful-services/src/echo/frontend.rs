@@ -15,6 +15,7 @@ use wakeful::net::{ListenAddr, OwnedReadHalf, OwnedWriteHalf, Stream, TcpStream,
 use super::frames::Frames;
 use crate::buffers::Budget;
 use crate::connections::{read_unless_told, set_options};
+use crate::panics;
 
 pub(super) async fn serve(
     connection: Connection,
@@ -29,7 +30,7 @@ pub(super) async fn serve(
         Err(error) => {
             static LIMIT: OncePerSecond = OncePerSecond::new();
             if let Some(count) = LIMIT.pass() {
-                tracing::warn!(%peer, %backend, %error, count, "closing the connection: there is no backend");
+                panics::log!(warn, %peer, %backend, %error, count, "closing the connection: there is no backend");
             }
             return Ok(());
         }

@@ -21,6 +21,7 @@ use super::resp::Words;
 use super::service::Local;
 use super::shard::Operation;
 use crate::connections::set_options;
+use crate::panics;
 use crate::patience::PatientStream;
 
 /// So many commands, and the others of the loop are let run.
@@ -191,7 +192,8 @@ impl Session {
             Command::Http => {
                 static LIMIT: OncePerSecond = OncePerSecond::new();
                 if let Some(count) = LIMIT.pass() {
-                    tracing::warn!(
+                    panics::log!(
+                        warn,
                         count,
                         "an HTTP request was sent to the service kv: closing the connection"
                     );
