@@ -185,6 +185,19 @@ fn a_start_without_threads_names_the_limit() {
 }
 
 #[test]
+fn a_load_without_threads_is_an_error() {
+    let cgroup = match Cgroup::new("load") {
+        Ok(cgroup) => cgroup,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    cgroup.limit(1);
+    let output = cgroup.command().args(["load", "--server", "echo {addr}"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("pids.max") && !said.contains("panicked"), "{said}");
+}
+
+#[test]
 fn a_start_without_room_for_stacks_names_the_limit_of_memory() {
     let mut command = Command::new("prlimit");
     command.args(["--as=100000000", PROGRAM, "serve", "http", "--listen", "127.0.0.1:0"]);
