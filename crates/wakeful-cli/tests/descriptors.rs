@@ -77,6 +77,27 @@ fn every_client_of_many_gets_its_file() {
     server.serves_all(300, "/file");
 }
 
+/// Files and operators take no more than a share of few descriptors.
+#[test]
+fn few_descriptors_are_mostly_for_clients_also_beside_files_and_operators() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("file"), vec![b'x'; SIZE]).unwrap();
+    let root = root.path().to_str().unwrap();
+    let options = ["http", "--root", root, "--admin", "127.0.0.1:0"];
+    let server = Server::start("ulimit -n 64;", &options);
+    let mut clients: Vec<_> = (0..40).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| ask(client, "/healthz", ""));
+    // They stay open, so none is answered in the place of another.
+    let is_answered = |client: &mut TcpStream| {
+        client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        client.read_exact(&mut [0; 12]).is_ok()
+    };
+    let answered = clients.iter_mut().map(is_answered).take_while(|is| *is).count();
+    assert!(answered >= 12, "{answered} at a time");
+    drop(clients);
+    server.serves_all(300, "/file");
+}
+
 #[test]
 fn every_client_of_a_proxy_gets_its_backend() {
     let backend = Server::start("", &["http"]);

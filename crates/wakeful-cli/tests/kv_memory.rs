@@ -4,6 +4,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -107,4 +108,58 @@ fn a_command_that_came_while_the_process_was_stopped_is_answered() {
     thread::sleep(Duration::from_secs(3));
     service.signal("-CONT");
     ask(&mut stream, b"", "$1\r\n1\r\n");
+}
+
+/// What the process has mapped, in bytes: what `RLIMIT_AS` limits.
+fn mapped(service: &Service) -> usize {
+    let path = format!("/proc/{}/statm", service.child.id());
+    let pages = std::fs::read_to_string(path).unwrap();
+    pages.split(' ').next().unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// From now on it may map no more than so many bytes beyond what it has.
+fn limit_to_more(service: &Service, more: usize) {
+    let (limit, pid) = (mapped(service) + more, service.child.id().to_string());
+    let prlimit = Command::new("prlimit").args([&format!("--as={limit}"), "--pid", &pid]).status();
+    assert!(prlimit.unwrap().success());
+}
+
+#[test]
+fn values_for_which_the_process_has_no_memory_are_refused() {
+    let mut service = Service::start(&["kv", "--listen", "127.0.0.1:0", "--max-memory", "0"]);
+    let addr = service.behind("listening on ");
+    let mut stream = connect(&addr);
+    ask(&mut stream, b"SET a 1\r\n", "+OK\r\n");
+    limit_to_more(&service, 300 * MIB);
+    // One after the other takes 16 MiB: not all of them fit, and what does not is refused.
+    let mut refused = 0;
+    for number in 0..30 {
+        let value = vec![b'x'; 16 * MIB];
+        let head = format!("*3\r\n$3\r\nSET\r\n$2\r\n{number:02}\r\n${}\r\n", value.len());
+        let mut writer = connect(&addr);
+        writer.set_write_timeout(Some(GUARD)).unwrap();
+        // Its query buffer may be what there is no memory for: then the answer comes before all is sent.
+        let _ = writer.write_all(&[head.as_bytes(), &value, b"\r\n"].concat());
+        let mut answer = [0; 4];
+        writer.read_exact(&mut answer).unwrap();
+        assert!([*b"+OK\r", *b"-OOM"].contains(&answer), "{}", String::from_utf8_lossy(&answer));
+        refused += u32::from(answer == *b"-OOM");
+    }
+    assert!((10..30).contains(&refused), "{refused}");
+    ask(&mut stream, b"GET a\r\nDEL 00\r\nSET a 2\r\n", "$1\r\n1\r\n:1\r\n+OK\r\n");
+}
+
+#[test]
+fn frames_for_which_the_process_has_no_memory_close_their_connection() {
+    let arguments = ["echo", "--listen", "127.0.0.1:0", "--max-memory", "0"];
+    let mut service = Service::start(&arguments);
+    let addr = service.behind("listening on ");
+    let mut other = connect(&addr);
+    ask(&mut other, b"\0\0\0\x01a", "\0\0\0\x01a");
+    limit_to_more(&service, 100 * MIB);
+    let mut frame = vec![b'x'; 4 + 16 * MIB - 1];
+    frame[..4].copy_from_slice(&(16 * MIB as u32).to_be_bytes());
+    let unfinished = flood(&addr, &frame);
+    ask(&mut other, b"\0\0\0\x05hello", "\0\0\0\x05hello");
+    drop(unfinished);
 }

@@ -34,6 +34,55 @@ fn hup_usr1_and_usr2_end_no_service() {
 }
 
 #[test]
+fn pwr_and_xcpu_drain_as_term_does() {
+    for (signal, says) in [("-PWR", "PWR: ending"), ("-XCPU", "XCPU: ending")] {
+        let mut server = Service::start(&["http", "--listen", "127.0.0.1:0"]);
+        let addr = server.behind("listening on ");
+        let mut busy = TcpStream::connect(&addr).unwrap();
+        busy.set_read_timeout(Some(GUARD)).unwrap();
+        busy.write_all(b"GET /sleep/2000 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        until_in_flight(&addr);
+        server.signal(signal);
+        server.behind(says);
+        server.behind("draining");
+        // XCPU comes each second: it is no second TERM.
+        std::thread::sleep(Duration::from_millis(300));
+        server.signal(signal);
+        let mut text = String::new();
+        busy.read_to_string(&mut text).unwrap();
+        assert!(text.ends_with("slept 2000 ms\n"), "{text}");
+        server.behind("drained");
+        assert!(server.child.wait().unwrap().success(), "{signal}");
+    }
+}
+
+/// By the kernel itself.
+#[test]
+fn a_service_that_has_used_its_cpu_time_drains() {
+    let mut limited = Command::new("prlimit");
+    limited.args(["--cpu=1:20", PROGRAM]);
+    let mut server = Service::start_by(limited, &["http", "--listen", "127.0.0.1:0"]);
+    let addr = server.behind("listening on ");
+    let load = std::thread::spawn(move || {
+        let mut stream = TcpStream::connect(&addr).unwrap();
+        stream.set_read_timeout(Some(GUARD)).unwrap();
+        let (request, mut answers) = (b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n".repeat(50), 0);
+        let mut bytes = [0; 4096];
+        while stream.write_all(&request).is_ok() {
+            match stream.read(&mut bytes) {
+                Ok(count @ 1..) => answers += count,
+                _ => break,
+            }
+        }
+        answers
+    });
+    server.behind("XCPU: ending");
+    server.behind("drained");
+    assert!(server.child.wait().unwrap().success());
+    assert!(load.join().unwrap() > 0);
+}
+
+#[test]
 fn signals_that_the_parent_has_blocked_arrive() {
     let mut blocking = Command::new("env");
     blocking.args(["--block-signal=TERM,INT,HUP", PROGRAM]);
@@ -46,6 +95,14 @@ fn signals_that_the_parent_has_blocked_arrive() {
     assert!(server.child.wait().unwrap().success());
 }
 
+/// Waits until a request is, beside that for the metrics.
+fn until_in_flight(addr: &str) {
+    let (start, two) = (Instant::now(), "wakeful_http_requests_in_flight{loop=\"0\"} 2\n");
+    while !common::get(addr, "/metrics").contains(two) {
+        assert!(start.elapsed() < GUARD, "the request is not in flight");
+    }
+}
+
 #[test]
 fn hup_during_the_drain_ends_nothing() {
     let mut server = Service::start(&["http", "--listen", "127.0.0.1:0"]);
@@ -53,12 +110,7 @@ fn hup_during_the_drain_ends_nothing() {
     let mut busy = TcpStream::connect(&addr).unwrap();
     busy.set_read_timeout(Some(GUARD)).unwrap();
     busy.write_all(b"GET /sleep/3000 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-    let start = Instant::now();
-    while !common::get(&addr, "/metrics")
-        .contains("wakeful_http_requests_in_flight{loop=\"0\"} 2\n")
-    {
-        assert!(start.elapsed() < GUARD, "the request is not in flight");
-    }
+    until_in_flight(&addr);
     server.signal("-TERM");
     server.behind("draining");
     server.signal("-HUP");
@@ -106,7 +158,7 @@ fn the_help_names_them() {
         let output =
             Command::new(common::PROGRAM).args(["serve", service[0], "--help"]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        for name in ["TERM, INT ", "HUP ", "USR1, USR2 ", "QUIT "] {
+        for name in ["TERM, INT ", "PWR, XCPU ", "HUP ", "USR1, USR2 ", "QUIT ", "ALRM, "] {
             assert!(text.contains(name), "{service:?}: {text}");
         }
     }

@@ -183,3 +183,43 @@ fn a_start_without_threads_names_the_limit() {
         assert!(said.contains("pids.max") && !said.contains("panicked"), "{said}");
     }
 }
+
+#[test]
+fn a_load_without_threads_is_an_error() {
+    let cgroup = match Cgroup::new("load") {
+        Ok(cgroup) => cgroup,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    cgroup.limit(1);
+    let output = cgroup.command().args(["load", "--server", "echo {addr}"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("pids.max") && !said.contains("panicked"), "{said}");
+}
+
+#[test]
+fn a_start_without_room_for_stacks_names_the_limit_of_memory() {
+    let mut command = Command::new("prlimit");
+    command.args(["--as=100000000", PROGRAM, "serve", "http", "--listen", "127.0.0.1:0"]);
+    let output = command.args(["--loops", "100"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("RLIMIT_AS") && !said.contains("pids.max"), "{said}");
+}
+
+#[test]
+fn a_start_as_a_thread_of_sched_deadline_names_it() {
+    let deadline = |more: &[&str]| {
+        let mut chrt = Command::new("chrt");
+        let times = ["--sched-runtime", "5000000", "--sched-deadline", "10000000"];
+        chrt.arg("-d").args(times).args(["--sched-period", "10000000", "0"]).args(more);
+        chrt.output()
+    };
+    if !deadline(&["true"]).is_ok_and(|output| output.status.success()) {
+        return eprintln!("skipped: SCHED_DEADLINE cannot be had");
+    }
+    let output = deadline(&[PROGRAM, "serve", "http", "--listen", "127.0.0.1:0"]).unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("--reset-on-fork") && !said.contains("pids.max"), "{said}");
+}

@@ -55,6 +55,7 @@ fn serve_names_the_range_of_each_option() {
             ("--max-connections", "-1", COUNT),
             ("--idle-timeout", "-1", SECONDS),
             ("--stall-timeout", "-1", SECONDS),
+            ("--keepalive", "32768", "..=32767"),
         ] {
             is_refused(&["serve", service], option, value, range);
         }

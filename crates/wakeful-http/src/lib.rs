@@ -95,6 +95,7 @@ mod body;
 pub mod client;
 mod connection;
 mod counts;
+mod dates;
 mod drain;
 mod draining;
 #[cfg(feature = "files")]

@@ -15,6 +15,7 @@ use hyper::rt::{Read, Write};
 use wakeful::task::yield_now;
 use wakeful::time::timeout;
 
+use crate::dates;
 use crate::local::Local;
 use crate::protocol;
 
@@ -30,7 +31,7 @@ pub(crate) async fn answer<I: Read + Write + Unpin>(io: &mut I, status: StatusCo
         StatusCode::SERVICE_UNAVAILABLE => "retry-after: 1\r\n",
         _ => "",
     };
-    let date = httpdate::fmt_http_date(SystemTime::now());
+    let date = dates::of_header(SystemTime::now());
     let text = format!(
         "HTTP/1.1 {status}\r\ndate: {date}\r\nconnection: close\r\ncontent-length: 0\r\n{retry}\r\n"
     );

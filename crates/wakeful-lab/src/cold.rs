@@ -77,11 +77,12 @@ fn call_fresh(bench: &Bench<'_>, contender: &Contender) -> Result<(Cold, bool), 
     let addr: SocketAddr = server.addr().parse().map_err(|error| left_out(&error))?;
     let own_cpu = bench.cpu;
     // A thread of its own, so that nothing that is started later inherits the pin.
-    let client = thread::spawn(move || {
+    let client = thread::Builder::new().spawn(move || {
         own_cpu.map_or(Ok(()), |cpu| affinity::pin_current_thread(&[cpu]))?;
         call(addr)
     });
-    let outcome = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let outcome = client
+        .and_then(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
     // While the server is still there to be asked what it used.
     let outside = machine.and_then(|before| before.outside().ok()).unwrap_or_default();
     if bench.is_interrupted() {

@@ -41,5 +41,6 @@ pub mod statistics;
 pub mod summary;
 pub mod table;
 pub mod target;
+mod threads;
 
 pub use recorder::Recording;

@@ -17,6 +17,7 @@ use crate::quiet::Baseline;
 use crate::servers::group::{Group, StartError, State};
 use crate::servers::tail::Tail;
 use crate::servers::{LAST_WORDS, with_last_words};
+use crate::threads;
 
 /// Between two looks whether it has ended. Each takes some 10 µs of a CPU that may be measured.
 const POLL: Duration = Duration::from_millis(20);
@@ -95,8 +96,9 @@ impl Bench<'_> {
             StartError::Cpus(error) => ProgramError::Cpus(error),
             StartError::Spawn(error) => ProgramError::Spawn { program: first.clone(), error },
         })?;
-        let printed = group.stdout().map(collect);
-        let stderr = group.stderr().map(Tail::follow);
+        let no_thread = |error| ProgramError::Spawn { program: first.clone(), error };
+        let printed = group.stdout().map(collect).transpose().map_err(no_thread)?;
+        let stderr = group.stderr().map(Tail::follow).transpose().map_err(no_thread)?;
         let last_words = || stderr.as_ref().map_or_else(String::new, |tail| tail.text(LAST_WORDS));
         let start = Instant::now();
         let how = loop {
@@ -134,17 +136,20 @@ impl Bench<'_> {
 const SUCCESS: &str = "exited with status 0";
 
 /// Reads to the end on a thread of its own, so that nobody blocks on a full pipe.
-fn collect(mut from: impl Read + Send + 'static) -> Receiver<String> {
+///
+/// # Errors
+/// No thread can be started.
+fn collect(mut from: impl Read + Send + 'static) -> io::Result<Receiver<String>> {
     let (sender, printed) = mpsc::channel();
-    thread::spawn(move || {
+    threads::start("stdout", move || {
         let mut kept = Vec::new();
         let read = from.by_ref().take(MOST_PRINTED).read_to_end(&mut kept);
         if read.is_ok() {
             io::copy(&mut from, &mut io::sink()).ok();
         }
         sender.send(String::from_utf8_lossy(&kept).into_owned()).ok();
-    });
-    printed
+    })?;
+    Ok(printed)
 }
 
 #[cfg(test)]

@@ -221,7 +221,10 @@ impl Server {
         command.args(argv);
         match Group::start(&mut command, cpus) {
             Ok(mut group) => {
-                let stderr = group.stderr().map(Tail::follow);
+                let stderr = match group.stderr().map(Tail::follow).transpose() {
+                    Ok(stderr) => stderr,
+                    Err(error) => return Err(ServerError::Spawn { name, program, error }),
+                };
                 let process = Process::Started { group, stderr };
                 Ok(Self { name, addr, process })
             }

@@ -21,19 +21,36 @@ use wakeful_http::{DrainPlan, Limits, Readiness, Running, Server};
 use crate::http_metrics::HttpMetrics;
 use crate::{ServeOptions, log_metrics, metrics, tls_metrics};
 
-/// How many connections operators may have open.
+/// How many connections operators may have open, where descriptors are not few.
 const MAX_CONNECTIONS: usize = 16;
-
-/// What a service keeps back for the loop of its operators, and for their connections.
+/// What their loop needs.
+const LOOP: usize = 4;
+/// What a service keeps back for that loop, and for their connections, and some more.
 const FOR_OPERATORS: usize = MAX_CONNECTIONS + 8;
+/// The share of a small limit of descriptors that any one purpose gets, beside the connections of clients.
+const SHARE: usize = 8;
 
 /// For how long a connection of theirs may say nothing: others may wait for its place.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// What a service keeps back of the process's descriptors. `of_service` is its own need.
 pub(crate) fn descriptors(of_service: Descriptors, admin: &[SharedListener]) -> Descriptors {
-    let for_operators = if admin.is_empty() { 0 } else { FOR_OPERATORS };
+    let for_operators = if admin.is_empty() { 0 } else { for_operators(Descriptors::limit()) };
     Descriptors { spare: of_service.spare + for_operators, ..of_service }
+}
+
+fn for_operators(limit: Option<usize>) -> usize {
+    limit.map_or(FOR_OPERATORS, |limit| share(limit, FOR_OPERATORS))
+}
+
+/// How many connections operators may have open of what is kept back for them: one at least.
+fn connections_of_operators(limit: Option<usize>) -> usize {
+    for_operators(limit).saturating_sub(LOOP).clamp(1, MAX_CONNECTIONS)
+}
+
+/// `wanted`, or less where the process may have few descriptors.
+pub(crate) fn share(limit: usize, wanted: usize) -> usize {
+    wanted.min(limit / SHARE)
 }
 
 /// A service that runs, with what its operators look at. Dropping it aborts what it serves.
@@ -62,7 +79,7 @@ impl RunningService {
         let event_loop = EventLoop::builder().idle(IdlePolicy::Park);
         let group = LoopGroup::builder().loops(1).event_loop(event_loop);
         let limits = Limits {
-            max_connections: MAX_CONNECTIONS,
+            max_connections: connections_of_operators(Descriptors::limit()),
             header_timeout: SILENCE,
             idle_timeout: SILENCE,
             ..Limits::default()
@@ -135,5 +152,20 @@ pub(crate) fn render(registry: &Registry) -> Response {
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_get_an_eighth_of_a_small_limit() {
+        for (limit, kept, connections) in
+            [(None, 24, 16), (Some(1024), 24, 16), (Some(64), 8, 4), (Some(20), 2, 1)]
+        {
+            assert_eq!(for_operators(limit), kept);
+            assert_eq!(connections_of_operators(limit), connections);
+        }
     }
 }

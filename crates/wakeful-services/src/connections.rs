@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::panics;
 use futures_io::AsyncRead;
 use wakeful::log::OncePerSecond;
 use wakeful::net::{PeerAddr, Stream};
@@ -16,29 +17,35 @@ pub(crate) fn log(peer: &PeerAddr, outcome: io::Result<()>) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             static LIMIT: OncePerSecond = OncePerSecond::new();
             if let Some(count) = LIMIT.pass() {
-                tracing::warn!(%peer, %error, count, "closing the connection");
+                panics::log!(warn, %peer, %error, count, "closing the connection");
             }
         }
         Err(error) => {
-            tracing::debug!(%peer, %error, "the connection ended with an error");
+            panics::log!(debug, %peer, %error, "the connection ended with an error");
         }
     }
 }
 
-/// After how long a silent peer is probed, and how often then. A peer that has vanished is gone after some 10 minutes. Redis's default
-/// for `tcp-keepalive` is the same.
-const KEEPALIVE: Duration = Duration::from_secs(300);
-const PROBE_EVERY: Duration = Duration::from_secs(100);
+/// After how long a silent peer is probed by default. Redis's default for `tcp-keepalive` is the same.
+pub(crate) const KEEPALIVE: Duration = Duration::from_secs(300);
+/// The longest that Linux takes (`TCP_KEEPIDLE`).
+pub(crate) const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
+/// So many probes, a third of that time apart, as in Redis: a peer that has vanished is gone after twice that time.
 const PROBES: u32 = 3;
 
-/// What a connection needs before it is served: small answers go out at once, and a peer that has vanished is noticed.
-pub(crate) fn set_options(stream: &Stream) -> io::Result<()> {
-    match stream {
-        Stream::Tcp(stream) => {
-            stream.set_nodelay(true)?;
-            stream.set_keepalive(KEEPALIVE, PROBE_EVERY, PROBES)
+/// What a connection needs before it is served: small answers go out at once, and a peer that has vanished is noticed (but not
+/// with `keepalive: None`).
+pub(crate) fn set_options(stream: &Stream, keepalive: Option<Duration>) -> io::Result<()> {
+    let Stream::Tcp(stream) = stream else { return Ok(()) };
+    stream.set_nodelay(true)?;
+    match keepalive {
+        Some(idle) => {
+            // Whole seconds, and one at least.
+            let idle = idle.clamp(Duration::from_secs(1), LONGEST_KEEPALIVE);
+            let every = (idle / PROBES).max(Duration::from_secs(1));
+            stream.set_keepalive(idle, every, PROBES)
         }
-        _ => Ok(()),
+        None => stream.unset_keepalive(),
     }
 }
 

@@ -27,7 +27,7 @@ pub use self::frames::MAX_PAYLOAD;
 pub(crate) use self::frames::fuzzing::check as check_frames;
 use crate::ServeOptions;
 use crate::buffers::Budget;
-use crate::connections::{log, set_options};
+use crate::connections::{KEEPALIVE, log, set_options};
 use crate::patience::PatientStream;
 
 /// Settings of this service.
@@ -41,6 +41,8 @@ pub struct EchoOptions {
     pub idle_timeout: Option<Duration>,
     /// How long nothing may come of a frame that has begun, or be taken of an answer. `None`: for ever. Not of a frontend.
     pub stall_timeout: Option<Duration>,
+    /// After how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. One that does not answer is gone after as long again. `None`: never.
+    pub keepalive: Option<Duration>,
 }
 
 impl Default for EchoOptions {
@@ -51,6 +53,7 @@ impl Default for EchoOptions {
             max_connections: 0,
             idle_timeout: None,
             stall_timeout: Some(Duration::from_secs(60)),
+            keepalive: Some(KEEPALIVE),
         }
     }
 }
@@ -93,14 +96,14 @@ pub fn start_frontend(
     listeners: Vec<SharedListener>,
     backend: &ListenAddr,
 ) -> io::Result<Serving> {
-    let (backend, budget) = (Arc::new(backend.clone()), echo.budget());
+    let (backend, budget, keepalive) = (Arc::new(backend.clone()), echo.budget(), echo.keepalive);
     options.server(listeners).max_connections(echo.max_connections).start(move || {
         let (backend, budget) = (backend.clone(), budget.clone());
         move |connection: Connection| {
             let (backend, budget) = (backend.clone(), budget.clone());
             async move {
                 let peer = connection.peer;
-                log(&peer, frontend::serve(connection, &backend, &budget).await);
+                log(&peer, frontend::serve(connection, &backend, &budget, keepalive).await);
             }
         }
     })
@@ -112,7 +115,7 @@ async fn serve(
     budget: Arc<Budget>,
 ) -> io::Result<()> {
     let Connection { stream, peer, draining, unread, moving, .. } = connection;
-    set_options(&stream)?;
+    set_options(&stream, options.keepalive)?;
     let mut stream = PatientStream::new(stream, options.stall_timeout);
     let mut drained = std::pin::pin!(draining.started());
     let mut frames = Frames::behind(unread, budget)?;

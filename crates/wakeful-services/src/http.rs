@@ -52,7 +52,10 @@ impl HttpOptions {
     /// A request for a file has that file open, and the root directory for a moment.
     fn descriptors(&self) -> Descriptors {
         match self.files {
-            Some(_) => Descriptors { per_connection: 1, spare: 32 },
+            Some(_) => {
+                let spare = Descriptors::limit().map_or(32, |limit| admin::share(limit, 32));
+                Descriptors { per_connection: 1, spare }
+            }
             None => Descriptors::default(),
         }
     }

@@ -38,7 +38,7 @@ use wakeful::accept::{Serving, SharedListener};
 use self::resp::Limits;
 use self::service::{Local, Running, Service};
 use crate::ServeOptions;
-use crate::connections::log;
+use crate::connections::{KEEPALIVE, log};
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::resp::fuzzing::check as check_resp;
@@ -71,6 +71,8 @@ pub struct KvOptions {
     pub idle_timeout: Option<Duration>,
     /// How long nothing may come of a command that has begun, or be taken of an answer. `None`: for ever.
     pub stall_timeout: Option<Duration>,
+    /// After how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. One that does not answer is gone after as long again. `None`: never. Redis: `tcp-keepalive`.
+    pub keepalive: Option<Duration>,
 }
 
 impl Default for KvOptions {
@@ -84,6 +86,7 @@ impl Default for KvOptions {
             max_connections: 10_000,
             idle_timeout: None,
             stall_timeout: Some(Duration::from_secs(60)),
+            keepalive: Some(KEEPALIVE),
         }
     }
 }

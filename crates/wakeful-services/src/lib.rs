@@ -21,6 +21,7 @@ pub mod kv;
 mod log_metrics;
 pub mod metrics;
 pub mod options;
+mod panics;
 mod patience;
 pub mod proxy;
 pub mod rpc;

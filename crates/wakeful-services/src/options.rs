@@ -127,12 +127,17 @@ fn includes(before: &ListenAddr, addr: &ListenAddr) -> bool {
     }
 }
 
+/// The same on every Linux.
+const EACCES: i32 = 13;
+
 fn describe(addr: &ListenAddr, before: &[ListenAddr], error: &std::io::Error) -> String {
     use std::io::ErrorKind;
     let ours = before.iter().find(|before| includes(before, addr));
     if let (ErrorKind::AddrInUse, Some(ours)) = (error.kind(), ours) {
         return format!("cannot listen on {addr}: this server already listens on {ours}");
     }
+    // EPERM is of the same kind: a call that is refused, which its text names.
+    let is_denied = error.raw_os_error() == Some(EACCES);
     let what = match (error.kind(), addr) {
         (ErrorKind::AddrInUse, ListenAddr::Tcp(_) | ListenAddr::Abstract(_)) => {
             "the address is in use: is another server running there?".to_owned()
@@ -141,10 +146,12 @@ fn describe(addr: &ListenAddr, before: &[ListenAddr], error: &std::io::Error) ->
             "the file exists: another server listens on it, or it is no socket".to_owned()
         }
         (ErrorKind::AddrNotAvailable, _) => "the address is not one of this machine's".to_owned(),
-        (ErrorKind::PermissionDenied, ListenAddr::Tcp(addr)) if addr.port() < 1024 => {
+        (ErrorKind::PermissionDenied, ListenAddr::Tcp(addr))
+            if is_denied && (1..1024).contains(&addr.port()) =>
+        {
             "permission denied: a port below 1024 needs root or CAP_NET_BIND_SERVICE".to_owned()
         }
-        (ErrorKind::PermissionDenied, ListenAddr::Unix(_)) => {
+        (ErrorKind::PermissionDenied, ListenAddr::Unix(_)) if is_denied => {
             "permission denied: may this user write to the directory?".to_owned()
         }
         (ErrorKind::NotFound, ListenAddr::Unix(_)) => "the directory does not exist".to_owned(),

@@ -1,6 +1,6 @@
 //! Signals as futures.
 //!
-//! A handler writes a byte into a socket pair that the loop watches (`driver::signals`, by the `signal-hook` crate): nothing else
+//! A handler sets a flag, and writes a byte into a socket pair that the loop watches (`driver::signals`, by the `signal-hook` crate): nothing else
 //! runs in the handler. Handlers are process-wide and stay; several [`Signals`] for one signal each get it. What arrives in a
 //! forked child is not told to its parent.
 
@@ -8,13 +8,15 @@ use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use signal_hook::SigId;
 use signal_hook::low_level::unregister;
 
-use crate::driver::{explain_error, signals};
+use crate::driver::{explain_call_error, signals};
 use crate::event_loop::EventLoop;
 use crate::net::{ByteStream, UnixStream};
 use crate::panics;
@@ -55,8 +57,12 @@ pub fn unblock(signals: &[i32]) -> io::Result<()> {
 /// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread. Signals themselves may arrive on any thread.
 #[derive(Debug)]
 pub struct Signals {
-    /// One for each signal, with the number to tell.
-    pipes: Vec<(i32, UnixStream, SigId)>,
+    /// Readable when one has arrived. One for all: descriptors may be few.
+    pipe: UnixStream,
+    /// Bytes were taken from it, so there may be signals.
+    look: bool,
+    /// What each signal's handler sets.
+    arrived: Vec<(i32, Arc<AtomicBool>, SigId)>,
 }
 
 impl Signals {
@@ -66,16 +72,17 @@ impl Signals {
     /// A signal that cannot be caught (`SIGKILL`, `SIGSTOP`, those of the program's own faults); no loop runs here; no
     /// descriptors left.
     pub fn new(signals: &[i32]) -> io::Result<Self> {
-        let mut this = Self { pipes: Vec::with_capacity(signals.len()) };
+        let (write, read) = StdUnixStream::pair().map_err(explain_call_error("socketpair"))?;
+        let (write, pipe) = (Arc::new(write), UnixStream::from_std(read)?);
+        let mut this = Self { pipe, look: false, arrived: Vec::with_capacity(signals.len()) };
         for &signal in signals {
             if signal_hook::consts::FORBIDDEN.contains(&signal) {
                 let text = format!("signal {signal} cannot be caught");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
-            let (write, read) = StdUnixStream::pair().map_err(explain_error)?;
-            let read = UnixStream::from_std(read)?;
-            let id = signals::watch(signal, write)?;
-            this.pipes.push((signal, read, id));
+            let arrived = Arc::new(AtomicBool::new(false));
+            let id = signals::watch(signal, arrived.clone(), write.clone())?;
+            this.arrived.push((signal, arrived, id));
         }
         Ok(this)
     }
@@ -88,12 +95,23 @@ impl Signals {
     /// The loop has ended.
     pub async fn recv(&mut self) -> io::Result<i32> {
         poll_fn(|cx| {
-            for (signal, pipe, _) in &self.pipes {
-                if let Poll::Ready(read) = pipe.io().poll_read(cx, &mut [0; 1][..]) {
-                    return Poll::Ready(read.map(|_| *signal));
+            loop {
+                if self.look {
+                    let next = self.arrived.iter().find(|(_, arrived, _)| {
+                        arrived.load(Ordering::Relaxed) && arrived.swap(false, Ordering::Acquire)
+                    });
+                    if let Some((signal, ..)) = next {
+                        return Poll::Ready(Ok(*signal));
+                    }
+                    self.look = false;
                 }
+                // Each byte comes behind the flag of its signal, so who has taken bytes finds all flags that they stand for.
+                if ready!(self.pipe.io().poll_read(cx, &mut [0; 64][..]))? == 0 {
+                    // Of no signals at all: nobody ever writes.
+                    return Poll::Pending;
+                }
+                self.look = true;
             }
-            Poll::Pending
         })
         .await
     }
@@ -101,7 +119,7 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        for (_, _, id) in &self.pipes {
+        for (_, _, id) in &self.arrived {
             unregister(*id);
         }
     }

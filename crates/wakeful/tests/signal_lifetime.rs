@@ -22,6 +22,7 @@ use self::backend::Backend;
 
 on_every_backend! {
     signal_pending_on_close,
+    signals_of_one_stream,
     signal_pending_when_its_loop_ends,
     signal_free_in_callback,
     signal_free_of_a_peer_in_callback,
@@ -84,6 +85,25 @@ fn signal_pending_on_close<B: Backend>() {
     drop((new, kept));
     send(SIGUSR1);
     send(SIGUSR2);
+}
+
+fn signals_of_one_stream<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    let mut signals = on(&mut event_loop, || Signals::new(&[SIGUSR1, SIGUSR2]).unwrap());
+    let mut none = on(&mut event_loop, || Signals::new(&[]).unwrap());
+    // They share a socket: more of the one than it holds hide nothing of the other.
+    (0..2000).for_each(|_| send(SIGUSR1));
+    send(SIGUSR2);
+    on(&mut event_loop, || ());
+    let mut told = |event_loop: &mut EventLoop| on(event_loop, || received(&mut signals));
+    assert_eq!(told(&mut event_loop), Some(SIGUSR1));
+    assert_eq!(told(&mut event_loop), Some(SIGUSR2));
+    assert_eq!(told(&mut event_loop), None, "arrivals that nobody took count as one");
+    send(SIGUSR2);
+    on(&mut event_loop, || ());
+    assert_eq!(told(&mut event_loop), Some(SIGUSR2));
+    assert_eq!(on(&mut event_loop, || received(&mut none)), None);
 }
 
 fn signal_pending_when_its_loop_ends<B: Backend>() {

@@ -73,6 +73,7 @@ pub(super) fn serve(arguments: &EchoArguments, caught: Caught) -> Result<(), Str
         max_connections: arguments.max_connections.unwrap_or(default.max_connections),
         idle_timeout: arguments.stalls.idle_timeout(default.idle_timeout),
         stall_timeout: arguments.stalls.stall_timeout(default.stall_timeout),
+        keepalive: arguments.stalls.keepalive(default.keepalive),
     };
     let listeners = options.bind()?;
     until_terminated(&options, caught, Vec::new(), || {

@@ -56,7 +56,7 @@ pub(super) fn running(
     }
 }
 
-/// Serves until TERM or Ctrl-C, or until no listener accepts any more, and drains. HUP reloads `reloaded`.
+/// Serves until TERM or Ctrl-C, PWR or XCPU, or until no listener accepts any more, and drains. HUP reloads `reloaded`.
 ///
 /// # Errors
 /// A line for the user.
@@ -71,6 +71,7 @@ where
     E: Display,
 {
     let grace = options.grace;
+    let draining = caught.draining();
     let failure = Cell::new(None);
     let started = || {
         let mut service = start()?;
@@ -89,8 +90,10 @@ where
         }
         Ok(service)
     };
-    let shutdown =
-        move |service: Started<F>| (service.shutdown)(grace).map_err(|error| error.to_string());
+    let shutdown = move |service: Started<F>| {
+        draining.begins();
+        (service.shutdown)(grace).map_err(|error| error.to_string())
+    };
     let failed = |_: &_| failure.take().unwrap_or_else(|| Box::pin(pending()));
     let drained = signal::run_until_terminated_or_failed(started, failed, shutdown);
     match drained.map_err(|error| format!("cannot serve: {error}"))? {

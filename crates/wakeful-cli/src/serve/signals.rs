@@ -1,4 +1,4 @@
-//! Signals that must not end a service: by default, HUP, USR1 and USR2 do, without a drain.
+//! Signals that must not end a service without a drain, as they do by default: HUP, USR1, USR2, PWR and XCPU.
 //!
 //! They are caught before anything else happens, so also while the service starts and drains.
 
@@ -6,6 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::Signal;
+use signal_hook::consts::SIGXCPU;
 use signal_hook::flag;
 use wakeful::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, Signals, unblock};
 
@@ -13,15 +15,33 @@ use wakeful::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, Signals, unbloc
 pub(super) const HELP: &str = "\
 Signals:
   TERM, INT   drain for up to --grace, then exit. A second one exits at once
+  PWR, XCPU   drain as TERM does (XCPU: the limit of CPU time, ulimit -t, is reached)
   HUP         reload certificates (--tls-cert), reopen the access log (--access-log-file)
   USR1, USR2  no effect; logged
-  QUIT        end at once, with a core dump";
+  QUIT        end at once, with a core dump
+  ALRM, VTALRM, PROF, IO, STKFLT and real-time signals end it at once, without a drain";
 
-const CAUGHT: [i32; 3] = [SIGHUP, SIGUSR1, SIGUSR2];
+/// The power fails.
+const SIGPWR: i32 = Signal::POWER.as_raw();
+const CAUGHT: [i32; 5] = [SIGHUP, SIGUSR1, SIGUSR2, SIGPWR, SIGXCPU];
 
 /// The signals that have arrived since the program started.
 #[derive(Debug)]
-pub(super) struct Caught(Vec<(i32, Arc<AtomicBool>)>);
+pub(super) struct Caught {
+    arrived: Vec<(i32, Arc<AtomicBool>)>,
+    draining: Draining,
+}
+
+/// Has the drain begun? A second TERM would end it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Draining(Arc<AtomicBool>);
+
+impl Draining {
+    /// It begins. False: it has begun before.
+    pub(super) fn begins(&self) -> bool {
+        !self.0.swap(true, Ordering::Relaxed)
+    }
+}
 
 impl Caught {
     /// # Errors
@@ -32,34 +52,56 @@ impl Caught {
             flag::register(signal, arrived.clone()).map(|_| (signal, arrived))
         };
         // A supervisor that waits for signals itself may have left them blocked.
-        let caught: io::Result<_> = unblock(&[SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])
+        let caught: io::Result<_> = unblock(&[SIGTERM, SIGINT])
+            .and_then(|()| unblock(&CAUGHT))
             .and_then(|()| CAUGHT.into_iter().map(catch).collect());
-        caught.map(Self).map_err(|error| format!("cannot serve: signals cannot be caught: {error}"))
+        let arrived =
+            caught.map_err(|error| format!("cannot serve: signals cannot be caught: {error}"))?;
+        Ok(Self { arrived, draining: Draining::default() })
+    }
+
+    /// To be told when the drain begins.
+    pub(super) fn draining(&self) -> Draining {
+        self.draining.clone()
     }
 
     /// Logs each arrival, also the earlier ones, for as long as this thread's loop runs. HUP reloads
-    /// `reloaded`, whose own code has caught it by now.
+    /// `reloaded`, whose own code has caught it by now; PWR and XCPU end the service as TERM does.
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.
     pub(super) fn log(self, reloaded: Vec<&'static str>) -> io::Result<()> {
         let mut signals = Signals::new(&CAUGHT)?;
-        for (signal, arrived) in self.0 {
+        for (signal, arrived) in self.arrived {
             if arrived.load(Ordering::Relaxed) {
                 signal_hook::low_level::raise(signal)?;
             }
         }
+        let draining = self.draining;
         wakeful::spawn(async move {
             while let Ok(signal) = signals.recv().await {
                 match signal {
                     SIGHUP if reloaded.is_empty() => tracing::info!("HUP: nothing to reload"),
                     SIGHUP => tracing::info!("HUP: reloading {}", reloaded.join(" and ")),
                     SIGUSR1 => tracing::info!("USR1: no effect"),
-                    _ => tracing::info!("USR2: no effect"),
+                    SIGUSR2 => tracing::info!("USR2: no effect"),
+                    _ => end_by(signal, &draining),
                 }
             }
         })
         .detach();
         Ok(())
+    }
+}
+
+/// Ends the service as TERM does. XCPU comes again with each second of CPU time, and none of them is a second TERM.
+fn end_by(signal: i32, draining: &Draining) {
+    if !draining.begins() {
+        return;
+    }
+    let name = if signal == SIGPWR { "PWR" } else { "XCPU" };
+    match signal_hook::low_level::raise(SIGTERM) {
+        Ok(()) => tracing::warn!("{name}: ending"),
+        Err(error) => tracing::error!(%error, "{name}: cannot end"),
     }
 }

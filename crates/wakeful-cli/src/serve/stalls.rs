@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, value_parser};
 
 use super::common::seconds;
 
@@ -15,6 +15,10 @@ pub(super) struct StallArguments {
     /// Seconds that nothing may come of a request that has begun, or be taken of an answer; then the connection closes; 0 is no limit [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stall_timeout: Option<Duration>,
+
+    /// Seconds without a word after which a peer is probed (TCP keepalive), up to 32767; one that does not answer is gone after as many again; 0 is never. Redis: tcp-keepalive [default: 300]
+    #[arg(long, alias = "tcp-keepalive", value_name = "SECONDS", value_parser = value_parser!(u16).range(..=32_767))]
+    keepalive: Option<u16>,
 }
 
 impl StallArguments {
@@ -28,6 +32,10 @@ impl StallArguments {
 
     pub(super) fn stall_timeout(&self, default: Option<Duration>) -> Option<Duration> {
         limit(self.stall_timeout, default)
+    }
+
+    pub(super) fn keepalive(&self, default: Option<Duration>) -> Option<Duration> {
+        limit(self.keepalive.map(|seconds| Duration::from_secs(seconds.into())), default)
     }
 }
 

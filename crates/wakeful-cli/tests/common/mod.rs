@@ -53,6 +53,15 @@ impl Drop for Service {
     }
 }
 
+/// Asks, and reads the answer.
+pub fn ask(mut stream: &TcpStream, question: &[u8], answer: &[u8]) {
+    stream.set_read_timeout(Some(GUARD)).unwrap();
+    stream.write_all(question).unwrap();
+    let mut have = vec![0; answer.len()];
+    stream.read_exact(&mut have).unwrap();
+    assert_eq!(have, answer);
+}
+
 pub fn get(addr: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(GUARD)).unwrap();

@@ -4,10 +4,11 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use http::{Method, Version};
-use humantime::format_rfc3339_millis;
+use humantime::{Rfc3339Timestamp, format_rfc3339_millis};
 use wakeful::net::PeerAddr;
 
 use super::Format;
+use crate::dates;
 
 /// Longer texts are cut.
 const LONGEST: usize = 4096;
@@ -53,11 +54,15 @@ pub(super) fn write(out: &mut Vec<u8>, format: Format, line: &Line<'_>) {
 pub(super) fn write_dropped(out: &mut Vec<u8>, format: Format, now: SystemTime, lines: u64) {
     match format {
         Format::Json => {
-            let now = format_rfc3339_millis(now);
+            let now = rfc3339(now);
             put(out, format_args!("{{\"time\":\"{now}\",\"dropped\":{lines}}}\n"));
         }
         Format::Common | Format::Combined => put(out, format_args!("# {lines} lines dropped\n")),
     }
+}
+
+fn rfc3339(time: SystemTime) -> Rfc3339Timestamp {
+    format_rfc3339_millis(dates::writable(time))
 }
 
 fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
@@ -66,7 +71,7 @@ fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 }
 
 fn json(out: &mut Vec<u8>, line: &Line<'_>) {
-    let time = format_rfc3339_millis(line.time);
+    let time = rfc3339(line.time);
     put(out, format_args!("{{\"time\":\"{time}\",\"peer\":\"{}\"", line.peer));
     field(out, "method", Some(line.method.as_str().as_bytes()));
     field(out, "path", Some(line.path.as_bytes()));
@@ -143,7 +148,7 @@ fn common_time(out: &mut Vec<u8>, time: SystemTime) {
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     // 2026-11-22T06:30:00.000Z
     let start = out.len();
-    put(out, format_args!("{}", format_rfc3339_millis(time)));
+    put(out, format_args!("{}", rfc3339(time)));
     let mut text = [b'0'; 19];
     text.copy_from_slice(&out[start..start + 19]);
     out.truncate(start);

@@ -20,7 +20,7 @@ use super::conditional::{Validators, Verdict};
 use super::path::Target;
 use super::ranges::{self, Ranges};
 use super::{Precompressed, Shared, encoding};
-use crate::panics;
+use crate::{dates, panics};
 
 const INDEX: &[u8] = b"index.html";
 
@@ -102,7 +102,7 @@ fn respond(
     let mut response = Response::new(FileBody::empty());
     let out = response.headers_mut();
     insert(out, header::ETAG, &validators.etag);
-    insert(out, header::LAST_MODIFIED, &httpdate::fmt_http_date(validators.modified));
+    insert(out, header::LAST_MODIFIED, &dates::of_header(validators.modified));
     if let Some(value) = &shared.cache_control {
         out.insert(header::CACHE_CONTROL, value.clone());
     }

@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use rustix::buffer::spare_capacity;
-use rustix::io::{pread, retry_on_intr};
+use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::jobs::{Job, Jobs};
 
@@ -24,7 +24,7 @@ use super::jobs::{Job, Jobs};
 /// *Threads*: `Send`; it may be polled on any thread.
 ///
 /// # Errors
-/// Polled, it gives an [`io::Error`] when the file could not be read, or has become shorter since the answer began.
+/// Polled, it gives an [`io::Error`] when the file could not be read, has become shorter since the answer began, or there is no memory for the next chunk.
 pub struct FileBody {
     /// Bytes that are still to come, `next` included.
     left: u64,
@@ -132,7 +132,9 @@ impl Rest {
 
 fn read_chunk(file: &File, range: Range<u64>) -> io::Result<Bytes> {
     let wanted = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
-    let mut bytes = Vec::with_capacity(wanted);
+    let mut bytes = Vec::new();
+    // Under a limit (RLIMIT_AS, a cgroup) there may be no memory: that ends this answer, and not the process.
+    bytes.try_reserve_exact(wanted).map_err(|_| Errno::NOMEM)?;
     while bytes.len() < wanted {
         let offset = range.start + bytes.len() as u64;
         if retry_on_intr(|| pread(file, spare_capacity(&mut bytes), offset))? == 0 {
@@ -186,5 +188,41 @@ impl Body for FileBody {
 impl fmt::Debug for FileBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileBody").field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    /// More than any machine has.
+    const TOO_MUCH: u64 = u64::MAX - 1;
+
+    fn file() -> File {
+        File::open("/dev/null").unwrap()
+    }
+
+    #[test]
+    fn without_memory_for_the_first_chunk_there_is_no_answer() {
+        let pieces = vec![Piece::File(0..TOO_MUCH)];
+        let error = FileBody::read(file(), pieces, TOO_MUCH, &Jobs::new(1)).unwrap_err();
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::NOMEM), "{error}");
+    }
+
+    #[test]
+    fn without_memory_for_a_later_chunk_the_body_ends_with_an_error() {
+        let pieces = vec![Piece::Text(Bytes::from("a")), Piece::File(0..TOO_MUCH)];
+        let read = async move {
+            let mut body = FileBody::read(file(), pieces, TOO_MUCH, &Jobs::new(1)).unwrap();
+            let first = body.frame().await.unwrap().unwrap();
+            let error = body.frame().await.unwrap().unwrap_err();
+            (first.into_data().unwrap(), error, body.frame().await.is_none())
+        };
+        let (first, error, is_over) = wakeful::EventLoop::new().unwrap().block_on(read).unwrap();
+        assert_eq!(first, "a");
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::NOMEM), "{error}");
+        assert!(is_over);
     }
 }

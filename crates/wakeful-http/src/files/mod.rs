@@ -63,9 +63,9 @@ const DEFAULT_MAX_JOBS: usize = 4096;
 ///   second ago, because a change to come could share it. Machines that serve copies have different tags.
 /// * `content-type` by the extension, with `nosniff`; text is said to be UTF-8.
 /// * 404 for what is not there, is no regular file, or lies outside: a symbolic link is followed if it stays within the directory (Linux 5.6 and newer; on older ones, and where a seccomp profile forbids `openat2`, no link is). 403 where the file
-///   system says so, 503 when there are no descriptors, too many jobs, or no thread to read on and none can be started (`ulimit -u`, `pids.max`). The last two count as
+///   system says so, 503 when there are no descriptors, no memory, too many jobs, or no thread to read on and none can be started (`ulimit -u`, `pids.max`). The last two count as
 ///   [`Refusal::FileJobs`] and [`Refusal::NoThread`].
-/// * A file that becomes shorter while it is sent ends the connection (HTTP/2: the stream); one that grows is sent as long as it was.
+/// * A file that becomes shorter while it is sent, or for whose next chunk there is no memory, ends the connection (HTTP/2: the stream); one that grows is sent as long as it was.
 ///
 /// Two slashes in a row, encoded slashes, and `.` or `..` in a path name nothing: 404. Names need not be UTF-8. Behind a prefix, `nest_service("/static", …)`, link to `/static/`: axum gives `/static` the same answer, and then relative links are wrong.
 ///

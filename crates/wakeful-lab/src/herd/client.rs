@@ -54,7 +54,10 @@ pub(super) fn run(work: &Work<'_>, interrupted: &AtomicBool) -> io::Result<Optio
     };
     let start = Instant::now();
     thread::scope(|scope| {
-        let clients: Vec<_> = (0..work.clients).map(|_| scope.spawn(client)).collect();
+        // `spawn` of the scope panics at the limit of threads.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, client);
+        let clients = (0..work.clients).map(start).collect::<io::Result<Vec<_>>>();
+        let clients = clients.inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
         let outcomes = clients
             .into_iter()
             .map(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

@@ -4,6 +4,7 @@
 //! each session is the control.
 
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,9 +87,10 @@ fn race(
             .map(|client| {
                 let client = Client::new(&format!("client-{client}"), seed + client);
                 let stop = &stop;
-                scope.spawn(move || client.run(addr, stop))
+                thread::Builder::new().spawn_scoped(scope, move || client.run(addr, stop))
             })
-            .collect();
+            .collect::<io::Result<_>>()
+            .inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
         let mut died = None;
         while died.is_none() && begun.elapsed() < within && !bench.is_interrupted() {
             bench.progress.tick();
@@ -101,8 +103,9 @@ fn race(
             traffic.add(client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }
         // It may have died of the last of it.
-        (traffic, died.or_else(|| server.died()))
-    });
+        Ok((traffic, died.or_else(|| server.died())))
+    })
+    .map_err(|error: io::Error| left_out(&error))?;
     let seconds = begun.elapsed().as_secs_f64();
     if bench.is_interrupted() {
         return Err(Failure::Interrupted);

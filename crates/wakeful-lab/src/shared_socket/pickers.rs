@@ -93,12 +93,14 @@ pub(super) fn measure(lab: &mut Lab<'_>, rounds: usize) -> Result<Measured<f64>,
         let cpu = lab.bench.cpu;
         lab.bench.undisturbed(label, |_| {
             // A thread of its own, so that nothing that is started later inherits the pin.
-            let timed = thread::spawn(move || {
+            let timed = thread::Builder::new().spawn(move || {
                 cpu.map_or(Ok(()), |cpu| affinity::pin_current_thread(&[cpu]))?;
                 Ok(time(WAYS[one].1))
             });
-            let timed = timed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let doing = "cannot pin a thread";
+            let timed = timed.and_then(|timed| {
+                timed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            let doing = "cannot start or pin a thread";
             let value = timed.map_err(|error| BenchError::Kernel { doing, error });
             Ok::<_, Failure>((value?, false))
         })

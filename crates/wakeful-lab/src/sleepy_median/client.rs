@@ -65,12 +65,13 @@ fn call(bench: &Bench<'_>, contender: &Contender, times: Times) -> Result<(Calls
     let server = server.map_err(BenchError::from)?;
     let addr = server.addr().to_owned();
     // A thread of its own, so that nothing that is started later inherits the pin.
-    let client = thread::spawn(move || {
+    let client = thread::Builder::new().spawn(move || {
         cpus.map_or(Ok(()), |cpus| affinity::pin_current_thread(&cpus))?;
         let stream = TcpStream::connect(addr)?;
         calls(stream, times)
     });
-    let calls = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let calls = client
+        .and_then(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
     // While the server is still there to be asked what it used.
     let outside = machine.and_then(|before| before.outside().ok()).unwrap_or_default();
     if bench.is_interrupted() {

@@ -73,10 +73,11 @@ fn listen(bench: &mut Bench<'_>, contender: &Contender, load: &Load) -> Result<S
     plan.target = server.addr().parse::<Target>().map_err(BenchError::from)?;
     let own_cpu = bench.cpu;
     // A thread of its own, so that nothing that is started later inherits the pin.
-    let loaded = thread::spawn(move || {
+    let loaded = thread::Builder::new().spawn(move || {
         own_cpu.map_or(Ok(()), |cpu| affinity::pin_current_thread(&[cpu]))?;
         generator::run(&plan, &mut ())
     });
+    let loaded = loaded.map_err(left_out)?;
     let loaded = loaded.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     loaded.map_err(|error| Failure::LeftOut(error.to_string()))?;
     let pid =

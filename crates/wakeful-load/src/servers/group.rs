@@ -11,6 +11,7 @@ use rustix::process::{
 };
 
 use crate::affinity::pin_current_thread;
+use crate::threads;
 
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(1);
@@ -52,13 +53,14 @@ impl Group {
         command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
         // A child has the CPUs of the thread that starts it; this one lives for nothing else.
         let spawned = thread::scope(|scope| {
-            let starter = scope.spawn(|| {
+            let starter = threads::start_scoped(scope, "starter", || {
                 cpus.map_or(Ok(()), pin_current_thread).map_err(StartError::Cpus)?;
                 command.spawn().map_err(StartError::Spawn)
             });
-            starter.join()
+            let started = starter.map_err(StartError::Spawn)?.join();
+            started.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        let leader = spawned.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let leader = spawned?;
         // Without a shell there is none, and a server outlives us if we are killed.
         let guardian = guard(leader.id()).ok();
         Ok(Self { leader, guardian, stopped: false })

@@ -1,10 +1,12 @@
 //! The last lines that a server wrote to stderr.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+
 use std::time::Duration;
+
+use crate::threads;
 
 /// How many lines are kept.
 const LINES: usize = 20;
@@ -32,11 +34,14 @@ struct Kept {
 
 impl Tail {
     /// The thread ends when all who could write have closed their end, which may be after the server.
-    pub(crate) fn follow(from: impl Read + Send + 'static) -> Self {
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(crate) fn follow(from: impl Read + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let keeper = Arc::clone(&shared);
-        thread::spawn(move || keeper.keep_lines(BufReader::new(from)));
-        Self { shared }
+        threads::start("tail", move || keeper.keep_lines(BufReader::new(from)))?;
+        Ok(Self { shared })
     }
 
     /// The last lines. Waits up to `patience` for the end of the stream, so that a dying server's last words are there.
@@ -76,7 +81,7 @@ mod tests {
     use super::*;
 
     fn tail_of(text: String) -> String {
-        Tail::follow(Cursor::new(text)).text(Duration::from_secs(60))
+        Tail::follow(Cursor::new(text)).unwrap().text(Duration::from_secs(60))
     }
 
     #[test]
@@ -97,7 +102,7 @@ mod tests {
     #[test]
     fn a_stream_that_stays_open_is_not_waited_for() {
         let (reader, writer) = std::io::pipe().unwrap();
-        assert_eq!(Tail::follow(reader).text(Duration::ZERO), "");
+        assert_eq!(Tail::follow(reader).unwrap().text(Duration::ZERO), "");
         drop(writer);
     }
 }

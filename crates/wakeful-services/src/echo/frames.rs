@@ -34,11 +34,11 @@ impl Frames {
     pub(super) fn behind(unread: Vec<u8>, budget: Arc<Budget>) -> io::Result<Self> {
         let filled = unread.len();
         let mut buffer = unread;
-        buffer.resize(filled.max(BUFFER), 0);
         let mut charge = Charge::default();
-        if !charge.cover(&budget, buffer.len()) {
+        if !charge.cover(&budget, filled.max(BUFFER)) {
             return Err(no_room());
         }
+        enlarge(&mut buffer, filled.max(BUFFER))?;
         Ok(Self { buffer, filled, budget, charge })
     }
 
@@ -55,7 +55,7 @@ impl Frames {
     /// Where the next read goes. Not empty.
     ///
     /// # Errors
-    /// The frames of all connections take all the memory that they may take.
+    /// The frames of all connections take all the memory that they may take, or that there is.
     pub(super) fn space(&mut self) -> io::Result<&mut [u8]> {
         if self.filled == self.buffer.len() {
             // By what has come, not by what a header claims.
@@ -63,8 +63,7 @@ impl Frames {
             if !self.charge.cover(&self.budget, larger) {
                 return Err(no_room());
             }
-            self.buffer.reserve_exact(larger - self.filled);
-            self.buffer.resize(larger, 0);
+            enlarge(&mut self.buffer, larger)?;
         }
         Ok(&mut self.buffer[self.filled..])
     }
@@ -113,6 +112,14 @@ impl Frames {
     }
 }
 
+/// # Errors
+/// There is no memory. Plain growth would end the process.
+fn enlarge(buffer: &mut Vec<u8>, size: usize) -> io::Result<()> {
+    buffer.try_reserve_exact(size.saturating_sub(buffer.len()))?;
+    buffer.resize(size.max(buffer.len()), 0);
+    Ok(())
+}
+
 #[cold]
 fn no_room() -> io::Error {
     let text =
@@ -138,6 +145,16 @@ mod tests {
         assert_eq!(frames(b"\0\0\0\0").complete().unwrap(), 4);
         assert_eq!(frames(b"\0\0\0\x02a").complete().unwrap(), 0);
         assert_eq!(frames(b"\0\0\0\x02ab\0\0\0\x01c\0\0").complete().unwrap(), 11);
+    }
+
+    #[test]
+    fn a_buffer_that_cannot_be_had_is_an_error() {
+        let mut buffer = vec![1];
+        let error = enlarge(&mut buffer, usize::MAX).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+        assert_eq!(buffer, [1]);
+        enlarge(&mut buffer, 2).unwrap();
+        assert_eq!(buffer, [1, 0]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::os::unix::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use wakeful::accept::Connection;
 use wakeful::log::OncePerSecond;
@@ -14,20 +15,22 @@ use wakeful::net::{ListenAddr, OwnedReadHalf, OwnedWriteHalf, Stream, TcpStream,
 use super::frames::Frames;
 use crate::buffers::Budget;
 use crate::connections::{read_unless_told, set_options};
+use crate::panics;
 
 pub(super) async fn serve(
     connection: Connection,
     backend: &ListenAddr,
     budget: &Arc<Budget>,
+    keepalive: Option<Duration>,
 ) -> io::Result<()> {
     let Connection { stream: client, peer, draining, .. } = connection;
-    set_options(&client)?;
-    let backend = match connect(backend).await {
+    set_options(&client, keepalive)?;
+    let backend = match connect(backend, keepalive).await {
         Ok(stream) => stream,
         Err(error) => {
             static LIMIT: OncePerSecond = OncePerSecond::new();
             if let Some(count) = LIMIT.pass() {
-                tracing::warn!(%peer, %backend, %error, count, "closing the connection: there is no backend");
+                panics::log!(warn, %peer, %backend, %error, count, "closing the connection: there is no backend");
             }
             return Ok(());
         }
@@ -50,7 +53,7 @@ pub(super) async fn serve(
     .await
 }
 
-async fn connect(addr: &ListenAddr) -> io::Result<Stream> {
+async fn connect(addr: &ListenAddr, keepalive: Option<Duration>) -> io::Result<Stream> {
     let stream = match addr {
         ListenAddr::Tcp(addr) => Stream::Tcp(TcpStream::connect(*addr).await?),
         ListenAddr::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
@@ -59,7 +62,7 @@ async fn connect(addr: &ListenAddr) -> io::Result<Stream> {
             Stream::Unix(UnixStream::connect_addr(&addr).await?)
         }
     };
-    set_options(&stream)?;
+    set_options(&stream, keepalive)?;
     Ok(stream)
 }
 

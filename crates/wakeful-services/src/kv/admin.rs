@@ -182,6 +182,7 @@ pub(super) fn config(service: &Service, words: Words<'_>, out: &mut Vec<u8>) {
         ("maxmemory-policy", "noeviction".to_owned()),
         ("proto-max-bulk-len", service.limits.word.to_string()),
         ("save", String::new()),
+        ("tcp-keepalive", service.options.keepalive.map_or(0, seconds).to_string()),
         ("timeout", service.options.idle_timeout.map_or(0, seconds).to_string()),
     ];
     let is_asked = |name: &str| asked.iter().any(|word| word == b"*" || is(word, name));

@@ -33,9 +33,9 @@ enum Slot {
     /// What this loop answers.
     There(usize),
     /// There was no room to ask another loop.
-    Refused,
+    Refused(Refused),
     /// The same, of a part.
-    RefusedPart,
+    RefusedPart(Refused),
     /// What this loop answers is a part of the next `Sum` or `Verdict`.
     Part(usize),
     /// The sum of the parts and this.
@@ -101,10 +101,11 @@ impl Answers {
 
     /// The text itself.
     pub(super) fn text(&mut self, text: &[u8]) {
-        if self.charge.cover(self.local.service.meters.buffers(), self.out.len() + text.len()) {
-            reply::bulk(&mut self.out, text);
-        } else {
+        let length = self.out.len() + text.len();
+        if !self.charge.cover(self.local.service.meters.buffers(), length) {
             self.error(&Refused::NoRoomToAnswer.to_string());
+        } else if !reply::try_bulk(&mut self.out, text) {
+            self.error(&Refused::NoMemory.to_string());
         }
     }
 
@@ -206,14 +207,21 @@ impl Answers {
 
     fn ask(&mut self, owner: usize, op: Operation, key: Key<'_>, value: &[u8], slot: Slot) {
         let bytes = self.question_bytes + key.bytes.len() + value.len();
-        if !self.question_charge.cover(self.local.service.meters.buffers(), bytes) {
-            let is_part = matches!(slot, Slot::Part(_));
-            return self.slot(if is_part { Slot::RefusedPart } else { Slot::Refused });
+        let has_room = self.question_charge.cover(self.local.service.meters.buffers(), bytes);
+        let asked = if has_room {
+            self.batches[owner].push(op, key, value)
+        } else {
+            Err(Refused::NoRoomToSend)
+        };
+        match asked {
+            Ok(()) => {
+                self.questions += 1;
+                self.question_bytes = bytes;
+                self.slot(slot);
+            }
+            Err(refused) if matches!(slot, Slot::Part(_)) => self.slot(Slot::RefusedPart(refused)),
+            Err(refused) => self.slot(Slot::Refused(refused)),
         }
-        self.batches[owner].push(op, key, value);
-        self.questions += 1;
-        self.question_bytes = bytes;
-        self.slot(slot);
     }
 
     fn slot(&mut self, slot: Slot) {
@@ -270,10 +278,10 @@ impl Answers {
                     _ => None,
                 };
                 if let Some(answer) = answer {
-                    if answer.len() <= ENOUGH {
+                    if answer.len() <= ENOUGH && ready.try_reserve(answer.len()).is_ok() {
                         ready.extend_from_slice(answer);
                     } else {
-                        // Not copied: it is counted once.
+                        // Not copied: it is counted once. Or there is no memory for a copy.
                         stream.write_all(&ready).await?;
                         ready.clear();
                         stream.write_all(answer).await?;
@@ -323,8 +331,8 @@ impl Answers {
     fn fill(&mut self, slot: &Slot, ready: &mut Vec<u8>) -> bool {
         match slot {
             Slot::Here(_) | Slot::There(_) => return false,
-            Slot::Refused => reply::error(ready, &Refused::NoRoomToSend.to_string()),
-            Slot::RefusedPart => self.parts.refuse(Refused::NoRoomToSend),
+            Slot::Refused(refused) => reply::error(ready, &refused.to_string()),
+            Slot::RefusedPart(refused) => self.parts.refuse(*refused),
             Slot::Part(owner) => match self.batches[*owner].take() {
                 Some(answer) => self.parts.add(answer),
                 None => return false,

@@ -1,7 +1,7 @@
 //! What a connection asks of another loop's shard: one message for all that it read at once, which comes back with the answers.
 
 use super::reply;
-use super::shard::{Key, Operation, Shard};
+use super::shard::{Key, Operation, Refused, Shard};
 use crate::buffers::{Charge, FREE};
 
 /// The owner stops when its answers are as long as this, and does the rest when these have been taken.
@@ -34,12 +34,22 @@ struct Asked {
 }
 
 impl Batch {
+    /// # Errors
+    /// There is no memory for it.
     #[inline]
-    pub(super) fn push(&mut self, op: Operation, key: Key<'_>, value: &[u8]) {
+    pub(super) fn push(
+        &mut self,
+        op: Operation,
+        key: Key<'_>,
+        value: &[u8],
+    ) -> Result<(), Refused> {
+        let room = self.bytes.try_reserve(key.bytes.len() + value.len());
+        room.and_then(|()| self.asked.try_reserve(1)).map_err(|_| Refused::NoMemory)?;
         self.bytes.extend_from_slice(key.bytes);
         self.bytes.extend_from_slice(value);
         let (hash, key, value) = (key.hash, key.bytes.len(), value.len());
         self.asked.push(Asked { op, hash, key, value });
+        Ok(())
     }
 
     /// How many have no answer yet.
@@ -142,9 +152,9 @@ mod tests {
         ));
         let mut batch = Batch::default();
         let value = vec![b'x'; MOST_ANSWERS / 4];
-        batch.push(Operation::Set(Condition::Always), KEY, &value);
-        (0..10).for_each(|_| batch.push(Operation::Get, KEY, &[]));
-        batch.push(Operation::Remove, KEY, &[]);
+        batch.push(Operation::Set(Condition::Always), KEY, &value).unwrap();
+        (0..10).for_each(|_| batch.push(Operation::Get, KEY, &[]).unwrap());
+        batch.push(Operation::Remove, KEY, &[]).unwrap();
         assert_eq!(batch.unanswered(), 12);
         let (runs, all) = answers(&mut batch, &mut shard);
         assert_eq!(runs, 3, "four values at a time");
@@ -152,7 +162,7 @@ mod tests {
         assert!(all[1..11].iter().all(|answer| answer.len() > value.len()));
         assert_eq!((all[0].as_slice(), all[11].as_slice()), (&b"+OK\r\n"[..], &b":1\r\n"[..]));
         // It may be filled again.
-        batch.push(Operation::Get, KEY, &[]);
+        batch.push(Operation::Get, KEY, &[]).unwrap();
         assert_eq!(answers(&mut batch, &mut shard), (1, vec![b"$-1\r\n".to_vec()]));
     }
 

@@ -21,6 +21,7 @@ use super::resp::Words;
 use super::service::Local;
 use super::shard::Operation;
 use crate::connections::set_options;
+use crate::panics;
 use crate::patience::PatientStream;
 
 /// So many commands, and the others of the loop are let run.
@@ -29,7 +30,6 @@ const STRETCH: u64 = 1024;
 const LAST_TIME: Duration = Duration::from_secs(1);
 
 const TOO_MANY: &str = "ERR max number of clients reached";
-const NO_ROOM: &str = "OOM command not read when client buffers > 'maxmemory-clients'.";
 
 /// Serves a connection, and counts how it ended.
 pub(super) async fn serve(connection: Connection, local: Rc<Local>) -> io::Result<()> {
@@ -43,7 +43,7 @@ pub(super) async fn serve(connection: Connection, local: Rc<Local>) -> io::Resul
 
 async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result<()> {
     let Connection { stream, draining, .. } = connection;
-    set_options(&stream)?;
+    set_options(&stream, local.service.options.keepalive)?;
     let running = local.service.running.wait().await;
     let KvOptions { max_connections, idle_timeout, stall_timeout, .. } = local.service.options;
     let mut stream = PatientStream::new(stream, stall_timeout);
@@ -62,10 +62,10 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
         done: 0,
     };
     loop {
-        if !input.make_room(session.local.service.meters.buffers()) {
+        if let Err(text) = input.make_room(session.local.service.meters.buffers()) {
             drop(input);
             session.local.service.refusals.evicted.add_one();
-            return session.refuse(stream, NO_ROOM, io::ErrorKind::OutOfMemory).await;
+            return session.refuse(stream, text, io::ErrorKind::OutOfMemory).await;
         }
         let told = input.is_empty().then_some(drained.as_mut());
         let limit = if input.is_empty() { idle_timeout } else { stall_timeout };
@@ -192,7 +192,8 @@ impl Session {
             Command::Http => {
                 static LIMIT: OncePerSecond = OncePerSecond::new();
                 if let Some(count) = LIMIT.pass() {
-                    tracing::warn!(
+                    panics::log!(
+                        warn,
                         count,
                         "an HTTP request was sent to the service kv: closing the connection"
                     );

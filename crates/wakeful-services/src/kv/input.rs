@@ -12,6 +12,9 @@ use crate::patience::PatientStream;
 /// What a connection's buffer begins with.
 const BUFFER: usize = FREE;
 
+const NO_ROOM: &str = "OOM command not read when client buffers > 'maxmemory-clients'.";
+const NO_MEMORY: &str = "OOM command not read: no memory left for it";
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Input {
@@ -79,17 +82,20 @@ impl Input {
         }
     }
 
-    /// Moves what is left to the front, and lets the buffer grow by what has come, not by what was announced. False: `budget` has no room for more.
-    #[must_use]
-    pub(super) fn make_room(&mut self, budget: &Arc<Budget>) -> bool {
+    /// Moves what is left to the front, and lets the buffer grow by what has come, not by what was announced.
+    ///
+    /// # Errors
+    /// `budget` has no room for more, or there is no memory: what the client is told.
+    pub(super) fn make_room(&mut self, budget: &Arc<Budget>) -> Result<(), &'static str> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         if self.end == self.buffer.len() {
             let larger = (self.buffer.len() * 2).min(self.largest);
             if !self.charge.cover(budget, larger + self.parser.held()) {
-                return false;
+                return Err(NO_ROOM);
             }
-            self.buffer.reserve_exact(larger - self.buffer.len());
+            let more = self.buffer.try_reserve_exact(larger - self.buffer.len());
+            more.map_err(|_| NO_MEMORY)?;
             self.buffer.resize(larger, 0);
         } else if self.buffer.len() > BUFFER && self.end <= BUFFER {
             self.buffer.truncate(BUFFER);
@@ -98,6 +104,6 @@ impl Input {
         self.parser.shrink();
         let size = self.buffer.len() + self.parser.held();
         self.charge.shrink_to(size);
-        self.charge.cover(budget, size)
+        if self.charge.cover(budget, size) { Ok(()) } else { Err(NO_ROOM) }
     }
 }

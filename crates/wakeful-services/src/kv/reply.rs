@@ -29,6 +29,18 @@ pub(super) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// As [`bulk`], of bytes of any length. False: there is no memory for it, and nothing is written.
+#[inline]
+#[must_use]
+pub(super) fn try_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let room = bytes.len().checked_add(32).map(|length| out.try_reserve(length));
+    let has_room = matches!(room, Some(Ok(())));
+    if has_room {
+        bulk(out, bytes);
+    }
+    has_room
+}
+
 #[inline]
 pub(super) fn null(out: &mut Vec<u8>) {
     out.extend_from_slice(b"$-1\r\n");

@@ -169,8 +169,18 @@ impl Parser {
         if line_end != b"\r\n" {
             return Err(ProtocolError::new("a bulk string does not end where its length says"));
         }
-        self.words.push(start as u32..end as u32);
+        self.note(start as u32..end as u32)?;
         Ok(Some(end + 2))
+    }
+
+    /// # Errors
+    /// There is no memory for it.
+    #[inline]
+    fn note(&mut self, word: Range<u32>) -> Result<(), ProtocolError> {
+        let room = self.words.try_reserve(1);
+        room.map_err(|_| ProtocolError::new("no memory left for so many words"))?;
+        self.words.push(word);
+        Ok(())
     }
 
     #[cold]
@@ -204,7 +214,7 @@ impl Parser {
                 return Err(ProtocolError::new("too big inline request"));
             }
             if !word.is_empty() {
-                self.words.push(start as u32..(start + word.len()) as u32);
+                self.note(start as u32..(start + word.len()) as u32)?;
             }
             start += word.len() + 1;
         }

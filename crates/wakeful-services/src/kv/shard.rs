@@ -77,6 +77,8 @@ pub(super) enum Condition {
 pub(super) enum Refused {
     #[error("OOM command not allowed when used memory > 'maxmemory'.")]
     OutOfMemory,
+    #[error("OOM no memory left: a limit of the process, its cgroup or the machine is reached")]
+    NoMemory,
     #[error("OOM answer not allowed when client buffers > 'maxmemory-clients'.")]
     NoRoomToAnswer,
     #[error("OOM command not allowed when client buffers > 'maxmemory-clients'.")]
@@ -149,7 +151,11 @@ impl Shard {
                 reply::error(out, &Refused::NoRoomToAnswer.to_string());
                 return false;
             }
-            Some(value) => reply::bulk(out, value),
+            Some(value) if !reply::try_bulk(out, value) => {
+                reply::error(out, &Refused::NoMemory.to_string());
+                return false;
+            }
+            Some(_) => {}
             None => reply::null(out),
         }
         true
@@ -180,24 +186,30 @@ impl Shard {
         condition: Condition,
     ) -> Result<bool, Refused> {
         let table = &mut self.tables[key.table()];
+        // `entry` would make the same room, or end the process.
+        table.try_reserve(1, Entry::hash).map_err(|_| Refused::NoMemory)?;
         match table.entry(key.hash, |entry| entry.is(key), Entry::hash) {
             Place::Occupied(_) if condition == Condition::IfAbsent => Ok(false),
             Place::Occupied(mut place) => {
                 let entry = place.get_mut();
-                self.meter.resize(entry.size(), Entry::size_of(key.bytes, value.len()))?;
-                entry.replace(value);
+                let (old, new) = (entry.size(), Entry::size_of(key.bytes, value.len()));
+                self.meter.check(old, new)?;
+                entry.replace(value)?;
+                self.meter.resize(old, new);
                 Ok(true)
             }
             Place::Vacant(_) if condition == Condition::IfPresent => Ok(false),
             Place::Vacant(place) => {
-                self.meter.add(Entry::size_of(key.bytes, value.len()))?;
-                place.insert(Entry::new(key, value));
+                let size = Entry::size_of(key.bytes, value.len());
+                self.meter.check(0, size)?;
+                place.insert(Entry::new(key, value)?);
+                self.meter.add(size);
                 Ok(true)
             }
         }
     }
 
-    /// Sets all of them, or none.
+    /// Sets all of them, or none. (The first ones, where the memory of the machine ends in their midst.)
     ///
     /// # Errors
     /// As for [`set`](Self::set).
@@ -211,7 +223,9 @@ impl Shard {
             let old =
                 |key: Key<'a>| self.get(key).map_or(0, |v| Entry::size_of(key.bytes, v.len()));
             // A key that comes twice is taken off once.
-            let mut keys: Vec<_> = pairs.clone().map(|(key, _)| key).collect();
+            let mut keys = Vec::new();
+            keys.try_reserve_exact(pairs.clone().count()).map_err(|_| Refused::NoMemory)?;
+            keys.extend(pairs.clone().map(|(key, _)| key));
             keys.sort_unstable_by_key(|key| key.bytes);
             keys.dedup_by_key(|key| key.bytes);
             self.meter.check(keys.into_iter().map(old).sum(), most)?;

@@ -16,6 +16,7 @@ use super::counts::{BackendCounts, LoopCounts};
 use super::health::{Ejection, Health, News, Standing, Verdict};
 use super::request_body::BufferedRequest;
 use super::tunnel::Place;
+use crate::panics;
 
 /// What all loops know.
 #[derive(Debug)]
@@ -152,7 +153,7 @@ impl Exchange {
         shared.note(&health, self.backend);
         drop(health);
         if news == News::Yes {
-            tracing::info!(backend = %self.host().target(), "the backend is back");
+            panics::log!(info, backend = %self.host().target(), "the backend is back");
         }
     }
 
@@ -165,16 +166,16 @@ impl Exchange {
         drop(health);
         let backend = self.host().target();
         match verdict {
-            Verdict::Stays => tracing::debug!(%backend, error = %why, "the backend failed"),
+            Verdict::Stays => panics::log!(debug, %backend, error = %why, "the backend failed"),
             Verdict::Fails => {
-                tracing::warn!(%backend, error = %why, "the backend fails, and stays in as the last one");
+                panics::log!(warn, %backend, error = %why, "the backend fails, and stays in as the last one");
             }
             Verdict::Ejected { for_, news } => {
                 self.counts().ejections.add(1);
                 if news == News::Yes {
-                    tracing::warn!(%backend, error = %why, "the backend failed, and is left out for {for_:?}");
+                    panics::log!(warn, %backend, error = %why, "the backend failed, and is left out for {for_:?}");
                 } else {
-                    tracing::debug!(%backend, error = %why, "the backend failed again, and is left out for {for_:?}");
+                    panics::log!(debug, %backend, error = %why, "the backend failed again, and is left out for {for_:?}");
                 }
             }
         }

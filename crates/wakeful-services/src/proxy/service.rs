@@ -22,6 +22,7 @@ use super::headers::{self, Client, Refusal, Step};
 use super::request_body::{BufferedRequest, Progress};
 use super::response_body::{ProxyBody, ReadAhead};
 use super::tunnel::Tunnels;
+use crate::panics;
 
 /// What the connections of a loop share.
 pub(super) struct Proxy {
@@ -170,19 +171,19 @@ impl Proxy {
         let (status, text) = match trouble {
             Trouble::Refused(refusal) => {
                 self.counts.refused.add(1);
-                tracing::debug!(peer = %client.peer(), error = %refusal, "a request is refused");
+                panics::log!(debug, peer = %client.peer(), error = %refusal, "a request is refused");
                 (refusal.status(), format!("{refusal}\n"))
             }
             Trouble::Client(error) => {
-                tracing::debug!(peer = %client.peer(), %error, "the body of a request broke off");
+                panics::log!(debug, peer = %client.peer(), %error, "the body of a request broke off");
                 (StatusCode::BAD_REQUEST, "the body broke off\n".to_owned())
             }
             Trouble::ClientSilent => {
-                tracing::debug!(peer = %client.peer(), "the body of a request stopped");
+                panics::log!(debug, peer = %client.peer(), "the body of a request stopped");
                 (StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n".to_owned())
             }
             Trouble::NoBackend => {
-                tracing::debug!("there is no backend for a request");
+                panics::log!(debug, "there is no backend for a request");
                 (StatusCode::SERVICE_UNAVAILABLE, "no backend is available\n".to_owned())
             }
             Trouble::TooManyUpgrades => {
@@ -190,7 +191,7 @@ impl Proxy {
                 (StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
             }
             Trouble::Overload(error) => {
-                tracing::debug!(%error, "a request found no connection");
+                panics::log!(debug, %error, "a request found no connection");
                 (StatusCode::SERVICE_UNAVAILABLE, "all backends are busy\n".to_owned())
             }
             Trouble::TimedOut => {

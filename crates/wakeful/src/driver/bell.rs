@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::home::Home;
+use super::limits::explain_call;
 use crate::ready_queue::Bell;
 
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(crate) struct EventFdBell {
 impl EventFdBell {
     pub(super) fn new(home: Home) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self { eventfd: eventfd(0, flags)?, home })
+        Ok(Self { eventfd: eventfd(0, flags).map_err(explain_call("eventfd2"))?, home })
     }
 }
 

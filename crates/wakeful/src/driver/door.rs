@@ -171,7 +171,7 @@ impl Door {
             let (listener, flags) = (self.listener.as_fd(), Mode::Exclusive.flags());
             failures::at(failures::Call::Watch)
                 .and_then(|()| exclusive::add(&self.epoll, listener, flags, self.token))
-                .map_err(super::limits::explain)?;
+                .map_err(super::limits::explain_call("epoll_ctl"))?;
             self.registered.store(true, Ordering::Relaxed);
         }
         Ok(())

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
 use super::failures;
+use super::limits::explain_call;
 use crate::panics;
 
 /// How long a wait may last.
@@ -41,7 +42,7 @@ pub(crate) struct Epoll(OwnedFd);
 
 impl Epoll {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(epoll::create(CreateFlags::CLOEXEC).map_err(super::limits::explain)?))
+        Ok(Self(epoll::create(CreateFlags::CLOEXEC).map_err(explain_call("epoll_create1"))?))
     }
 
     pub(super) fn add(
@@ -185,7 +186,7 @@ impl Timer {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags);
-        Ok(Self(timer.map_err(super::limits::explain)?))
+        Ok(Self(timer.map_err(explain_call("timerfd_create"))?))
     }
 
     /// Fires once, `after` from now; `None` disarms. Zero fires at once.
@@ -196,8 +197,8 @@ impl Timer {
                 .unwrap_or(Timespec { tv_sec: i64::MAX / 2, tv_nsec: 0 }),
         };
         let spec = Itimerspec { it_interval: Timespec::default(), it_value: value };
-        rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &spec)?;
-        Ok(())
+        let set = rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &spec);
+        set.map(drop).map_err(explain_call("timerfd_settime"))
     }
 }
 

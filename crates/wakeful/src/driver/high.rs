@@ -24,7 +24,9 @@ pub(super) struct High {
 impl High {
     pub(super) fn within(outer: &Epoll, batch: usize) -> io::Result<Self> {
         let epoll = Epoll::new()?;
-        outer.add(epoll.as_fd(), EventFlags::IN, Token::HIGH.0).map_err(limits::explain)?;
+        outer
+            .add(epoll.as_fd(), EventFlags::IN, Token::HIGH.0)
+            .map_err(limits::explain_call("epoll_ctl"))?;
         let room = || RefCell::new(Vec::with_capacity(batch));
         Ok(Self { epoll, high: room(), normal: room() })
     }

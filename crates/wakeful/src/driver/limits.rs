@@ -1,25 +1,27 @@
-//! Errors that a limit of the system caused say which limit, and how to raise it.
+//! Errors that a limit of the system caused say which limit, and how to raise it; those of a call that is refused, as a seccomp filter
+//! does, say which call.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::{fmt, io};
 
 use rustix::io::Errno;
 
-/// A kernel's error with the limit behind it. `raw_os_error` of the outer error is none; find this
+/// A kernel's error with the limit behind it, or the call. `raw_os_error` of the outer error is none; find this
 /// one by `io::Error::get_ref` and its [`source`](Error::source).
 #[derive(Debug)]
-struct LimitReached {
-    limit: &'static str,
+struct Explained {
+    why: Cow<'static, str>,
     cause: io::Error,
 }
 
-impl fmt::Display for LimitReached {
+impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.cause, self.limit)
+        write!(f, "{}: {}", self.cause, self.why)
     }
 }
 
-impl Error for LimitReached {
+impl Error for Explained {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&self.cause)
     }
@@ -37,14 +39,37 @@ pub(crate) fn explain(errno: Errno) -> io::Error {
         Errno::NFILE => "the system's limit of open descriptors is reached; raise fs.file-max",
         _ => return errno.into(),
     };
+    because(errno, Cow::Borrowed(limit))
+}
+
+fn because(errno: Errno, why: Cow<'static, str>) -> io::Error {
     let cause = io::Error::from(errno);
-    io::Error::new(cause.kind(), LimitReached { limit, cause })
+    io::Error::new(cause.kind(), Explained { why, cause })
+}
+
+/// As [`explain`], for an error of the system call `call`: a runtime cannot do without it, and who refuses it need not know for what it is.
+pub(crate) fn explain_call(call: &'static str) -> impl Fn(Errno) -> io::Error {
+    move |errno| match errno {
+        Errno::PERM | Errno::NOSYS => {
+            let why = format!("the system call {call} is refused, as a seccomp filter does");
+            because(errno, Cow::Owned(why))
+        }
+        _ => explain(errno),
+    }
 }
 
 /// As [`explain`], for an error that may come from the standard library.
 pub(crate) fn explain_error(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => explain(Errno::from_raw_os_error(code)),
+        None => error,
+    }
+}
+
+/// As [`explain_call`], for an error that may come from the standard library.
+pub(crate) fn explain_call_error(call: &'static str) -> impl Fn(io::Error) -> io::Error {
+    move |error| match error.raw_os_error() {
+        Some(code) => explain_call(call)(Errno::from_raw_os_error(code)),
         None => error,
     }
 }
@@ -58,13 +83,24 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
 
 /// What the kernel said, also where [`explain`] has said more.
 pub(crate) fn code(error: &io::Error) -> Option<Errno> {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<LimitReached>());
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Explained>());
     Errno::from_io_error(inner.map_or(error, |limit| &limit.cause))
 }
 
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_that_is_refused_is_named() {
+        for errno in [Errno::PERM, Errno::NOSYS] {
+            let error = explain_call("eventfd2")(errno);
+            assert!(error.to_string().contains("eventfd2"), "{error}");
+            assert_eq!((code(&error), error.kind()), (Some(errno), io::Error::from(errno).kind()));
+        }
+        let limit = explain_call("eventfd2")(Errno::MFILE);
+        assert!(limit.to_string().contains("RLIMIT_NOFILE"), "{limit}");
+    }
 
     #[test]
     fn limits_are_named_and_other_errors_kept() {

@@ -54,7 +54,9 @@ use self::source::{Mode, Source};
 use crate::idle::BusyPoll;
 use crate::priority::Priority;
 
-pub(crate) use self::limits::{code, explain, explain_error, is_shortage};
+pub(crate) use self::limits::{
+    code, explain, explain_call, explain_call_error, explain_error, is_shortage,
+};
 
 /// Which registration an event is for: a slot in the table and the generation of its user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,7 +112,9 @@ impl Driver {
     pub(crate) fn new(home: Home, batch: usize) -> io::Result<(Self, EventFdBell)> {
         let epoll = Arc::new(Epoll::new()?);
         let bell = EventFdBell::new(home)?;
-        epoll.add(bell.as_fd(), EventFlags::IN | EventFlags::ET, Token::BELL.0)?;
+        epoll
+            .add(bell.as_fd(), EventFlags::IN | EventFlags::ET, Token::BELL.0)
+            .map_err(limits::explain_call("epoll_ctl"))?;
         let driver = Self {
             epoll,
             high: OnceCell::new(),
@@ -182,6 +186,7 @@ impl Driver {
         let (epoll, flags) = (self.epoll_of(source), source.mode().flags());
         failures::at(failures::Call::Watch)
             .and_then(|()| epoll.add(source.fd(), flags, token.0))
+            // EPERM: what cannot be watched, as a regular file.
             .map_err(limits::explain)
     }
 
@@ -299,7 +304,9 @@ impl Driver {
                 return Ok(());
             }
             let new = Timer::new()?;
-            self.epoll.add(new.as_fd(), EventFlags::IN | EventFlags::ET, Token::TIMER.0)?;
+            self.epoll
+                .add(new.as_fd(), EventFlags::IN | EventFlags::ET, Token::TIMER.0)
+                .map_err(limits::explain_call("epoll_ctl"))?;
             *timer = Some(new);
         }
         timer.as_ref().map_or(Ok(()), |timer| timer.arm(after))
@@ -318,7 +325,7 @@ impl Driver {
         match waited {
             Ok(()) => Ok(events.len()),
             Err(rustix::io::Errno::INTR) => Ok(0),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(limits::explain_call("epoll_pwait")(error)),
         }
     }
 

@@ -1,9 +1,11 @@
-//! What runs in a signal handler: one byte into the socket that a loop watches. Handlers are inherited by a forked child, and
+//! What runs in a signal handler: a flag is set, and one byte goes into the socket that a loop watches. Handlers are inherited by a forked child, and
 //! so is the socket; a signal that is sent to the child must not be told to the parent's loop, so the handler asks first.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use rustix::net::{SendFlags, send};
@@ -25,17 +27,23 @@ pub(crate) fn unblock(signals: &[i32]) -> io::Result<()> {
     if refused { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(()) }
 }
 
-/// From now on, and until the returned id is unregistered, each arrival of `signal` in this process writes a byte to `pipe`.
-pub(crate) fn watch(signal: i32, pipe: UnixStream) -> io::Result<SigId> {
+/// From now on, and until the returned id is unregistered, each arrival of `signal` in this process sets `arrived`, and then writes a byte to
+/// `pipe`, which several signals may share.
+pub(crate) fn watch(
+    signal: i32,
+    arrived: Arc<AtomicBool>,
+    pipe: Arc<UnixStream>,
+) -> io::Result<SigId> {
     let home = Home::here()?;
     let tell = move || {
         if !home.is_elsewhere() {
-            // A full socket: there are arrivals enough that are not yet taken.
-            let _ = send(&pipe, b"s", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            arrived.store(true, Ordering::Release);
+            // A full socket: there are arrivals enough that are not yet taken, and who takes one looks at all flags.
+            let _ = send(&*pipe, b"s", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     };
-    // SAFETY: what runs in the handler is async-signal-safe: a load and one system call, which rustix makes without touching
-    // errno; nothing is allocated or locked, and nothing panics.
+    // SAFETY: what runs in the handler is async-signal-safe: a load, a store and one system call, which rustix makes without
+    // touching errno; nothing is allocated or locked, and nothing panics.
     unsafe { signal_hook::low_level::register(signal, tell) }
 }
 

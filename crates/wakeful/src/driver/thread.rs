@@ -25,7 +25,7 @@ pub(crate) fn pin_to(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
 /// Starts a thread with this name.
 ///
 /// # Errors
-/// A limit is reached; the message names those that it may be.
+/// A limit is reached, or the kernel refuses it; the message says why, as far as that can be known.
 pub(crate) fn start_thread<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -47,17 +47,61 @@ pub(crate) fn start_scoped<'scope, T: Send + 'scope>(
 }
 
 fn cannot_start(name: &str, error: &io::Error) -> io::Error {
-    let text = format!("cannot start the thread {name:?}: {error}");
-    // The kernel says EAGAIN for each of these limits, and also when there is no memory for a stack.
-    if error.raw_os_error() == Some(libc::EAGAIN) {
-        let text = format!(
-            "{text}: a limit of threads or memory is reached. Raise RLIMIT_NPROC (ulimit -u), pids.max of the \
-             cgroup (TasksMax of systemd) or kernel.threads-max, or end other processes"
-        );
-        // Not `WouldBlock`: nobody says when to try again.
-        return io::Error::new(io::ErrorKind::QuotaExceeded, text);
+    let why = match error.raw_os_error() {
+        Some(code) => why_no_thread(code, policy() == libc::SCHED_DEADLINE, has_room_for_stack()),
+        None => None,
+    };
+    match why {
+        Some((kind, why)) => {
+            let text = format!("cannot start the thread {name:?}: {error}: {why}");
+            io::Error::new(kind, text)
+        }
+        None => io::Error::new(error.kind(), format!("cannot start the thread {name:?}: {error}")),
     }
-    io::Error::new(error.kind(), text)
+}
+
+/// What is behind an error of `pthread_create`: the kernel says EAGAIN for each limit and for a thread of SCHED_DEADLINE, and the C
+/// library says it when there is no memory for a stack.
+fn why_no_thread(
+    code: i32,
+    is_deadline: bool,
+    has_room: bool,
+) -> Option<(io::ErrorKind, &'static str)> {
+    // Never `WouldBlock`: nobody says when to try again.
+    match code {
+        libc::EAGAIN | libc::EPERM | libc::EBUSY if is_deadline => Some((
+            io::ErrorKind::Unsupported,
+            "this thread has the policy SCHED_DEADLINE, under which the kernel starts no other. Set the policy with the flag \
+             SCHED_FLAG_RESET_ON_FORK (chrt --reset-on-fork)",
+        )),
+        libc::EAGAIN | libc::ENOMEM if !has_room => Some((
+            io::ErrorKind::OutOfMemory,
+            "there is no room for its stack. Raise RLIMIT_AS (ulimit -v) or RLIMIT_DATA (ulimit -d), or give the machine more memory \
+             (vm.overcommit_memory, vm.max_map_count)",
+        )),
+        libc::EAGAIN => Some((
+            io::ErrorKind::QuotaExceeded,
+            "a limit of threads or memory is reached. Raise RLIMIT_NPROC (ulimit -u), pids.max of the \
+             cgroup (TasksMax of systemd) or kernel.threads-max, or end other processes",
+        )),
+        libc::EPERM | libc::ENOSYS => Some((
+            io::ErrorKind::PermissionDenied,
+            "the system call clone3 or clone is refused, as a seccomp filter does",
+        )),
+        _ => None,
+    }
+}
+
+/// Could a thread's stack be had now? As large as that of the standard library's threads, with the page that guards it.
+fn has_room_for_stack() -> bool {
+    const SIZE: usize = (2 << 20) + 4096;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
+    // SAFETY: a mapping of its own, at an address that the kernel chooses; nobody else knows of it, and it is gone behind this.
+    unsafe {
+        let stack = libc::mmap(std::ptr::null_mut(), SIZE, access, flags, -1, 0);
+        stack != libc::MAP_FAILED && libc::munmap(stack, SIZE) == 0
+    }
 }
 
 /// For how long a thread was ready and had no CPU. What a hypervisor takes is not in it.
@@ -134,15 +178,20 @@ pub(crate) fn current_cpu() -> Option<usize> {
 /// Does the kernel run this thread before all ordinary ones (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE)? Then `sched_yield` does not let an
 /// ordinary thread run. A system call.
 pub(crate) fn is_real_time() -> bool {
-    // Not the C library's function, which fails in musl: POSIX means the process there, not the thread.
-    // SAFETY: it takes a number and returns one.
-    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
     // Refused (-1) only by a seccomp filter.
+    let policy = policy();
     policy >= 0
         && matches!(
-            policy as libc::c_int & !libc::SCHED_RESET_ON_FORK,
+            policy & !libc::SCHED_RESET_ON_FORK,
             libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE
         )
+}
+
+/// This thread's scheduling policy, with its flag SCHED_RESET_ON_FORK.
+fn policy() -> libc::c_int {
+    // Not the C library's function, which fails in musl: POSIX means the process there, not the thread.
+    // SAFETY: it takes a number and returns one.
+    unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) as libc::c_int }
 }
 
 /// From now on this thread runs only when nobody else wants its CPU (SCHED_IDLE).
@@ -192,6 +241,21 @@ mod tests {
         for limit in ["\"x\"", "RLIMIT_NPROC", "pids.max", "threads-max"] {
             assert!(text.contains(limit), "{text}");
         }
+    }
+
+    #[test]
+    fn each_cause_why_there_is_no_thread_is_named() {
+        let named =
+            |code, is_deadline, has_room| why_no_thread(code, is_deadline, has_room).unwrap().1;
+        for code in [libc::EAGAIN, libc::EPERM, libc::EBUSY] {
+            assert!(named(code, true, true).contains("SCHED_DEADLINE"));
+        }
+        for code in [libc::EAGAIN, libc::ENOMEM] {
+            assert!(named(code, false, false).contains("RLIMIT_AS"));
+        }
+        assert!(named(libc::EAGAIN, false, true).contains("pids.max"));
+        assert!(named(libc::EPERM, false, true).contains("seccomp"));
+        assert!(has_room_for_stack());
     }
 
     #[test]

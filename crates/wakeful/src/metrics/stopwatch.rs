@@ -114,8 +114,8 @@ impl Stopwatch {
     /// An idle period ends. It began where the last turn ended.
     #[inline]
     pub(crate) fn idle(&self, counter: &Counter) {
-        // A sum: what two CPUs' counters differ by cancels out.
-        counter.add(self.lap());
+        // Two CPUs' counters differ by some ticks, and that of a virtual machine that was moved may begin anew.
+        counter.add(between(0, self.lap()));
     }
 
     /// The kernel has been asked, and what there was to idle is over.
@@ -286,5 +286,23 @@ impl Stopwatch {
                 "slow turn: many polls, or a callback or hook; no poll took an eighth of the threshold"
             ),
         }
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_jumps_back_takes_no_time() {
+        let stopwatch = Stopwatch::new(Arc::default(), Duration::from_secs(1));
+        let counter = &stopwatch.counters.park_time;
+        // The last stamp is from a counter that was far ahead.
+        stopwatch.last.set(stopwatch.clock.now().wrapping_add(u64::MAX / 4));
+        stopwatch.idle(counter);
+        assert_eq!(stopwatch.counters.idle_ticks(), 0);
+        stopwatch.idle(counter);
+        let idle = stopwatch.clock.duration(stopwatch.counters.idle_ticks());
+        assert!(idle < Duration::from_secs(60), "{idle:?}");
     }
 }

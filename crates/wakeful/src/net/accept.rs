@@ -28,7 +28,8 @@ pub(crate) struct Accepted {
 pub(super) async fn next(
     listener: &Registered<Arc<OwnedFd>>,
 ) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
-    let accepted = super::shared(listener, Direction::Read, accept).await?;
+    let accepted = super::shared(listener, Direction::Read, accept).await;
+    let accepted = accepted.map_err(crate::driver::explain_call_error("accept4"))?;
     listener.one_taken(crate::task::ready_here());
     Ok(accepted)
 }
@@ -44,7 +45,7 @@ fn try_next(
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::INTR) => {}
             Err(Errno::CONNABORTED) if gone < MOST_GONE => gone += 1,
-            Err(error) => return Err(crate::driver::explain(error)),
+            Err(error) => return Err(crate::driver::explain_call("accept4")(error)),
         }
     }
 }

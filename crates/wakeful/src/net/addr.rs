@@ -105,7 +105,8 @@ pub(super) fn family(addr: SocketAddr) -> AddressFamily {
 /// A non-blocking socket that a child process does not inherit.
 pub(super) fn socket(family: AddressFamily, kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(family, kind, flags, None).map_err(crate::driver::explain)
+    rustix::net::socket_with(family, kind, flags, None)
+        .map_err(crate::driver::explain_call("socket"))
 }
 
 #[cfg(all(test, not(wakeful_loom)))]

@@ -16,6 +16,7 @@ use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use crate::driver::door::Door;
 use crate::driver::doors::Doors;
+use crate::driver::explain_call;
 use crate::driver::source::Registered;
 use crate::driver::uninit::ReadCall;
 use crate::priority::Priority;
@@ -160,10 +161,10 @@ pub(crate) fn listen_beside(addr: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 fn start_to_listen(fd: OwnedFd, addr: SocketAddr) -> io::Result<OwnedFd> {
-    rustix::net::sockopt::set_socket_reuseaddr(&fd, true)?;
-    rustix::net::bind(&fd, &addr)?;
+    rustix::net::sockopt::set_socket_reuseaddr(&fd, true).map_err(explain_call("setsockopt"))?;
+    rustix::net::bind(&fd, &addr).map_err(explain_call("bind"))?;
     // The kernel lowers it to its own limit.
-    rustix::net::listen(&fd, i32::MAX)?;
+    rustix::net::listen(&fd, i32::MAX).map_err(explain_call("listen"))?;
     Ok(fd)
 }
 

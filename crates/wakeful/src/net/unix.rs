@@ -18,6 +18,7 @@ use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use crate::driver::door::Door;
 use crate::driver::doors::Doors;
+use crate::driver::explain_call;
 use crate::driver::source::Registered;
 use crate::driver::uninit::ReadCall;
 use crate::priority::Priority;
@@ -125,8 +126,8 @@ impl AsFd for UnixListener {
 /// A non-blocking socket that listens on `addr`.
 pub(crate) fn listen(addr: &SocketAddrUnix) -> io::Result<OwnedFd> {
     let fd = super::addr::socket(AddressFamily::UNIX, SocketType::STREAM)?;
-    rustix::net::bind(&fd, addr)?;
-    rustix::net::listen(&fd, i32::MAX)?;
+    rustix::net::bind(&fd, addr).map_err(explain_call("bind"))?;
+    rustix::net::listen(&fd, i32::MAX).map_err(explain_call("listen"))?;
     Ok(fd)
 }
 
@@ -212,7 +213,7 @@ impl UnixStream {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (one, other) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-                .map_err(crate::driver::explain)?;
+                .map_err(explain_call("socketpair"))?;
         let on_loop = |fd| StreamIo::new(fd, ReadCall::Message).map(|io| Self { io });
         Ok((on_loop(one)?, on_loop(other)?))
     }

@@ -77,6 +77,23 @@ fn long_texts_are_cut() {
     assert!(text.contains(&format!("\"{}...\"", "a".repeat(LONGEST))));
 }
 
+#[test]
+fn a_clock_that_is_far_off_costs_no_line() {
+    let epoch = SystemTime::UNIX_EPOCH;
+    for (time, year) in [
+        (epoch - Duration::from_secs(1), "1970"),
+        (epoch + Duration::from_secs(300_000_000_000), "9999"),
+    ] {
+        for format in [Format::Json, Format::Common, Format::Combined] {
+            let line = text(format, &Line { time, ..line() });
+            assert!(line.contains(year) && line.contains("/a"), "{line}");
+            let mut out = Vec::new();
+            write_dropped(&mut out, format, time, 3);
+            assert!(String::from_utf8(out).unwrap().contains('3'));
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn no_bytes_end_a_line_or_leave_their_field(

@@ -1,6 +1,6 @@
 //! A key and its value.
 
-use super::Key;
+use super::{Key, Refused};
 
 /// What an entry takes besides its bytes: its place in a table, the places that a table keeps free, and what the allocator adds. An estimate: with a million keys, and values
 /// of 10 to 1,000 bytes, the resident set was as large as what is counted, or up to a tenth smaller.
@@ -16,9 +16,11 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(key: Key<'_>, value: &[u8]) -> Self {
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn new(key: Key<'_>, value: &[u8]) -> Result<Self, Refused> {
         let length = u32::try_from(key.bytes.len()).expect("words are limited to less");
-        Self { bytes: [key.bytes, value].concat().into(), hash: key.hash, key: length }
+        Ok(Self { bytes: joined(key.bytes, value)?, hash: key.hash, key: length })
     }
 
     #[inline]
@@ -41,14 +43,17 @@ impl Entry {
         &self.bytes[self.key as usize..]
     }
 
+    /// # Errors
+    /// There is no memory for it, and the value is as it was.
     #[inline]
-    pub(super) fn replace(&mut self, value: &[u8]) {
+    pub(super) fn replace(&mut self, value: &[u8]) -> Result<(), Refused> {
         let old = &mut self.bytes[self.key as usize..];
         if old.len() == value.len() {
             old.copy_from_slice(value);
         } else {
-            self.bytes = [self.key(), value].concat().into();
+            self.bytes = joined(self.key(), value)?;
         }
+        Ok(())
     }
 
     /// The memory that it takes, in bytes.
@@ -62,4 +67,14 @@ impl Entry {
     pub(super) fn size_of(key: &[u8], value: usize) -> usize {
         key.len() + value + OVERHEAD
     }
+}
+
+/// # Errors
+/// There is no memory for both. `concat` would end the process.
+fn joined(key: &[u8], value: &[u8]) -> Result<Box<[u8]>, Refused> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(key.len() + value.len()).map_err(|_| Refused::NoMemory)?;
+    bytes.extend_from_slice(key);
+    bytes.extend_from_slice(value);
+    Ok(bytes.into())
 }

@@ -114,24 +114,21 @@ impl Meter {
         if fits { Ok(()) } else { Err(Refused::OutOfMemory) }
     }
 
-    /// An entry of `old` bytes becomes one of `new`.
+    /// An entry of `old` bytes has become one of `new`, after [`check`](Self::check).
     #[inline]
-    pub(super) fn resize(&self, old: usize, new: usize) -> Result<(), Refused> {
+    pub(super) fn resize(&self, old: usize, new: usize) {
         if old != new {
-            self.check(old, new)?;
             let used = &self.own().used;
             used.store(used.load(Ordering::Relaxed) - old + new, Ordering::Relaxed);
         }
-        Ok(())
     }
 
-    /// One more entry.
+    /// One more entry, after [`check`](Self::check).
     #[inline]
-    pub(super) fn add(&self, size: usize) -> Result<(), Refused> {
-        self.resize(0, size)?;
+    pub(super) fn add(&self, size: usize) {
+        self.resize(0, size);
         let keys = &self.own().keys;
         keys.store(keys.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Ok(())
     }
 
     /// One entry less.

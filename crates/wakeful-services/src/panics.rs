@@ -1,0 +1,9 @@
+//! A log subscriber is the program's code: a panic in it costs no request, and no task.
+
+/// Logs at a level of `tracing`, and contains a panic in the subscriber.
+macro_rules! log {
+    ($level:ident, $($event:tt)+) => {
+        ::wakeful::log::contained(|| ::tracing::$level!($($event)+))
+    };
+}
+pub(crate) use log;

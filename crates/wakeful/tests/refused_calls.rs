@@ -1,0 +1,85 @@
+//! System calls that a seccomp filter refuses: the error says which.
+#![allow(unsafe_code)] // `prctl`.
+
+use std::io;
+
+use wakeful::EventLoop;
+use wakeful::accept::SharedListener;
+use wakeful::net::TcpListener;
+use wakeful::signal::{SIGUSR1, Signals};
+
+/// From now on the kernel answers this thread's `call` by EPERM.
+fn refuse(call: libc::c_long) -> io::Result<()> {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let number = u32::try_from(call).unwrap();
+    let equals = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let mut filter = [
+        // The number of the call is what a filter is given first.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        libc::sock_filter { jf: 1, ..statement(equals, number) },
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the kernel reads the program and its statements, which live until it has.
+    let refused = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
+    };
+    if refused { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// On a thread of its own: a filter cannot be taken off.
+fn named(call: libc::c_long, name: &'static str, what: fn(EventLoop) -> io::Error) {
+    let event_loop = || EventLoop::builder().idle(wakeful::IdlePolicy::Park).build();
+    let test = move || {
+        // Not the survey's thread, nor the first loop's, is to meet the filter.
+        let before = event_loop().unwrap();
+        if let Err(error) = refuse(call) {
+            return eprintln!("skipped: no filter can be set: {error}");
+        }
+        let error = what(before);
+        let text = error.to_string();
+        assert!(text.contains(name) && text.contains("seccomp"), "{name}: {text}");
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{text}");
+    };
+    std::thread::spawn(test).join().unwrap();
+}
+
+fn another_loop(before: EventLoop) -> io::Error {
+    drop(before);
+    EventLoop::new().unwrap_err()
+}
+
+#[test]
+fn a_loop_names_the_call_that_it_cannot_do_without() {
+    named(libc::SYS_epoll_create1, "epoll_create1", another_loop);
+    named(libc::SYS_eventfd2, "eventfd2", another_loop);
+    named(libc::SYS_epoll_ctl, "epoll_ctl", another_loop);
+    named(libc::SYS_socketpair, "socketpair", |mut event_loop| {
+        event_loop.block_on(async { Signals::new(&[SIGUSR1]).unwrap_err() }).unwrap()
+    });
+}
+
+#[test]
+fn a_listener_names_the_call_that_it_cannot_do_without() {
+    let listen = |_: EventLoop| SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap_err();
+    for (call, name) in [
+        (libc::SYS_socket, "socket"),
+        (libc::SYS_setsockopt, "setsockopt"),
+        (libc::SYS_bind, "bind"),
+        (libc::SYS_listen, "listen"),
+    ] {
+        named(call, name, listen);
+    }
+    named(libc::SYS_accept4, "accept4", |mut event_loop| {
+        event_loop
+            .block_on(async {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                // A connection, without which nobody calls it.
+                let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                listener.accept().await.unwrap_err()
+            })
+            .unwrap()
+    });
+}
