@@ -94,6 +94,8 @@ pub(crate) struct Driver {
     slots: RefCell<Slab<Slot>>,
     /// Those of the sources that other loops watch too: a handful.
     shared: RefCell<Vec<Rc<Source>>>,
+    /// Perhaps nobody accepts on one of them any more.
+    look_at_shared: Cell<bool>,
     next_generation: Cell<u32>,
     /// What the last wait brought, and how many of these are dispatched.
     events: RefCell<Vec<Event>>,
@@ -118,6 +120,7 @@ impl Driver {
             timer: RefCell::new(None),
             slots: RefCell::default(),
             shared: RefCell::default(),
+            look_at_shared: Cell::new(false),
             // Near its end, so that every run that opens a few descriptors crosses it.
             next_generation: Cell::new(u32::MAX - 8),
             events: RefCell::new(Vec::with_capacity(batch)),
@@ -174,6 +177,7 @@ impl Driver {
         let door = Door::new(self.epoll.clone(), listener.clone(), token.0, self.home)?;
         source.set_entrance(Entrance::new(door, doors));
         self.shared.borrow_mut().push(source.clone());
+        self.look_at_shared();
         Ok(())
     }
 
@@ -226,12 +230,10 @@ impl Driver {
     /// Asks the kernel once, waiting for up to `timeout`; and once more if high sockets may have events. Returns how many events there
     /// are for [`dispatch`](Self::dispatch), those of high sockets first. A signal gives none.
     pub(crate) fn wait(&self, timeout: Timeout) -> io::Result<usize> {
-        if timeout != Timeout::Zero {
+        if timeout != Timeout::Zero && self.look_at_shared.get() {
             // The kernel gives an exclusive wake to one loop that sleeps. One that nobody accepts on must
             // not be it: the connection would wait while other loops could take it.
-            if !self.shared.borrow().is_empty() {
-                self.step_back_from_listeners();
-            }
+            self.step_back_from_listeners();
         }
         let mut events = self.events.borrow_mut();
         let left_over = events.len() - self.dispatched.get();
@@ -248,8 +250,15 @@ impl Driver {
         self.counted(self.epoll.wait(&mut events, self.batch, timeout), &events)
     }
 
-    #[inline(never)]
+    /// A shared listener has perhaps lost who accepts there: the next wait that may sleep looks. To be said wherever a waiter goes, or
+    /// may have failed to come.
+    fn look_at_shared(&self) {
+        self.look_at_shared.set(true);
+    }
+
+    #[cold]
     fn step_back_from_listeners(&self) {
+        self.look_at_shared.set(false);
         for number in 0.. {
             // Not borrowed meanwhile: a step back may log, and a log line may run anybody's code.
             let source = self.shared.borrow().get(number).cloned();
@@ -277,6 +286,9 @@ impl Driver {
                 _ => continue,
             };
             dispatched += 1;
+            if source.mode() == Mode::Exclusive {
+                self.look_at_shared();
+            }
             source.on_event(event.flags);
         }
         dispatched
