@@ -56,20 +56,28 @@ impl Frames {
     ///
     /// # Errors
     /// The frames of all connections take all the memory that they may take.
+    #[inline]
     pub(super) fn space(&mut self) -> io::Result<&mut [u8]> {
         if self.filled == self.buffer.len() {
-            // By what has come, not by what a header claims.
-            let larger = (2 * self.filled).min(LARGEST_BUFFER);
-            if !self.charge.cover(&self.budget, larger) {
-                return Err(no_room());
-            }
-            self.buffer.reserve_exact(larger - self.filled);
-            self.buffer.resize(larger, 0);
+            self.grow()?;
         }
         Ok(&mut self.buffer[self.filled..])
     }
 
+    #[cold]
+    fn grow(&mut self) -> io::Result<()> {
+        // By what has come, not by what a header claims.
+        let larger = (2 * self.filled).min(LARGEST_BUFFER);
+        if !self.charge.cover(&self.budget, larger) {
+            return Err(no_room());
+        }
+        self.buffer.reserve_exact(larger - self.filled);
+        self.buffer.resize(larger, 0);
+        Ok(())
+    }
+
     /// So many bytes were read into [`space`](Self::space).
+    #[inline]
     pub(super) fn add(&mut self, count: usize) {
         self.filled += count;
     }
