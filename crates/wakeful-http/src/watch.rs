@@ -195,6 +195,10 @@ impl Watch {
     pub(crate) fn poll(&self, timer: &mut Timer, phase: Phase, cx: &mut Context<'_>) -> Poll<Act> {
         let now = turn_time();
         self.enter(phase, now);
+        // The loop has never seen more than the clock: nothing is due.
+        if timer.is_set_until(self.due(phase), now, cx) {
+            return Poll::Pending;
+        }
         // Not the clock: what arrived before a deadline is read first, also after a pause of the process.
         let seen = seen_until();
         loop {
