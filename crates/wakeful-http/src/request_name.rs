@@ -3,6 +3,7 @@
 //! The service consumes the request, so the name is a copy. It is made for each request and read only after a slow poll, so a
 //! connection uses the room of one request's name for the next. (The clone of a method allocates if its name has more than 15 bytes: the client's own invention.)
 
+use std::cell::RefCell;
 use std::fmt;
 
 use http::{Method, Uri};
@@ -15,7 +16,7 @@ const KEPT: usize = 46;
 pub(crate) struct RequestName {
     method: Method,
     path: [u8; KEPT],
-    length: usize,
+    length: u8,
     is_cut: bool,
 }
 
@@ -26,9 +27,12 @@ impl RequestName {
         let path = uri.path().as_bytes();
         let length = path.len().min(KEPT);
         self.path[..length].copy_from_slice(&path[..length]);
-        self.length = length;
+        self.length = length as u8;
         self.is_cut = path.len() > KEPT;
-        self.method.clone_from(method);
+        // Nearly always that of the request before.
+        if self.method != *method {
+            self.method.clone_from(method);
+        }
     }
 }
 
@@ -38,11 +42,40 @@ impl Default for RequestName {
     }
 }
 
+/// The names of a connection's requests, by their place among those in flight.
+#[derive(Debug, Default)]
+pub(crate) struct RequestNames(RefCell<Vec<RequestName>>);
+
+impl RequestNames {
+    #[inline]
+    pub(crate) fn set(&self, place: usize, method: &Method, uri: &Uri) {
+        let mut names = self.0.borrow_mut();
+        if place >= names.len() {
+            Self::grow(&mut names, place);
+        }
+        names[place].set(method, uri);
+    }
+
+    #[cold]
+    fn grow(names: &mut Vec<RequestName>, place: usize) {
+        if names.is_empty() {
+            // HTTP/1 has one at a time.
+            names.reserve_exact(place + 1);
+        }
+        names.resize_with(place + 1, RequestName::default);
+    }
+
+    /// Of the request that was there last.
+    pub(crate) fn get(&self, place: usize) -> String {
+        self.0.borrow().get(place).map(ToString::to_string).unwrap_or_default()
+    }
+}
+
 /// Only graphic ASCII: the rest is percent-encoded, so that no client can forge or hide a line of the log.
 impl fmt::Display for RequestName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.method)?;
-        for &byte in &self.path[..self.length] {
+        for &byte in &self.path[..usize::from(self.length)] {
             if byte.is_ascii_graphic() {
                 write!(f, "{}", char::from(byte))?;
             } else {

@@ -10,7 +10,6 @@ use wakeful::metrics::name_slow_work;
 use crate::body::Progress;
 use crate::panics;
 use crate::protocol::Protocol;
-use crate::request_name::RequestName;
 use crate::watch::{Waiting, Watch};
 use crate::{Limits, Refusal};
 
@@ -124,8 +123,6 @@ impl Request {
 pub(crate) struct InFlight {
     pub(crate) watch: Rc<Watch>,
     pub(crate) key: Key,
-    /// Boxed, because this moves with the response. The box goes from request to request.
-    name: Option<Box<RequestName>>,
 }
 
 impl InFlight {
@@ -153,9 +150,8 @@ impl InFlight {
         let place = watch.requests.borrow_mut().insert(request);
         let key = Key { place, number };
         watch.called.set(Some(key));
-        let mut name = watch.spare_name.take().unwrap_or_default();
-        name.set(method, uri);
-        Self { watch, key, name: Some(name) }
+        watch.names.set(place, method, uri);
+        Self { watch, key }
     }
 
     fn with<R>(&self, use_it: impl FnOnce(&mut Request) -> R) -> R {
@@ -173,7 +169,7 @@ impl InFlight {
     /// The service was called or polled for it, or its response's body was.
     #[inline]
     pub(crate) fn worked(&self) {
-        name_slow_work(|| self.name.as_ref().map(ToString::to_string).unwrap_or_default());
+        name_slow_work(|| self.watch.names.get(self.key.place));
     }
 
     /// Its response's body was asked for more. Who has some is asked again as soon as there is room for that.
@@ -193,7 +189,6 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let request = self.watch.requests.borrow_mut().try_remove(self.key.place);
         drop(request);
-        self.watch.spare_name.replace(self.name.take());
         self.watch.local.end_request();
         self.watch.local.counts().request_ends();
     }

@@ -118,18 +118,16 @@ where
         let (method, uri) = (request.method(), request.uri());
         let in_flight = InFlight::new(watch.clone(), method, uri, kind, limited);
         let request = request.map(|body| RequestBody::new(body, progress, most));
-        let called = self.contain(|| {
+        let call = || {
             let _entered = exchange.as_deref().map(|exchange| exchange.span.enter());
-            self.service.call(request)
-        });
+            State::Serving { future: self.service.call(request) }
+        };
+        // As `contain`. A future may be large: it is not moved once more for that.
+        let state = if is_http1 { call() } else { State::called_by(call) };
         // With HTTP/1, hyper polls the future next. With HTTP/2, another task does.
         if !is_http1 {
             in_flight.worked();
         }
-        let state = match called {
-            Ok(future) => State::Serving { future },
-            Err(payload) => State::Panicked { payload: Some(payload) },
-        };
         Answer { state, in_flight: Some(in_flight), exchange, offered }
     }
 }
@@ -151,6 +149,14 @@ pin_project! {
         Serving { #[pin] future: F },
         Refused { head: Option<http::response::Parts> },
         Panicked { payload: Option<Box<dyn Any + Send>> },
+    }
+}
+
+impl<F> State<F> {
+    /// With HTTP/2: a panic is the request's own.
+    fn called_by(call: impl FnOnce() -> Self) -> Self {
+        catch_unwind(AssertUnwindSafe(call))
+            .unwrap_or_else(|payload| Self::Panicked { payload: Some(payload) })
     }
 }
 

@@ -25,7 +25,7 @@ use crate::life::Life;
 use crate::local::Local;
 use crate::panics;
 use crate::protocol::Protocol;
-use crate::request_name::RequestName;
+use crate::request_name::RequestNames;
 use crate::requests::{Key, Request};
 
 /// What was refused may take so long to learn of it.
@@ -66,8 +66,8 @@ pub(crate) struct Watch {
     pub(crate) protocol: Protocol,
     pub(crate) life: Life,
     pub(crate) requests: RefCell<Slab<Request>>,
-    /// Of a request that has ended, for the next one.
-    pub(crate) spare_name: RefCell<Option<Box<RequestName>>>,
+    /// Of the requests, for the report of a slow turn.
+    pub(crate) names: RequestNames,
     /// The request that the service was called with last, until its stream's task is spawned.
     pub(crate) called: Cell<Option<Key>>,
     /// How many of its streams were upgraded and are open.
@@ -103,7 +103,7 @@ impl Watch {
             protocol,
             life,
             requests: RefCell::new(requests),
-            spare_name: RefCell::default(),
+            names: RequestNames::default(),
             called: Cell::new(None),
             last_body: RefCell::default(),
             tunnels: Cell::new(0),
@@ -195,6 +195,10 @@ impl Watch {
     pub(crate) fn poll(&self, timer: &mut Timer, phase: Phase, cx: &mut Context<'_>) -> Poll<Act> {
         let now = turn_time();
         self.enter(phase, now);
+        // The loop has never seen more than the clock: nothing is due.
+        if timer.is_set_until(self.due(phase), now, cx) {
+            return Poll::Pending;
+        }
         // Not the clock: what arrived before a deadline is read first, also after a pause of the process.
         let seen = seen_until();
         loop {

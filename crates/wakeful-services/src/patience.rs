@@ -38,71 +38,86 @@ impl PatientStream {
     ///
     /// # Errors
     /// The kernel's. `TimedOut`: nothing came for `limit`.
-    pub(crate) async fn read_unless_told(
-        &mut self,
-        space: &mut [u8],
-        mut told: Option<Pin<&mut impl Future<Output = ()>>>,
+    // No `async fn` here and below: what a request always passes is to be a part of its task's poll.
+    #[inline(always)]
+    pub(crate) fn read_unless_told<'a, F: Future<Output = ()>>(
+        &'a mut self,
+        space: &'a mut [u8],
+        mut told: Option<Pin<&'a mut F>>,
         limit: Option<Duration>,
-    ) -> io::Result<usize> {
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(count) = Pin::new(&mut self.stream).poll_read(cx, space) {
-                self.timer.silent = 0;
-                return Poll::Ready(count);
-            }
-            if let Some(told) = told.as_mut()
-                && told.as_mut().poll(cx).is_ready()
-            {
-                return Poll::Ready(Ok(0));
-            }
-            self.poll_limit(limit, cx).map(Err)
-        })
-        .await
+    ) -> impl Future<Output = io::Result<usize>> + use<'a, F> {
+        std::future::poll_fn(
+            #[inline(always)]
+            move |cx| {
+                if let Poll::Ready(count) = Pin::new(&mut self.stream).poll_read(cx, space) {
+                    self.timer.silent = 0;
+                    return Poll::Ready(count);
+                }
+                if let Some(told) = told.as_mut()
+                    && told.as_mut().poll(cx).is_ready()
+                {
+                    return Poll::Ready(Ok(0));
+                }
+                self.timer.poll_limit(limit, cx)
+            },
+        )
     }
 
     /// Writes all of `bytes`.
     ///
     /// # Errors
     /// The kernel's. `TimedOut`: the peer took nothing for as long as it may.
-    pub(crate) async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let count = std::future::poll_fn(|cx| {
-                if let Poll::Ready(count) = Pin::new(&mut self.stream).poll_write(cx, bytes) {
+    #[inline(always)]
+    pub(crate) fn write_all<'a>(
+        &'a mut self,
+        mut bytes: &'a [u8],
+    ) -> impl Future<Output = io::Result<()>> + use<'a> {
+        std::future::poll_fn(
+            #[inline(always)]
+            move |cx| {
+                while !bytes.is_empty() {
+                    match Pin::new(&mut self.stream).poll_write(cx, bytes) {
+                        Poll::Ready(Ok(0)) => {
+                            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                        }
+                        Poll::Ready(count) => bytes = &bytes[count?..],
+                        Poll::Pending => return self.timer.poll_limit(self.stall, cx),
+                    }
                     self.timer.silent = 0;
-                    return Poll::Ready(count);
                 }
-                self.poll_limit(self.stall, cx).map(Err)
-            })
-            .await?;
-            if count == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            bytes = &bytes[count..];
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn poll_limit(&mut self, limit: Option<Duration>, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Some(limit) = limit else { return Poll::Pending };
-        ready!(self.timer.poll(limit, cx));
-        Poll::Ready(io::ErrorKind::TimedOut.into())
+                Poll::Ready(Ok(()))
+            },
+        )
     }
 }
 
 #[derive(Debug, Default)]
 struct Timer {
-    sleep: Option<(Duration, Deadline)>,
+    /// Set for the first time when somebody has to wait, and kept. Most never have to.
+    sleep: Option<Box<(Duration, Deadline)>>,
     /// The quarters that have ended since anything moved.
     silent: u32,
 }
 
 impl Timer {
+    #[inline(always)]
+    fn poll_limit<T>(
+        &mut self,
+        limit: Option<Duration>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        let Some(limit) = limit else { return Poll::Pending };
+        ready!(self.poll(limit, cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
     /// Ready: nothing has moved for `limit`.
+    #[inline(never)]
     fn poll(&mut self, limit: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let quarter = limit / QUARTERS;
-        let (set_for, timer) = self.sleep.get_or_insert_with(|| {
+        let (set_for, timer) = &mut **self.sleep.get_or_insert_with(|| {
             self.silent = 0;
-            (quarter, Deadline::after(quarter))
+            Box::new((quarter, Deadline::after(quarter)))
         });
         if *set_for != quarter {
             (*set_for, *timer, self.silent) = (quarter, Deadline::after(quarter), 0);

@@ -21,10 +21,17 @@ impl Timer {
         Self { deadline: Deadline::at(Instant::now()), armed: None }
     }
 
-    /// Ready when it is `due`. A timer that is set for an earlier moment stays until then. As long as nothing changes it costs two comparisons. `seen` is until when the loop
+    /// Is it set for a moment that has not come, `due` or an earlier one, and does it wake this task?
+    #[inline]
+    pub(super) fn is_set_until(&self, due: Instant, now: Instant, cx: &Context<'_>) -> bool {
+        let is_it =
+            |(at, waker): &(Instant, Waker)| now < *at && *at <= due && waker.will_wake(cx.waker());
+        self.armed.as_ref().is_some_and(is_it)
+    }
+
+    /// Ready when it is `due`. A timer that is set for an earlier moment stays until then. `seen` is until when the loop
     /// has seen what arrived: after a pause, the clock alone must not end a connection whose bytes are still in the kernel.
     /// `now` is the turn's time.
-    #[inline]
     pub(super) fn poll(
         &mut self,
         due: Instant,

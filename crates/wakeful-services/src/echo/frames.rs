@@ -56,19 +56,26 @@ impl Frames {
     ///
     /// # Errors
     /// The frames of all connections take all the memory that they may take, or that there is.
+    #[inline]
     pub(super) fn space(&mut self) -> io::Result<&mut [u8]> {
         if self.filled == self.buffer.len() {
-            // By what has come, not by what a header claims.
-            let larger = (2 * self.filled).min(LARGEST_BUFFER);
-            if !self.charge.cover(&self.budget, larger) {
-                return Err(no_room());
-            }
-            enlarge(&mut self.buffer, larger)?;
+            self.grow()?;
         }
         Ok(&mut self.buffer[self.filled..])
     }
 
+    #[cold]
+    fn grow(&mut self) -> io::Result<()> {
+        // By what has come, not by what a header claims.
+        let larger = (2 * self.filled).min(LARGEST_BUFFER);
+        if !self.charge.cover(&self.budget, larger) {
+            return Err(no_room());
+        }
+        enlarge(&mut self.buffer, larger)
+    }
+
     /// So many bytes were read into [`space`](Self::space).
+    #[inline]
     pub(super) fn add(&mut self, count: usize) {
         self.filled += count;
     }

@@ -96,15 +96,44 @@ pub(crate) struct Driver {
     slots: RefCell<Slab<Slot>>,
     /// Those of the sources that other loops watch too: a handful.
     shared: RefCell<Vec<Rc<Source>>>,
+    /// Perhaps nobody accepts on one of them any more.
+    look_at_shared: Cell<bool>,
     next_generation: Cell<u32>,
-    /// What the last wait brought, and how many of these are dispatched.
+    /// What the last wait brought and is not dispatched.
     events: RefCell<Vec<Event>>,
-    dispatched: Cell<usize>,
     batch: usize,
     /// A signal ended the last wait.
     interrupted: Cell<bool>,
     /// The loop has ended: nobody will wait for events again.
     ended: Cell<bool>,
+}
+
+/// The events of the last wait, while they are dispatched.
+struct Batch<'a> {
+    driver: &'a Driver,
+    events: Vec<Event>,
+    dispatched: usize,
+}
+
+impl Batch<'_> {
+    /// All are dispatched.
+    #[inline]
+    fn end(mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        self.driver.events.replace(events);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Batch<'_> {
+    /// Something unwinds: the other events are back in their place behind it.
+    #[cold]
+    fn drop(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        events.drain(..self.dispatched);
+        self.driver.events.replace(events);
+    }
 }
 
 impl Driver {
@@ -122,10 +151,10 @@ impl Driver {
             timer: RefCell::new(None),
             slots: RefCell::default(),
             shared: RefCell::default(),
+            look_at_shared: Cell::new(false),
             // Near its end, so that every run that opens a few descriptors crosses it.
             next_generation: Cell::new(u32::MAX - 8),
             events: RefCell::new(Vec::with_capacity(batch)),
-            dispatched: Cell::new(0),
             batch,
             interrupted: Cell::new(false),
             ended: Cell::new(false),
@@ -178,6 +207,7 @@ impl Driver {
         let door = Door::new(self.epoll.clone(), listener.clone(), token.0, self.home)?;
         source.set_entrance(Entrance::new(door, doors));
         self.shared.borrow_mut().push(source.clone());
+        self.look_at_shared();
         Ok(())
     }
 
@@ -231,21 +261,16 @@ impl Driver {
     /// Asks the kernel once, waiting for up to `timeout`; and once more if high sockets may have events. Returns how many events there
     /// are for [`dispatch`](Self::dispatch), those of high sockets first. A signal gives none.
     pub(crate) fn wait(&self, timeout: Timeout) -> io::Result<usize> {
-        if timeout != Timeout::Zero {
+        if timeout != Timeout::Zero && self.look_at_shared.get() {
             // The kernel gives an exclusive wake to one loop that sleeps. One that nobody accepts on must
             // not be it: the connection would wait while other loops could take it.
-            if !self.shared.borrow().is_empty() {
-                self.step_back_from_listeners();
-            }
+            self.step_back_from_listeners();
         }
         let mut events = self.events.borrow_mut();
-        let left_over = events.len() - self.dispatched.get();
-        if left_over > 0 {
+        if !events.is_empty() {
             // The kernel reports an edge once, so these are dispatched first.
-            return Ok(left_over);
+            return Ok(events.len());
         }
-        events.clear();
-        self.dispatched.set(0);
         if let Some(high) = self.high.get() {
             let waited = high.wait(&self.epoll, &mut events, self.batch, timeout);
             return self.counted(waited, &events);
@@ -253,8 +278,15 @@ impl Driver {
         self.counted(self.epoll.wait(&mut events, self.batch, timeout), &events)
     }
 
-    #[inline(never)]
+    /// A shared listener has perhaps lost who accepts there: the next wait that may sleep looks. To be said wherever a waiter goes, or
+    /// may have failed to come.
+    fn look_at_shared(&self) {
+        self.look_at_shared.set(true);
+    }
+
+    #[cold]
     fn step_back_from_listeners(&self) {
+        self.look_at_shared.set(false);
         for number in 0.. {
             // Not borrowed meanwhile: a step back may log, and a log line may run anybody's code.
             let source = self.shared.borrow().get(number).cloned();
@@ -265,16 +297,18 @@ impl Driver {
 
     /// Are there events that [`dispatch`](Self::dispatch) has not seen? Only after one that a panic ended, or a wait that failed halfway.
     pub(crate) fn has_left_over(&self) -> bool {
-        self.dispatched.get() < self.events.borrow().len()
+        !self.events.borrow().is_empty()
     }
 
     /// Notes in each source what the last [`wait`](Self::wait) brought, and wakes whoever waits for it.
     /// Returns how many events were for sources (a rung bell is none).
     pub(crate) fn dispatch(&self) -> usize {
         // A waker may run anybody's code, which may register and deregister: nothing is borrowed
-        // while one runs. If something unwinds, the buffer and the other events are still there.
+        // while one runs. Nobody but `wait` touches the taken buffer, and `wait` comes later.
+        let mut batch = Batch { driver: self, events: self.events.take(), dispatched: 0 };
         let mut dispatched = 0;
-        while let Some(event) = self.next_event() {
+        for event in &batch.events {
+            batch.dispatched += 1;
             let token = Token(event.data.u64());
             let source = match self.slots.borrow().get(token.slot()) {
                 Some(slot) if slot.token == token => slot.source.clone(),
@@ -282,17 +316,13 @@ impl Driver {
                 _ => continue,
             };
             dispatched += 1;
+            if source.mode() == Mode::Exclusive {
+                self.look_at_shared();
+            }
             source.on_event(event.flags);
         }
+        batch.end();
         dispatched
-    }
-
-    #[inline]
-    fn next_event(&self) -> Option<Event> {
-        let next = self.dispatched.get();
-        let event = self.events.borrow().get(next).copied()?;
-        self.dispatched.set(next + 1);
-        Some(event)
     }
 
     /// Makes the epoll descriptor readable at a deadline, `after` from now (or never), for a loop that
@@ -386,7 +416,8 @@ mod tests {
         let _watched = pairs.each_ref().map(|(near, _)| Registered::new(&driver, near).unwrap());
         assert_eq!(driver.wait(Timeout::Zero).unwrap(), SOCKETS);
         // A dispatch that goes no further.
-        assert!(driver.next_event().is_some() && driver.has_left_over());
+        drop(Batch { driver: &driver, events: driver.events.take(), dispatched: 1 });
+        assert!(driver.has_left_over());
         assert_eq!(driver.wait(Timeout::Never).unwrap(), SOCKETS - 1, "they do not wait");
         assert_eq!(driver.dispatch(), SOCKETS - 1);
         assert_eq!(driver.dispatch(), 0);

@@ -360,7 +360,11 @@ impl<T: AsFd> Registered<T> {
     /// See [`poll_ready_shared`](Self::poll_ready_shared).
     pub(crate) fn stop_waiting(&self, direction: Direction, place: &mut Option<Place>) {
         if let Some(place) = place.take() {
-            self.registration.source.waiters(direction).stop_waiting(place);
+            let Registration { driver, source, .. } = &self.registration;
+            if source.mode == Mode::Exclusive {
+                driver.look_at_shared();
+            }
+            source.waiters(direction).stop_waiting(place);
         }
     }
 
@@ -409,7 +413,11 @@ impl Registration {
             return Err(ended());
         }
         match self.source.entrance.get() {
-            Some(entrance) if !entrance.door().is_wanted() => entrance.door().want(true),
+            Some(entrance) if !entrance.door().is_wanted() => {
+                // The waiter is not there yet, and the clone of its waker may panic.
+                self.driver.look_at_shared();
+                entrance.door().want(true)
+            }
             _ => Ok(()),
         }
     }

@@ -56,6 +56,12 @@ impl Arrivals {
         self.reading.set(now);
     }
 
+    /// What the clock said last.
+    #[inline]
+    pub(super) fn reading(&self) -> u64 {
+        self.reading.get()
+    }
+
     /// The kernel was asked after this moment.
     #[inline]
     pub(super) fn asked_until(&self) -> u64 {

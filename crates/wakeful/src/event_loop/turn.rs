@@ -136,7 +136,8 @@ impl Inner {
         if self.timers.borrow().len() == 0 {
             return;
         }
-        let now = self.nanoseconds(self.look_at_the_clock());
+        self.look_at_the_clock();
+        let now = self.arrivals.reading();
         // Not `now`: after a pause, what arrived before a deadline may still be in the kernel.
         let asked_until = self.arrivals.asked_until();
         let mut expired = 0;
