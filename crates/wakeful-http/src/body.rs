@@ -165,7 +165,9 @@ impl<B: Body> Body for ResponseBody<B> {
         let polled = match this.exchange {
             None => inner.poll_frame(cx),
             Some(exchange) => {
-                let polled = exchange.span.in_scope(|| inner.as_mut().poll_frame(cx));
+                let entered = exchange.enter();
+                let polled = inner.as_mut().poll_frame(cx);
+                drop(entered);
                 if let Poll::Ready(frame) = &polled
                     && exchange.saw(frame, inner.is_end_stream())
                 {

@@ -119,7 +119,7 @@ where
         let in_flight = InFlight::new(watch.clone(), method, uri, kind, limited);
         let request = request.map(|body| RequestBody::new(body, progress, most));
         let called = self.contain(|| {
-            let _entered = exchange.as_deref().map(|exchange| exchange.span.enter());
+            let _entered = exchange.as_deref().map(Exchange::enter);
             self.service.call(request)
         });
         // With HTTP/1, hyper polls the future next. With HTTP/2, another task does.
@@ -163,7 +163,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let entered = this.exchange.as_deref().map(|exchange| exchange.span.enter());
+        let entered = this.exchange.as_deref().map(Exchange::enter);
         let polled = match this.state.as_mut().project() {
             StateProjection::Serving { future } => future.poll(cx),
             StateProjection::Refused { head } => {
