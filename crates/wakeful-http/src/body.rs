@@ -13,6 +13,7 @@ use pin_project_lite::pin_project;
 
 use crate::BoxError;
 use crate::observe::Exchange;
+use crate::panics::{self, Contained};
 use crate::requests::InFlight;
 
 /// A request's body: hyper's, within the server's limits.
@@ -23,7 +24,7 @@ use crate::requests::InFlight;
 /// *Threads*: `Send`.
 #[derive(Debug)]
 pub struct RequestBody {
-    inner: Limited<Incoming>,
+    inner: Contained<Limited<Incoming>>,
     /// What its limits need; a request without a body has none.
     progress: Option<Progress>,
 }
@@ -31,18 +32,20 @@ pub struct RequestBody {
 impl RequestBody {
     pub(crate) fn new(inner: Incoming, progress: Option<Progress>, most: u64) -> Self {
         let most = if most == 0 { usize::MAX } else { usize::try_from(most).unwrap_or(usize::MAX) };
-        Self { inner: Limited::new(inner, most), progress }
+        Self { inner: Contained::new(Limited::new(inner, most)), progress }
     }
 }
 
 /// hyper then reads once more, for the case that this was almost all of it.
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if let Some(progress) = &self.progress
-            && !self.inner.is_end_stream()
-        {
-            progress.is_dropped();
-        }
+        let Some(progress) = &self.progress else { return };
+        // As its drop, the question may panic.
+        panics::contain(|| {
+            if !self.inner.is_end_stream() {
+                progress.is_dropped();
+            }
+        });
     }
 }
 
@@ -54,7 +57,7 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        let polled = Pin::new(&mut *self.inner).poll_frame(cx);
         if let Some(progress) = &self.progress {
             progress.saw(&polled);
         }

@@ -1,5 +1,6 @@
 //! Panics of wakers and of log subscribers end where they began. A waker may be another executor's, and others wait beside it.
 
+use std::ops::{Deref, DerefMut};
 use std::task::Waker;
 
 /// Runs `f`, and contains a panic in it, which the loop of this thread counts.
@@ -13,6 +14,42 @@ pub(crate) fn wake(waker: Waker) {
 /// Drops `waker`, and contains a panic in its destructor.
 pub(crate) fn discard(waker: Option<Waker>) {
     contain(|| drop(waker));
+}
+
+/// What hyper has of a stream of HTTP/2. Where a panic has ended the connection (of a body's data, say), h2's lock stays poisoned, and what
+/// is dropped then panics: within another such panic that would be the end of the process.
+#[derive(Debug)]
+pub(crate) struct Contained<T>(
+    /// `None` only while it is dropped.
+    Option<T>,
+);
+
+impl<T> Contained<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+}
+
+impl<T> Deref for Contained<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl<T> DerefMut for Contained<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("it is there until it is dropped")
+    }
+}
+
+impl<T> Drop for Contained<T> {
+    fn drop(&mut self) {
+        contain(|| drop(self.0.take()));
+    }
 }
 
 /// Logs at a level of `tracing`, and contains a panic in the subscriber, which is the program's code.

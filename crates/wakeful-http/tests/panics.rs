@@ -11,6 +11,8 @@ use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
 use axum::routing::get;
+use http_body_util::BodyExt;
+use hyper::body::{Buf, Frame};
 use wakeful_http::{Limits, observe};
 
 use common::frames::{Client, *};
@@ -119,4 +121,70 @@ fn a_call_or_a_span_that_panics_costs_no_other_request_of_its_connection() {
     let answer = client.wait_for(HEADERS);
     assert_eq!((answer.stream, answer.status().as_str()), (1, "200"));
     assert_eq!(client.wait_for(DATA).payload, b"served");
+}
+
+/// A response's data that panics as it is written.
+struct BadData;
+
+impl Buf for BadData {
+    fn remaining(&self) -> usize {
+        1
+    }
+
+    fn chunk(&self) -> &[u8] {
+        panic!("of a body's data, on purpose")
+    }
+
+    fn advance(&mut self, _: usize) {}
+}
+
+/// Has one piece of data, or waits for ever.
+struct Pieces(Option<BadData>);
+
+impl hyper::body::Body for Pieces {
+    type Data = BadData;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<BadData>, Infallible>>> {
+        self.0.take().map_or(Poll::Pending, |data| Poll::Ready(Some(Ok(Frame::data(data)))))
+    }
+}
+
+/// h2 writes with its lock held, which stays poisoned.
+#[test]
+fn a_panic_that_ends_an_http2_connection_ends_its_requests_and_not_the_process() {
+    let limits = Limits { max_requests: 5, ..Limits::default() };
+    let running = server()
+        .limits(limits)
+        .start_with(|| {
+            wakeful_http::service_fn(|mut request: http::Request<wakeful_http::RequestBody>| async move {
+                match request.uri().path() {
+                    "/writes" => return Ok(http::Response::new(Pieces(Some(BadData)))),
+                    "/responds" => return Ok(http::Response::new(Pieces(None))),
+                    "/reads" => drop(request.body_mut().frame().await),
+                    _ => {}
+                }
+                // With its request's body.
+                std::future::pending::<Result<_, Infallible>>().await
+            })
+        })
+        .unwrap();
+    for _ in 0..2 {
+        let mut client = Client::new(&running);
+        client.get(1, "/waits");
+        for (stream, path) in [(3, "/reads"), (5, "/holds")] {
+            let head = frame(HEADERS, END_HEADERS, stream, &head("POST", path));
+            client.stream.write_all(&head).unwrap();
+        }
+        client.get(7, "/responds");
+        assert_eq!(client.wait_for(HEADERS).stream, 7);
+        until("all are in flight", || running.http_counts().in_flight() == 4);
+        client.get(9, "/writes");
+        until("it is closed", || running.counts().open() == 0);
+        until("none is in flight", || running.http_counts().in_flight() == 0);
+    }
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
 }

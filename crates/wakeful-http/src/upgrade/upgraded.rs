@@ -12,6 +12,8 @@ use bytes::{Buf, Bytes};
 use futures_io::{AsyncRead, AsyncWrite};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
+use crate::panics::Contained;
+
 /// Any connection, TLS or not.
 pub(crate) trait Io: Read + Write + Unpin {}
 
@@ -23,13 +25,13 @@ impl<T: Read + Write + Unpin> Io for T {}
 pub struct Upgraded {
     /// Came behind the request, and is read first.
     unread: Bytes,
-    io: Box<dyn Io>,
+    io: Contained<Box<dyn Io>>,
     _open: Option<OpenGuard>,
 }
 
 impl Upgraded {
     pub(super) fn new(io: impl Io + 'static) -> Self {
-        Self { unread: Bytes::new(), io: Box::new(io), _open: None }
+        Self { unread: Bytes::new(), io: Contained::new(Box::new(io)), _open: None }
     }
 
     /// `unread` was read before, and comes first.
@@ -51,7 +53,7 @@ impl Upgraded {
             open.waker.set(Some(cx.waker().clone()));
             Poll::Pending
         });
-        (Self { unread, io: Box::new(io), _open: Some(guard) }, dropped)
+        (Self { unread, io: Contained::new(Box::new(io)), _open: Some(guard) }, dropped)
     }
 }
 
@@ -68,7 +70,7 @@ impl Read for Upgraded {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         if self.unread.is_empty() {
-            return Pin::new(&mut self.io).poll_read(cx, buf);
+            return Pin::new(&mut *self.io).poll_read(cx, buf);
         }
         let count = self.unread.len().min(buf.remaining());
         buf.put_slice(&self.unread[..count]);
@@ -83,7 +85,7 @@ impl Write for Upgraded {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        Pin::new(&mut *self.io).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -91,7 +93,7 @@ impl Write for Upgraded {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        Pin::new(&mut *self.io).poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -99,11 +101,11 @@ impl Write for Upgraded {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        Pin::new(&mut *self.io).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        Pin::new(&mut *self.io).poll_shutdown(cx)
     }
 }
 
