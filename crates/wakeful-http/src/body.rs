@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 
 use crate::BoxError;
 use crate::observe::Exchange;
-use crate::panics::{self, Contained};
+use crate::panics::{self, Contained, SafeWaker};
 use crate::requests::InFlight;
 
 /// A request's body: hyper's, within the server's limits.
@@ -25,6 +25,7 @@ use crate::requests::InFlight;
 #[derive(Debug)]
 pub struct RequestBody {
     inner: Contained<Limited<Incoming>>,
+    waker: SafeWaker,
     /// What its limits need; a request without a body has none.
     progress: Option<Progress>,
 }
@@ -32,7 +33,8 @@ pub struct RequestBody {
 impl RequestBody {
     pub(crate) fn new(inner: Incoming, progress: Option<Progress>, most: u64) -> Self {
         let most = if most == 0 { usize::MAX } else { usize::try_from(most).unwrap_or(usize::MAX) };
-        Self { inner: Contained::new(Limited::new(inner, most)), progress }
+        let (inner, waker) = (Contained::new(Limited::new(inner, most)), SafeWaker::default());
+        Self { inner, waker, progress }
     }
 }
 
@@ -57,8 +59,9 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let polled = Pin::new(&mut *self.inner).poll_frame(cx);
-        if let Some(progress) = &self.progress {
+        let this = &mut *self;
+        let polled = this.waker.with(cx, |cx| Pin::new(&mut *this.inner).poll_frame(cx));
+        if let Some(progress) = &this.progress {
             progress.saw(&polled);
         }
         polled

@@ -5,6 +5,7 @@ use std::task::Waker;
 
 /// Runs `f`, and contains a panic in it, which the loop of this thread counts.
 pub(crate) use wakeful::log::contained as contain;
+pub(crate) use wakeful::task::SafeWaker;
 
 /// Wakes `waker`, and contains a panic in it.
 pub(crate) fn wake(waker: Waker) {

@@ -7,12 +7,12 @@ use std::io::{Read, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake};
 
 use axum::body::{Body, Bytes};
 use axum::routing::get;
 use http_body_util::BodyExt;
-use hyper::body::{Buf, Frame};
+use hyper::body::{Body as _, Buf, Frame};
 use wakeful_http::{Limits, observe};
 
 use common::frames::{Client, *};
@@ -187,4 +187,37 @@ fn a_panic_that_ends_an_http2_connection_ends_its_requests_and_not_the_process()
         until("none is in flight", || running.http_counts().in_flight() == 0);
     }
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+struct BadWaker(AtomicUsize);
+
+impl Wake for BadWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        panic!("of a waker, on purpose")
+    }
+}
+
+/// h2 wakes with its lock held.
+#[test]
+fn a_waker_that_panics_as_a_body_comes_costs_no_other_request_of_its_connection() {
+    let waker = Arc::new(BadWaker(AtomicUsize::new(0)));
+    let of_handlers = waker.clone();
+    let reads = async move |mut body: Body| {
+        let waker = of_handlers.clone().into();
+        assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker)).is_pending());
+        std::future::pending::<&str>().await
+    };
+    let running = server().start(router().route("/reads", axum::routing::post(reads))).unwrap();
+    let mut client = Client::new(&running);
+    let head = frame(HEADERS, END_HEADERS, 1, &head("POST", "/reads"));
+    client.stream.write_all(&head).unwrap();
+    until("it is in flight", || running.http_counts().in_flight() == 1);
+    client.get(3, "/slow");
+    client.stream.write_all(&frame(DATA, 0, 1, b"comes")).unwrap();
+    let answer = client.wait_for(HEADERS);
+    assert_eq!((answer.stream, answer.status().as_str()), (3, "200"));
+    assert_eq!(waker.0.load(Ordering::Relaxed), 1);
+    drop(client);
+    until("none is in flight", || running.http_counts().in_flight() == 0);
 }

@@ -11,13 +11,14 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
 
 use super::ClientError;
-use crate::panics::Contained;
+use crate::panics::{Contained, SafeWaker};
 
 /// The body of a response.
 ///
 /// *Cancel-safety*: dropped before its end, it closes a connection of HTTP/1.1 (whose rest nobody reads), and resets its stream of HTTP/2.
 pub struct ResponseBody {
     incoming: Contained<Incoming>,
+    waker: SafeWaker,
     target: Arc<str>,
     deadline: Option<Deadline>,
     /// A stream counts as long as its body is read.
@@ -53,7 +54,8 @@ impl ResponseBody {
         stream: Option<OpenStream>,
     ) -> Self {
         let stream = stream.filter(|_| !incoming.is_end_stream());
-        Self { incoming: Contained::new(incoming), target, deadline, stream }
+        let (incoming, waker) = (Contained::new(incoming), SafeWaker::default());
+        Self { incoming, waker, target, deadline, stream }
     }
 }
 
@@ -66,7 +68,8 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
         let this = &mut *self;
-        let Poll::Ready(frame) = Pin::new(&mut *this.incoming).poll_frame(cx) else {
+        let polled = this.waker.with(cx, |cx| Pin::new(&mut *this.incoming).poll_frame(cx));
+        let Poll::Ready(frame) = polled else {
             let Some(deadline) = &mut this.deadline else { return Poll::Pending };
             std::task::ready!(Pin::new(&mut deadline.end).poll(cx));
             let (target, after) = (this.target.clone(), deadline.after);
