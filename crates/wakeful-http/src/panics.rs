@@ -17,8 +17,10 @@ pub(crate) fn discard(waker: Option<Waker>) {
     contain(|| drop(waker));
 }
 
-/// What hyper has of a stream of HTTP/2. Where a panic has ended the connection (of a body's data, say), h2's lock stays poisoned, and what
-/// is dropped then panics: within another such panic that would be the end of the process.
+/// Contains a panic in the drop of what it has. Within another panic that would be the end of the process.
+///
+/// What hyper has of a stream of HTTP/2 may panic there: where a panic has ended the connection (of a body's data, say), h2's lock stays
+/// poisoned.
 #[derive(Debug)]
 pub(crate) struct Contained<T>(
     /// `None` only while it is dropped.

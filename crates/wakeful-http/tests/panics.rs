@@ -221,3 +221,50 @@ fn a_waker_that_panics_as_a_body_comes_costs_no_other_request_of_its_connection(
     drop(client);
     until("none is in flight", || running.http_counts().in_flight() == 0);
 }
+
+/// As one whose lock its panic has poisoned.
+struct PanicsTwice;
+
+impl hyper::body::Body for PanicsTwice {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        panic!("of a body, on purpose")
+    }
+}
+
+impl Drop for PanicsTwice {
+    fn drop(&mut self) {
+        panic!("of a body's drop, on purpose")
+    }
+}
+
+#[test]
+fn what_panics_and_then_in_its_drop_ends_a_connection_and_not_the_process() {
+    let running = server()
+        .start_per_connection(|| {
+            |_| {
+                let of_service = PanicsTwice;
+                wakeful_http::service_fn(move |request: http::Request<_>| {
+                    let _ = &of_service;
+                    assert_ne!(request.uri(), "/service", "of a service, on purpose");
+                    async { Ok::<_, Infallible>(http::Response::new(Body::new(PanicsTwice))) }
+                })
+            }
+        })
+        .unwrap();
+    for path in ["/body", "/service"].repeat(2) {
+        let mut stream = raw(&running);
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).unwrap();
+        assert_eq!(read_all(stream), "", "{path}");
+        until("it is closed", || running.counts().open() == 0);
+        let mut client = Client::new(&running);
+        client.get(1, path);
+        assert_eq!(client.wait_for(RST_STREAM).stream, 1, "{path}");
+    }
+    until("none is in flight", || running.http_counts().in_flight() == 0);
+}
