@@ -31,6 +31,11 @@ impl<T> Contained<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(Some(value))
     }
+
+    /// `None`: never.
+    pub(crate) fn into_inner(mut self) -> Option<T> {
+        self.0.take()
+    }
 }
 
 impl<T> Deref for Contained<T> {
@@ -51,7 +56,9 @@ impl<T> DerefMut for Contained<T> {
 
 impl<T> Drop for Contained<T> {
     fn drop(&mut self) {
-        contain(|| drop(self.0.take()));
+        if let Some(value) = self.0.take() {
+            contain(|| drop(value));
+        }
     }
 }
 

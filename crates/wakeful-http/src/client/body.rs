@@ -1,5 +1,6 @@
 //! The bodies of a request under way and of a response.
 
+use std::cell::Cell;
 use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,7 +12,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
 
 use super::ClientError;
-use crate::panics::{Contained, SafeWaker};
+use crate::BoxError;
+use crate::panics::{self, Contained, SafeWaker};
 
 /// The body of a response.
 ///
@@ -100,34 +102,68 @@ impl fmt::Debug for ResponseBody {
 
 /// The body of a request under way: the caller's, or none in place of one that was empty.
 pub(super) enum Outgoing<B> {
-    Given(B),
+    Given(Given<B>),
     Empty,
 }
 
-impl<B: Body + Unpin> Body for Outgoing<B> {
+/// The caller's. hyper asks it in the task of its connection, which with HTTP/2 is other requests' as well: a panic in it is an error of this body.
+pub(super) struct Given<B> {
+    body: Contained<B>,
+    has_panicked: Cell<bool>,
+}
+
+impl<B> Outgoing<B> {
+    pub(super) fn given(body: B) -> Self {
+        Self::Given(Given { body: Contained::new(body), has_panicked: Cell::new(false) })
+    }
+}
+
+impl<B: Body> Given<B> {
+    pub(super) fn body(&self) -> &B {
+        &self.body
+    }
+
+    pub(super) fn into_body(self) -> Option<B> {
+        self.body.into_inner()
+    }
+
+    /// What it says, unless it panics.
+    fn ask<R>(&self, ask: impl FnOnce(&B) -> R) -> Option<R> {
+        let mut answer = None;
+        panics::contain(|| answer = Some(ask(&self.body)));
+        self.has_panicked.set(self.has_panicked.get() || answer.is_none());
+        answer
+    }
+}
+
+impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
     type Data = B::Data;
-    type Error = B::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        match &mut *self {
-            Self::Given(body) => Pin::new(body).poll_frame(cx),
-            Self::Empty => Poll::Ready(None),
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let Self::Given(given) = &mut *self else { return Poll::Ready(None) };
+        let mut polled = None;
+        if !given.has_panicked.get() {
+            panics::contain(|| polled = Some(Pin::new(&mut *given.body).poll_frame(cx)));
+            given.has_panicked.set(polled.is_none());
         }
+        let panicked = || Poll::Ready(Some(Err("the request's body has panicked".into())));
+        polled.map_or_else(panicked, |polled| polled.map_err(Into::into))
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Given(body) => body.is_end_stream(),
+            Self::Given(given) => given.ask(Body::is_end_stream).unwrap_or(false),
             Self::Empty => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Given(body) => body.size_hint(),
+            Self::Given(given) => given.ask(Body::size_hint).unwrap_or_default(),
             Self::Empty => SizeHint::with_exact(0),
         }
     }

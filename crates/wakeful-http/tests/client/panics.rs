@@ -21,6 +21,8 @@ enum Panics {
     Never,
     InPoll,
     InDrop,
+    /// As one whose lock its panic has poisoned.
+    InPollAndDrop,
     InSizeHint,
 }
 
@@ -34,7 +36,8 @@ impl Body for RequestBody {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        assert!(self.0 != Panics::InPoll, "in a body's poll, on purpose");
+        let panics = matches!(self.0, Panics::InPoll | Panics::InPollAndDrop);
+        assert!(!panics, "in a body's poll, on purpose");
         Poll::Ready(None)
     }
 
@@ -46,7 +49,8 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        assert!(self.0 != Panics::InDrop, "in a body's drop, on purpose");
+        let panics = matches!(self.0, Panics::InDrop | Panics::InPollAndDrop);
+        assert!(!panics, "in a body's drop, on purpose");
     }
 }
 
@@ -57,7 +61,9 @@ fn bodies_of_requests_that_panic_leave_the_pool_its_room() {
     let uri = format!("http://{}/echo", addr(&running));
     on_a_loop(async {
         for version in [HttpVersion::Http1, HttpVersion::Http2] {
-            for panics in [Panics::InPoll, Panics::InDrop, Panics::InSizeHint] {
+            for panics in
+                [Panics::InPoll, Panics::InDrop, Panics::InPollAndDrop, Panics::InSizeHint]
+            {
                 let client = Client::builder()
                     .version(version)
                     .max_connections(CONNECTIONS)
@@ -150,6 +156,35 @@ fn a_waker_that_panics_in_the_queue_costs_neither_who_makes_room_nor_who_waits_b
         assert_eq!(bad.panics(), 1);
         assert_eq!(text(waits.await).await, "1");
         assert_eq!(behind.await.unwrap(), "2");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+#[test]
+fn a_body_that_panics_costs_no_other_request_of_its_connection() {
+    let (gate, app) = Gate::on(router());
+    let running = server().start(app).unwrap();
+    let uri = format!("http://{}", addr(&running));
+    on_a_loop(async {
+        let client = Client::builder()
+            .version(HttpVersion::Http2)
+            .max_connections(1)
+            .build::<RequestBody>();
+        let with = |method: &str, path: &str, panics| {
+            let request = Request::builder().method(method).uri(format!("{uri}{path}"));
+            request.body(RequestBody(panics)).unwrap()
+        };
+        let other = wakeful::spawn({
+            let (client, request) = (client.clone(), with("GET", "/gated", Panics::Never));
+            async move { client.send(request).await.unwrap().into_body().collect().await.unwrap() }
+        });
+        gate.one_entered().await;
+        for panics in [Panics::InPoll, Panics::InDrop, Panics::InPollAndDrop, Panics::InSizeHint] {
+            let sent = client.send(with("POST", "/echo", panics)).await;
+            assert_eq!(sent.is_ok(), panics == Panics::InDrop);
+        }
+        gate.open();
+        assert_eq!(other.await.unwrap().to_bytes(), "released");
         assert_eq!(client.counts().opened(), 1);
     });
 }
