@@ -160,16 +160,18 @@ fn a_panic_that_ends_an_http2_connection_ends_its_requests_and_not_the_process()
     let running = server()
         .limits(limits)
         .start_with(|| {
-            wakeful_http::service_fn(|mut request: http::Request<wakeful_http::RequestBody>| async move {
-                match request.uri().path() {
-                    "/writes" => return Ok(http::Response::new(Pieces(Some(BadData)))),
-                    "/responds" => return Ok(http::Response::new(Pieces(None))),
-                    "/reads" => drop(request.body_mut().frame().await),
-                    _ => {}
-                }
-                // With its request's body.
-                std::future::pending::<Result<_, Infallible>>().await
-            })
+            wakeful_http::service_fn(
+                |mut request: http::Request<wakeful_http::RequestBody>| async move {
+                    match request.uri().path() {
+                        "/writes" => return Ok(http::Response::new(Pieces(Some(BadData)))),
+                        "/responds" => return Ok(http::Response::new(Pieces(None))),
+                        "/reads" => drop(request.body_mut().frame().await),
+                        _ => {}
+                    }
+                    // With its request's body.
+                    std::future::pending::<Result<_, Infallible>>().await
+                },
+            )
         })
         .unwrap();
     for _ in 0..2 {

@@ -151,7 +151,10 @@ pub(super) fn given<B: Body>(request: Request<Outgoing<B>>) -> Option<Box<Reques
 }
 
 /// Nothing of the request is lost by this copy; `None`: its body cannot be had twice.
-fn copy_of<B: OutgoingBody>(request: &Request<Outgoing<B>>, copy: Copy<B>) -> Option<Request<Outgoing<B>>> {
+fn copy_of<B: OutgoingBody>(
+    request: &Request<Outgoing<B>>,
+    copy: Copy<B>,
+) -> Option<Request<Outgoing<B>>> {
     let body = match request.body() {
         Outgoing::Empty => Outgoing::Empty,
         Outgoing::Given(given) => match copy(given.body()) {

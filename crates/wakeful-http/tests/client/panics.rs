@@ -166,10 +166,8 @@ fn a_body_that_panics_costs_no_other_request_of_its_connection() {
     let running = server().start(app).unwrap();
     let uri = format!("http://{}", addr(&running));
     on_a_loop(async {
-        let client = Client::builder()
-            .version(HttpVersion::Http2)
-            .max_connections(1)
-            .build::<RequestBody>();
+        let client =
+            Client::builder().version(HttpVersion::Http2).max_connections(1).build::<RequestBody>();
         let with = |method: &str, path: &str, panics| {
             let request = Request::builder().method(method).uri(format!("{uri}{path}"));
             request.body(RequestBody(panics)).unwrap()

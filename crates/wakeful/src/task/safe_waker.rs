@@ -32,9 +32,8 @@ impl SafeWaker {
     /// The same one for the same waker, as long as it is kept, so that `will_wake` tells.
     #[cold]
     fn stand_in_for(&mut self, waker: &Waker) -> Waker {
-        let is_for_it = |last: &Arc<StandIn>| {
-            last.0.as_ref().is_some_and(|theirs| theirs.will_wake(waker))
-        };
+        let is_for_it =
+            |last: &Arc<StandIn>| last.0.as_ref().is_some_and(|theirs| theirs.will_wake(waker));
         let last = self.last.upgrade().filter(is_for_it);
         let stand_in = last.unwrap_or_else(|| Arc::new(StandIn(Some(waker.clone()))));
         self.last = Arc::downgrade(&stand_in);
