@@ -13,6 +13,7 @@ use pin_project_lite::pin_project;
 
 use crate::BoxError;
 use crate::observe::Exchange;
+use crate::panics::{self, Contained, SafeWaker};
 use crate::requests::InFlight;
 
 /// A request's body: hyper's, within the server's limits.
@@ -23,7 +24,8 @@ use crate::requests::InFlight;
 /// *Threads*: `Send`.
 #[derive(Debug)]
 pub struct RequestBody {
-    inner: Limited<Incoming>,
+    inner: Contained<Limited<Incoming>>,
+    waker: SafeWaker,
     /// What its limits need; a request without a body has none.
     progress: Option<Progress>,
 }
@@ -31,18 +33,21 @@ pub struct RequestBody {
 impl RequestBody {
     pub(crate) fn new(inner: Incoming, progress: Option<Progress>, most: u64) -> Self {
         let most = if most == 0 { usize::MAX } else { usize::try_from(most).unwrap_or(usize::MAX) };
-        Self { inner: Limited::new(inner, most), progress }
+        let (inner, waker) = (Contained::new(Limited::new(inner, most)), SafeWaker::default());
+        Self { inner, waker, progress }
     }
 }
 
 /// hyper then reads once more, for the case that this was almost all of it.
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if let Some(progress) = &self.progress
-            && !self.inner.is_end_stream()
-        {
-            progress.is_dropped();
-        }
+        let Some(progress) = &self.progress else { return };
+        // As its drop, the question may panic.
+        panics::contain(|| {
+            if !self.inner.is_end_stream() {
+                progress.is_dropped();
+            }
+        });
     }
 }
 
@@ -54,8 +59,9 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let polled = Pin::new(&mut self.inner).poll_frame(cx);
-        if let Some(progress) = &self.progress {
+        let this = &mut *self;
+        let polled = this.waker.with(cx, |cx| Pin::new(&mut *this.inner).poll_frame(cx));
+        if let Some(progress) = &this.progress {
             progress.saw(&polled);
         }
         polled
@@ -165,7 +171,9 @@ impl<B: Body> Body for ResponseBody<B> {
         let polled = match this.exchange {
             None => inner.poll_frame(cx),
             Some(exchange) => {
-                let polled = exchange.span.in_scope(|| inner.as_mut().poll_frame(cx));
+                let entered = exchange.enter();
+                let polled = inner.as_mut().poll_frame(cx);
+                drop(entered);
                 if let Poll::Ready(frame) = &polled
                     && exchange.saw(frame, inner.is_end_stream())
                 {

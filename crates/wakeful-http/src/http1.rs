@@ -9,7 +9,9 @@
 
 mod seen;
 
+use std::any::Any;
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
@@ -24,6 +26,7 @@ use wakeful::net::PeerAddr;
 
 use self::seen::{Seen, WatchedIo, WatchedService};
 use crate::body::RequestBody;
+use crate::panics;
 use crate::protocol::Rewound;
 use crate::service::ConnectionService;
 use crate::watch::{self, Act, Watch};
@@ -125,9 +128,11 @@ where
             watch.close_soon();
         }
         loop {
-            let ended = Pin::new(&mut connection).poll(cx);
-            if let Poll::Ready(ended) = ended {
-                return Poll::Ready(Ended::ByItself(ended));
+            let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut connection).poll(cx)));
+            match polled {
+                Ok(Poll::Pending) => {}
+                Ok(Poll::Ready(ended)) => return Poll::Ready(Ended::ByItself(ended)),
+                Err(payload) => return Poll::Ready(Ended::ByPanic(payload)),
             }
             if !told && is_wanted() && seen.is_between_requests(watch) {
                 told = true;
@@ -152,6 +157,11 @@ where
         }
     })
     .await;
+    if let Ended::ByPanic(payload) = ended {
+        // Not while it unwinds: what the service, its future or a body has may panic in its drop, too.
+        panics::contain(|| drop(connection));
+        resume_unwind(payload);
+    }
     if matches!(ended, Ended::ByItself(Ok(())))
         && let Some(offer) = offers.and_then(|offers| offers.accepted())
     {
@@ -179,6 +189,8 @@ enum Ended {
     ByItself(hyper::Result<()>),
     /// One of its limits.
     By(Refusal),
+    /// The service, or a body.
+    ByPanic(Box<dyn Any + Send>),
 }
 
 /// Closes it, so that the client learns of what was answered last.
@@ -192,7 +204,7 @@ async fn close<IO: Read + Write + Unpin>(
         Ended::By(Refusal::HeaderTimeout) if has_come => {
             refuse::answer(&mut io, StatusCode::REQUEST_TIMEOUT, &watch.local).await;
         }
-        Ended::By(_) => {}
+        Ended::By(_) | Ended::ByPanic(_) => {}
         Ended::ByItself(result) => {
             let refusal = match &result {
                 Err(error) if error.is_parse_too_large() => Some(Refusal::HeaderTooLarge),

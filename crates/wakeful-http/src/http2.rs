@@ -25,7 +25,7 @@ use wakeful::time::timeout;
 
 use self::observed::Observed;
 use self::seen::Seen;
-use crate::streams::Streams;
+use crate::streams::{Alive, Streams};
 use crate::watch::{self, Act, Watch};
 use crate::{BoxError, Limits, Refusal, refuse};
 
@@ -47,6 +47,7 @@ where
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
+    let _alive = Alive(watch);
     let limits = watch.local.limits();
     let seen = Rc::new(RefCell::new(Seen::new(limits)));
     // Shared, because hyper does not give it back.

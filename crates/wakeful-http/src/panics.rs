@@ -1,8 +1,11 @@
 //! Panics of wakers and of log subscribers end where they began. A waker may be another executor's, and others wait beside it.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::{Deref, DerefMut};
 use std::task::Waker;
+
+/// Runs `f`, and contains a panic in it, which the loop of this thread counts.
+pub(crate) use wakeful::log::contained as contain;
+pub(crate) use wakeful::task::SafeWaker;
 
 /// Wakes `waker`, and contains a panic in it.
 pub(crate) fn wake(waker: Waker) {
@@ -14,24 +17,55 @@ pub(crate) fn discard(waker: Option<Waker>) {
     contain(|| drop(waker));
 }
 
-fn contain(f: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
-        swallow(payload);
+/// Contains a panic in the drop of what it has. Within another panic that would be the end of the process.
+///
+/// What hyper has of a stream of HTTP/2 may panic there: where a panic has ended the connection (of a body's data, say), h2's lock stays
+/// poisoned.
+#[derive(Debug)]
+pub(crate) struct Contained<T>(
+    /// `None` only while it is dropped.
+    Option<T>,
+);
+
+impl<T> Contained<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    /// `None`: never.
+    pub(crate) fn into_inner(mut self) -> Option<T> {
+        self.0.take()
     }
 }
 
-#[cold]
-fn swallow(payload: Box<dyn Any + Send>) {
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        // The destructor of this one may panic with yet another one, without end.
-        std::mem::forget(another);
+impl<T> Deref for Contained<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl<T> DerefMut for Contained<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("it is there until it is dropped")
+    }
+}
+
+impl<T> Drop for Contained<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take() {
+            contain(|| drop(value));
+        }
     }
 }
 
 /// Logs at a level of `tracing`, and contains a panic in the subscriber, which is the program's code.
 macro_rules! log {
     ($level:ident, $($event:tt)+) => {
-        ::wakeful::log::contained(|| ::tracing::$level!($($event)+))
+        $crate::panics::contain(|| ::tracing::$level!($($event)+))
     };
 }
 pub(crate) use log;

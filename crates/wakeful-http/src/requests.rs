@@ -202,6 +202,16 @@ impl Watch {
         request.is_some_and(Request::is_aborted)
     }
 
+    /// The connection is gone, and with it the streams that its requests would be answered on.
+    pub(crate) fn is_gone(&self) {
+        self.gone.set(true);
+        let wakers: Vec<_> = {
+            let mut requests = self.requests.borrow_mut();
+            requests.iter_mut().filter_map(|(_, request)| request.waker.take()).collect()
+        };
+        wakers.into_iter().for_each(panics::wake);
+    }
+
     /// Who is woken when something is decided about the request.
     pub(crate) fn wakes(&self, key: Key, waker: &Waker) {
         let is_known = |request: &Request| {

@@ -21,6 +21,7 @@ use crate::Refusal;
 use crate::body::{Progress, RequestBody, ResponseBody};
 use crate::guard::{self, Refused};
 use crate::observe::{Exchange, Observer, Peer};
+use crate::panics::Contained;
 use crate::protocol::Protocol;
 use crate::requests::{InFlight, Kind};
 use crate::upgrade::{Offered, Offers};
@@ -28,7 +29,8 @@ use crate::watch::Watch;
 
 /// See the module's documentation.
 pub(crate) struct ConnectionService<S> {
-    service: S,
+    /// Dropped beside a body, whose drop may panic, too.
+    service: Contained<S>,
     watch: Rc<Watch>,
     observer: Rc<Observer>,
     peer: Peer,
@@ -40,6 +42,7 @@ impl<S> ConnectionService<S> {
     pub(crate) fn new(service: S, peer: PeerAddr, watch: Rc<Watch>) -> Self {
         let observer = watch.local.observer().clone();
         let offers = (watch.protocol == Protocol::Http1).then(Rc::default);
+        let service = Contained::new(service);
         Self { service, watch, observer, peer: Peer { addr: peer }, offers }
     }
 
@@ -119,7 +122,7 @@ where
         let in_flight = InFlight::new(watch.clone(), method, uri, kind, limited);
         let request = request.map(|body| RequestBody::new(body, progress, most));
         let call = || {
-            let _entered = exchange.as_deref().map(|exchange| exchange.span.enter());
+            let _entered = exchange.as_deref().map(Exchange::enter);
             State::Serving { future: self.service.call(request) }
         };
         // As `contain`. A future may be large: it is not moved once more for that.
@@ -169,7 +172,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let entered = this.exchange.as_deref().map(|exchange| exchange.span.enter());
+        let entered = this.exchange.as_deref().map(Exchange::enter);
         let polled = match this.state.as_mut().project() {
             StateProjection::Serving { future } => future.poll(cx),
             StateProjection::Refused { head } => {

@@ -33,6 +33,16 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
     }
 }
 
+/// An HTTP/2 connection, whose streams end when this is dropped. h2 tells them of its end, too, but not when it was a panic (of a
+/// body's data, say), which leaves its lock poisoned: they would wait for ever, and stay in flight.
+pub(crate) struct Alive<'a>(pub(crate) &'a Watch);
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        self.0.is_gone();
+    }
+}
+
 /// A stream that was upgraded.
 struct Tunnel(Rc<Watch>);
 
@@ -64,7 +74,7 @@ impl<F: Future<Output = ()>> Future for Stream<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
-        if this.watch.is_aborted(*this.key) {
+        if this.watch.gone.get() || this.watch.is_aborted(*this.key) {
             return Poll::Ready(());
         }
         let polled = this.future.poll(cx);

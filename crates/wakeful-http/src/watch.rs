@@ -70,6 +70,8 @@ pub(crate) struct Watch {
     pub(crate) names: RequestNames,
     /// The request that the service was called with last, until its stream's task is spawned.
     pub(crate) called: Cell<Option<Key>>,
+    /// Of HTTP/2: the connection is gone.
+    pub(crate) gone: Cell<bool>,
     /// How many of its streams were upgraded and are open.
     pub(crate) tunnels: Cell<usize>,
     /// Of HTTP/1: the body of the last request that had one. Somebody may read it behind the response.
@@ -105,6 +107,7 @@ impl Watch {
             requests: RefCell::new(requests),
             names: RequestNames::default(),
             called: Cell::new(None),
+            gone: Cell::new(false),
             last_body: RefCell::default(),
             tunnels: Cell::new(0),
             closing: Cell::new(false),

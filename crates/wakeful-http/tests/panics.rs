@@ -7,10 +7,12 @@ use std::io::{Read, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake};
 
 use axum::body::{Body, Bytes};
 use axum::routing::get;
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Buf, Frame};
 use wakeful_http::{Limits, observe};
 
 use common::frames::{Client, *};
@@ -119,4 +121,152 @@ fn a_call_or_a_span_that_panics_costs_no_other_request_of_its_connection() {
     let answer = client.wait_for(HEADERS);
     assert_eq!((answer.stream, answer.status().as_str()), (1, "200"));
     assert_eq!(client.wait_for(DATA).payload, b"served");
+}
+
+/// A response's data that panics as it is written.
+struct BadData;
+
+impl Buf for BadData {
+    fn remaining(&self) -> usize {
+        1
+    }
+
+    fn chunk(&self) -> &[u8] {
+        panic!("of a body's data, on purpose")
+    }
+
+    fn advance(&mut self, _: usize) {}
+}
+
+/// Has one piece of data, or waits for ever.
+struct Pieces(Option<BadData>);
+
+impl hyper::body::Body for Pieces {
+    type Data = BadData;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<BadData>, Infallible>>> {
+        self.0.take().map_or(Poll::Pending, |data| Poll::Ready(Some(Ok(Frame::data(data)))))
+    }
+}
+
+/// h2 writes with its lock held, which stays poisoned.
+#[test]
+fn a_panic_that_ends_an_http2_connection_ends_its_requests_and_not_the_process() {
+    let limits = Limits { max_requests: 5, ..Limits::default() };
+    let running = server()
+        .limits(limits)
+        .start_with(|| {
+            wakeful_http::service_fn(
+                |mut request: http::Request<wakeful_http::RequestBody>| async move {
+                    match request.uri().path() {
+                        "/writes" => return Ok(http::Response::new(Pieces(Some(BadData)))),
+                        "/responds" => return Ok(http::Response::new(Pieces(None))),
+                        "/reads" => drop(request.body_mut().frame().await),
+                        _ => {}
+                    }
+                    // With its request's body.
+                    std::future::pending::<Result<_, Infallible>>().await
+                },
+            )
+        })
+        .unwrap();
+    for _ in 0..2 {
+        let mut client = Client::new(&running);
+        client.get(1, "/waits");
+        for (stream, path) in [(3, "/reads"), (5, "/holds")] {
+            let head = frame(HEADERS, END_HEADERS, stream, &head("POST", path));
+            client.stream.write_all(&head).unwrap();
+        }
+        client.get(7, "/responds");
+        assert_eq!(client.wait_for(HEADERS).stream, 7);
+        until("all are in flight", || running.http_counts().in_flight() == 4);
+        client.get(9, "/writes");
+        until("it is closed", || running.counts().open() == 0);
+        until("none is in flight", || running.http_counts().in_flight() == 0);
+    }
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+struct BadWaker(AtomicUsize);
+
+impl Wake for BadWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        panic!("of a waker, on purpose")
+    }
+}
+
+/// h2 wakes with its lock held.
+#[test]
+fn a_waker_that_panics_as_a_body_comes_costs_no_other_request_of_its_connection() {
+    let waker = Arc::new(BadWaker(AtomicUsize::new(0)));
+    let of_handlers = waker.clone();
+    let reads = async move |mut body: Body| {
+        let waker = of_handlers.clone().into();
+        assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker)).is_pending());
+        std::future::pending::<&str>().await
+    };
+    let running = server().start(router().route("/reads", axum::routing::post(reads))).unwrap();
+    let mut client = Client::new(&running);
+    let head = frame(HEADERS, END_HEADERS, 1, &head("POST", "/reads"));
+    client.stream.write_all(&head).unwrap();
+    until("it is in flight", || running.http_counts().in_flight() == 1);
+    client.get(3, "/slow");
+    client.stream.write_all(&frame(DATA, 0, 1, b"comes")).unwrap();
+    let answer = client.wait_for(HEADERS);
+    assert_eq!((answer.stream, answer.status().as_str()), (3, "200"));
+    assert_eq!(waker.0.load(Ordering::Relaxed), 1);
+    drop(client);
+    until("none is in flight", || running.http_counts().in_flight() == 0);
+}
+
+/// As one whose lock its panic has poisoned.
+struct PanicsTwice;
+
+impl hyper::body::Body for PanicsTwice {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        panic!("of a body, on purpose")
+    }
+}
+
+impl Drop for PanicsTwice {
+    fn drop(&mut self) {
+        panic!("of a body's drop, on purpose")
+    }
+}
+
+#[test]
+fn what_panics_and_then_in_its_drop_ends_a_connection_and_not_the_process() {
+    let running = server()
+        .start_per_connection(|| {
+            |_| {
+                let of_service = PanicsTwice;
+                wakeful_http::service_fn(move |request: http::Request<_>| {
+                    let _ = &of_service;
+                    assert_ne!(request.uri(), "/service", "of a service, on purpose");
+                    async { Ok::<_, Infallible>(http::Response::new(Body::new(PanicsTwice))) }
+                })
+            }
+        })
+        .unwrap();
+    for path in ["/body", "/service"].repeat(2) {
+        let mut stream = raw(&running);
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).unwrap();
+        assert_eq!(read_all(stream), "", "{path}");
+        until("it is closed", || running.counts().open() == 0);
+        let mut client = Client::new(&running);
+        client.get(1, path);
+        assert_eq!(client.wait_for(RST_STREAM).stream, 1, "{path}");
+    }
+    until("none is in flight", || running.http_counts().in_flight() == 0);
 }

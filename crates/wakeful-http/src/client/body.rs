@@ -1,5 +1,6 @@
 //! The bodies of a request under way and of a response.
 
+use std::cell::Cell;
 use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,12 +12,15 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
 
 use super::ClientError;
+use crate::BoxError;
+use crate::panics::{self, Contained, SafeWaker};
 
 /// The body of a response.
 ///
 /// *Cancel-safety*: dropped before its end, it closes a connection of HTTP/1.1 (whose rest nobody reads), and resets its stream of HTTP/2.
 pub struct ResponseBody {
-    incoming: Incoming,
+    incoming: Contained<Incoming>,
+    waker: SafeWaker,
     target: Arc<str>,
     deadline: Option<Deadline>,
     /// A stream counts as long as its body is read.
@@ -52,7 +56,8 @@ impl ResponseBody {
         stream: Option<OpenStream>,
     ) -> Self {
         let stream = stream.filter(|_| !incoming.is_end_stream());
-        Self { incoming, target, deadline, stream }
+        let (incoming, waker) = (Contained::new(incoming), SafeWaker::default());
+        Self { incoming, waker, target, deadline, stream }
     }
 }
 
@@ -65,7 +70,8 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
         let this = &mut *self;
-        let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) else {
+        let polled = this.waker.with(cx, |cx| Pin::new(&mut *this.incoming).poll_frame(cx));
+        let Poll::Ready(frame) = polled else {
             let Some(deadline) = &mut this.deadline else { return Poll::Pending };
             std::task::ready!(Pin::new(&mut deadline.end).poll(cx));
             let (target, after) = (this.target.clone(), deadline.after);
@@ -96,34 +102,68 @@ impl fmt::Debug for ResponseBody {
 
 /// The body of a request under way: the caller's, or none in place of one that was empty.
 pub(super) enum Outgoing<B> {
-    Given(B),
+    Given(Given<B>),
     Empty,
 }
 
-impl<B: Body + Unpin> Body for Outgoing<B> {
+/// The caller's. hyper asks it in the task of its connection, which with HTTP/2 is other requests' as well: a panic in it is an error of this body.
+pub(super) struct Given<B> {
+    body: Contained<B>,
+    has_panicked: Cell<bool>,
+}
+
+impl<B> Outgoing<B> {
+    pub(super) fn given(body: B) -> Self {
+        Self::Given(Given { body: Contained::new(body), has_panicked: Cell::new(false) })
+    }
+}
+
+impl<B: Body> Given<B> {
+    pub(super) fn body(&self) -> &B {
+        &self.body
+    }
+
+    pub(super) fn into_body(self) -> Option<B> {
+        self.body.into_inner()
+    }
+
+    /// What it says, unless it panics.
+    fn ask<R>(&self, ask: impl FnOnce(&B) -> R) -> Option<R> {
+        let mut answer = None;
+        panics::contain(|| answer = Some(ask(&self.body)));
+        self.has_panicked.set(self.has_panicked.get() || answer.is_none());
+        answer
+    }
+}
+
+impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
     type Data = B::Data;
-    type Error = B::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        match &mut *self {
-            Self::Given(body) => Pin::new(body).poll_frame(cx),
-            Self::Empty => Poll::Ready(None),
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let Self::Given(given) = &mut *self else { return Poll::Ready(None) };
+        let mut polled = None;
+        if !given.has_panicked.get() {
+            panics::contain(|| polled = Some(Pin::new(&mut *given.body).poll_frame(cx)));
+            given.has_panicked.set(polled.is_none());
         }
+        let panicked = || Poll::Ready(Some(Err("the request's body has panicked".into())));
+        polled.map_or_else(panicked, |polled| polled.map_err(Into::into))
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Given(body) => body.is_end_stream(),
+            Self::Given(given) => given.ask(Body::is_end_stream).unwrap_or(false),
             Self::Empty => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Given(body) => body.size_hint(),
+            Self::Given(given) => given.ask(Body::size_hint).unwrap_or_default(),
             Self::Empty => SizeHint::with_exact(0),
         }
     }

@@ -93,7 +93,7 @@ impl<B: OutgoingBody> Host<B> {
         copy: Copy<B>,
     ) -> Result<(Response<Incoming>, Option<OpenStream>), SendFailure<B>> {
         let pool = &self.0;
-        let mut request = pool.address(request)?.map(Outgoing::Given);
+        let mut request = pool.address(request)?.map(Outgoing::given);
         let is_idempotent = request.method().is_idempotent();
         let mut retries = pool.settings.retries;
         loop {
@@ -142,21 +142,24 @@ impl<B> From<ClientError> for SendFailure<B> {
     }
 }
 
-pub(super) fn given<B>(request: Request<Outgoing<B>>) -> Option<Box<Request<B>>> {
+pub(super) fn given<B: Body>(request: Request<Outgoing<B>>) -> Option<Box<Request<B>>> {
     let (parts, body) = request.into_parts();
     match body {
-        Outgoing::Given(body) => Some(Box::new(Request::from_parts(parts, body))),
+        Outgoing::Given(given) => Some(Box::new(Request::from_parts(parts, given.into_body()?))),
         Outgoing::Empty => None,
     }
 }
 
 /// Nothing of the request is lost by this copy; `None`: its body cannot be had twice.
-fn copy_of<B: Body>(request: &Request<Outgoing<B>>, copy: Copy<B>) -> Option<Request<Outgoing<B>>> {
+fn copy_of<B: OutgoingBody>(
+    request: &Request<Outgoing<B>>,
+    copy: Copy<B>,
+) -> Option<Request<Outgoing<B>>> {
     let body = match request.body() {
         Outgoing::Empty => Outgoing::Empty,
-        Outgoing::Given(body) => match copy(body) {
-            Some(body) => Outgoing::Given(body),
-            None if body.is_end_stream() => Outgoing::Empty,
+        Outgoing::Given(given) => match copy(given.body()) {
+            Some(body) => Outgoing::given(body),
+            None if request.body().is_end_stream() => Outgoing::Empty,
             None => return None,
         },
     };

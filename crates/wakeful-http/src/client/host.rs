@@ -6,6 +6,8 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,6 +22,7 @@ use super::http1::Http1;
 use super::http2::Http2;
 use super::settings::{ClientBuilder, ClientCounts};
 use super::{ClientError, HttpVersion, OutgoingBody, Target};
+use crate::panics::SafeWaker;
 
 /// A server that a [`Client`](super::Client) talks to, with its pool of connections. Clones share the pool.
 pub struct Host<B: OutgoingBody>(pub(super) Rc<Pool<B>>);
@@ -234,7 +237,10 @@ impl<B: OutgoingBody> Pool<B> {
         }
         self.counts.add_waited();
         let after = self.settings.queue_timeout;
-        match timeout(after, handed.recv()).await {
+        // Who hands it over is another request, or a connection, that must not suffer from this one's waker.
+        let (mut waker, mut handed) = (SafeWaker::default(), pin!(handed.recv()));
+        let handed = poll_fn(|cx| waker.with(cx, |cx| handed.as_mut().poll(cx)));
+        match timeout(after, handed).await {
             Ok(Ok(grant)) => Ok(grant),
             // The pool itself never closes one.
             Ok(Err(_)) | Err(_) => {

@@ -1,4 +1,6 @@
 //! One request, from its header to the last byte of its response, or until it is given up. What is known of it is told when it is dropped.
+//!
+//! The span's subscriber is the program's code. A panic in it ends neither the request nor, while another panic unwinds, the process.
 
 use std::rc::Rc;
 use std::time::{Instant, SystemTime};
@@ -12,9 +14,10 @@ use tracing::field::Empty;
 use super::trace_parent::{self, TraceParent};
 use super::{Head, Observer, Peer, Peers, Spans, TraceContext, request_id};
 use crate::access_log::Line;
+use crate::panics::contain;
 
 pub(crate) struct Exchange {
-    pub(crate) span: Span,
+    span: Span,
     observer: Rc<Observer>,
     id: Option<HeaderValue>,
     status: Option<StatusCode>,
@@ -112,18 +115,24 @@ impl Observer {
                 headers: request.headers(),
                 peer,
             }),
-            Spans::Standard => tracing::debug_span!(
-                target: "wakeful_http::request",
-                "request",
-                method = %request.method(),
-                path = request.uri().path(),
-                protocol = ?request.version(),
-                peer = %peer.addr,
-                request_id = id.and_then(|id| id.to_str().ok()),
-                trace_id = trace.map(|trace| format!("{:032x}", trace.trace_id())),
-                status = Empty,
-                aborted = Empty,
-            ),
+            Spans::Standard => {
+                let mut span = Span::none();
+                contain(|| {
+                    span = tracing::debug_span!(
+                        target: "wakeful_http::request",
+                        "request",
+                        method = %request.method(),
+                        path = request.uri().path(),
+                        protocol = ?request.version(),
+                        peer = %peer.addr,
+                        request_id = id.and_then(|id| id.to_str().ok()),
+                        trace_id = trace.map(|trace| format!("{:032x}", trace.trace_id())),
+                        status = Empty,
+                        aborted = Empty,
+                    );
+                });
+                span
+            }
         }
     }
 }
@@ -145,6 +154,20 @@ impl Logged {
 }
 
 impl Exchange {
+    /// Enters the span, until what is returned is dropped.
+    #[inline]
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        if self.span.is_disabled() {
+            return Entered { span: None };
+        }
+        let mut entered = Entered { span: None };
+        contain(|| {
+            self.span.with_subscriber(|(id, subscriber)| subscriber.enter(id));
+            entered.span = Some(&self.span);
+        });
+        entered
+    }
+
     /// The service has answered.
     pub(crate) fn respond<B: Body>(&mut self, response: &mut Response<B>) {
         let status = response.status();
@@ -183,11 +206,33 @@ fn content_length<B>(response: &Response<B>) -> Option<u64> {
     response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
+/// A span that was entered. tracing's own guard would take the process along where the handler panics, and then the subscriber.
+pub(crate) struct Entered<'a> {
+    span: Option<&'a Span>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some(span) = self.span {
+            contain(|| {
+                span.with_subscriber(|(id, subscriber)| subscriber.exit(id));
+            });
+        }
+    }
+}
+
 impl Drop for Exchange {
     fn drop(&mut self) {
         if !self.span.is_disabled() {
-            self.span.record("status", self.status.map(|status| status.as_u16()));
-            self.span.record("aborted", !self.complete);
+            // Each by itself: this may run because the handler has panicked.
+            let span = std::mem::replace(&mut self.span, Span::none());
+            contain(|| {
+                span.record("status", self.status.map(|status| status.as_u16()));
+            });
+            contain(|| {
+                span.record("aborted", !self.complete);
+            });
+            contain(|| drop(span));
         }
         let (Some(log), Some(logged)) = (&self.observer.log, &self.logged) else { return };
         log.write(&Line {

@@ -99,11 +99,14 @@ impl ServerTls {
             Ok((config, client_roots)) => {
                 *current.write().unwrap_or_else(PoisonError::into_inner) = config;
                 source.client_roots = client_roots;
+                // A subscriber may block, or reload in its turn.
+                drop(source);
                 counts.reloads.one_more();
                 panics::log!(info, "TLS: the certificates were reloaded");
                 Ok(())
             }
             Err(error) => {
+                drop(source);
                 counts.failed_reloads.one_more();
                 panics::log!(error, %error, "TLS: cannot reload the certificates, the old ones stay in use");
                 Err(error)

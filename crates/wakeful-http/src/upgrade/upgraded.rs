@@ -12,6 +12,8 @@ use bytes::{Buf, Bytes};
 use futures_io::{AsyncRead, AsyncWrite};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
+use crate::panics::{Contained, SafeWaker};
+
 /// Any connection, TLS or not.
 pub(crate) trait Io: Read + Write + Unpin {}
 
@@ -23,13 +25,14 @@ impl<T: Read + Write + Unpin> Io for T {}
 pub struct Upgraded {
     /// Came behind the request, and is read first.
     unread: Bytes,
-    io: Box<dyn Io>,
+    io: Contained<Box<dyn Io>>,
+    wakers: Wakers,
     _open: Option<OpenGuard>,
 }
 
 impl Upgraded {
     pub(super) fn new(io: impl Io + 'static) -> Self {
-        Self { unread: Bytes::new(), io: Box::new(io), _open: None }
+        Self::with(io, Bytes::new(), None)
     }
 
     /// `unread` was read before, and comes first.
@@ -51,8 +54,20 @@ impl Upgraded {
             open.waker.set(Some(cx.waker().clone()));
             Poll::Pending
         });
-        (Self { unread, io: Box::new(io), _open: Some(guard) }, dropped)
+        (Self::with(io, unread, Some(guard)), dropped)
     }
+
+    fn with(io: impl Io + 'static, unread: Bytes, open: Option<OpenGuard>) -> Self {
+        let (io, wakers) = (Contained::new(Box::new(io) as Box<dyn Io>), Wakers::default());
+        Self { unread, io, wakers, _open: open }
+    }
+}
+
+/// Of the two directions.
+#[derive(Default)]
+struct Wakers {
+    reader: SafeWaker,
+    writer: SafeWaker,
 }
 
 impl fmt::Debug for Upgraded {
@@ -68,7 +83,8 @@ impl Read for Upgraded {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         if self.unread.is_empty() {
-            return Pin::new(&mut self.io).poll_read(cx, buf);
+            let this = &mut *self;
+            return this.wakers.reader.with(cx, |cx| Pin::new(&mut *this.io).poll_read(cx, buf));
         }
         let count = self.unread.len().min(buf.remaining());
         buf.put_slice(&self.unread[..count]);
@@ -83,7 +99,8 @@ impl Write for Upgraded {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        let this = &mut *self;
+        this.wakers.writer.with(cx, |cx| Pin::new(&mut *this.io).poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -91,7 +108,8 @@ impl Write for Upgraded {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        let this = &mut *self;
+        this.wakers.writer.with(cx, |cx| Pin::new(&mut *this.io).poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -99,11 +117,13 @@ impl Write for Upgraded {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let this = &mut *self;
+        this.wakers.writer.with(cx, |cx| Pin::new(&mut *this.io).poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        let this = &mut *self;
+        this.wakers.writer.with(cx, |cx| Pin::new(&mut *this.io).poll_shutdown(cx))
     }
 }
 

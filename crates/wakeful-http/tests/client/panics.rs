@@ -1,21 +1,28 @@
-//! Bodies of requests that panic: they fail their request, and the pool keeps its room.
+//! Bodies of requests that panic: they fail their request, and the pool keeps its room. Wakers that panic: who shares a connection, or waits for one, loses nothing.
 
 use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
+use futures_util::StreamExt;
 use http::Request;
+use http_body_util::StreamBody;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use wakeful_http::client::{Client, HttpVersion};
+use wakeful_http::{Http2Limits, Limits};
 
-use super::common::{addr, router, server};
-use super::{BodyExt, on_a_loop};
+use super::common::{Gate, addr, router, server};
+use super::{BodyExt, get, http2, on_a_loop, text};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Panics {
     Never,
     InPoll,
     InDrop,
+    /// As one whose lock its panic has poisoned.
+    InPollAndDrop,
     InSizeHint,
 }
 
@@ -29,7 +36,8 @@ impl Body for RequestBody {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        assert!(self.0 != Panics::InPoll, "in a body's poll, on purpose");
+        let panics = matches!(self.0, Panics::InPoll | Panics::InPollAndDrop);
+        assert!(!panics, "in a body's poll, on purpose");
         Poll::Ready(None)
     }
 
@@ -41,7 +49,8 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        assert!(self.0 != Panics::InDrop, "in a body's drop, on purpose");
+        let panics = matches!(self.0, Panics::InDrop | Panics::InPollAndDrop);
+        assert!(!panics, "in a body's drop, on purpose");
     }
 }
 
@@ -52,7 +61,9 @@ fn bodies_of_requests_that_panic_leave_the_pool_its_room() {
     let uri = format!("http://{}/echo", addr(&running));
     on_a_loop(async {
         for version in [HttpVersion::Http1, HttpVersion::Http2] {
-            for panics in [Panics::InPoll, Panics::InDrop, Panics::InSizeHint] {
+            for panics in
+                [Panics::InPoll, Panics::InDrop, Panics::InPollAndDrop, Panics::InSizeHint]
+            {
                 let client = Client::builder()
                     .version(version)
                     .max_connections(CONNECTIONS)
@@ -68,5 +79,110 @@ fn bodies_of_requests_that_panic_leave_the_pool_its_room() {
                 assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
             }
         }
+    });
+}
+
+#[derive(Default)]
+struct BadWaker(AtomicUsize);
+
+impl BadWaker {
+    fn new() -> (Arc<Self>, Waker) {
+        let this = Arc::<Self>::default();
+        (this.clone(), this.into())
+    }
+
+    fn panics(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for BadWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        panic!("in a waker, on purpose")
+    }
+}
+
+#[test]
+fn a_waker_that_panics_as_a_response_comes_costs_no_other_request_of_its_connection() {
+    let running = server().start(router()).unwrap();
+    let uri = format!("http://{}", addr(&running));
+    on_a_loop(async {
+        let client = Client::builder().version(HttpVersion::Http2).max_connections(1).build();
+        let (piece, pieces) = async_channel::unbounded::<Bytes>();
+        let body = |pieces: async_channel::Receiver<Bytes>| {
+            StreamBody::new(pieces.map(|piece| Ok::<_, Infallible>(Frame::data(piece))).boxed())
+        };
+        let request = Request::post(format!("{uri}/echo")).body(body(pieces)).unwrap();
+        let mut response = client.send(request).await.unwrap().into_body();
+        let (bad, waker) = BadWaker::new();
+        let mut cx = Context::from_waker(&waker);
+        assert!(Pin::new(&mut response).poll_frame(&mut cx).is_pending());
+        let slow = Request::get(format!("{uri}/slow")).body(body(async_channel::bounded(1).1));
+        let slow = client.send(slow.unwrap());
+        piece.send(Bytes::from("comes")).await.unwrap();
+        let slow = slow.await.unwrap().into_body().collect().await.unwrap();
+        assert_eq!((slow.to_bytes(), bad.panics()), (Bytes::from("slow"), 1));
+        assert_eq!(response.frame().await.unwrap().unwrap().into_data().unwrap(), "comes");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+#[test]
+fn a_waker_that_panics_in_the_queue_costs_neither_who_makes_room_nor_who_waits_behind() {
+    let (gate, app) = Gate::on(router());
+    let http2_limits = Http2Limits { max_streams: 1, ..Http2Limits::default() };
+    let limits = Limits { http2: http2_limits, ..Limits::default() };
+    let running = server().limits(limits).start(app).unwrap();
+    on_a_loop(async {
+        let (client, host) = http2(Client::builder().max_connections(1), addr(&running));
+        let first = wakeful::spawn({
+            let host = host.clone();
+            async move { text(host.send(get("/gated")).await).await }
+        });
+        gate.one_entered().await;
+        let (bad, waker) = BadWaker::new();
+        let mut waits = pin!(host.send(get("/n/1")));
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let behind = wakeful::spawn({
+            let host = host.clone();
+            async move { text(host.send(get("/n/2")).await).await }
+        });
+        while client.counts().waited() < 2 {
+            wakeful::task::yield_now().await;
+        }
+        gate.open();
+        assert_eq!(first.await.unwrap(), "released");
+        assert_eq!(bad.panics(), 1);
+        assert_eq!(text(waits.await).await, "1");
+        assert_eq!(behind.await.unwrap(), "2");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+#[test]
+fn a_body_that_panics_costs_no_other_request_of_its_connection() {
+    let (gate, app) = Gate::on(router());
+    let running = server().start(app).unwrap();
+    let uri = format!("http://{}", addr(&running));
+    on_a_loop(async {
+        let client =
+            Client::builder().version(HttpVersion::Http2).max_connections(1).build::<RequestBody>();
+        let with = |method: &str, path: &str, panics| {
+            let request = Request::builder().method(method).uri(format!("{uri}{path}"));
+            request.body(RequestBody(panics)).unwrap()
+        };
+        let other = wakeful::spawn({
+            let (client, request) = (client.clone(), with("GET", "/gated", Panics::Never));
+            async move { client.send(request).await.unwrap().into_body().collect().await.unwrap() }
+        });
+        gate.one_entered().await;
+        for panics in [Panics::InPoll, Panics::InDrop, Panics::InPollAndDrop, Panics::InSizeHint] {
+            let sent = client.send(with("POST", "/echo", panics)).await;
+            assert_eq!(sent.is_ok(), panics == Panics::InDrop);
+        }
+        gate.open();
+        assert_eq!(other.await.unwrap().to_bytes(), "released");
+        assert_eq!(client.counts().opened(), 1);
     });
 }

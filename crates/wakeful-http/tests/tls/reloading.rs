@@ -3,12 +3,15 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use rcgen::{CertificateParams, date_time_ymd};
 use wakeful_http::tls::{ServerTls, TlsError};
 
-use crate::common::{addr, router, server, until};
+use crate::common::{GUARD, addr, router, server, until};
 use crate::material::{Issued, Site, kept};
 use crate::raw::{ask, certificate, config, connect};
 
@@ -162,4 +165,52 @@ fn a_pipe_in_place_of_a_file_holds_no_reload_up() {
     fs::remove_file(&path).unwrap();
     site.directory.write("server.pem", &site.served.certificate);
     tls.reload().unwrap();
+}
+
+/// Reloads once more for the first line, and waits for that. Then how often it has come to its end.
+struct Reloads(ServerTls, AtomicUsize, Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Reloads {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        if self.1.fetch_add(1, Ordering::Relaxed) == 0 {
+            let tls = self.0.clone();
+            // On another thread: `tracing` drops the lines of a subscriber.
+            let (ended, is_ended) = mpsc::channel();
+            thread::spawn(move || ended.send(tls.reload().is_ok()));
+            let has_ended = is_ended.recv_timeout(GUARD).is_ok();
+            self.2.fetch_add(has_ended.into(), Ordering::Relaxed);
+        }
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_log_subscriber_may_reload_and_wait_for_it() {
+    let site = Site::new();
+    let tls = site.tls();
+    let ended = Arc::<AtomicUsize>::default();
+    let log = || Reloads(tls.clone(), AtomicUsize::new(0), ended.clone());
+    // A second dispatcher: with only one, `tracing` may ask another test's thread, which has none.
+    let _second = tracing::Dispatch::new(log());
+    tracing::subscriber::with_default(log(), || tls.reload().unwrap());
+    assert_eq!((tls.counts().reloads(), ended.load(Ordering::Relaxed)), (2, 1));
+    site.directory.write("server.key", "none");
+    tracing::subscriber::with_default(log(), || tls.reload().unwrap_err());
+    assert_eq!(ended.load(Ordering::Relaxed), 2);
+    assert_eq!((tls.counts().reloads(), tls.counts().failed_reloads()), (2, 2));
 }

@@ -3,13 +3,16 @@
 //! A socket counts as open while a loop accepts from it. It is closed when the kernel says that it
 //! does not listen any more, which holds for every loop, or when the last of its loops has ended.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_channel::{Receiver, Sender};
+
+use crate::task::SafeWaker;
 
 /// The listeners of a server that runs. Dropped when it ends: then listeners may close.
 #[derive(Debug)]
@@ -69,8 +72,10 @@ impl OpenListeners {
     pub(super) fn failure(&self) -> impl Future<Output = io::Error> + Send + use<> {
         let state = self.state.clone();
         async move {
+            // Whoever waits beside is woken, though one waker panics.
+            let (mut waker, mut is_none) = (SafeWaker::default(), pin!(state.is_none.recv()));
             // Nothing is ever sent: it ends by being closed.
-            let _ = state.is_none.recv().await;
+            let _ = poll_fn(|cx| waker.with(cx, |cx| is_none.as_mut().poll(cx))).await;
             let cause = state.cause.lock().unwrap_or_else(PoisonError::into_inner).clone();
             match cause {
                 Some((kind, text)) => {
@@ -119,6 +124,9 @@ impl Drop for OpenListener {
 
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::task::{Context, Wake};
+
     use futures_lite::future::{block_on, poll_once};
 
     use super::*;
@@ -148,6 +156,42 @@ mod tests {
         let error = block_on(listeners.failure());
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(error.to_string().contains("the last listener failed: "), "{error}");
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_no_other_from_hearing_that_it_failed() {
+        struct Panics;
+
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("a waker that panics, on purpose");
+            }
+        }
+
+        let (mut listeners, socket) = (OpenListeners::new(), socket());
+        let (on_loop, woken) = (listeners.add(&socket), Arc::new(Woken::default()));
+        let mut waiting = [(); 3].map(|()| Box::pin(listeners.failure()));
+        for (one, waker) in waiting.iter_mut().zip([
+            Arc::new(Panics).into(),
+            woken.clone().into(),
+            Arc::new(Panics).into(),
+        ]) {
+            assert!(one.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        on_loop.broke(&broken());
+        assert!(woken.0.load(Ordering::Relaxed));
+        for one in waiting {
+            let _ = block_on(one);
+        }
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
     #[test]

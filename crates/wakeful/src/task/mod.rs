@@ -21,6 +21,7 @@ mod queued;
 mod raw;
 mod ready;
 mod registration;
+mod safe_waker;
 #[cfg(debug_assertions)]
 mod shuffle;
 mod state;
@@ -30,6 +31,8 @@ mod yield_now;
 pub use self::blocking::{BlockingHandle, spawn_blocking};
 pub use self::coop::consume_budget;
 pub use self::join::{JoinError, JoinHandle};
+#[doc(hidden)]
+pub use self::safe_waker::SafeWaker;
 pub use self::yield_now::{YieldNow, yield_now};
 pub use crate::event_loop::{spawn, spawn_with};
 

@@ -342,6 +342,15 @@ unsafe fn queue(header: NonNull<Header>) {
 /// A waker's data is the pointer that [`allocate`] returned, unchanged. A pointer made from a
 /// `&Header` would not do: the loop runs and frees the whole task through the pointer that a wake queues.
 fn raw_waker(header: NonNull<Header>) -> RawWaker {
+    RawWaker::new(header.as_ptr().cast_const().cast(), vtable())
+}
+
+/// Is it a task's own? Its clone, its drop, and waking by it run nobody's code.
+pub(super) fn is_own(waker: &Waker) -> bool {
+    std::ptr::eq(waker.vtable(), vtable())
+}
+
+fn vtable() -> &'static RawWakerVTable {
     static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake_by_value, wake_by_ref, drop);
 
     /// # Safety
@@ -373,7 +382,7 @@ fn raw_waker(header: NonNull<Header>) -> RawWaker {
         unsafe { drop_reference(header_of(data)) };
     }
 
-    RawWaker::new(header.as_ptr().cast_const().cast(), &VTABLE)
+    &VTABLE
 }
 
 #[cfg(all(test, not(wakeful_loom)))]
