@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use wakeful_http::Server;
 use wakeful_http::tls::ServerTls;
+use wakeful_http::{Running, Server};
 
 fn main() -> io::Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -22,12 +22,14 @@ fn main() -> io::Result<()> {
     };
     let tls = ServerTls::from_files(certificate, key)?;
     let server = Server::bind_tls("127.0.0.1:8443", tls.clone())?;
-    wakeful::signal::run_until_terminated(
+    let drained = wakeful::signal::run_until_terminated_or_failed(
         || {
             wakeful::spawn(tls.reload_on_change(Duration::from_secs(10))).detach();
             server.start(Router::new().route("/", get(|| async { "hello\n" })))
         },
+        Running::failure,
         |running| running.shutdown(Duration::from_secs(10)),
     )?;
-    Ok(())
+    // `None`: a second signal came, and nothing was waited for.
+    drained.map_or(Ok(()), |drained| drained.map(|_aborted| ()))
 }

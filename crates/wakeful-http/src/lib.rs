@@ -31,7 +31,7 @@
 //! |---|---|---|
 //! | tower-http's `timeout`, tower's `timeout` | tokio's timers: a panic in the first request | a middleware with [`wakeful::time::timeout`], below |
 //! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | [`files::ServeDir`] |
-//! | tower-http's `metrics` | tokio's timers | `/metrics` of `wakeful serve http` shows how |
+//! | tower-http's `metrics` | tokio's timers | [`Running::http_counts`], `counts`, `loads` and `handles`, which exist after `start`: give them to the router through a `OnceLock`, as `crates/wakeful-services/src/http.rs` does; `wakeful_services::{metrics, http_metrics}` make Prometheus text of them |
 //! | tower's `limit`, `buffer`, `spawn-ready`, `retry`, `hedge`, `load`, `balance` | tokio's timers or `spawn` | [`Limits::max_connections`], [`Limits::max_requests`], `async-lock`'s semaphore |
 //! | axum's feature `tokio` (`axum::serve`, `ConnectInfo`) | tokio's sockets | [`Server`]; [`Peer`] with [`insert_peer`](observe::Observe::insert_peer) |
 //!
@@ -59,23 +59,29 @@
 //! use std::io::{self, IsTerminal};
 //! use std::time::Duration;
 //! use axum::{Router, routing::get};
+//! use tracing_subscriber::EnvFilter;
 //! use wakeful::log::{LossyWriter, report_panics};
 //!
 //! fn main() -> io::Result<()> {
 //!     let log = LossyWriter::new(io::stderr());
 //!     report_panics(&log);
-//!     let writer = log.clone();
+//!     // Also behind a panic in `main`: axum panics at a malformed route.
+//!     let _flush = log.flush_on_drop(Duration::from_secs(1));
+//!     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,h2=error"));
 //!     tracing_subscriber::fmt()
-//!         .with_writer(move || writer.clone())
+//!         .with_env_filter(filter)
+//!         .with_writer(move || log.clone())
 //!         .with_ansi(io::stderr().is_terminal())
 //!         .log_internal_errors(false)
 //!         .init();
 //!     let app = Router::new().route("/", get(|| async { "hello" }));
-//!     let result = wakeful_http::Server::bind("127.0.0.1:8080")?.serve(app);
-//!     log.flush_within(Duration::from_secs(1));
-//!     result
+//!     wakeful_http::Server::bind("127.0.0.1:8080")?.serve(app)
 //! }
 //! ```
+//!
+//! # Panics
+//! A handler that panics closes its connection (HTTP/2: resets its stream) without an answer. The panic hook reports it; no count
+//! does. tower-http's `catch-panic` makes it a 500, which is counted.
 //!
 //! # gRPC
 //! Services that tonic generates are served as any other router: see `grpc` (feature `grpc`).

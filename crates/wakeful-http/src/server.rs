@@ -105,7 +105,10 @@ impl Server {
         A::Error: Into<BoxError>,
     {
         let addr = addr.try_into().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        self.listeners.push(SharedListener::bind(&addr)?);
+        let listener = SharedListener::bind(&addr).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
+        })?;
+        self.listeners.push(listener);
         self.tls.push(None);
         Ok(self)
     }

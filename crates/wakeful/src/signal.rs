@@ -161,11 +161,14 @@ where
 /// # fn main() -> std::io::Result<()> {
 /// let listener = SharedListener::bind(&"127.0.0.1:8080".parse().expect("an address"))?;
 /// let server = ConnectionServer::new(vec![listener]);
-/// run_until_terminated_or_failed(
+/// let drained = run_until_terminated_or_failed(
 ///     || server.start(|| async |_connection| ()),
 ///     Serving::failure,
 ///     |serving| serving.shutdown(Duration::from_secs(10)),
 /// )?;
+/// if let Some(result) = drained {
+///     result?; // What `shutdown` returned. `None`: a second signal came.
+/// }
 /// # Ok(())
 /// # }
 /// ```

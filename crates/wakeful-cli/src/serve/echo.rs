@@ -12,7 +12,7 @@ use super::stalls::StallArguments;
 use crate::numbers::count;
 
 #[derive(Debug, Args)]
-#[command(after_help = signals::HELP)]
+#[command(after_help = signals::HELP_WITHOUT_RELOAD)]
 pub(super) struct EchoArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,
@@ -36,7 +36,7 @@ pub(super) struct EchoArguments {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_memory: Option<usize>,
 
-    /// Connections that are open at a time; further ones wait; 0 is no limit [default: 0]
+    /// Connections that are open at a time; further ones wait; 0 is as many as `ulimit -n` has descriptors for [default: 0]
     #[arg(long, value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 

@@ -18,7 +18,7 @@ const SMALLEST_QUERY_BUFFER: usize = 1 << 20;
 const LARGEST_QUERY_BUFFER: usize = 1 << 30;
 
 #[derive(Debug, Args)]
-#[command(after_help = signals::HELP)]
+#[command(after_help = signals::HELP_WITHOUT_RELOAD)]
 pub(super) struct KvArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,

@@ -11,15 +11,28 @@ use signal_hook::consts::SIGXCPU;
 use signal_hook::flag;
 use wakeful::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, Signals, unblock};
 
-/// For `--help`.
-pub(super) const HELP: &str = "\
+macro_rules! help {
+    ($hup:literal) => {
+        concat!(
+            "\
 Signals:
   TERM, INT   drain for up to --grace, then exit. A second one exits at once
   PWR, XCPU   drain as TERM does (XCPU: the limit of CPU time, ulimit -t, is reached)
-  HUP         reload certificates (--tls-cert), reopen the access log (--access-log-file)
+  HUP         ",
+            $hup,
+            "
   USR1, USR2  no effect; logged
   QUIT        end at once, with a core dump
-  ALRM, VTALRM, PROF, IO, STKFLT and real-time signals end it at once, without a drain";
+  ALRM, VTALRM, PROF, IO, STKFLT and real-time signals end it at once, without a drain"
+        )
+    };
+}
+
+/// For `--help`.
+pub(super) const HELP: &str =
+    help!("reload certificates (--tls-cert), reopen the access log (--access-log-file)");
+/// For services that have nothing to reload.
+pub(super) const HELP_WITHOUT_RELOAD: &str = help!("no effect; logged");
 
 /// The power fails.
 const SIGPWR: i32 = Signal::POWER.as_raw();

@@ -57,7 +57,7 @@ pub enum LoadError {
         why: String,
     },
     /// The user ended it before anything was measured.
-    #[error("interrupted before anything was measured")]
+    #[error("interrupted before anything of it was measured")]
     Interrupted,
     /// The server accepts requests, but nothing has come back.
     #[error("no answer to any of {0} requests: is it the right protocol?")]

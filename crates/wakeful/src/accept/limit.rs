@@ -20,7 +20,7 @@ use crate::task::coop;
 /// While connections wait, the process's limit of descriptors is read again after this time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// That connections wait for descriptors is logged again after this time.
+/// That connections wait is logged again after this time.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
 /// The limit of a server's open connections, if it has one.
@@ -31,8 +31,7 @@ pub(super) struct Limit(Option<Permits>);
 struct Permits {
     semaphore: Arc<Semaphore>,
     home: Home,
-    /// If the limit follows from the process's descriptors.
-    by_descriptors: Option<Arc<ByDescriptors>>,
+    bound: Arc<Bound>,
 }
 
 /// The right to have one connection open.
@@ -56,7 +55,7 @@ impl Limit {
     /// The user's limit.
     pub(super) fn of(connections: usize, home: Home) -> Self {
         let semaphore = Arc::new(Semaphore::new(connections));
-        Self(Some(Permits { semaphore, home, by_descriptors: None }))
+        Self(Some(Permits { semaphore, home, bound: Arc::new(Bound::new(connections, None)) }))
     }
 
     /// As many as the process's descriptors allow.
@@ -65,8 +64,8 @@ impl Limit {
         let open = descriptors::open();
         let connections = kept.connections(limit, open);
         let semaphore = Arc::new(Semaphore::new(connections));
-        let by_descriptors = Some(Arc::new(ByDescriptors::new(kept, open, connections)));
-        Self(Some(Permits { semaphore, home, by_descriptors }))
+        let by = ByDescriptors { kept, open };
+        Self(Some(Permits { semaphore, home, bound: Arc::new(Bound::new(connections, Some(by))) }))
     }
 
     /// A permit, if one is left.
@@ -140,52 +139,69 @@ impl Permits {
     /// No permit is left. The process may have got more descriptors since.
     #[cold]
     fn look_again(&self) {
-        let Some(by_descriptors) = &self.by_descriptors else { return };
-        let more = by_descriptors.more();
+        let more = self.bound.more();
         if more > 0 {
             self.semaphore.add_permits(more);
         } else {
-            by_descriptors.log();
+            self.bound.log();
         }
     }
 }
 
-/// A limit that follows from the process's.
+/// What a limit that follows from the process's descriptors is made of.
 #[derive(Debug)]
 struct ByDescriptors {
     kept: Descriptors,
     /// How many were open when the server started.
     open: usize,
+}
+
+/// How many connections there may be, and when somebody was last told that there are.
+#[derive(Debug)]
+struct Bound {
     connections: AtomicUsize,
+    /// Unless the user gave the number.
+    by_descriptors: Option<ByDescriptors>,
     epoch: Instant,
     /// In milliseconds since the epoch; 0: never.
     looked: AtomicU64,
     logged: AtomicU64,
 }
 
-impl ByDescriptors {
-    fn new(kept: Descriptors, open: usize, connections: usize) -> Self {
+impl Bound {
+    fn new(connections: usize, by_descriptors: Option<ByDescriptors>) -> Self {
         let (looked, logged) = (AtomicU64::new(0), AtomicU64::new(0));
         let connections = AtomicUsize::new(connections);
-        Self { kept, open, connections, epoch: Instant::now(), looked, logged }
+        Self { connections, by_descriptors, epoch: Instant::now(), looked, logged }
     }
 
     /// How many connections more than before the process's limit allows.
     fn more(&self) -> usize {
+        let Some(ByDescriptors { kept, open }) = &self.by_descriptors else { return 0 };
         if !self.is_time(&self.looked, LOOK_AGAIN) {
             return 0;
         }
         let limit = Descriptors::limit().unwrap_or(usize::MAX);
-        let connections = self.kept.connections(limit, self.open).min(isize::MAX as usize);
+        let connections = kept.connections(limit, *open).min(isize::MAX as usize);
         connections.saturating_sub(self.connections.fetch_max(connections, Ordering::Relaxed))
     }
 
     fn log(&self) {
-        if self.is_time(&self.logged, LOG_AGAIN) {
+        if !self.is_time(&self.logged, LOG_AGAIN) {
+            return;
+        }
+        let connections = self.connections.load(Ordering::Relaxed);
+        if self.by_descriptors.is_some() {
             panics::log!(
                 warn,
-                connections = self.connections.load(Ordering::Relaxed),
+                connections,
                 "no descriptors for more connections, which wait: raise RLIMIT_NOFILE (ulimit -n)"
+            );
+        } else {
+            panics::log!(
+                warn,
+                connections,
+                "the limit of connections is reached: further ones wait until one closes"
             );
         }
     }

@@ -77,7 +77,7 @@ pub struct ConnectionServer {
 }
 
 impl ConnectionServer {
-    /// Takes connections from `listeners`, without a limit, on a group with the default settings.
+    /// Takes connections from `listeners`, as many as the process has descriptors for, on a group with the default settings.
     pub fn new(listeners: Vec<SharedListener>) -> Self {
         Self {
             listeners,

@@ -39,7 +39,7 @@ impl Default for Queue {
 /// [module](super) for an example.
 ///
 /// Clones write to the same destination. The thread ends when the last clone is dropped, and does not hold up the
-/// end of the process: call [`flush_within`](Self::flush_within) first.
+/// end of the process: keep a guard of [`flush_on_drop`](Self::flush_on_drop) in `main`.
 ///
 /// # Threads
 /// `Send` and `Sync`. A forked child has no writer's thread: it needs a writer of its own.
@@ -150,6 +150,13 @@ impl LossyWriter {
         self.send(Message::Tell(teller), deadline).is_ok() && told.recv_timeout(left()).is_ok()
     }
 
+    /// Returns a guard that waits up to `timeout` for the last lines when it is dropped. Keep it in `main`: a panic there skips a
+    /// call at the end, but not the guard's drop.
+    #[must_use = "it flushes when it is dropped"]
+    pub fn flush_on_drop(&self, timeout: Duration) -> FlushOnDrop {
+        FlushOnDrop { log: self.clone(), timeout }
+    }
+
     /// Has the destination [reopened](Destination::reopen) if it asks for it, without waiting for the next line.
     pub fn wake(&self) {
         // If the queue is full, the thread is awake.
@@ -240,6 +247,19 @@ impl fmt::Debug for LossyWriter {
             .field("written", &written)
             .field("dropped", &dropped)
             .finish_non_exhaustive()
+    }
+}
+
+/// Flushes a [`LossyWriter`] when it is dropped: see [`LossyWriter::flush_on_drop`]. The drop blocks its thread.
+#[derive(Debug)]
+pub struct FlushOnDrop {
+    log: LossyWriter,
+    timeout: Duration,
+}
+
+impl Drop for FlushOnDrop {
+    fn drop(&mut self) {
+        self.log.flush_within(self.timeout);
     }
 }
 

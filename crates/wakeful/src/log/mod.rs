@@ -10,19 +10,23 @@
 //! * Write through a [`LossyWriter`]. It hands each line to a thread of its own and never waits. Lines that the
 //!   destination does not take in time are dropped, [counted](LossyWriter::dropped), and reported once lines can be written.
 //! * Have panics written the same way, with [`report_panics`].
-//! * Call [`LossyWriter::flush_within`] before the program ends, or its last lines are lost.
+//! * Keep a guard of [`LossyWriter::flush_on_drop`] in `main`, or the last lines are lost; a panic's in `main` among them.
 //! * Limit lines that a peer can cause to one a second, with [`OncePerSecond`].
 //!
 //! ```
 //! use std::io::{self, IsTerminal};
 //! use std::time::Duration;
+//! use tracing_subscriber::EnvFilter;
 //! use wakeful::log::{LossyWriter, report_panics};
 //!
 //! let log = LossyWriter::new(io::stderr());
 //! report_panics(&log);
-//! let writer = log.clone();
-//! tracing_subscriber::fmt()
-//!     .with_writer(move || writer.clone())
+//! let _flush = log.flush_on_drop(Duration::from_secs(1)); // At the end of `main`.
+//! // What h2 warns of, single clients cause.
+//! let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,h2=error"));
+//! tracing_subscriber::fmt() // tracing-subscriber = { version = "0.3", features = ["env-filter"] }
+//!     .with_env_filter(filter)
+//!     .with_writer(move || log.clone())
 //!     .with_ansi(io::stderr().is_terminal())
 //!     .log_internal_errors(false) // They would be printed by `eprintln!`.
 //!     .init();
@@ -30,9 +34,6 @@
 //! wakeful::block_on(async {
 //!     tracing::info!("this line is written by another thread");
 //! });
-//!
-//! // At the end of `main`. The result says whether everything was written in time.
-//! let _ = log.flush_within(Duration::from_secs(1));
 //! ```
 //!
 //! A subscriber of your own must not block and should not panic: it may run on a loop, in any task, at any time.
@@ -46,7 +47,7 @@ mod panic_hook;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-pub use lossy_writer::{LossyWriter, Queue};
+pub use lossy_writer::{FlushOnDrop, LossyWriter, Queue};
 pub use once_per_second::OncePerSecond;
 pub use panic_hook::report_panics;
 

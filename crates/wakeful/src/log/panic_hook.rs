@@ -57,8 +57,9 @@ fn message(payload: &(dyn Any + Send)) -> &str {
     crate::panics::message(payload).unwrap_or("Box<dyn Any>")
 }
 
-/// A panic of `core` itself, such as one in a drop during an unwind, aborts the process after the hook. (Whether a panic can
+/// Every panic, if the program is built so. A panic of `core` itself, such as one in a drop during an unwind, aborts the process after the hook. (Whether a panic can
 /// unwind is not yet told on stable Rust.)
 fn is_abort(location: Option<&Location<'_>>) -> bool {
-    location.is_some_and(|location| location.file().ends_with("core/src/panicking.rs"))
+    cfg!(panic = "abort")
+        || location.is_some_and(|location| location.file().ends_with("core/src/panicking.rs"))
 }

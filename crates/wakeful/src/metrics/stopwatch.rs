@@ -266,7 +266,7 @@ impl Stopwatch {
                     slowest_took = ?self.clock.duration(work.took),
                     %spawned_at,
                     unreported,
-                    "slow turn: `slowest` names what took longest in its longest poll"
+                    "slow turn: most of it was one poll, and `slowest` what took longest there. The rest may be a neighbour that had the CPU"
                 );
             }
             Some(Notable { took, spawned_at, .. }) => panics::log!(

@@ -106,7 +106,7 @@ impl Board {
             panics::log!(
                 info,
                 active,
-                "no active loop has come back from its turn for {PATIENCE:?}: one more is active"
+                "user code has blocked every active loop for {PATIENCE:?}: one more loop takes new connections"
             );
         }
         self.tell();
