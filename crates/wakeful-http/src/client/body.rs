@@ -175,13 +175,13 @@ impl<B: Body> Given<B> {
 }
 
 impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
-    type Data = B::Data;
+    type Data = Contained<B::Data>;
     type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Contained<B::Data>>, BoxError>>> {
         let Self::Given(given) = &mut *self else { return Poll::Ready(None) };
         let mut polled = None;
         if !given.has_panicked.get() {
@@ -189,7 +189,9 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
             given.has_panicked.set(polled.is_none());
         }
         let panicked = || Poll::Ready(Some(Err("the request's body has panicked".into())));
-        polled.map_or_else(panicked, |polled| polled.map_err(Into::into))
+        polled.map_or_else(panicked, |polled| {
+            polled.map_ok(|frame| frame.map_data(Contained::new)).map_err(Into::into)
+        })
     }
 
     fn is_end_stream(&self) -> bool {

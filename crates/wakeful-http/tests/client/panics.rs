@@ -267,7 +267,7 @@ fn a_panic_that_ends_an_http2_connection_ends_its_requests_at_once() {
                 assert!(!error.is_request_body() && !error.is_timeout());
             }
             drop(piece);
-            let data = Data("goes on".into(), DataPanics::Never);
+            let data = Data("goes on".into(), DataPanics::InDrop);
             let response = client.send(with("POST", "/echo", one(data))).await.unwrap();
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "goes on");
         }
