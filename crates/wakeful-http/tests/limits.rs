@@ -12,12 +12,49 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use futures_lite::stream;
 use wakeful_http::{
-    AmbiguousLength, GrpcCalls, Limits, MaxAge, MinRate, PeerRate, Refusal, Running,
+    AmbiguousLength, DrainPlan, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal,
+    Running,
 };
 
 use common::*;
 
 const SHORT: Duration = Duration::from_millis(100);
+
+/// Who wants none of these limits says so by a time that no clock can hold.
+#[test]
+fn times_that_no_clock_can_hold_are_never_over() {
+    const NEVER: Duration = Duration::MAX;
+    let http2 =
+        Http2Limits { ping_interval: Some(NEVER), ping_timeout: NEVER, ..Http2Limits::default() };
+    let limits = Limits {
+        header_timeout: NEVER,
+        idle_timeout: NEVER,
+        body_timeout: Some(NEVER),
+        request_timeout: Some(NEVER),
+        min_rate: Some(MinRate { bytes_per_second: 1, window: NEVER }),
+        max_age: Some(MaxAge { age: SHORT, jitter: 0.0, grace: NEVER }),
+        http2,
+        ..Limits::default()
+    };
+    let plan = DrainPlan { linger: NEVER, grace: NEVER, ..DrainPlan::default() };
+    let running = start(limits);
+    let mut kept = raw(&running);
+    for _ in 0..2 {
+        kept.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        assert!(kept.read(&mut [0; 1024]).expect("an answer") > 0);
+    }
+    let mut client = frames::Client::new(&running);
+    client.get(1, "/");
+    assert_eq!(client.wait_for(frames::DATA).payload, b"hello");
+    // It grows too old, which ends it in the end.
+    until("it is closed", || {
+        let _ = kept.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+        !matches!(kept.read(&mut [0; 1024]), Ok(1..))
+    });
+    drop((kept, client));
+    until("all are closed", || running.counts().open() == 0);
+    assert_eq!(running.drain(plan).unwrap(), 0);
+}
 
 fn start(limits: Limits) -> Running {
     server().limits(limits).start(app()).unwrap()
