@@ -16,6 +16,8 @@ pub use http2::Http2Limits;
 const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
 /// hyper's greatest.
 const GREATEST_URI_LIMIT: usize = 65_534;
+/// `http::HeaderMap` holds no more, and for HTTP/1 hyper has room for so many in each request.
+const GREATEST_HEADERS_LIMIT: usize = 24_576;
 /// Below it, timers would do nothing else.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// Nobody lives to see it, and a clock can hold it: `Duration::MAX` from now on is beyond every clock.
@@ -35,7 +37,7 @@ pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 365 * 24 *
 /// | `max_requests` | none | | 503 with `retry-after` |
 /// | `peer_rate` | none | [`PeerRate`] | 429 with `retry-after` |
 /// | `max_header_size` | 64 KiB | 8 KiB and more | 431 (HTTP/1.1: and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
-/// | `max_headers` | 100 | 1 and more | 431 (HTTP/1.1: and close) |
+/// | `max_headers` | 100 | 1 to 24,576 | 431 (HTTP/1.1: and close) |
 /// | `max_uri` | 65,534 | 1 to 65,534 | 414 |
 /// | `max_body` | none | | 413 and close, by `content-length` at once, else as soon as so much has come; behind the response's head, its body is cut off |
 /// | `ambiguous_length` | [`AmbiguousLength::Resolve`] | [`AmbiguousLength`] | 400 and close |
@@ -180,7 +182,7 @@ impl Limits {
         self.body_timeout = self.body_timeout.map(in_range);
         self.request_timeout = self.request_timeout.map(in_range);
         self.max_header_size = self.max_header_size.max(SMALLEST_HEADER_LIMIT);
-        self.max_headers = self.max_headers.max(1);
+        self.max_headers = self.max_headers.clamp(1, GREATEST_HEADERS_LIMIT);
         self.max_uri = self.max_uri.clamp(1, GREATEST_URI_LIMIT);
         if let Some(rate) = &mut self.min_rate {
             rate.window = in_range(rate.window);
