@@ -275,3 +275,23 @@ fn a_panic_that_ends_an_http2_connection_ends_its_requests_at_once() {
         assert_eq!(client.counts().opened(), 3);
     });
 }
+
+/// What is left of a body of HTTP/1 whose connection is dropped is an error, and no end.
+#[test]
+fn a_response_of_http1_that_a_panic_cuts_off_is_not_taken_for_a_whole_one() {
+    let running = server().start(router()).unwrap();
+    let uri = format!("http://{}/echo", addr(&running));
+    on_a_loop(async {
+        let client = Client::builder().build();
+        let (piece, pieces) = async_channel::unbounded();
+        let pieces = pieces.map(|data| Ok::<_, Infallible>(Frame::data(data))).boxed_local();
+        let request = Request::post(&uri).body(StreamBody::new(pieces)).unwrap();
+        let first = Data("comes".into(), DataPanics::Never);
+        piece.send(first).await.unwrap();
+        let mut body = client.send(request).await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "comes");
+        piece.send(Data("bad".into(), DataPanics::InChunk)).await.unwrap();
+        let error = timeout(GUARD, body.frame()).await.unwrap().expect("it is not at its end");
+        assert!(matches!(error, Err(ClientError::Body { .. })), "{error:?}");
+    });
+}
