@@ -159,13 +159,13 @@ impl<B> ResponseBody<B> {
 }
 
 impl<B: Body> Body for ResponseBody<B> {
-    type Data = B::Data;
+    type Data = Contained<B::Data>;
     type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Contained<B::Data>>, B::Error>>> {
         let mut this = self.project();
         let Some(mut inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
         let polled = match this.exchange {
@@ -186,7 +186,7 @@ impl<B: Body> Body for ResponseBody<B> {
             in_flight.worked();
             in_flight.asked(polled.is_ready());
         }
-        polled
+        polled.map_ok(|frame| frame.map_data(Contained::new))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -16,10 +16,14 @@ pub use http2::Http2Limits;
 const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
 /// hyper's greatest.
 const GREATEST_URI_LIMIT: usize = 65_534;
+/// `http::HeaderMap` holds no more, and for HTTP/1 hyper has room for so many in each request.
+const GREATEST_HEADERS_LIMIT: usize = 24_576;
 /// Below it, timers would do nothing else.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+/// Nobody lives to see it, and a clock can hold it: `Duration::MAX` from now on is beyond every clock.
+pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// What a server bounds: [`Server::limits`](crate::Server::limits). `None` is no limit, and so is 0 for what has no range; what is out of its range becomes the nearest in it.
+/// What a server bounds: [`Server::limits`](crate::Server::limits). `None` is no limit, and so is 0 for what has no range; what is out of its range becomes the nearest in it, and a time beyond 30 years (`Duration::MAX`) is 30 years.
 ///
 /// | setting | default | range | beyond it |
 /// |---|---|---|---|
@@ -33,7 +37,7 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// | `max_requests` | none | | 503 with `retry-after` |
 /// | `peer_rate` | none | [`PeerRate`] | 429 with `retry-after` |
 /// | `max_header_size` | 64 KiB | 8 KiB and more | 431 (HTTP/1.1: and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
-/// | `max_headers` | 100 | 1 and more | 431 (HTTP/1.1: and close) |
+/// | `max_headers` | 100 | 1 to 24,576 | 431 (HTTP/1.1: and close) |
 /// | `max_uri` | 65,534 | 1 to 65,534 | 414 |
 /// | `max_body` | none | | 413 and close, by `content-length` at once, else as soon as so much has come; behind the response's head, its body is cut off |
 /// | `ambiguous_length` | [`AmbiguousLength::Resolve`] | [`AmbiguousLength`] | 400 and close |
@@ -172,16 +176,16 @@ impl Default for Limits {
 impl Limits {
     /// All in range.
     pub(crate) fn clamped(mut self) -> Self {
-        let least = |timeout: Duration| timeout.max(SHORTEST_TIMEOUT);
-        self.header_timeout = least(self.header_timeout);
-        self.idle_timeout = least(self.idle_timeout);
-        self.body_timeout = self.body_timeout.map(least);
-        self.request_timeout = self.request_timeout.map(least);
+        let in_range = |timeout: Duration| timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
+        self.header_timeout = in_range(self.header_timeout);
+        self.idle_timeout = in_range(self.idle_timeout);
+        self.body_timeout = self.body_timeout.map(in_range);
+        self.request_timeout = self.request_timeout.map(in_range);
         self.max_header_size = self.max_header_size.max(SMALLEST_HEADER_LIMIT);
-        self.max_headers = self.max_headers.max(1);
+        self.max_headers = self.max_headers.clamp(1, GREATEST_HEADERS_LIMIT);
         self.max_uri = self.max_uri.clamp(1, GREATEST_URI_LIMIT);
         if let Some(rate) = &mut self.min_rate {
-            rate.window = least(rate.window);
+            rate.window = in_range(rate.window);
         }
         if let Some(rate) = &mut self.peer_rate {
             rate.requests_per_second = rate.requests_per_second.clamp(1, 1_000_000_000);
@@ -190,7 +194,8 @@ impl Limits {
         if let Some(max_age) = &mut self.max_age {
             let jitter = max_age.jitter;
             max_age.jitter = if jitter.is_nan() { 0.0 } else { jitter.clamp(0.0, 1.0) };
-            max_age.age = least(max_age.age);
+            max_age.age = in_range(max_age.age);
+            max_age.grace = max_age.grace.min(LONGEST_TIMEOUT);
         }
         self.http2 = self.http2.clamped();
         self

@@ -1,7 +1,10 @@
 //! Panics of wakers and of log subscribers end where they began. A waker may be another executor's, and others wait beside it.
 
+use std::io::IoSlice;
 use std::ops::{Deref, DerefMut};
 use std::task::Waker;
+
+use bytes::{Buf, Bytes};
 
 /// Runs `f`, and contains a panic in it, which the loop of this thread counts.
 pub(crate) use wakeful::log::contained as contain;
@@ -55,10 +58,43 @@ impl<T> DerefMut for Contained<T> {
 }
 
 impl<T> Drop for Contained<T> {
+    #[inline]
     fn drop(&mut self) {
+        if !std::mem::needs_drop::<T>() {
+            return;
+        }
         if let Some(value) = self.0.take() {
             contain(|| drop(value));
         }
+    }
+}
+
+/// A body's data. hyper has several pieces of it in a collection, where two that panic in their drop (as `Bytes::from_owner` does if its
+/// owner does) would be the end of the process; h2 drops it with its lock held.
+impl<T: Buf> Buf for Contained<T> {
+    #[inline]
+    fn remaining(&self) -> usize {
+        (**self).remaining()
+    }
+
+    #[inline]
+    fn chunk(&self) -> &[u8] {
+        (**self).chunk()
+    }
+
+    #[inline]
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        (**self).chunks_vectored(slices)
+    }
+
+    #[inline]
+    fn advance(&mut self, count: usize) {
+        (**self).advance(count);
+    }
+
+    #[inline]
+    fn copy_to_bytes(&mut self, length: usize) -> Bytes {
+        (**self).copy_to_bytes(length)
     }
 }
 

@@ -12,12 +12,49 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use futures_lite::stream;
 use wakeful_http::{
-    AmbiguousLength, GrpcCalls, Limits, MaxAge, MinRate, PeerRate, Refusal, Running,
+    AmbiguousLength, DrainPlan, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal,
+    Running,
 };
 
 use common::*;
 
 const SHORT: Duration = Duration::from_millis(100);
+
+/// Who wants none of these limits says so by a time that no clock can hold.
+#[test]
+fn times_that_no_clock_can_hold_are_never_over() {
+    const NEVER: Duration = Duration::MAX;
+    let http2 =
+        Http2Limits { ping_interval: Some(NEVER), ping_timeout: NEVER, ..Http2Limits::default() };
+    let limits = Limits {
+        header_timeout: NEVER,
+        idle_timeout: NEVER,
+        body_timeout: Some(NEVER),
+        request_timeout: Some(NEVER),
+        min_rate: Some(MinRate { bytes_per_second: 1, window: NEVER }),
+        max_age: Some(MaxAge { age: SHORT, jitter: 0.0, grace: NEVER }),
+        http2,
+        ..Limits::default()
+    };
+    let plan = DrainPlan { linger: NEVER, grace: NEVER, ..DrainPlan::default() };
+    let running = start(limits);
+    let mut kept = raw(&running);
+    for _ in 0..2 {
+        kept.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        assert!(kept.read(&mut [0; 1024]).expect("an answer") > 0);
+    }
+    let mut client = frames::Client::new(&running);
+    client.get(1, "/");
+    assert_eq!(client.wait_for(frames::DATA).payload, b"hello");
+    // It grows too old, which ends it in the end.
+    until("it is closed", || {
+        let _ = kept.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+        !matches!(kept.read(&mut [0; 1024]), Ok(1..))
+    });
+    drop((kept, client));
+    until("all are closed", || running.counts().open() == 0);
+    assert_eq!(running.drain(plan).unwrap(), 0);
+}
 
 fn start(limits: Limits) -> Running {
     server().limits(limits).start(app()).unwrap()
@@ -517,4 +554,58 @@ fn a_length_that_no_body_has_is_refused_whatever_is_allowed() {
         assert!(is_right, "{length}: {answer:?}");
     }
     is_served(&running);
+}
+
+/// What is beyond every use is taken as none.
+#[test]
+fn numbers_that_no_memory_can_hold_are_no_limit_and_no_panic() {
+    let many = usize::MAX;
+    let http2 = Http2Limits {
+        max_streams: u32::MAX,
+        stream_window: u32::MAX,
+        connection_window: u32::MAX,
+        max_frame_size: u32::MAX,
+        max_send_buffer: many,
+        max_pending_resets: many,
+        max_error_resets: many,
+        max_resets_per_second: u32::MAX,
+        max_control_frames_per_second: u32::MAX,
+        ..Http2Limits::default()
+    };
+    let limits = Limits {
+        max_connections_per_peer: u32::MAX,
+        max_requests: many,
+        peer_rate: Some(PeerRate { requests_per_second: u32::MAX, burst: u32::MAX }),
+        min_rate: Some(MinRate { bytes_per_second: u64::MAX, window: GUARD }),
+        max_header_size: many,
+        max_headers: many,
+        max_uri: many,
+        max_body: u64::MAX,
+        max_requests_per_connection: u64::MAX,
+        http2,
+        ..Limits::default()
+    };
+    let running = start(limits);
+    is_served(&running);
+    let mut client = frames::Client::new(&running);
+    client.get(1, "/");
+    assert_eq!(client.wait_for(frames::DATA).payload, b"hello");
+    // More than a map of them can hold.
+    let fields: String = (0..40_000).map(|number| format!("x-{number}: x\r\n")).collect();
+    let mut stream = raw(&running);
+    stream
+        .write_all(
+            format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{fields}\r\n").as_bytes(),
+        )
+        .unwrap();
+    assert!(read_all(stream).starts_with("HTTP/1.1 431 "));
+    is_served(&running);
+    let mut block = frames::head("GET", "/");
+    (0..40_000).for_each(|number| block.extend(frames::field(&format!("x-{number}"), "x")));
+    let whole = frames::END_HEADERS | frames::END_STREAM;
+    client.send(frames::HEADERS, whole, 3, &block);
+    let answer = client.wait_for(frames::HEADERS);
+    assert_eq!((answer.stream, answer.status().as_str()), (3, "431"));
+    let panics: u64 = running.handles().iter().map(|handle| handle.metrics().panics).sum();
+    assert_eq!(panics, 0);
 }

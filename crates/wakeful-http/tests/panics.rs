@@ -270,3 +270,56 @@ fn what_panics_and_then_in_its_drop_ends_a_connection_and_not_the_process() {
     }
     until("none is in flight", || running.http_counts().in_flight() == 0);
 }
+
+/// What hyper drops together would panic twice.
+#[test]
+fn data_that_panics_in_its_drop_costs_neither_its_connection_nor_the_process() {
+    struct Owner(Vec<u8>);
+
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            panic!("in the drop of a body's data, on purpose")
+        }
+    }
+
+    let body = async |request: axum::extract::Request| {
+        let is_large = request.uri().query().is_some();
+        let (pieces, length) = if is_large { (1000, 1 << 16) } else { (3, 2) };
+        // Made as they are asked for: a body that had two of them would panic twice by itself.
+        let piece = move |number| Bytes::from_owner(Owner(vec![b'a' + number; length]));
+        let pieces = (0..pieces).map(move |number| Ok::<_, Infallible>(piece((number % 26) as u8)));
+        Body::from_stream(futures_util::stream::iter(pieces))
+    };
+    let running = server().start(axum::Router::new().route("/", get(body))).unwrap();
+    // Given up with all of it in hyper's queue.
+    let mut stream = raw(&running);
+    stream.write_all(b"GET /?large HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    drop(stream);
+    until("it is closed", || running.counts().open() == 0);
+    let mut stream = raw(&running);
+    for _ in 0..2 {
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        while !answer.ends_with("\r\n0\r\n\r\n") {
+            let mut piece = [0; 512];
+            let count = stream.read(&mut piece).unwrap();
+            assert_ne!(count, 0, "{answer}");
+            answer.push_str(std::str::from_utf8(&piece[..count]).unwrap());
+        }
+        assert!(answer.contains("aa\r\n") && answer.contains("cc\r\n"), "{answer}");
+    }
+    let mut client = Client::new(&running);
+    for stream in [1, 3] {
+        client.get(stream, "/");
+        for piece in ["aa", "bb", "cc", ""] {
+            assert_eq!(client.wait_for(DATA).payload, piece.as_bytes());
+        }
+    }
+}

@@ -12,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
 
 use super::ClientError;
+use super::tasks::Told;
 use crate::BoxError;
 use crate::panics::{self, Contained, SafeWaker};
 
@@ -25,6 +26,8 @@ pub struct ResponseBody {
     deadline: Option<Deadline>,
     /// A stream counts as long as its body is read.
     stream: Option<OpenStream>,
+    /// Nothing of it is to come.
+    has_ended: bool,
 }
 
 /// When the response has to be complete.
@@ -35,7 +38,21 @@ pub(super) struct Deadline {
 }
 
 /// Dropped, it makes room for another stream.
-pub(super) struct OpenStream(pub(super) Rc<dyn Streams>);
+pub(super) struct OpenStream {
+    connection: Rc<dyn Streams>,
+    told: Told,
+}
+
+impl OpenStream {
+    pub(super) fn new(connection: Rc<dyn Streams>, told: Told) -> Self {
+        Self { connection, told }
+    }
+
+    /// A panic has ended its connection, which is not to be asked any more.
+    pub(super) fn has_panicked(&self) -> bool {
+        self.told.have_panicked()
+    }
+}
 
 /// A connection of HTTP/2, whatever bodies its requests have.
 pub(super) trait Streams {
@@ -44,7 +61,7 @@ pub(super) trait Streams {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.0.ended_one();
+        self.connection.ended_one();
     }
 }
 
@@ -55,9 +72,20 @@ impl ResponseBody {
         deadline: Option<Deadline>,
         stream: Option<OpenStream>,
     ) -> Self {
-        let stream = stream.filter(|_| !incoming.is_end_stream());
+        let has_panicked = stream.as_ref().is_some_and(OpenStream::has_panicked);
+        let has_ended = !has_panicked && incoming.is_end_stream();
+        let stream = stream.filter(|_| !has_ended);
         let (incoming, waker) = (Contained::new(incoming), SafeWaker::default());
-        Self { incoming, waker, target, deadline, stream }
+        Self { incoming, waker, target, deadline, stream, has_ended }
+    }
+
+    fn end(&mut self) {
+        self.stream = None;
+        self.has_ended = true;
+    }
+
+    fn has_panicked(&self) -> bool {
+        self.stream.as_ref().is_some_and(OpenStream::has_panicked)
     }
 }
 
@@ -70,23 +98,33 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
         let this = &mut *self;
+        if this.has_ended {
+            return Poll::Ready(None);
+        }
+        if this.has_panicked() {
+            this.end();
+            return Poll::Ready(Some(Err(ClientError::Panicked { target: this.target.clone() })));
+        }
         let polled = this.waker.with(cx, |cx| Pin::new(&mut *this.incoming).poll_frame(cx));
         let Poll::Ready(frame) = polled else {
+            if let Some(stream) = &this.stream {
+                stream.told.wakes(cx.waker());
+            }
             let Some(deadline) = &mut this.deadline else { return Poll::Pending };
             std::task::ready!(Pin::new(&mut deadline.end).poll(cx));
             let (target, after) = (this.target.clone(), deadline.after);
-            this.stream = None;
+            this.end();
             return Poll::Ready(Some(Err(ClientError::TotalTimeout { target, after })));
         };
         if !matches!(frame, Some(Ok(_))) || this.incoming.is_end_stream() {
-            this.stream = None;
+            this.end();
         }
         let broken = |source| ClientError::Body { target: this.target.clone(), source };
         Poll::Ready(frame.map(|frame| frame.map_err(broken)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.has_ended || (!self.has_panicked() && self.incoming.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -137,13 +175,13 @@ impl<B: Body> Given<B> {
 }
 
 impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
-    type Data = B::Data;
+    type Data = Contained<B::Data>;
     type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Contained<B::Data>>, BoxError>>> {
         let Self::Given(given) = &mut *self else { return Poll::Ready(None) };
         let mut polled = None;
         if !given.has_panicked.get() {
@@ -151,7 +189,9 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
             given.has_panicked.set(polled.is_none());
         }
         let panicked = || Poll::Ready(Some(Err("the request's body has panicked".into())));
-        polled.map_or_else(panicked, |polled| polled.map_err(Into::into))
+        polled.map_or_else(panicked, |polled| {
+            polled.map_ok(|frame| frame.map_data(Contained::new)).map_err(Into::into)
+        })
     }
 
     fn is_end_stream(&self) -> bool {

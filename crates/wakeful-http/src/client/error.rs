@@ -80,6 +80,12 @@ pub enum ClientError {
         /// What hyper said.
         source: hyper::Error,
     },
+    /// The program has panicked within a connection that it shares with other requests, in the data of a request's body for example, and that is its end.
+    #[error("no response from {target}, or not all of it: a panic has ended the connection")]
+    Panicked {
+        /// The server.
+        target: Arc<str>,
+    },
     /// The body was read on another thread than its client's loop.
     #[error("a response is read on the loop of its client, and this is another thread")]
     OtherThread,

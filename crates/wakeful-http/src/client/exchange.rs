@@ -116,7 +116,10 @@ impl<B: OutgoingBody> Host<B> {
                 Some(request) if retries > 0 => request,
                 untouched => {
                     let (target, source) = (pool.label.clone(), failure.error);
-                    let error = ClientError::Exchange { target, source };
+                    let error = match failure.has_panicked {
+                        true => ClientError::Panicked { target },
+                        false => ClientError::Exchange { target, source },
+                    };
                     return Err(SendFailure { error, request: untouched.and_then(given) });
                 }
             };
@@ -187,6 +190,8 @@ struct Failure<B> {
     /// Untouched.
     request: Option<Request<Outgoing<B>>>,
     acted: Acted,
+    /// Another request's doing, or its own: it ended the connection.
+    has_panicked: bool,
 }
 
 impl<B: OutgoingBody> Lease<B> {
@@ -226,7 +231,7 @@ impl<B: OutgoingBody> Lease<B> {
                 } else {
                     Acted::Perhaps
                 };
-                Err(Failure { error, request, acted })
+                Err(Failure { error, request, acted, has_panicked: false })
             }
             Self::Http2(connection, stream) => {
                 let was_used = connection.was_used();
@@ -246,7 +251,7 @@ impl<B: OutgoingBody> Lease<B> {
                     Some(e) if e.is_io() && was_used => Acted::OnceAtMost,
                     _ => Acted::Perhaps,
                 };
-                Err(Failure { error, request, acted })
+                Err(Failure { error, request, acted, has_panicked: stream.has_panicked() })
             }
         }
     }

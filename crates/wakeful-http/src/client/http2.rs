@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::task::Poll;
 use std::time::Instant;
@@ -13,18 +13,20 @@ use std::time::Instant;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
-use wakeful::io::{LoopExecutor, LoopTimer};
+use wakeful::io::LoopTimer;
 use wakeful::time::sleep_until;
 
 use super::OutgoingBody;
 use super::body::{OpenStream, Outgoing, Streams};
 use super::connect::{Io, Seen, Transport};
 use super::host::Pool;
-use crate::panics;
+use super::tasks::{Tasks, Told};
+use crate::panics::{self, Contained};
 
 pub(super) struct Http2<B: OutgoingBody> {
     sender: RefCell<Option<http2::SendRequest<Outgoing<B>>>>,
     pool: Weak<Pool<B>>,
+    tasks: Tasks,
     streams: Cell<usize>,
     /// How many streams the server allows.
     limit: Cell<usize>,
@@ -32,14 +34,15 @@ pub(super) struct Http2<B: OutgoingBody> {
     idle_since: Cell<Instant>,
 }
 
-type Driven<B> = http2::Connection<Io, Outgoing<B>, LoopExecutor>;
+type Driven<B> = http2::Connection<Io, Outgoing<B>, Tasks>;
 type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
 
 impl<B: OutgoingBody> Http2<B> {
     pub(super) async fn start(pool: &Rc<Pool<B>>, transport: Transport) -> hyper::Result<Rc<Self>> {
         let (io, seen) = Io::new(transport);
+        let tasks = Tasks::default();
         let headers = u32::try_from(pool.settings.max_header_size).unwrap_or(u32::MAX);
-        let (sender, connection) = http2::Builder::new(LoopExecutor)
+        let (sender, connection) = http2::Builder::new(tasks.clone())
             .timer(LoopTimer)
             .max_header_list_size(headers)
             .handshake::<_, Outgoing<B>>(io)
@@ -47,6 +50,7 @@ impl<B: OutgoingBody> Http2<B> {
         let this = Rc::new(Self {
             sender: RefCell::new(Some(sender)),
             pool: Rc::downgrade(pool),
+            tasks,
             streams: Cell::new(0),
             limit: Cell::new(connection.current_max_send_streams()),
             used: Cell::new(false),
@@ -62,7 +66,8 @@ impl<B: OutgoingBody> Http2<B> {
 
     /// It takes no more requests.
     pub(super) fn is_closed(&self) -> bool {
-        self.sender.borrow().as_ref().is_none_or(http2::SendRequest::is_closed)
+        self.tasks.have_panicked()
+            || self.sender.borrow().as_ref().is_none_or(http2::SendRequest::is_closed)
     }
 
     /// Room for one more stream, which counts from here on; `None`: there is none.
@@ -71,7 +76,7 @@ impl<B: OutgoingBody> Http2<B> {
             return None;
         }
         self.streams.set(self.streams.get() + 1);
-        Some(OpenStream(self.clone()))
+        Some(OpenStream::new(self.clone(), Told::of(&self.tasks)))
     }
 
     pub(super) fn close(&self) {
@@ -111,7 +116,8 @@ async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen:
     };
     let ending = Ending(this);
     let this = &ending.0;
-    let mut connection = pin!(connection);
+    let told = Told::of(&this.tasks);
+    let mut connection = Contained::new(connection);
     let mut timer = pin!(sleep_until(Instant::now() + idle_timeout));
     let mut waits_for_settings = true;
     poll_fn(|cx| {
@@ -120,14 +126,22 @@ async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen:
             waits_for_settings = false;
             seen.first_read.set(Some(cx.waker().clone()));
         }
-        let ended = connection.as_mut().poll(cx);
+        if told.have_panicked() {
+            return Poll::Ready(());
+        }
+        told.wakes(cx.waker());
+        // It asks a request's body for its data, too.
+        let polled = this.tasks.contain(|| {
+            let ended = Pin::new(&mut *connection).poll(cx);
+            (ended, connection.current_max_send_streams())
+        });
+        let Some((ended, limit)) = polled else { return Poll::Ready(()) };
         if let Poll::Ready(Err(error)) = &ended {
             panics::log!(debug, %error, "a connection of the client ended with an error");
         }
         if ended.is_ready() {
             return Poll::Ready(());
         }
-        let limit = connection.current_max_send_streams();
         if this.limit.replace(limit) < limit
             && let Some(pool) = this.pool.upgrade()
         {

@@ -38,6 +38,7 @@ mod http1;
 mod http2;
 mod settings;
 mod target;
+mod tasks;
 mod upgrade;
 
 use std::cell::RefCell;

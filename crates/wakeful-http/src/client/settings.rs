@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Client, HttpVersion, OutgoingBody};
+use crate::limits::LONGEST_TIMEOUT;
 use crate::tls::ClientTls;
 
 /// hyper's least for the buffer of a connection.
@@ -118,7 +119,7 @@ impl ClientBuilder {
 
     /// How long a connection is kept that no request uses. It should be shorter than the server's own limit, so that requests seldom meet a connection that is just being closed.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
-        self.idle_timeout = timeout;
+        self.idle_timeout = timeout.min(LONGEST_TIMEOUT);
         self
     }
 

@@ -69,14 +69,15 @@ impl Default for Http2Limits {
 impl Http2Limits {
     pub(super) fn clamped(mut self) -> Self {
         const GREATEST_WINDOW: u32 = (1 << 31) - 1;
-        let least = |timeout: Duration| timeout.max(super::SHORTEST_TIMEOUT);
+        let in_range =
+            |timeout: Duration| timeout.clamp(super::SHORTEST_TIMEOUT, super::LONGEST_TIMEOUT);
         self.max_streams = self.max_streams.max(1);
         self.stream_window = self.stream_window.min(GREATEST_WINDOW);
         self.connection_window = self.connection_window.clamp(65_535, GREATEST_WINDOW);
         self.max_frame_size = self.max_frame_size.clamp(16_384, 16_777_215);
         self.max_send_buffer = self.max_send_buffer.clamp(1, u32::MAX as usize);
-        self.ping_interval = self.ping_interval.map(least);
-        self.ping_timeout = least(self.ping_timeout);
+        self.ping_interval = self.ping_interval.map(in_range);
+        self.ping_timeout = in_range(self.ping_timeout);
         self.max_resets_per_second = self.max_resets_per_second.max(1);
         self.max_control_frames_per_second = self.max_control_frames_per_second.max(1);
         self

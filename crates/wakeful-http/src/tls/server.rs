@@ -16,6 +16,7 @@ use wakeful::time::sleep;
 
 use super::files::{self, ByName, Pair};
 use super::{Alpn, MinVersion, TlsCounts, TlsError, provider};
+use crate::limits::LONGEST_TIMEOUT;
 use crate::panics;
 
 /// Whether a client must identify itself with a certificate.
@@ -198,7 +199,7 @@ impl ServerTlsBuilder {
 
     /// How long a client may take for its handshake, from its connection on.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        self.0.handshake_timeout = timeout.max(Duration::from_nanos(1));
+        self.0.handshake_timeout = timeout.clamp(Duration::from_nanos(1), LONGEST_TIMEOUT);
         self
     }
 

@@ -158,3 +158,23 @@ fn a_connection_that_is_not_made_is_an_error_in_its_time() {
         assert_eq!((client.counts().failed(), host.connections()), (1, 0));
     });
 }
+
+#[test]
+fn times_that_no_clock_can_hold_are_never_over() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        for make in [http1, http2] {
+            let settings = Client::builder()
+                .connect_timeout(Duration::MAX)
+                .head_timeout(Some(Duration::MAX))
+                .total_timeout(Some(Duration::MAX))
+                .queue_timeout(Duration::MAX)
+                .idle_timeout(Duration::MAX);
+            let (client, host) = make(settings, addr(&running));
+            for _ in 0..2 {
+                assert_eq!(text(host.send(get("/n/1")).await).await, "1");
+            }
+            assert_eq!(client.counts().opened(), 1);
+        }
+    });
+}

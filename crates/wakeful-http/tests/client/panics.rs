@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::StreamExt;
+use futures_util::stream::LocalBoxStream;
 use http::Request;
 use http_body_util::StreamBody;
-use hyper::body::{Body, Bytes, Frame, SizeHint};
-use wakeful_http::client::{Client, HttpVersion};
+use hyper::body::{Body, Buf, Bytes, Frame, SizeHint};
+use wakeful::time::timeout;
+use wakeful_http::client::{Client, ClientError, HttpVersion};
 use wakeful_http::{Http2Limits, Limits};
 
-use super::common::{Gate, addr, router, server};
+use super::common::{GUARD, Gate, addr, router, server};
 use super::{BodyExt, get, http2, on_a_loop, text};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -184,5 +186,112 @@ fn a_body_that_panics_costs_no_other_request_of_its_connection() {
         gate.open();
         assert_eq!(other.await.unwrap().to_bytes(), "released");
         assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum DataPanics {
+    Never,
+    InRemaining,
+    InChunk,
+    InDrop,
+}
+
+/// Data of a request's body.
+struct Data(Bytes, DataPanics);
+
+impl Buf for Data {
+    fn remaining(&self) -> usize {
+        assert!(self.1 != DataPanics::InRemaining, "in the length of a body's data, on purpose");
+        self.0.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        assert!(self.1 != DataPanics::InChunk, "in a body's data, on purpose");
+        self.0.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.0.advance(count);
+    }
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        assert!(self.1 != DataPanics::InDrop, "in the drop of a body's data, on purpose");
+    }
+}
+
+#[test]
+fn a_panic_that_ends_an_http2_connection_ends_its_requests_at_once() {
+    type Pieces = LocalBoxStream<'static, Result<Frame<Data>, Infallible>>;
+    let (gate, app) = Gate::on(router());
+    let running = server().start(app).unwrap();
+    let uri = format!("http://{}", addr(&running));
+    on_a_loop(async {
+        let client = Client::builder()
+            .version(HttpVersion::Http2)
+            .max_connections(1)
+            .build::<StreamBody<Pieces>>();
+        let with = |method: &str, path: &str, pieces: Pieces| {
+            let request = Request::builder().method(method).uri(format!("{uri}{path}"));
+            request.body(StreamBody::new(pieces)).unwrap()
+        };
+        let none = || futures_util::stream::empty().boxed_local();
+        let one = |data| futures_util::stream::iter([Ok(Frame::data(data))]).boxed_local();
+        for panics in [DataPanics::InRemaining, DataPanics::InChunk] {
+            let (piece, pieces) = async_channel::unbounded();
+            let pieces = pieces.map(|data| Ok(Frame::data(data))).boxed_local();
+            let response = client.send(with("POST", "/echo", pieces)).await.unwrap();
+            let head = wakeful::spawn({
+                let (client, request) = (client.clone(), with("GET", "/gated", none()));
+                async move { client.send(request).await.map(drop).unwrap_err() }
+            });
+            gate.one_entered().await;
+            piece.send(Data("comes".into(), DataPanics::Never)).await.unwrap();
+            let mut body = response.into_body();
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "comes");
+            let body = wakeful::spawn(async move {
+                let error = body.frame().await.unwrap().unwrap_err();
+                assert!(body.is_end_stream() && body.frame().await.is_none());
+                error
+            });
+            let bad = with("POST", "/echo", one(Data("bad".into(), panics)));
+            // Where it is the other task's, a response may have come before.
+            if let Ok(response) = timeout(GUARD, client.send(bad)).await.unwrap() {
+                timeout(GUARD, response.into_body().collect()).await.unwrap().unwrap_err();
+            }
+            for ended in [head, body] {
+                let error = timeout(GUARD, ended).await.expect("it is told").unwrap();
+                assert!(matches!(error, ClientError::Panicked { .. }), "{panics:?}: {error}");
+                assert!(!error.is_request_body() && !error.is_timeout());
+            }
+            drop(piece);
+            let data = Data("goes on".into(), DataPanics::InDrop);
+            let response = client.send(with("POST", "/echo", one(data))).await.unwrap();
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "goes on");
+        }
+        gate.open();
+        assert_eq!(client.counts().opened(), 3);
+    });
+}
+
+/// What is left of a body of HTTP/1 whose connection is dropped is an error, and no end.
+#[test]
+fn a_response_of_http1_that_a_panic_cuts_off_is_not_taken_for_a_whole_one() {
+    let running = server().start(router()).unwrap();
+    let uri = format!("http://{}/echo", addr(&running));
+    on_a_loop(async {
+        let client = Client::builder().build();
+        let (piece, pieces) = async_channel::unbounded();
+        let pieces = pieces.map(|data| Ok::<_, Infallible>(Frame::data(data))).boxed_local();
+        let request = Request::post(&uri).body(StreamBody::new(pieces)).unwrap();
+        let first = Data("comes".into(), DataPanics::Never);
+        piece.send(first).await.unwrap();
+        let mut body = client.send(request).await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "comes");
+        piece.send(Data("bad".into(), DataPanics::InChunk)).await.unwrap();
+        let error = timeout(GUARD, body.frame()).await.unwrap().expect("it is not at its end");
+        assert!(matches!(error, Err(ClientError::Body { .. })), "{error:?}");
     });
 }

@@ -192,6 +192,14 @@ fn a_client_that_stalls_in_its_handshake_is_closed_in_time_and_counted() {
 }
 
 #[test]
+fn a_handshake_that_may_take_for_ever_is_done() {
+    let site = Site::new();
+    let tls = site.builder().handshake_timeout(Duration::MAX).build().unwrap();
+    let running = server().tls(tls).start(router()).unwrap();
+    ask(&mut connect(addr(&running), config(&site.ca())));
+}
+
+#[test]
 fn plain_http_is_answered_in_plain_and_other_protocols_are_closed() {
     let site = Site::new();
     let tls = site.tls();

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-/// When a backend is left out, and for how long.
+/// When a backend is left out, and for how long. What is out of its range becomes the nearest in it.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -88,7 +88,8 @@ pub(super) enum News {
 }
 
 impl Health {
-    pub(super) fn new(backends: usize, settings: Ejection) -> Self {
+    pub(super) fn new(backends: usize, mut settings: Ejection) -> Self {
+        settings.longest = settings.longest.max(settings.shortest);
         Self { settings, backends: vec![State::default(); backends] }
     }
 
@@ -191,6 +192,14 @@ mod tests {
         assert!(health.has_failed(0) && health.is_one_out());
         assert_eq!(health.standing(0, now), Standing::Out);
         assert_eq!(health.standing(1, now), Standing::In);
+    }
+
+    #[test]
+    fn a_longest_time_below_the_shortest_is_the_shortest() {
+        let settings = Ejection { failures: 1, longest: Duration::ZERO, ..Ejection::default() };
+        let (mut health, now) = (Health::new(2, settings), Instant::now());
+        let ejected = Verdict::Ejected { for_: SECOND, news: News::Yes };
+        assert_eq!(health.failed(0, now), ejected);
     }
 
     #[test]

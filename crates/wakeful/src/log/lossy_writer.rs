@@ -13,6 +13,7 @@ use super::Destination;
 use super::background::{Background, Counts, Inline, Message};
 use super::output::line_feeds;
 use crate::driver::thread::start_thread;
+use crate::time::deadline_after;
 
 /// What may wait to be written. What exceeds one of the two is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +115,7 @@ impl LossyWriter {
     /// As [`write_lines`](Self::write_lines), but waits up to `timeout` for room in the queue, and until the lines are written. Blocks the
     /// calling thread.
     pub fn write_lines_within(&self, bytes: Vec<u8>, lines: u64, timeout: Duration) {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline_after(Instant::now(), timeout);
         let length = bytes.len();
         while !self.reserve(length) {
             if Instant::now() >= deadline {
@@ -134,7 +135,7 @@ impl LossyWriter {
     /// the calling thread.
     #[allow(clippy::must_use_candidate)] // At the end of a program there is nothing left to do about it.
     pub fn flush_within(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline_after(Instant::now(), timeout);
         let left = || deadline.saturating_duration_since(Instant::now());
         if let Some(inline) = &self.shared.inline {
             let is_empty = || inline.try_lock().is_ok_and(|mut inline| inline.write_within(left()));

@@ -51,7 +51,7 @@ pub fn seen_until() -> Instant {
 }
 
 /// `now + duration`, or a deadline that nobody lives to see.
-fn deadline_after(now: Instant, duration: Duration) -> Instant {
+pub(crate) fn deadline_after(now: Instant, duration: Duration) -> Instant {
     const THIRTY_YEARS: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
     now.checked_add(duration).unwrap_or_else(|| now + THIRTY_YEARS)
 }

@@ -214,3 +214,13 @@ fn a_destination_that_panics_as_it_reports_a_failure_costs_nothing_else() {
     drop(log);
     assert!(rest_of(reader).ends_with("one\n"));
 }
+
+#[test]
+fn who_waits_for_ever_waits_until_all_is_written() {
+    let (reader, writer) = io::pipe().unwrap();
+    let log = LossyWriter::new(writer);
+    log.write_lines_within(line(1).into_bytes(), 1, Duration::MAX);
+    assert!(log.flush_within(Duration::MAX));
+    drop(log);
+    assert_eq!(rest_of(reader), line(1));
+}
