@@ -357,6 +357,39 @@ fn a_destination_that_fails_costs_lines_which_are_counted() {
 const REQUESTS: u64 = 6000;
 
 #[test]
+fn a_pipe_that_nobody_reads_is_left_when_the_log_is_reopened() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let log = AccessLog::new(Format::Json, Destination::File(path.clone()), Query::Omit).unwrap();
+    let group = LoopGroup::builder().loops(1);
+    let observe = Observe::new().access_log(log.clone());
+    let server = Server::bind("127.0.0.1:0").unwrap().group(group).observe(observe);
+    let running = server.start(app()).unwrap();
+    let agent = "a".repeat(4000);
+    let request =
+        format!("GET / HTTP/1.1\r\nhost: x\r\nuser-agent: {agent}\r\nconnection: close\r\n\r\n");
+    let ask = || {
+        let mut stream = raw(&running);
+        stream.write_all(request.as_bytes()).unwrap();
+        assert!(read_all(stream).starts_with("HTTP/1.1 200 "));
+    };
+    // More than the pipe holds: the writer waits for a reader.
+    (0..40).for_each(|_| ask());
+    fs::remove_file(&path).unwrap();
+    log.reopen();
+    until("the log is opened anew", || path.exists());
+    ask();
+    running.shutdown(GUARD).unwrap();
+    until("all lines are written", || log.written() == 41);
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.lines().count() > 20, "{}", text.lines().count());
+    for line in text.lines() {
+        serde_json::from_str::<Value>(line).unwrap();
+    }
+}
+
+#[test]
 fn a_reader_that_stands_still_holds_up_no_request_and_the_log_says_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pipe");

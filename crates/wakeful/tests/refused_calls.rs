@@ -1,12 +1,13 @@
 //! System calls that a seccomp filter refuses: the error says which.
 #![allow(unsafe_code)] // `prctl`.
 
-use std::io;
+use std::io::{self, Read};
+use std::time::Duration;
 
-use wakeful::EventLoop;
-use wakeful::accept::SharedListener;
+use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::net::TcpListener;
 use wakeful::signal::{SIGUSR1, Signals};
+use wakeful::{EventLoop, LoopGroup};
 
 /// From now on the kernel answers this thread's `call` by EPERM.
 fn refuse(call: libc::c_long) -> io::Result<()> {
@@ -82,4 +83,22 @@ fn a_listener_names_the_call_that_it_cannot_do_without() {
             })
             .unwrap()
     });
+}
+
+#[test]
+fn a_server_needs_no_file() {
+    let test = || {
+        // As in a chroot without /dev and /proc: no file can be opened.
+        if let Err(error) = refuse(libc::SYS_openat) {
+            return eprintln!("skipped: no filter can be set: {error}");
+        }
+        let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr = listener.socket_addr().unwrap();
+        let server = ConnectionServer::new(vec![listener]).group(LoopGroup::builder().loops(1));
+        let serving = server.start(|| |_connection| async {}).unwrap();
+        let mut client = std::net::TcpStream::connect(addr).unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0, "it was served, and closed");
+        serving.shutdown(Duration::from_secs(20)).unwrap();
+    };
+    std::thread::spawn(test).join().unwrap();
 }

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,7 +69,12 @@ impl log::Destination for Sink {
         match append(path) {
             Ok(anew) => {
                 // A file that was not rotated ends as it did.
-                let is_another = anew.metadata().is_ok_and(|file| file.len() == 0);
+                let is_another = match (anew.metadata(), file.metadata()) {
+                    (Ok(anew), Ok(old)) => {
+                        anew.len() == 0 || (anew.dev(), anew.ino()) != (old.dev(), old.ino())
+                    }
+                    _ => true,
+                };
                 *file = anew;
                 is_another
             }
@@ -95,8 +100,14 @@ impl log::Destination for Sink {
     }
 }
 
-/// A FIFO is opened for reading too: otherwise opening it waits for a reader, and a reader that restarts costs lines.
+/// A FIFO is opened for reading too: otherwise opening it waits for a reader, and a reader that restarts costs lines. What is no
+/// file is in non-blocking mode: a write that waits for a reader would never see that the log should be opened anew.
 fn append(path: &Path) -> io::Result<File> {
-    let is_fifo = fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo());
-    OpenOptions::new().append(true).create(!is_fifo).read(is_fifo).open(path)
+    let kind = fs::metadata(path).map(|file| file.file_type());
+    let is_fifo = kind.as_ref().is_ok_and(FileTypeExt::is_fifo);
+    let file = OpenOptions::new().append(true).create(!is_fifo).read(is_fifo).open(path)?;
+    if kind.is_ok_and(|kind| !kind.is_file()) {
+        rustix::io::ioctl_fionbio(&file, true)?;
+    }
+    Ok(file)
 }

@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use wakeful::net::{Stream, TcpStream, UnixStream, resolve};
+use wakeful::net::{Stream, TcpStream, UnixStream};
 use wakeful::time::timeout;
 
+use super::look_up::LookUp;
 use super::target::Place;
 use super::{HttpVersion, Target};
 use crate::Security;
@@ -33,8 +34,13 @@ pub(super) enum Transport {
     Tls(TlsStream<Stream>),
 }
 
-/// `tls`: what is trusted.
-pub(super) async fn connect(target: &Target, tls: Option<&ClientTls>) -> io::Result<Transport> {
+/// `tls`: what is trusted. `patience`: for how long a look-up of the target's name that is under way is waited for.
+pub(super) async fn connect(
+    target: &Target,
+    tls: Option<&ClientTls>,
+    look_up: &LookUp,
+    patience: Duration,
+) -> io::Result<Transport> {
     let tls = match (target.security, tls) {
         (Security::Plain, _) => None,
         (Security::Tls, Some(tls)) => Some(tls),
@@ -51,7 +57,7 @@ pub(super) async fn connect(target: &Target, tls: Option<&ClientTls>) -> io::Res
             Stream::Unix(UnixStream::connect_addr(&addr).await?)
         }
         Place::Name(name, port) => {
-            let addrs = resolve((name.as_str(), *port)).await?;
+            let addrs = look_up.addresses(name, *port, patience).await?;
             Stream::Tcp(connect_any(by_turns(addrs)).await?)
         }
     };

@@ -20,6 +20,7 @@ use super::body::OpenStream;
 use super::connect::{Transport, connect};
 use super::http1::Http1;
 use super::http2::Http2;
+use super::look_up::LookUp;
 use super::settings::{ClientBuilder, ClientCounts};
 use super::{ClientError, HttpVersion, OutgoingBody, Target};
 use crate::panics::SafeWaker;
@@ -56,7 +57,8 @@ impl<B: OutgoingBody> Host<B> {
             .unwrap_or_else(|_| HeaderValue::from_static("localhost"));
         let label = target.to_string().into();
         let state = RefCell::default();
-        Self(Rc::new(Pool { target, label, authority, host, settings, counts, state }))
+        let look_up = LookUp::default();
+        Self(Rc::new(Pool { target, label, authority, host, settings, counts, look_up, state }))
     }
 
     /// The server.
@@ -84,6 +86,7 @@ pub(super) struct Pool<B: OutgoingBody> {
     pub(super) host: HeaderValue,
     pub(super) settings: Rc<ClientBuilder>,
     pub(super) counts: Arc<ClientCounts>,
+    look_up: LookUp,
     state: RefCell<State<B>>,
 }
 
@@ -190,13 +193,14 @@ impl<B: OutgoingBody> Pool<B> {
     pub(super) async fn connect(&self) -> Result<Transport, ClientError> {
         let after = self.settings.connect_timeout;
         let target = || self.label.clone();
-        let connected =
-            match timeout(after, connect(&self.target, self.settings.tls.as_ref())).await {
-                Ok(connected) => {
-                    connected.map_err(|source| ClientError::Connect { target: target(), source })
-                }
-                Err(_) => Err(ClientError::ConnectTimeout { target: target(), after }),
-            };
+        let tls = self.settings.tls.as_ref();
+        let connected = match timeout(after, connect(&self.target, tls, &self.look_up, after)).await
+        {
+            Ok(connected) => {
+                connected.map_err(|source| ClientError::Connect { target: target(), source })
+            }
+            Err(_) => Err(ClientError::ConnectTimeout { target: target(), after }),
+        };
         connected.inspect_err(|_| self.counts.add_failed())
     }
 

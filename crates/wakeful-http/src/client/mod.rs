@@ -36,6 +36,7 @@ mod grpc;
 mod host;
 mod http1;
 mod http2;
+mod look_up;
 mod settings;
 mod target;
 mod tasks;

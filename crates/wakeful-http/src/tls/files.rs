@@ -2,6 +2,7 @@
 //!
 //! A pair is checked before it is used: the key fits, and the certificate's time is now. What is wrong is said with the file's name.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
@@ -14,6 +15,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 
 use std::sync::Arc;
+use webpki::EndEntityCert;
 
 use super::TlsError;
 use crate::panics;
@@ -158,20 +160,118 @@ fn check_time(
     }
 }
 
-/// Chooses by the name that the client asks for; the first one serves who asks for none, or for one that nobody has.
+/// Chooses by the name that the client asks for; the first one serves who asks for none, or for one that nobody has. A handshake
+/// looks into a table: there may be thousands of certificates, and their names are read once, when they are loaded.
 #[derive(Debug)]
-pub(super) struct ByName(pub(super) Vec<Arc<CertifiedKey>>);
+pub(super) struct ByName {
+    first: Arc<CertifiedKey>,
+    /// In lower case, wildcards as they are. With its place: of two that fit the one that was given first serves.
+    names: HashMap<String, (usize, Arc<CertifiedKey>)>,
+}
+
+impl ByName {
+    /// `None` without a key.
+    pub(super) fn new(keys: &[Arc<CertifiedKey>]) -> Option<Self> {
+        let first = keys.first()?.clone();
+        let mut names = HashMap::new();
+        // One is served whatever the name is.
+        let keys = if keys.len() > 1 { keys } else { &[] };
+        for (place, key) in keys.iter().enumerate() {
+            for name in names_of(key) {
+                names.entry(name).or_insert_with(|| (place, key.clone()));
+            }
+        }
+        Some(Self { first, names })
+    }
+
+    fn find(&self, name: &str) -> &Arc<CertifiedKey> {
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        let wildcard = name.split_once('.').map(|(_, rest)| format!("*.{rest}"));
+        let fit = [Some(name), wildcard].into_iter().flatten().filter_map(|n| self.names.get(&n));
+        fit.min_by_key(|(place, _)| *place).map_or(&self.first, |(_, key)| key)
+    }
+}
+
+/// The names that a certificate is valid for, by rustls' rules.
+fn names_of(key: &CertifiedKey) -> Vec<String> {
+    let Ok(leaf) = key.end_entity_cert() else { return Vec::new() };
+    let (Ok(names), Ok(parsed)) =
+        (EndEntityCert::try_from(leaf), ParsedCertificate::try_from(leaf))
+    else {
+        return Vec::new();
+    };
+    let is_valid = |name: &&str| {
+        let example = name.strip_prefix("*.").map(|rest| format!("x.{rest}"));
+        let example = ServerName::try_from(example.as_deref().unwrap_or(name));
+        example.is_ok_and(|name| verify_server_name(&parsed, &name).is_ok())
+    };
+    names.valid_dns_names().filter(is_valid).map(str::to_ascii_lowercase).collect()
+}
 
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let first = self.0.first()?;
-        let name = hello.server_name().filter(|_| self.0.len() > 1);
-        let name = name.and_then(|name| ServerName::try_from(name).ok());
-        let fits = |key: &&Arc<CertifiedKey>| {
-            let (Some(name), Ok(leaf)) = (&name, key.end_entity_cert()) else { return false };
-            let parsed = ParsedCertificate::try_from(leaf);
-            parsed.is_ok_and(|parsed| verify_server_name(&parsed, name).is_ok())
+        Some(hello.server_name().map_or(&self.first, |name| self.find(name)).clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use rcgen::KeyPair;
+
+    use super::*;
+    use crate::tls::provider;
+
+    fn issued(names: &[&str]) -> Arc<CertifiedKey> {
+        let key = KeyPair::generate().unwrap();
+        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let certificate = rcgen::CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let chain = vec![certificate.der().clone()];
+        Arc::new(CertifiedKey::from_der(chain, key, &provider()).unwrap())
+    }
+
+    #[test]
+    fn of_those_that_are_valid_for_a_name_the_first_one_serves() {
+        let keys = [
+            issued(&["a.d.example"]),
+            issued(&["*.D.Example", "far.example"]),
+            issued(&["b.d.example"]),
+            issued(&["d.example"]),
+        ];
+        let by_name = ByName::new(&keys).unwrap();
+        for (name, place) in [
+            ("a.d.example", 0),
+            ("A.D.EXAMPLE", 0),
+            ("b.d.example", 1),
+            ("new.d.example", 1),
+            ("far.example", 1),
+            ("d.example", 3),
+            // Nobody's.
+            ("x.y.d.example", 0),
+            ("x.far.example", 0),
+            ("", 0),
+        ] {
+            assert!(Arc::ptr_eq(by_name.find(name), &keys[place]), "{name:?} is not of {place}");
+        }
+    }
+
+    #[test]
+    fn a_handshake_does_not_take_longer_the_more_certificates_there_are() {
+        let (many, wanted) = (issued(&["many.example"]), issued(&["wanted.example"]));
+        let took = |others: usize| {
+            let mut keys = vec![many.clone(); others];
+            keys.push(wanted.clone());
+            let by_name = ByName::new(&keys).unwrap();
+            let once = |_| {
+                let start = Instant::now();
+                assert!(Arc::ptr_eq(by_name.find("wanted.example"), &wanted));
+                start.elapsed()
+            };
+            (0..20).map(once).min().unwrap()
         };
-        Some(self.0.iter().find(fits).unwrap_or(first).clone())
+        let (few, many) = (took(1), took(5_000));
+        assert!(many < few * 100 + Duration::from_micros(100), "{many:?}, and {few:?} with few");
     }
 }

@@ -230,9 +230,6 @@ impl Settings {
         before: Option<(Option<&RootCertStore>, Arc<dyn ProducesTickets>)>,
     ) -> Result<Loaded, TlsError> {
         let settings = |error: &dyn fmt::Display| TlsError::Settings(error.to_string());
-        if self.pairs.is_empty() {
-            return Err(TlsError::Settings("no certificate is given".to_owned()));
-        }
         if before.is_some() {
             // At the start it may be a pipe of a shell; later nobody may come to write to it, and no other reload could be.
             self.paths().try_for_each(|path| files::check_not_pipe(path))?;
@@ -262,7 +259,9 @@ impl Settings {
             }
             _ => builder.with_no_client_auth(),
         };
-        let mut config = builder.with_cert_resolver(Arc::new(ByName(keys?)));
+        let keys = ByName::new(&keys?)
+            .ok_or_else(|| TlsError::Settings("no certificate is given".to_owned()))?;
+        let mut config = builder.with_cert_resolver(Arc::new(keys));
         config.alpn_protocols = Alpn::names(&self.protocols);
         // Sessions are in tickets, so that all loops know them without a lock or a store.
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -1,8 +1,9 @@
 //! How many connections the process's limit of open descriptors allows.
 
-use std::fs::{File, read_dir};
+use std::fs::read_dir;
 use std::os::fd::AsRawFd;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, getrlimit};
 
 /// A sixteenth of the free descriptors is kept back at least, up to `ENOUGH`.
@@ -62,9 +63,9 @@ pub(super) fn open() -> usize {
     match read_dir("/proc/self/fd") {
         // One is that of the directory.
         Ok(entries) => entries.count().saturating_sub(1),
-        Err(_) => File::open("/dev/null")
+        Err(_) => eventfd(0, EventfdFlags::CLOEXEC)
             .ok()
-            .and_then(|file| usize::try_from(file.as_raw_fd()).ok())
+            .and_then(|fd| usize::try_from(fd.as_raw_fd()).ok())
             .unwrap_or(0),
     }
 }

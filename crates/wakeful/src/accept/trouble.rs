@@ -14,11 +14,12 @@
 //! connections whose clients have gone, which would be served first when the shortage is over.
 
 use std::cell::RefCell;
-use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::here::Here;
@@ -41,17 +42,17 @@ const ANOTHER: Duration = Duration::from_secs(10);
 /// A listener that goes on failing is logged again after so long.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-/// A descriptor that is kept for the time when none is left.
+/// A descriptor that is kept for the time when none is left. Not of a file: in a chroot there may be none, not even `/dev/null`.
 #[derive(Debug)]
-pub(super) struct Reserve(RefCell<Option<File>>);
+pub(super) struct Reserve(RefCell<Option<OwnedFd>>);
 
 impl Reserve {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self(RefCell::new(Some(Self::open()?))))
     }
 
-    fn open() -> io::Result<File> {
-        File::open("/dev/null").map_err(crate::driver::explain_error)
+    fn open() -> io::Result<OwnedFd> {
+        eventfd(0, EventfdFlags::CLOEXEC).map_err(crate::driver::explain_call("eventfd2"))
     }
 
     /// Gives the descriptor up while `f` runs. `None`: there is none, because somebody else took it the last time.

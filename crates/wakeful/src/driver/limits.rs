@@ -58,6 +58,19 @@ pub(crate) fn explain_call(call: &'static str) -> impl Fn(Errno) -> io::Error {
     }
 }
 
+/// As [`explain`], for connect(2) to an internet address.
+pub(crate) fn explain_connect(errno: Errno) -> io::Error {
+    match errno {
+        Errno::ADDRNOTAVAIL => because(
+            errno,
+            Cow::Borrowed(
+                "all local ports are in use for that address (net.ipv4.ip_local_port_range), or this machine has no address to reach it from",
+            ),
+        ),
+        _ => explain(errno),
+    }
+}
+
 /// As [`explain`], for an error that may come from the standard library.
 pub(crate) fn explain_error(error: io::Error) -> io::Error {
     match error.raw_os_error() {
@@ -100,6 +113,16 @@ mod tests {
         }
         let limit = explain_call("eventfd2")(Errno::MFILE);
         assert!(limit.to_string().contains("RLIMIT_NOFILE"), "{limit}");
+    }
+
+    #[test]
+    fn a_connection_without_a_local_port_names_their_range() {
+        let error = explain_connect(Errno::ADDRNOTAVAIL);
+        assert!(error.to_string().contains("ip_local_port_range"), "{error}");
+        assert_eq!(code(&error), Some(Errno::ADDRNOTAVAIL));
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+        let refused = explain_connect(Errno::CONNREFUSED);
+        assert_eq!(refused.raw_os_error(), Some(Errno::CONNREFUSED.raw_os_error()));
     }
 
     #[test]

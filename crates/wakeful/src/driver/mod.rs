@@ -55,7 +55,7 @@ use crate::idle::BusyPoll;
 use crate::priority::Priority;
 
 pub(crate) use self::limits::{
-    code, explain, explain_call, explain_call_error, explain_error, is_shortage,
+    code, explain, explain_call, explain_call_error, explain_connect, explain_error, is_shortage,
 };
 
 /// Which registration an event is for: a slot in the table and the generation of its user.

@@ -70,7 +70,9 @@ impl<D: Destination> Background<D> {
 
     fn take(&mut self, message: Message, when_full: WhenFull) {
         // In front of the lines: they are written, and counted, whatever becomes of this.
-        contain(|| self.output.reopen());
+        contain(|| {
+            self.output.reopen();
+        });
         match message {
             Message::Lines { bytes, lines } => {
                 self.counts.queued.fetch_sub(bytes.len(), Ordering::Relaxed);

@@ -67,8 +67,8 @@ pub trait Destination: Send + 'static {
     /// The descriptor to write to. It may be in non-blocking mode.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Opens the destination again if it should be, for example after a log rotation. Called before each write and after
-    /// [`LossyWriter::wake`].
+    /// Opens the destination again if it should be, for example after a log rotation. Called before each write, after
+    /// [`LossyWriter::wake`], and now and then while a descriptor in non-blocking mode has no room.
     ///
     /// Returns whether lines now go to another file. What was written to the old one is then forgotten.
     fn reopen(&mut self) -> bool {

@@ -12,12 +12,17 @@ use std::thread;
 use std::time::Duration;
 
 use super::Destination;
+use crate::panics::contain;
 
 /// A pipe that poll(2) calls writable takes this much at once (`PIPE_BUF`).
 const WITHOUT_WAITING: usize = 4096;
 
 /// After an EAGAIN and a poll(2) that found room, so that a descriptor that always reports both costs no CPU.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// While there is no room, so often it is asked whether the destination should be opened again. Who replaces a pipe that nobody
+/// reads would otherwise wait for that reader.
+const LOOK_AROUND: Duration = Duration::from_millis(250);
 
 /// What to do when the destination has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,15 +50,13 @@ impl<D: Destination> Output<D> {
         Self { destination, is_torn: false }
     }
 
-    pub(super) fn reopen(&mut self) {
-        if self.destination.reopen() {
+    /// Returns whether lines now go to another file.
+    pub(super) fn reopen(&mut self) -> bool {
+        let is_another = self.destination.reopen();
+        if is_another {
             self.is_torn = false;
         }
-    }
-
-    /// Whether the destination would take something within `timeout`.
-    pub(super) fn is_writable(&self, timeout: Duration) -> bool {
-        self.poll(Some(timeout))
+        is_another
     }
 
     /// Writes all of `bytes`, after the end of a line that an earlier failure cut.
@@ -88,7 +91,7 @@ impl<D: Destination> Output<D> {
     }
 
     /// An error comes with how much was written before it.
-    fn put(&self, bytes: &[u8], when_full: WhenFull) -> Result<(), (io::Error, usize)> {
+    fn put(&mut self, bytes: &[u8], when_full: WhenFull) -> Result<(), (io::Error, usize)> {
         let mut written = 0;
         while written < bytes.len() {
             match self.write_some(&bytes[written..], when_full) {
@@ -96,8 +99,13 @@ impl<D: Destination> Output<D> {
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if when_full == WhenFull::Wait => {
-                    self.poll(None);
+                    self.is_writable(LOOK_AROUND);
                     thread::sleep(PAUSE);
+                    let mut is_another = false;
+                    contain(|| is_another = self.reopen());
+                    if is_another {
+                        written = start_of_line(bytes, written);
+                    }
                 }
                 Err(error) => return Err((error.into(), written)),
             }
@@ -117,11 +125,12 @@ impl<D: Destination> Output<D> {
         rustix::io::write(self.destination.fd(), few)
     }
 
-    /// A descriptor that failed counts as writable: the write says how it failed.
-    fn poll(&self, timeout: Option<Duration>) -> bool {
+    /// Whether the destination would take something within `timeout`. A descriptor that failed counts as writable: the write says how
+    /// it failed.
+    pub(super) fn is_writable(&self, timeout: Duration) -> bool {
         let fd = self.destination.fd();
         let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let timeout = Timespec::try_from(timeout).ok();
         loop {
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(ready) => return ready > 0,
@@ -130,6 +139,13 @@ impl<D: Destination> Output<D> {
             }
         }
     }
+}
+
+/// Where the line begins that `written` bytes end in: a new file gets all of it. A line feed in front ended a line in the old one.
+fn start_of_line(bytes: &[u8], written: usize) -> usize {
+    let before = bytes.get(..written).unwrap_or(bytes);
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    if start == 0 && bytes.first() == Some(&b'\n') { 1 } else { start }
 }
 
 /// How many lines end in `bytes`.

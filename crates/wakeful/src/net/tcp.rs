@@ -199,7 +199,7 @@ impl TcpStream {
     /// *Cancel-safe*: dropped, it closes the attempt.
     ///
     /// # Errors
-    /// The last address's; the lookup failed; no loop runs here; no descriptors left. There is no time limit but
+    /// The last address's; the lookup failed; no loop runs here; no descriptors, or no local ports, left. There is no time limit but
     /// the kernel's (about two minutes): use [`timeout`](crate::time::timeout).
     pub async fn connect(addr: impl Resolve) -> io::Result<Self> {
         let mut last = None;
@@ -218,7 +218,7 @@ impl TcpStream {
             Ok(()) => false,
             // EINTR: the attempt goes on (connect(2)).
             Err(Errno::INPROGRESS | Errno::INTR) => true,
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(crate::driver::explain_connect(error)),
         };
         let io = StreamIo::new(fd, ReadCall::Plain)?;
         if in_progress {

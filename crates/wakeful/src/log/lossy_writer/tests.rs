@@ -216,6 +216,7 @@ fn a_destination_that_panics_as_it_reports_a_failure_costs_nothing_else() {
 }
 
 #[test]
+<<<<<<< HEAD
 fn who_waits_for_ever_waits_until_all_is_written() {
     let (reader, writer) = io::pipe().unwrap();
     let log = LossyWriter::new(writer);
@@ -223,4 +224,44 @@ fn who_waits_for_ever_waits_until_all_is_written() {
     assert!(log.flush_within(Duration::MAX));
     drop(log);
     assert_eq!(rest_of(reader), line(1));
+=======
+fn a_pipe_that_nobody_reads_can_be_replaced_and_no_line_is_cut() {
+    struct Replaced {
+        now: PipeWriter,
+        next: Option<PipeWriter>,
+        wanted: Arc<AtomicBool>,
+        panics: bool,
+    }
+    impl Destination for Replaced {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.now.as_fd()
+        }
+        fn reopen(&mut self) -> bool {
+            if !self.wanted.load(SeqCst) || self.next.is_none() {
+                return false;
+            }
+            assert!(!std::mem::take(&mut self.panics), "a destination that panics, on purpose");
+            self.next.take().is_some_and(|next| {
+                self.now = next;
+                true
+            })
+        }
+    }
+    let (_nobody, now) = small_pipe();
+    rustix::io::ioctl_fionbio(&now, true).unwrap();
+    let (reader, next) = io::pipe().unwrap();
+    let wanted = Arc::new(AtomicBool::new(false));
+    let pipe = Replaced { now, next: Some(next), wanted: wanted.clone(), panics: true };
+    let log = LossyWriter::on_thread("log", pipe, Queue::default()).unwrap();
+    let lines = |range: std::ops::Range<usize>| range.map(line).collect::<String>();
+    // 81 lines fit, and most of another.
+    log.write_lines(lines(0..100).into_bytes(), 100);
+    assert!(!log.flush_within(Duration::from_millis(50)));
+    wanted.store(true, SeqCst);
+    log.write_lines(lines(100..120).into_bytes(), 20);
+    assert!(log.flush_within(GUARD));
+    assert_eq!((log.written(), log.dropped()), (120, 0));
+    drop(log);
+    assert_eq!(rest_of(reader), lines(81..120));
+>>>>>>> wip-brk
 }

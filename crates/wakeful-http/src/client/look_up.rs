@@ -1,0 +1,150 @@
+//! Looking a host's name up, once for all who ask meanwhile.
+//!
+//! A look-up is a thread that waits for as long as the resolver does, also when the request that asked is long given up. One for each
+//! request would be hundreds where a name server is silent, and names that can be looked up would wait behind them.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, Shared};
+use wakeful::task::spawn_blocking;
+
+use crate::panics::SafeWaker;
+
+type Found = Result<Rc<[SocketAddr]>, Rc<io::Error>>;
+
+/// The look-up of one name that is under way.
+#[derive(Default)]
+pub(super) struct LookUp(RefCell<Option<UnderWay>>);
+
+struct UnderWay {
+    since: Instant,
+    /// Its thread is done, whether or not anybody has waited for it: what it found may be old.
+    is_done: Arc<AtomicBool>,
+    found: Shared<LocalBoxFuture<'static, Found>>,
+}
+
+impl LookUp {
+    /// The addresses of a name. Whoever comes while they are looked up waits for the same answer, unless it takes longer than
+    /// `patience`: that look-up may hang, and another one may not.
+    ///
+    /// # Errors
+    /// The look-up's; no thread can be started for it.
+    pub(super) async fn addresses(
+        &self,
+        name: &str,
+        port: u16,
+        patience: Duration,
+    ) -> io::Result<Vec<SocketAddr>> {
+        let name = name.to_owned();
+        self.share(patience, move || Ok((name, port).to_socket_addrs()?.collect())).await
+    }
+
+    async fn share(
+        &self,
+        patience: Duration,
+        look_up: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,
+    ) -> io::Result<Vec<SocketAddr>> {
+        let is_of_use =
+            |one: &UnderWay| !one.is_done.load(Ordering::Acquire) && one.since.elapsed() < patience;
+        let known = self.0.borrow().as_ref().filter(|one| is_of_use(one)).map(|o| o.found.clone());
+        let found = known.unwrap_or_else(|| {
+            let one = begin(look_up);
+            let found = one.found.clone();
+            // The one before is dropped where nothing is borrowed: wakers go with it.
+            drop(self.0.replace(Some(one)));
+            found
+        });
+        // Whoever waits beside is woken, though one waker panics.
+        let (mut waker, mut found) = (SafeWaker::default(), pin!(found));
+        let found = poll_fn(|cx| waker.with(cx, |cx| found.as_mut().poll(cx))).await;
+        found.map(|addrs| addrs.to_vec()).map_err(|error| copy(&error))
+    }
+}
+
+fn begin(look_up: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static) -> UnderWay {
+    let is_done = Arc::new(AtomicBool::new(false));
+    let done = is_done.clone();
+    let thread = spawn_blocking(move || {
+        let found = look_up();
+        done.store(true, Ordering::Release);
+        found
+    });
+    let found = async move {
+        let found = thread.await.map_err(|error| {
+            let text = format!("cannot look the name up: {error}");
+            io::Error::other(text)
+        });
+        found.and_then(|found| found).map(Rc::from).map_err(Rc::new)
+    };
+    UnderWay { since: Instant::now(), is_done, found: found.boxed_local().shared() }
+}
+
+fn copy(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::{Mutex, mpsc};
+
+    use futures_util::future::{join, join_all};
+    use wakeful::time::{sleep, timeout};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+    const SHORT: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn who_asks_while_a_name_is_looked_up_waits_for_that_answer() {
+        wakeful::block_on(async {
+            let (look_up, begun) = (LookUp::default(), Arc::new(AtomicUsize::new(0)));
+            let (answer, silent) = mpsc::channel::<SocketAddr>();
+            let silent = Arc::new(Mutex::new(silent));
+            let ask = |patience| {
+                let (begun, silent) = (begun.clone(), silent.clone());
+                look_up.share(patience, move || {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    let answer = silent.lock().unwrap().recv_timeout(LONG);
+                    answer.map(|addr| vec![addr]).map_err(io::Error::other)
+                })
+            };
+            // They are given up, and the next ones find the same one under way.
+            for _ in 0..2 {
+                let given_up = (0..50).map(|_| timeout(SHORT, ask(LONG)));
+                assert!(join_all(given_up).await.iter().all(Result::is_err));
+            }
+            let addr: SocketAddr = "127.0.0.1:80".parse().unwrap();
+            let (first, ()) = join(ask(LONG), async { answer.send(addr).unwrap() }).await;
+            assert_eq!((first.unwrap(), begun.load(Ordering::Relaxed)), (vec![addr], 1));
+            // What was found before is not used again.
+            answer.send(addr).unwrap();
+            assert_eq!(ask(LONG).await.unwrap(), [addr]);
+            assert_eq!(begun.load(Ordering::Relaxed), 2);
+            // And nobody waits for one that has taken too long.
+            let hangs = timeout(SHORT, ask(LONG)).await;
+            let another = timeout(SHORT, ask(Duration::ZERO)).await;
+            assert!(hangs.is_err() && another.is_err());
+            let start = Instant::now();
+            while begun.load(Ordering::Relaxed) < 4 {
+                assert!(start.elapsed() < LONG, "no other look-up was begun");
+                sleep(SHORT).await;
+            }
+            // Both threads end.
+            drop(answer);
+        });
+    }
+}
