@@ -38,7 +38,8 @@ pub fn measure(bench: &mut Bench<'_>, load: &Load, bytes: usize) -> Result<Floor
     let spec = ServerSpec::Running { name: "null server".to_owned(), target };
     bench.progress.expect(1, plan.warm_up + plan.duration);
     let load = Load { plan, slow_clients: 0 };
-    let block = bench.block(&spec, &load, "the generator's own floor (a busy machine is waited for)")?;
+    let block =
+        bench.block(&spec, &load, "the generator's own floor (a busy machine is waited for)")?;
     let run = Series::new(spec.name(), &block).run();
     let gaps = gaps::on_cpu(bench.cpu).ok();
     Ok(Floor { rate, response: run.response, send_lag: run.send_lag, gaps, validity: run.validity })

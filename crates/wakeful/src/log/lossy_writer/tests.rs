@@ -216,7 +216,6 @@ fn a_destination_that_panics_as_it_reports_a_failure_costs_nothing_else() {
 }
 
 #[test]
-<<<<<<< HEAD
 fn who_waits_for_ever_waits_until_all_is_written() {
     let (reader, writer) = io::pipe().unwrap();
     let log = LossyWriter::new(writer);
@@ -224,7 +223,9 @@ fn who_waits_for_ever_waits_until_all_is_written() {
     assert!(log.flush_within(Duration::MAX));
     drop(log);
     assert_eq!(rest_of(reader), line(1));
-=======
+}
+
+#[test]
 fn a_pipe_that_nobody_reads_can_be_replaced_and_no_line_is_cut() {
     struct Replaced {
         now: PipeWriter,
@@ -263,5 +264,4 @@ fn a_pipe_that_nobody_reads_can_be_replaced_and_no_line_is_cut() {
     assert_eq!((log.written(), log.dropped()), (120, 0));
     drop(log);
     assert_eq!(rest_of(reader), lines(81..120));
->>>>>>> wip-brk
 }
