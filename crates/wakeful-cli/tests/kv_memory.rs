@@ -105,7 +105,7 @@ fn a_command_that_came_while_the_process_was_stopped_is_answered() {
     service.signal("-STOP");
     stream.write_all(b"$1\r\na\r\n").unwrap();
     // Longer than the limit.
-    thread::sleep(Duration::from_secs(3));
+    thread::sleep(Duration::from_millis(1500));
     service.signal("-CONT");
     ask(&mut stream, b"", "$1\r\n1\r\n");
 }
@@ -117,7 +117,7 @@ fn mapped(service: &Service) -> usize {
     pages.split(' ').next().unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// From now on it may map no more than so many bytes beyond what it has.
+/// Lets the process map `more` bytes beyond what it has mapped now, and no more.
 fn limit_to_more(service: &Service, more: usize) {
     let (limit, pid) = (mapped(service) + more, service.child.id().to_string());
     let prlimit = Command::new("prlimit").args([&format!("--as={limit}"), "--pid", &pid]).status();

@@ -1,49 +1,13 @@
 //! A loop of a group that ends although nobody has shut its group down. A process of its own, because
 //! the log is the process's.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
-use tracing::field::{Field, Visit};
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, Serving, SharedListener};
 use wakeful::signal::run_until_terminated_or_failed;
 use wakeful::{LoopGroup, LoopHandle};
 
-static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-struct Log;
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
-        self.0.push_str(&format!("{value:?} "));
-    }
-}
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::ERROR
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        LINES.lock().unwrap().push(text.0);
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
-}
+mod logged;
 
 /// Ends some of these loops.
 type Stop = fn(&[LoopHandle]);
@@ -66,11 +30,8 @@ fn run(name: &str, strategy: AcceptStrategy, stop: Stop) -> std::io::Error {
 
 #[test]
 fn it_is_logged_by_name_and_a_server_that_accepts_no_more_ends_with_an_error() {
-    tracing::subscriber::set_global_default(Log).unwrap();
-    let named = |name: &str| {
-        let lines = LINES.lock().unwrap();
-        lines.iter().filter(|line| line.contains(name) && line.contains("has ended")).count()
-    };
+    logged::from_now_on(tracing::Level::ERROR);
+    let named = |name: &str| logged::count(&[name, "has ended"]);
     let all = |handles: &[LoopHandle]| handles.iter().for_each(LoopHandle::stop);
     let first = |handles: &[LoopHandle]| handles[0].stop();
     let cases: [(_, _, Stop, _); 3] = [

@@ -160,7 +160,7 @@ fn check_time(
     }
 }
 
-/// Chooses by the name that the client asks for; the first one serves who asks for none, or for one that nobody has. A handshake
+/// Chooses by the name that the client asks for. A client that asks for no name, or for one that no certificate has, gets the first. A handshake
 /// looks into a table: there may be thousands of certificates, and their names are read once, when they are loaded.
 #[derive(Debug)]
 pub(super) struct ByName {
