@@ -320,8 +320,17 @@ fn a_generator_robbed_of_its_cpu_says_invalid() {
         Validity::Invalid { reasons, .. } => reasons.iter().any(|one| one.contains(reason)),
         _ => false,
     };
-    let open = judge_beside_hogs(&plan);
-    assert!(says(&open, "late"), "{open:?}");
+    // Whoever keeps the server from its CPU meanwhile makes the responses so slow that the lag no longer matters. Such a run is judged
+    // rightly, and says nothing here.
+    let mut others = Vec::new();
+    loop {
+        let open = judge_beside_hogs(&plan);
+        if says(&open, "late") {
+            break;
+        }
+        others.push(open);
+        assert!(others.len() < 5, "{others:?}");
+    }
     plan.schedule = Schedule::Closed;
     let closed = judge_beside_hogs(&plan);
     assert!(says(&closed, "kept from its CPU"), "{closed:?}");
