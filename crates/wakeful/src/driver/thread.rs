@@ -92,15 +92,17 @@ fn why_no_thread(
     }
 }
 
-/// Could a thread's stack be had now? As large as that of the standard library's threads, with the page that guards it.
+/// Could a thread's stack be had now? As large as that of the standard library's threads, with the
+/// page that guards it.
 fn has_room_for_stack() -> bool {
-    const SIZE: usize = (2 << 20) + 4096;
+    let asked = std::env::var("RUST_MIN_STACK").ok().and_then(|bytes| bytes.parse().ok());
+    let size = asked.unwrap_or(2_usize << 20).saturating_add(4096);
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
     // SAFETY: a mapping of its own, at an address that the kernel chooses; nobody else knows of it, and it is gone behind this.
     unsafe {
-        let stack = libc::mmap(std::ptr::null_mut(), SIZE, access, flags, -1, 0);
-        stack != libc::MAP_FAILED && libc::munmap(stack, SIZE) == 0
+        let stack = libc::mmap(std::ptr::null_mut(), size, access, flags, -1, 0);
+        stack != libc::MAP_FAILED && libc::munmap(stack, size) == 0
     }
 }
 

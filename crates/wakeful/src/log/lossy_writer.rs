@@ -18,10 +18,16 @@ use crate::time::deadline_after;
 /// What may wait to be written. What exceeds one of the two is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queue {
-    /// Calls of [`LossyWriter::write_lines`] or `write`. The room for them is allocated at once, 40 bytes each.
+    /// Calls of [`LossyWriter::write_lines`] or `write`, from 1 to 1,048,576; a number beyond is
+    /// taken for the nearest. The room for them is allocated at once, 40 bytes each.
     pub writes: usize,
     /// Bytes of all of them.
     pub bytes: usize,
+}
+
+impl Queue {
+    /// Room for more would take longer to fill than anybody waits for a log.
+    const MOST_WRITES: usize = 1 << 20;
 }
 
 impl Default for Queue {
@@ -85,7 +91,7 @@ impl LossyWriter {
         queue: Queue,
         start: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<()>,
     ) -> (Self, io::Result<()>) {
-        let (messages, receiver) = sync_channel(queue.writes);
+        let (messages, receiver) = sync_channel(queue.writes.clamp(1, Queue::MOST_WRITES));
         let counts = Arc::<Counts>::default();
         let background = Background::new(receiver, destination, counts.clone());
         // A closure whose thread cannot be started is dropped. The lock keeps what it would own.

@@ -91,6 +91,19 @@ fn the_queue_is_bounded_in_bytes() {
 }
 
 #[test]
+fn a_queue_has_room_for_a_write_and_is_never_too_large_to_be_made() {
+    for writes in [0, usize::MAX] {
+        let (reader, writer) = io::pipe().unwrap();
+        let queue = Queue { writes, bytes: usize::MAX };
+        let mut log = LossyWriter::on_thread("log", Plain(writer), queue).unwrap();
+        log.write_all(b"one\n").unwrap();
+        assert!(log.flush_within(GUARD));
+        drop(log);
+        assert_eq!(rest_of(reader), "one\n");
+    }
+}
+
+#[test]
 fn a_destination_that_fails_costs_lines_that_are_counted() {
     let (reader, writer) = io::pipe().unwrap();
     drop(reader);
