@@ -109,6 +109,18 @@ pub(super) fn check_not_pipe(path: &Path) -> Result<(), TlsError> {
     }
 }
 
+const NOT_VALID_YET: &str = "the certificate is not valid yet: is the clock right?";
+
+/// May the same files be of use later? Rights that are given, a directory that is mounted and
+/// descriptors that become free change no file, and neither does the time.
+pub(super) fn may_pass(error: &TlsError) -> bool {
+    match error {
+        TlsError::Unreadable { .. } => true,
+        TlsError::Unusable { reason, .. } => reason == NOT_VALID_YET,
+        TlsError::Settings(_) => false,
+    }
+}
+
 fn unusable(path: &Path, reason: impl Into<String>) -> TlsError {
     TlsError::Unusable { path: path.to_owned(), reason: reason.into() }
 }
@@ -154,7 +166,7 @@ fn check_time(
             Ok(Some("the certificate has expired"))
         }
         Err(rustls::Error::InvalidCertificate(NotValidYet | NotValidYetContext { .. })) => {
-            Ok(Some("the certificate is not valid yet: is the clock right?"))
+            Ok(Some(NOT_VALID_YET))
         }
         _ => Ok(None),
     }

@@ -49,6 +49,8 @@ struct Source {
     client_roots: Option<RootCertStore>,
     /// What the files looked like before they were last read.
     looks: Vec<Look>,
+    /// Why they were no use, if that may pass while they look the same.
+    may_pass: Option<String>,
 }
 
 /// Changes when a file is written or replaced; `None` if it cannot be seen.
@@ -92,6 +94,11 @@ impl ServerTls {
     /// # Errors
     /// As for [`ServerTlsBuilder::build`], or a certificate has expired or is not valid yet. Errors are logged, and everything stays as it was.
     pub fn reload(&self) -> Result<(), TlsError> {
+        self.reload_unless_told_of(None)
+    }
+
+    /// An error that reads as `told` is neither logged nor counted again.
+    fn reload_unless_told_of(&self, told: Option<&str>) -> Result<(), TlsError> {
         let Shared { settings, current, source, counts } = &*self.0;
         let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
         source.looks = settings.looks();
@@ -100,6 +107,7 @@ impl ServerTls {
             Ok((config, client_roots)) => {
                 *current.write().unwrap_or_else(PoisonError::into_inner) = config;
                 source.client_roots = client_roots;
+                source.may_pass = None;
                 // A subscriber may block, or reload in its turn.
                 drop(source);
                 counts.reloads.one_more();
@@ -107,16 +115,21 @@ impl ServerTls {
                 Ok(())
             }
             Err(error) => {
+                let text = error.to_string();
+                let is_news = told.is_none_or(|told| told != text);
+                source.may_pass = files::may_pass(&error).then_some(text);
                 drop(source);
-                counts.failed_reloads.one_more();
-                panics::log!(error, %error, "TLS: cannot reload the certificates, the old ones stay in use");
+                if is_news {
+                    counts.failed_reloads.one_more();
+                    panics::log!(error, %error, "TLS: cannot reload the certificates, the old ones stay in use");
+                }
                 Err(error)
             }
         }
     }
 
-    /// Looks at the files again and again, on the blocking pool, and [reloads](Self::reload) when one was written or replaced. It never ends: spawn it on a
-    /// loop. For files that are changed by who cannot send a signal.
+    /// Looks at the files again and again, on the blocking pool, and [reloads](Self::reload) when one was written or replaced. Files that cannot be
+    /// read, or whose certificate is not valid yet, are tried again with each look, and logged once. It never ends: spawn it on a loop. For files that are changed by who cannot send a signal.
     pub async fn reload_on_change(self, every: Duration) {
         loop {
             sleep(every).await;
@@ -131,11 +144,11 @@ impl ServerTls {
     fn reload_if_changed(&self) {
         let looks = self.0.settings.looks();
         let source = self.0.source.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = source.looks != looks;
+        let (changed, told) = (source.looks != looks, source.may_pass.clone());
         drop(source);
-        if changed {
-            // Logged.
-            let _ = self.reload();
+        if changed || told.is_some() {
+            // Logged. Of files that changed, the same is said once more.
+            let _ = self.reload_unless_told_of(told.filter(|_| !changed).as_deref());
         }
     }
 
@@ -215,7 +228,7 @@ impl ServerTlsBuilder {
         Ok(ServerTls(Arc::new(Shared {
             settings,
             current: RwLock::new(config),
-            source: Mutex::new(Source { client_roots, looks }),
+            source: Mutex::new(Source { client_roots, looks, may_pass: None }),
             counts: Arc::default(),
         })))
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rcgen::{CertificateParams, date_time_ymd};
 use wakeful_http::tls::{ServerTls, TlsError};
@@ -149,6 +149,28 @@ fn files_that_change_are_noticed_and_a_bad_one_is_tried_once() {
     ask(&mut client);
     assert_eq!(certificate(&client), renewed.der);
     assert_eq!((tls.counts().reloads(), tls.counts().failed_reloads()), (1, 1));
+}
+
+/// Its time comes while the files look the same, as with rights that are given later and with
+/// descriptors that become free.
+#[test]
+fn what_may_be_of_use_later_is_tried_again_and_told_once() {
+    let site = Site::new();
+    let tls = site.tls();
+    let running = server().tls(tls.clone()).start(router()).unwrap();
+    let (watching, every) = (tls.clone(), Duration::from_millis(1));
+    let early = site.authority.issue_with("localhost", |params| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        params.not_before = date_time_ymd(1970, 1, 1) + now + Duration::from_secs(2);
+    });
+    site.serve(&early);
+    running.handles()[0].spawn(move || watching.reload_on_change(every)).unwrap().detach();
+    until("its time has come", || tls.counts().reloads() == 1);
+    let mut client = connect(addr(&running), config(&site.ca()));
+    ask(&mut client);
+    assert_eq!(certificate(&client), early.der);
+    let told = tls.counts().failed_reloads();
+    assert!(told <= 1, "told {told} times");
 }
 
 /// Reading it would wait for a writer, and every other reload behind it.
