@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
+use wakeful::time::turn_time;
 
 use super::ClientError;
 use super::tasks::Told;
@@ -41,11 +42,13 @@ pub(super) struct Deadline {
 pub(super) struct OpenStream {
     connection: Rc<dyn Streams>,
     told: Told,
+    /// `None`: it was answered to the end.
+    opened: Option<Instant>,
 }
 
 impl OpenStream {
     pub(super) fn new(connection: Rc<dyn Streams>, told: Told) -> Self {
-        Self { connection, told }
+        Self { connection, told, opened: Some(turn_time()) }
     }
 
     /// A panic has ended its connection, which is not to be asked any more.
@@ -56,12 +59,13 @@ impl OpenStream {
 
 /// A connection of HTTP/2, whatever bodies its requests have.
 pub(super) trait Streams {
-    fn ended_one(&self);
+    /// One that was `opened` then was given up, or, with `None`, has come to its end.
+    fn ended_one(&self, opened: Option<Instant>);
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.connection.ended_one();
+        self.connection.ended_one(self.opened);
     }
 }
 
@@ -74,9 +78,20 @@ impl ResponseBody {
     ) -> Self {
         let has_panicked = stream.as_ref().is_some_and(OpenStream::has_panicked);
         let has_ended = !has_panicked && incoming.is_end_stream();
-        let stream = stream.filter(|_| !has_ended);
         let (incoming, waker) = (Contained::new(incoming), SafeWaker::default());
-        Self { incoming, waker, target, deadline, stream, has_ended }
+        let mut this = Self { incoming, waker, target, deadline, stream, has_ended };
+        if has_ended {
+            this.end_whole();
+        }
+        this
+    }
+
+    /// All of it has come.
+    fn end_whole(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            stream.opened = None;
+        }
+        self.end();
     }
 
     fn end(&mut self) {
@@ -116,8 +131,10 @@ impl Body for ResponseBody {
             this.end();
             return Poll::Ready(Some(Err(ClientError::TotalTimeout { target, after })));
         };
-        if !matches!(frame, Some(Ok(_))) || this.incoming.is_end_stream() {
+        if matches!(frame, Some(Err(_))) {
             this.end();
+        } else if frame.is_none() || this.incoming.is_end_stream() {
+            this.end_whole();
         }
         let broken = |source| ClientError::Body { target: this.target.clone(), source };
         Poll::Ready(frame.map(|frame| frame.map_err(broken)))

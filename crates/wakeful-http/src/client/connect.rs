@@ -129,7 +129,7 @@ pub(super) struct Seen {
     /// Something was written.
     pub(super) written: Cell<bool>,
     /// How many reads succeeded; the last one may have been the end.
-    pub(super) reads: Cell<u32>,
+    pub(super) reads: Cell<u64>,
     /// Woken once, by the first read.
     pub(super) first_read: Cell<Option<Waker>>,
 }

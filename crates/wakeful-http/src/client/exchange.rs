@@ -219,7 +219,7 @@ impl<B: OutgoingBody> Lease<B> {
                 let error = failed.into_error();
                 let seen = lease.connection.seen();
                 // The end of the stream is a read, too.
-                let of_the_end = u32::from(error.is_incomplete_message());
+                let of_the_end = u64::from(error.is_incomplete_message());
                 let acted = if request.is_some() || !seen.written.get() {
                     Acted::No
                 } else if was_used

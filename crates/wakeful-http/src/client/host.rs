@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -331,9 +332,10 @@ impl<B: OutgoingBody> Pool<B> {
         self.serve_waiting();
     }
 
-    pub(super) fn forget_http2(self: &Rc<Self>, connection: &Rc<Http2<B>>) {
+    /// It has ended, or gets no more requests.
+    pub(super) fn forget_http2(self: &Rc<Self>, connection: &Http2<B>) {
         let mut state = self.state.borrow_mut();
-        state.shared.retain(|shared| !Rc::ptr_eq(shared, connection));
+        state.shared.retain(|shared| !ptr::eq(&**shared, connection));
         state.open -= 1;
         drop(state);
         self.serve_waiting();

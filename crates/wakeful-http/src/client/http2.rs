@@ -2,19 +2,23 @@
 //!
 //! hyper would queue what is beyond that without a bound, so streams are counted here, from the request to the end of the response's body, and requests that do not fit wait in the pool's queue or go to
 //! another connection. After a GOAWAY hyper takes no more requests; those under way end, and the pool makes a new connection.
+//!
+//! A flow may have died without a word: its backend's host is gone, or something on the way forgot it.
+//! The kernel takes a quarter of an hour to say so. So a connection on which a request was given up
+//! while nothing came is set aside: it gets no more requests, and those under way go on.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 use wakeful::io::LoopTimer;
-use wakeful::time::sleep_until;
+use wakeful::time::{sleep_until, turn_time};
 
 use super::OutgoingBody;
 use super::body::{OpenStream, Outgoing, Streams};
@@ -32,7 +36,14 @@ pub(super) struct Http2<B: OutgoingBody> {
     limit: Cell<usize>,
     used: Cell<bool>,
     idle_since: Cell<Instant>,
+    /// When something last came.
+    heard: Cell<Instant>,
+    /// The pool has forgotten it.
+    is_aside: Cell<bool>,
 }
+
+/// A connection is silent when nothing has come for so long, beside a request that waited for it.
+const SILENCE: Duration = Duration::from_secs(1);
 
 type Driven<B> = http2::Connection<Io, Outgoing<B>, Tasks>;
 type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
@@ -55,6 +66,8 @@ impl<B: OutgoingBody> Http2<B> {
             limit: Cell::new(connection.current_max_send_streams()),
             used: Cell::new(false),
             idle_since: Cell::new(Instant::now()),
+            heard: Cell::new(Instant::now()),
+            is_aside: Cell::new(false),
         });
         wakeful::spawn(drive(connection, this.clone(), seen)).detach();
         Ok(this)
@@ -72,7 +85,7 @@ impl<B: OutgoingBody> Http2<B> {
 
     /// Room for one more stream, which counts from here on; `None`: there is none.
     pub(super) fn open_stream(self: &Rc<Self>) -> Option<OpenStream> {
-        if self.is_closed() || self.streams.get() >= self.limit.get() {
+        if self.is_aside.get() || self.is_closed() || self.streams.get() >= self.limit.get() {
             return None;
         }
         self.streams.set(self.streams.get() + 1);
@@ -100,11 +113,24 @@ impl<B: OutgoingBody> Http2<B> {
 }
 
 impl<B: OutgoingBody> Streams for Http2<B> {
-    fn ended_one(&self) {
+    fn ended_one(&self, opened: Option<Instant>) {
         self.streams.set(self.streams.get() - 1);
-        self.idle_since.set(Instant::now());
-        if let Some(pool) = self.pool.upgrade() {
+        let now = Instant::now();
+        self.idle_since.set(now);
+        let is_silent = |opened: Instant| {
+            now.saturating_duration_since(opened.max(self.heard.get())) >= SILENCE
+        };
+        let pool = self.pool.upgrade();
+        if opened.is_some_and(is_silent) && !self.is_aside.replace(true) {
+            panics::log!(debug, "a connection of the client is silent, and is set aside");
+            if let Some(pool) = &pool {
+                pool.forget_http2(self);
+            }
+        } else if let Some(pool) = &pool {
             pool.serve_waiting();
+        }
+        if self.is_aside.get() && self.streams.get() == 0 {
+            self.close();
         }
     }
 }
@@ -120,6 +146,7 @@ async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen:
     let mut connection = Contained::new(connection);
     let mut timer = pin!(sleep_until(Instant::now() + idle_timeout));
     let mut waits_for_settings = true;
+    let mut reads = 0;
     poll_fn(|cx| {
         if waits_for_settings {
             // The server's settings come first: with them comes its limit of streams.
@@ -136,6 +163,10 @@ async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen:
             (ended, connection.current_max_send_streams())
         });
         let Some((ended, limit)) = polled else { return Poll::Ready(()) };
+        if seen.reads.get() != reads {
+            reads = seen.reads.get();
+            this.heard.set(turn_time());
+        }
         if let Poll::Ready(Err(error)) = &ended {
             panics::log!(debug, %error, "a connection of the client ended with an error");
         }
@@ -165,7 +196,9 @@ struct Ending<B: OutgoingBody>(Rc<Http2<B>>);
 
 impl<B: OutgoingBody> Drop for Ending<B> {
     fn drop(&mut self) {
-        if let Some(pool) = self.0.pool.upgrade() {
+        if let Some(pool) = self.0.pool.upgrade()
+            && !self.0.is_aside.replace(true)
+        {
             pool.forget_http2(&self.0);
         }
     }

@@ -1,6 +1,9 @@
 //! HTTP/2: shared connections, the server's limit of streams, GOAWAY and refused streams; and gRPC by tonic's own client.
 
 use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
 
 use h2::server::{Connection, SendResponse};
 use tonic::Code;
@@ -95,6 +98,49 @@ fn the_servers_limit_of_streams_is_kept_and_the_rest_waits_here() {
         }
         assert_eq!((client.counts().opened(), at_most.get()), (1, 2));
         assert_eq!(client.counts().waited() - waited, 8);
+    });
+}
+
+/// As when the backend's host is gone, or a firewall has forgotten the flow.
+#[test]
+fn a_connection_that_is_silent_gets_no_more_requests_and_those_under_way_go_on() {
+    on_a_loop(async {
+        let (speak, spoken) = async_channel::bounded::<()>(1);
+        let addr = scripted(move |number, stream| {
+            let spoken = spoken.clone();
+            async move {
+                let mut connection = accept(stream, 100).await;
+                let (mut held, mut told) = (Vec::new(), pin!(spoken.recv()));
+                let mut next = async || {
+                    poll_fn(|cx| match connection.poll_accept(cx) {
+                        Poll::Pending => told.as_mut().poll(cx).map(|_| None),
+                        accepted => accepted,
+                    })
+                    .await
+                };
+                while let Some(Ok(asked)) = next().await {
+                    match number {
+                        0 => held.push(asked),
+                        _ => respond(asked, "new"),
+                    }
+                }
+                held.retain(|asked| asked.0.uri().path() == "/first");
+                held.drain(..).for_each(|asked| respond(asked, "old"));
+                while connection.accept().await.is_some() {}
+            }
+        })
+        .await;
+        let (client, host) = http2(Client::builder().max_connections(1).head_timeout(None), addr);
+        let first = wakeful::spawn({
+            let host = host.clone();
+            async move { text(host.send(get("/first")).await).await }
+        });
+        let patience = Duration::from_millis(1200);
+        while timeout(patience, host.send(get("/other"))).await.is_err() {}
+        assert_eq!((client.counts().opened(), host.connections()), (2, 1));
+        assert_eq!(text(host.send(get("/other")).await).await, "new");
+        drop(speak);
+        assert_eq!(first.await.unwrap(), "old");
     });
 }
 
