@@ -206,6 +206,7 @@ where
             offered.correct(&mut response);
         }
         in_flight.watch.local.counts().response(response.status());
+        in_flight.watch.closes_for_body();
         guard::say_close(&mut response, &in_flight.watch);
         let in_flight = this.in_flight.take();
         let response = response.map(|body| ResponseBody::of_service(body, in_flight));

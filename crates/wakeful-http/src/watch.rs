@@ -78,6 +78,8 @@ pub(crate) struct Watch {
     pub(crate) last_body: RefCell<Option<Progress>>,
     /// Of HTTP/1, where an ambiguous length is refused: what was read on this loop.
     pub(crate) framing: Option<RefCell<Framing>>,
+    /// See [`closes_for_body`](Self::closes_for_body).
+    leaves_body: Cell<bool>,
     /// The next response is the last one.
     closing: Cell<bool>,
     /// And it ends in any case.
@@ -110,6 +112,7 @@ impl Watch {
             gone: Cell::new(false),
             last_body: RefCell::default(),
             tunnels: Cell::new(0),
+            leaves_body: Cell::new(false),
             closing: Cell::new(false),
             end_at: Cell::new(None),
             writes: Waiting::default(),
@@ -168,6 +171,20 @@ impl Watch {
     /// Was the last request's body dropped before its end, and nothing read since?
     pub(crate) fn is_body_cut(&self) -> bool {
         self.last_body.borrow().as_ref().is_some_and(Progress::is_cut)
+    }
+
+    /// If so much is left of the last request's body that the connection closes for it, the client is
+    /// told so by the response, and may say the rest before it closes.
+    pub(crate) fn closes_for_body(&self) {
+        if self.last_body.borrow().as_ref().is_some_and(Progress::is_cut_short) {
+            self.leaves_body.set(true);
+            self.close_soon();
+        }
+    }
+
+    /// Does it close because of what is left of a body?
+    pub(crate) fn leaves_body(&self) -> bool {
+        self.leaves_body.get()
     }
 
     /// What is read next may be the rest of a body that nobody wants: hyper reads once for it.

@@ -100,6 +100,37 @@ fn behind_a_body_that_nobody_reads_a_connection_is_idle() {
     assert_eq!(running.shutdown(Duration::from_secs(4)).unwrap(), 0);
 }
 
+/// hyper reads once for the rest, and closes if that was not all of it. The next request of a client
+/// that does not know that would be lost.
+#[test]
+fn an_answer_to_a_body_that_is_not_read_says_that_the_connection_closes() {
+    let running = start(Limits::default());
+    let large = ["content-length: 1000000", "transfer-encoding: chunked"];
+    for (length, closes) in [("content-length: 8", false), (large[0], true), (large[1], true)] {
+        let mut stream = raw(&running);
+        let head = format!("POST /n/1 HTTP/1.1\r\nhost: x\r\n{length}\r\n\r\n");
+        let body = if closes { "4000\r\n" } else { "12345678" };
+        stream.write_all((head + body).as_bytes()).unwrap();
+        let mut answer = String::new();
+        while !answer.contains("\r\n\r\n") {
+            let mut buf = [0; 1024];
+            let read = stream.read(&mut buf).unwrap();
+            assert!(read > 0, "closed without an answer");
+            answer.push_str(std::str::from_utf8(&buf[..read]).unwrap());
+        }
+        assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+        assert_eq!(answer.contains("connection: close"), closes, "{length}: {answer}");
+        if closes {
+            // It may say more, and is not reset for it.
+            stream.write_all(&[b'x'; 16 << 10]).unwrap();
+            assert_eq!(stream.read(&mut [0; 1024]).unwrap(), 0, "{length}");
+        } else {
+            stream.write_all(b"GET /n/1 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+            assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+        }
+    }
+}
+
 #[test]
 fn an_http2_response_that_the_client_takes_slowly_is_not_idle() {
     let running = start(Limits { idle_timeout: SHORT, ..Limits::default() });
