@@ -1,4 +1,4 @@
-//! `wakeful serve kv` and `echo --keepalive`: when silent peers are probed.
+//! `wakeful serve --keepalive`: when silent peers are probed.
 
 mod common;
 
@@ -30,26 +30,44 @@ fn probed_in(client: &TcpStream) -> Option<u32> {
     }
 }
 
+/// What a client asks, and what begins the answer.
+type Exchange = (&'static [u8], &'static [u8]);
+
+const GET: Exchange = (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"HTTP/1.1 ");
+/// Of HTTP/2: its preface, and settings for settings.
+const HTTP2: Exchange = (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", b"\0");
+
+fn check(service: &[&str], (question, answer): Exchange) {
+    for (more, expected) in [
+        (&[][..], Some(295..=300)),
+        (&["--keepalive", "30"], Some(25..=30)),
+        (&["--keepalive", "0"], None),
+    ] {
+        let arguments = [service, &["--listen", "127.0.0.1:0"], more].concat();
+        let mut server = Service::start(&arguments);
+        let client = TcpStream::connect(server.behind("listening on ")).unwrap();
+        common::ask(&client, question, answer);
+        let is = probed_in(&client);
+        let matches = match (&expected, is) {
+            (Some(range), Some(is)) => range.contains(&is),
+            (expected, is) => expected.is_none() && is.is_none(),
+        };
+        assert!(matches, "{arguments:?}: {is:?}");
+    }
+}
+
 #[test]
 fn kv_and_echo_probe_silent_peers_when_they_are_told_to() {
-    for (service, question, answer) in
-        [("kv", &b"PING\r\n"[..], &b"+PONG\r\n"[..]), ("echo", b"\0\0\0\x01a", b"\0\0\0\x01a")]
-    {
-        for (more, expected) in [
-            (&[][..], Some(295..=300)),
-            (&["--keepalive", "30"], Some(25..=30)),
-            (&["--keepalive", "0"], None),
-        ] {
-            let arguments = [&[service, "--listen", "127.0.0.1:0"], more].concat();
-            let mut server = Service::start(&arguments);
-            let client = TcpStream::connect(server.behind("listening on ")).unwrap();
-            common::ask(&client, question, answer);
-            let is = probed_in(&client);
-            let matches = match (&expected, is) {
-                (Some(range), Some(is)) => range.contains(&is),
-                (expected, is) => expected.is_none() && is.is_none(),
-            };
-            assert!(matches, "{arguments:?}: {is:?}");
-        }
-    }
+    check(&["kv"], (b"PING\r\n", b"+PONG\r\n"));
+    check(&["echo"], (b"\0\0\0\x01a", b"\0\0\0\x01a"));
+}
+
+/// Who waits for a client that has vanished (a WebSocket, a stream of gRPC) would wait for ever.
+#[test]
+fn http_rpc_and_proxy_probe_silent_peers_when_they_are_told_to() {
+    check(&["http"], GET);
+    check(&["http", "--accept", "dispatch"], GET);
+    check(&["http", "--accept", "reuse-port"], GET);
+    check(&["rpc"], HTTP2);
+    check(&["proxy", "--to", "unix:/nowhere"], GET);
 }

@@ -22,6 +22,10 @@ const GREATEST_HEADERS_LIMIT: usize = 24_576;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// Nobody lives to see it, and a clock can hold it: `Duration::MAX` from now on is beyond every clock.
 pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+/// That Linux takes (`TCP_KEEPIDLE`).
+const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
+/// So many probes, a third of `keepalive` apart.
+pub(crate) const PROBES: u32 = 3;
 
 /// What a server bounds: [`Server::limits`](crate::Server::limits). `None` is no limit, and so is 0 for what has no range; what is out of its range becomes the nearest in it, and a time beyond 30 years (`Duration::MAX`) is 30 years.
 ///
@@ -31,6 +35,7 @@ pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 365 * 24 *
 /// | `idle_timeout` | 75 s | 1 ms and more | close. HTTP/2: GOAWAY (NO_ERROR), and close |
 /// | `body_timeout` | 30 s | 1 ms and more | 408 and close, or, behind the response's head, abort (HTTP/2: the stream) |
 /// | `request_timeout` | none | 1 ms and more | 503 and close, or, behind the response's head, abort (HTTP/2: the stream) |
+/// | `keepalive` | 300 s | 1 s to 32,767 s | a silent peer is probed by TCP; if it does not answer for as long again, the connection is gone |
 /// | `min_rate` | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only that has no room) |
 /// | `max_connections` | 0: as many as the process has [descriptors](crate::Server::descriptors) for | | further ones wait in the backlog |
 /// | `max_connections_per_peer` | none | | 503 and close, at once; by TLS: close |
@@ -64,6 +69,11 @@ pub struct Limits {
     pub body_timeout: Option<Duration>,
     /// How long a request may take, from its header to its response's end.
     pub request_timeout: Option<Duration>,
+    /// After how long a silent peer is probed, in whole seconds: one that has vanished without a word
+    /// would keep its connection for ever where nothing is to be sent to it, as with WebSockets and
+    /// streams of gRPC. Set on the listeners, whose connections inherit it; `None` leaves them as
+    /// they are.
+    pub keepalive: Option<Duration>,
     /// How slow a client may be.
     pub min_rate: Option<MinRate>,
     /// How many connections are open at a time, on all loops together. 0 means as many as the process has [descriptors](crate::Server::descriptors) for.
@@ -154,6 +164,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(75),
             body_timeout: Some(Duration::from_secs(30)),
             request_timeout: None,
+            keepalive: Some(Duration::from_secs(300)),
             // Kestrel's rate; its grace is half as long.
             min_rate: Some(MinRate { bytes_per_second: 240, window: Duration::from_secs(10) }),
             max_connections: 0,
@@ -181,6 +192,8 @@ impl Limits {
         self.idle_timeout = in_range(self.idle_timeout);
         self.body_timeout = self.body_timeout.map(in_range);
         self.request_timeout = self.request_timeout.map(in_range);
+        let seconds = |idle: Duration| idle.clamp(Duration::from_secs(1), LONGEST_KEEPALIVE);
+        self.keepalive = self.keepalive.map(seconds);
         self.max_header_size = self.max_header_size.max(SMALLEST_HEADER_LIMIT);
         self.max_headers = self.max_headers.clamp(1, GREATEST_HEADERS_LIMIT);
         self.max_uri = self.max_uri.clamp(1, GREATEST_URI_LIMIT);

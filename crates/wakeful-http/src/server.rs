@@ -5,6 +5,7 @@ mod running;
 use std::io;
 use std::panic::Location;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
@@ -18,6 +19,7 @@ use wakeful::{LoopGroupBuilder, signal};
 pub use self::running::Running;
 
 use crate::body::RequestBody;
+use crate::limits::PROBES;
 use crate::local::Shared;
 use crate::observe::Observe;
 use crate::tls::ServerTls;
@@ -332,8 +334,15 @@ impl Server {
         let tls: Arc<[_]> = self.tls.into();
         let loops = self.group.loop_count()?;
         let max_connections = self.limits.max_connections;
+        let limits = self.limits.clamped();
+        if let Some(idle) = limits.keepalive {
+            let every = (idle / PROBES).max(Duration::from_secs(1));
+            self.listeners
+                .iter()
+                .try_for_each(|listener| listener.set_keepalive(idle, every, PROBES))?;
+        }
         let observe = self.observe;
-        let shared = Shared::new(self.limits, loops, self.readiness);
+        let shared = Shared::new(limits, loops, self.readiness);
         let of_loops = shared.clone();
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group.loops(loops))

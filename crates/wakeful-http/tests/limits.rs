@@ -31,6 +31,7 @@ fn times_that_no_clock_can_hold_are_never_over() {
         idle_timeout: NEVER,
         body_timeout: Some(NEVER),
         request_timeout: Some(NEVER),
+        keepalive: Some(NEVER),
         min_rate: Some(MinRate { bytes_per_second: 1, window: NEVER }),
         max_age: Some(MaxAge { age: SHORT, jitter: 0.0, grace: NEVER }),
         http2,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, value_parser};
 use wakeful_services::{Limits, PeerRate};
 
 use super::common::{positive_seconds, seconds};
@@ -28,6 +28,10 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     request_timeout: Option<Duration>,
 
+    /// Seconds without a word after which a peer is probed (TCP keepalive), up to 32767; one that does not answer is gone after as many again; 0 is never [default: 300]
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u16).range(..=32_767))]
+    keepalive: Option<u16>,
+
     /// The largest header of a request, 8KiB and more; 431 beyond it [default: 64KiB]
     #[arg(long, value_name = "SIZE", value_parser = header_size)]
     max_header: Option<usize>,
@@ -49,7 +53,7 @@ pub(super) struct LimitArguments {
     max_requests: Option<usize>,
 
     /// Requests a second from one address, or one /64 network of IPv6; further ones are answered 429. As many may come at once [default: no limit]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     peer_rate: Option<u32>,
 }
 
@@ -62,6 +66,11 @@ impl LimitArguments {
             idle_timeout: self.idle_timeout.unwrap_or(default.idle_timeout),
             body_timeout: self.body_timeout.or(default.body_timeout),
             request_timeout: self.request_timeout.or(default.request_timeout),
+            keepalive: match self.keepalive {
+                None => default.keepalive,
+                Some(0) => None,
+                Some(seconds) => Some(Duration::from_secs(seconds.into())),
+            },
             max_header_size: self.max_header.unwrap_or(default.max_header_size),
             max_body: self.max_body.map_or(default.max_body, |bytes| bytes as u64),
             max_connections: self.max_connections.unwrap_or(default.max_connections),

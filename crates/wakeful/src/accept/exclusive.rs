@@ -2,6 +2,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
 
 use super::Listener;
 use super::holders::Holders;
@@ -42,7 +45,7 @@ impl SharedListener {
             ListenAddr::Tcp(addr) => {
                 let fd = crate::net::listen_tcp(*addr)?;
                 // With the port that the kernel chose.
-                let local = socket2::SockRef::from(&fd).local_addr()?;
+                let local = SockRef::from(&fd).local_addr()?;
                 (fd, None, local.as_socket().unwrap_or(*addr).into())
             }
             ListenAddr::Unix(path) => {
@@ -75,6 +78,27 @@ impl SharedListener {
                 Listener::Unix(UnixListener::attach(self.fd.clone(), &self.doors)?)
             }
         })
+    }
+
+    /// The connections that it accepts from now on probe a silent peer, as
+    /// [`TcpStream::set_keepalive`](crate::net::TcpStream::set_keepalive) says: the kernel hands these
+    /// options on, so that no connection costs a call. Nothing happens to a Unix socket, whose peers do
+    /// not vanish.
+    ///
+    /// # Errors
+    /// The kernel's: a number out of its range.
+    pub fn set_keepalive(
+        &self,
+        idle: Duration,
+        interval: Duration,
+        retries: u32,
+    ) -> io::Result<()> {
+        if self.socket_addr().is_none() {
+            return Ok(());
+        }
+        let keepalive =
+            TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries);
+        SockRef::from(&*self.fd).set_tcp_keepalive(&keepalive)
     }
 
     /// Keeps the socket file, if there is one, without keeping the socket open.

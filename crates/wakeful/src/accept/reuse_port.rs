@@ -1,7 +1,10 @@
 //! A listener for each loop.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+use socket2::{SockRef, TcpKeepalive};
 
 use super::SharedListener;
 use super::holders::Holders;
@@ -32,7 +35,45 @@ pub(super) fn one_each(listener: &SharedListener, loops: usize) -> io::Result<Ve
     while own.len() < loops {
         let holders = Holders::of_new_socket()?;
         let fd = Arc::new(crate::net::listen_tcp_beside(addr)?);
+        copy_keepalive(&listener.fd, &fd)?;
         own.push(Opening::Own(DetachedListener::new(fd, local), holders));
     }
     Ok(own)
+}
+
+/// The kernel hands a listener's options on to its connections: theirs are not to differ by the loop.
+fn copy_keepalive(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
+    let (from, to) = (SockRef::from(from), SockRef::from(to));
+    if !from.keepalive()? {
+        return Ok(());
+    }
+    let keepalive = TcpKeepalive::new()
+        .with_time(from.tcp_keepalive_time()?)
+        .with_interval(from.tcp_keepalive_interval()?)
+        .with_retries(from.tcp_keepalive_retries()?);
+    to.set_tcp_keepalive(&keepalive)
+}
+
+#[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no such options.
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_sockets_of_the_other_loops_probe_as_the_first_one_does() {
+        let listen = || crate::net::listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (first, other) = (listen(), listen());
+        copy_keepalive(&first, &other).unwrap();
+        assert!(!SockRef::from(&other).keepalive().unwrap());
+        let (idle, interval) = (Duration::from_secs(77), Duration::from_secs(7));
+        let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(5);
+        SockRef::from(&first).set_tcp_keepalive(&keepalive).unwrap();
+        copy_keepalive(&first, &other).unwrap();
+        let other = SockRef::from(&other);
+        assert!(other.keepalive().unwrap());
+        assert_eq!(other.tcp_keepalive_time().unwrap(), idle);
+        assert_eq!(other.tcp_keepalive_interval().unwrap(), interval);
+        assert_eq!(other.tcp_keepalive_retries().unwrap(), 5);
+    }
 }
