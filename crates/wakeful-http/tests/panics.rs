@@ -4,6 +4,7 @@ mod common;
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -222,6 +223,42 @@ fn a_waker_that_panics_as_a_body_comes_costs_no_other_request_of_its_connection(
     assert_eq!(waker.0.load(Ordering::Relaxed), 1);
     drop(client);
     until("none is in flight", || running.http_counts().in_flight() == 0);
+}
+
+/// As above: the poll takes h2's lock again. So does the drop of a body that only its waker keeps.
+#[test]
+fn a_waker_that_polls_at_once_as_a_body_comes_does_not_block_its_loop() {
+    let read = async |body: Body| {
+        let (tell, told) = async_channel::bounded(1);
+        poll_at_once(async move {
+            let length = body.collect().await.map_or(0, |body| body.to_bytes().len());
+            tell.try_send(length).unwrap();
+        });
+        told.recv().await.unwrap().to_string()
+    };
+    let given_up = async |body: Body| {
+        poll_at_once(async move { drop(body.collect().await) });
+        std::future::pending::<&str>().await
+    };
+    let app = router()
+        .route("/read", axum::routing::post(read))
+        .route("/given-up", axum::routing::post(given_up));
+    // A blocked loop could not be joined, and the test would not end.
+    let running = ManuallyDrop::new(server().start(app).unwrap());
+    let mut client = Client::new(&running);
+    for (stream, path) in [(1, "/given-up"), (3, "/read")] {
+        client.send(HEADERS, END_HEADERS, stream, &head("POST", path));
+    }
+    until("they are in flight", || running.http_counts().in_flight() == 2);
+    client.send(RST_STREAM, 0, 1, &CANCEL.to_be_bytes());
+    client.send(DATA, 0, 3, b"in two");
+    client.send(DATA, END_STREAM, 3, b" pieces");
+    let answer = client.wait_for(HEADERS);
+    assert_eq!((answer.stream, answer.status().as_str()), (3, "200"));
+    assert_eq!(client.wait_for(DATA).payload, b"13");
+    drop(client);
+    until("none is in flight", || running.http_counts().in_flight() == 0);
+    drop(ManuallyDrop::into_inner(running));
 }
 
 /// As one whose lock its panic has poisoned.

@@ -1,9 +1,11 @@
 //! Bodies of requests that panic: they fail their request, and the pool keeps its room. Wakers that panic: who shares a connection, or waits for one, loses nothing.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::StreamExt;
@@ -15,8 +17,8 @@ use wakeful::time::timeout;
 use wakeful_http::client::{Client, ClientError, HttpVersion};
 use wakeful_http::{Http2Limits, Limits};
 
-use super::common::{GUARD, Gate, addr, router, server};
-use super::{BodyExt, get, http2, on_a_loop, text};
+use super::common::{GUARD, Gate, addr, poll_at_once, router, server};
+use super::{BodyExt, get, host, http2, on_a_loop, text, until};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Panics {
@@ -160,6 +162,34 @@ fn a_waker_that_panics_in_the_queue_costs_neither_who_makes_room_nor_who_waits_b
         assert_eq!(behind.await.unwrap(), "2");
         assert_eq!(client.counts().opened(), 1);
     });
+}
+
+/// Whoever makes room wakes within the queue's lock, and h2 within its connection's.
+#[test]
+fn requests_whose_wakers_poll_at_once_are_answered() {
+    let running = server().start(router()).unwrap();
+    let addr = addr(&running);
+    let (tell, told) = mpsc::channel();
+    // A blocked loop could not be left, and the test would not end.
+    std::thread::spawn(move || {
+        on_a_loop(async {
+            for version in [HttpVersion::Http1, HttpVersion::Http2] {
+                let (_client, host) = host(Client::builder().max_connections(1), addr, version);
+                let answered = Rc::new(Cell::new(0));
+                for number in 0..20 {
+                    let (host, answered) = (host.clone(), answered.clone());
+                    poll_at_once(async move {
+                        let path = if number % 2 == 0 { "/slow" } else { "/" };
+                        text(host.send(get(path)).await).await;
+                        answered.set(answered.get() + 1);
+                    });
+                }
+                until(|| answered.get() == 20).await;
+            }
+            tell.send(()).unwrap();
+        });
+    });
+    told.recv_timeout(GUARD).expect("they are answered");
 }
 
 #[test]

@@ -4,8 +4,12 @@
 
 pub mod frames;
 
+use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +21,7 @@ use http::Request;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::client::conn::{http1, http2};
+use send_wrapper::SendWrapper;
 use wakeful::LoopGroup;
 use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::net::{ListenAddr, TcpStream};
@@ -135,5 +140,41 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(start.elapsed() < GUARD, "never: {what}");
         thread::yield_now();
+    }
+}
+
+/// Polls `future` where it is woken, inside of the wake, on this thread. Only its wakers keep it.
+pub fn poll_at_once(future: impl Future<Output = ()> + 'static) {
+    let future = RefCell::new(Some(Box::pin(future) as Pin<Box<_>>));
+    let inner = Inner { future, is_polled: Cell::new(false), is_woken: Cell::new(false) };
+    Arc::new(AtOnce(SendWrapper::new(inner))).wake();
+}
+
+struct AtOnce(SendWrapper<Inner>);
+
+struct Inner {
+    future: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>>,
+    is_polled: Cell<bool>,
+    is_woken: Cell<bool>,
+}
+
+impl Wake for AtOnce {
+    fn wake(self: Arc<Self>) {
+        let Inner { future, is_polled, is_woken } = &*self.0;
+        is_woken.set(true);
+        if is_polled.replace(true) {
+            return;
+        }
+        let waker = Waker::from(self.clone());
+        let mut cx = Context::from_waker(&waker);
+        while is_woken.replace(false) {
+            let mut future = future.borrow_mut();
+            if let Some(Poll::Ready(())) =
+                future.as_mut().map(|future| future.as_mut().poll(&mut cx))
+            {
+                *future = None;
+            }
+        }
+        is_polled.set(false);
     }
 }

@@ -337,6 +337,19 @@ pub(super) unsafe fn schedule_in_order(
     unsafe { schedule(queue, node) }
 }
 
+/// Drops `deed`, which does what it is for, when all that runs now has returned: by a node of the loop that runs on this thread, before
+/// the loop sleeps. Where none runs, now. While the loop ends, before the end is over.
+#[cold]
+pub(super) fn run_soon(deed: impl Send + 'static) {
+    // SAFETY: as in `schedule`.
+    let Some(local) = (unsafe { CURRENT.get().as_ref() }) else { return drop(deed) };
+    if local.late.has_begun() {
+        return local.late.add(deed);
+    }
+    // Refused, it is dropped here.
+    let _ = super::send(&local.queue, Priority::High, move || drop(deed));
+}
+
 /// How many tasks of the loop that runs on this thread wait for their run.
 pub(crate) fn ready_here() -> usize {
     // SAFETY: as in `schedule`.

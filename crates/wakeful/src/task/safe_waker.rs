@@ -1,13 +1,17 @@
 //! Wakers for libraries that clone, wake or drop them with a lock held: h2 with that of a connection, `event-listener` with that of
-//! all who wait. A waker of another library that panics there would keep others from being woken, or leave the lock poisoned.
+//! all who wait. A waker of another library that panics there would keep others from being woken, or leave the lock poisoned. One that
+//! polls its task at once, or whose drop drops its task, would come back to the same lock and wait for ever, and the loop with it. So
+//! it is woken, and dropped, by the loop's next node, when nothing is locked any more.
 
+use std::mem;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Wake, Waker};
 
-use super::raw;
+use super::{local, raw};
 use crate::panics;
 
-/// Stands in for another library's waker, and contains its panics. A task's own waker runs nobody's code and is left as it is.
+/// Stands in for another library's waker: contains its panics, and calls it outside of whatever wakes the stand-in. A task's own waker
+/// runs nobody's code and is left as it is.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct SafeWaker {
@@ -26,18 +30,22 @@ impl SafeWaker {
             return poll(cx);
         }
         let stand_in = self.stand_in_for(cx.waker());
-        poll(&mut Context::from_waker(&stand_in))
+        let waker = Waker::from(stand_in.clone());
+        let polled = poll(&mut Context::from_waker(&waker));
+        drop(waker);
+        release(stand_in);
+        polled
     }
 
     /// The same one for the same waker, as long as it is kept, so that `will_wake` tells.
     #[cold]
-    fn stand_in_for(&mut self, waker: &Waker) -> Waker {
+    fn stand_in_for(&mut self, waker: &Waker) -> Arc<StandIn> {
         let is_for_it =
             |last: &Arc<StandIn>| last.0.as_ref().is_some_and(|theirs| theirs.will_wake(waker));
         let last = self.last.upgrade().filter(is_for_it);
         let stand_in = last.unwrap_or_else(|| Arc::new(StandIn(Some(waker.clone()))));
         self.last = Arc::downgrade(&stand_in);
-        stand_in.into()
+        stand_in
     }
 }
 
@@ -49,24 +57,53 @@ struct StandIn(
 
 impl Wake for StandIn {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
+        local::run_soon(Wakes(Some(self)));
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        panics::contain(|| self.0.iter().for_each(Waker::wake_by_ref));
+        self.clone().wake();
     }
 }
 
 impl Drop for StandIn {
     fn drop(&mut self) {
-        panics::discard(self.0.take());
+        if let Some(waker) = self.0.take() {
+            local::run_soon(Drops(Some(waker)));
+        }
+    }
+}
+
+/// Gives it up where nothing is locked.
+fn release(mut stand_in: Arc<StandIn>) {
+    let waker = Arc::get_mut(&mut stand_in).and_then(|last| last.0.take());
+    panics::discard(waker);
+}
+
+/// Dropped, it wakes: also if the loop ends before.
+struct Wakes(Option<Arc<StandIn>>);
+
+impl Drop for Wakes {
+    fn drop(&mut self) {
+        if let Some(stand_in) = self.0.take() {
+            panics::contain(|| stand_in.0.iter().for_each(Waker::wake_by_ref));
+            release(stand_in);
+        }
+    }
+}
+
+/// Dropped, it drops.
+struct Drops(Option<Waker>);
+
+impl Drop for Drops {
+    fn drop(&mut self) {
+        panics::discard(mem::take(&mut self.0));
     }
 }
 
 #[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no epoll, and gives the table of a waker several addresses.
 mod tests {
-    use std::future::poll_fn;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::future::{pending, poll_fn};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::task::Poll;
 
     use super::*;
@@ -118,5 +155,95 @@ mod tests {
             .await
         };
         assert!(crate::block_on(async { crate::spawn(task).await.unwrap() }));
+    }
+
+    /// Notes what was called while the lock was held.
+    #[derive(Default)]
+    struct Notes {
+        is_locked: AtomicBool,
+        wakes: AtomicUsize,
+        drops: AtomicUsize,
+        within: AtomicUsize,
+    }
+
+    impl Notes {
+        fn note(&self, what: &AtomicUsize) {
+            what.fetch_add(1, Ordering::Relaxed);
+            self.within.fetch_add(self.is_locked.load(Ordering::Relaxed).into(), Ordering::Relaxed);
+        }
+
+        /// Wakes, by reference and by value, and drops as a library does with its lock held.
+        fn use_locked(&self, wakers: [Waker; 3]) {
+            self.is_locked.store(true, Ordering::Relaxed);
+            let [first, second, third] = wakers;
+            first.wake_by_ref();
+            drop(first);
+            second.wake();
+            drop(third);
+            self.is_locked.store(false, Ordering::Relaxed);
+        }
+
+        fn all(&self) -> [usize; 3] {
+            [&self.wakes, &self.drops, &self.within].map(|count| count.load(Ordering::Relaxed))
+        }
+    }
+
+    struct OfNotes(Arc<Notes>);
+
+    impl Wake for OfNotes {
+        fn wake(self: Arc<Self>) {
+            self.wake_by_ref();
+        }
+
+        fn wake_by_ref(self: &Arc<Self>) {
+            self.0.note(&self.0.wakes);
+        }
+    }
+
+    impl Drop for OfNotes {
+        fn drop(&mut self) {
+            self.0.note(&self.0.drops);
+        }
+    }
+
+    fn stand_ins(notes: &Arc<Notes>) -> [Waker; 3] {
+        [(); 3].map(|()| {
+            let theirs = Arc::new(OfNotes(notes.clone())).into();
+            SafeWaker::default().with(&mut Context::from_waker(&theirs), |cx| cx.waker().clone())
+        })
+    }
+
+    #[test]
+    fn a_waker_is_woken_and_dropped_outside_of_whatever_does_it_and_before_the_loop_sleeps() {
+        let notes = Arc::new(Notes::default());
+        let task = notes.clone();
+        crate::block_on(async {
+            crate::spawn(async move { task.use_locked(stand_ins(&task)) }).await.unwrap();
+            while notes.all()[..2] != [2, 3] {
+                crate::task::yield_now().await;
+            }
+        });
+        assert_eq!(notes.all(), [2, 3, 0]);
+    }
+
+    #[test]
+    fn at_the_loop_s_end_it_is_still_woken() {
+        struct AtEnd(Arc<Notes>, Option<[Waker; 3]>);
+        impl Drop for AtEnd {
+            fn drop(&mut self) {
+                self.0.use_locked(self.1.take().unwrap());
+            }
+        }
+        let notes = Arc::new(Notes::default());
+        let at_end = AtEnd(notes.clone(), Some(stand_ins(&notes)));
+        crate::block_on(async {
+            crate::spawn(async move {
+                let _at_end = at_end;
+                pending::<()>().await;
+            })
+            .detach();
+            crate::task::yield_now().await;
+        });
+        assert_eq!(notes.all(), [2, 3, 0]);
     }
 }
