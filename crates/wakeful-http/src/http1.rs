@@ -27,7 +27,7 @@ use wakeful::net::PeerAddr;
 use self::seen::{Seen, WatchedIo, WatchedService};
 use crate::body::RequestBody;
 use crate::panics;
-use crate::protocol::Rewound;
+use crate::protocol::{Ends, Rewound};
 use crate::service::ConnectionService;
 use crate::watch::{self, Act, Watch};
 use crate::{BoxError, Limits, Refusal, refuse};
@@ -76,7 +76,7 @@ pub(crate) async fn serve_here<IO, S, B>(
     draining: &Draining,
 ) -> hyper::Result<()>
 where
-    IO: Read + Write + Unpin + 'static,
+    IO: Read + Write + Ends + Unpin + 'static,
     S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
@@ -105,7 +105,7 @@ async fn run<IO, S, B>(
     is_wanted: impl Fn() -> bool,
 ) -> hyper::Result<End<IO, ConnectionService<S>>>
 where
-    IO: Read + Write + Unpin + 'static,
+    IO: Read + Write + Ends + Unpin + 'static,
     S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,

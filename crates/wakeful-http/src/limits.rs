@@ -35,7 +35,7 @@ pub(crate) const PROBES: u32 = 3;
 /// | `idle_timeout` | 75 s | 1 ms and more | close. HTTP/2: GOAWAY (NO_ERROR), and close |
 /// | `body_timeout` | 30 s | 1 ms and more | 408 and close, or, behind the response's head, abort (HTTP/2: the stream) |
 /// | `request_timeout` | none | 1 ms and more | 503 and close, or, behind the response's head, abort (HTTP/2: the stream) |
-/// | `keepalive` | 300 s | 1 s to 32,767 s | a silent peer is probed by TCP; if it does not answer for as long again, the connection is gone |
+/// | `keepalive` | 75 s | 1 s to 32,767 s | a silent peer is probed by TCP; if it does not answer for as long again, the connection is gone |
 /// | `min_rate` | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only that has no room) |
 /// | `max_connections` | 0: as many as the process has [descriptors](crate::Server::descriptors) for | | further ones wait in the backlog |
 /// | `max_connections_per_peer` | none | | 503 and close, at once; by TLS: close |
@@ -52,6 +52,10 @@ pub(crate) const PROBES: u32 = 3;
 /// | `http2` | | [`Http2Limits`] | |
 ///
 /// Not limits, and always there: HTTP/1 that is malformed is answered 400 and closes, and so is HTTP/1.1 without `Host`, or with two. Each [`Refusal`](crate::Refusal) is counted.
+///
+/// A client that is gone is noticed within a second or two, though its response has nothing to say
+/// (server-sent events, a long poll): its request is given up. One of HTTP/1.1 that ends its side may
+/// wait for its answer, and cannot be told from one that has closed, until `keepalive` asks for it.
 ///
 /// A peer is an IPv4 address, or the /64 network of an IPv6 address; clients of Unix sockets are none. Behind a proxy all clients are one peer.
 ///
@@ -164,7 +168,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(75),
             body_timeout: Some(Duration::from_secs(30)),
             request_timeout: None,
-            keepalive: Some(Duration::from_secs(300)),
+            keepalive: Some(Duration::from_secs(75)),
             // Kestrel's rate; its grace is half as long.
             min_rate: Some(MinRate { bytes_per_second: 240, window: Duration::from_secs(10) }),
             max_connections: 0,

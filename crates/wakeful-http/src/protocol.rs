@@ -9,6 +9,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use wakeful::net::Stream;
 
+use crate::tls::TlsStream;
+
 /// What an HTTP/2 client begins with (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -78,6 +80,30 @@ fn decide(start: &[u8]) -> Option<Protocol> {
 pub(crate) struct Rewound<IO = Stream> {
     pub(crate) start: Bytes,
     pub(crate) stream: IO,
+}
+
+/// A connection of which the kernel may say that nobody is at its other end, though nothing is read or written.
+pub(crate) trait Ends {
+    /// It costs no system call. A client that has ended only its own side is there.
+    fn is_gone(&self) -> bool;
+}
+
+impl Ends for Stream {
+    fn is_gone(&self) -> bool {
+        self.is_broken()
+    }
+}
+
+impl<IO: Ends> Ends for TlsStream<IO> {
+    fn is_gone(&self) -> bool {
+        self.get_ref().is_gone()
+    }
+}
+
+impl<IO: Ends> Ends for Rewound<IO> {
+    fn is_gone(&self) -> bool {
+        self.stream.is_gone()
+    }
 }
 
 impl<IO: Read + Unpin> Read for Rewound<IO> {

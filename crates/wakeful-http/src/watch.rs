@@ -80,6 +80,8 @@ pub(crate) struct Watch {
     pub(crate) framing: Option<RefCell<Framing>>,
     /// See [`closes_for_body`](Self::closes_for_body).
     leaves_body: Cell<bool>,
+    /// Of HTTP/1: whether the client is still there is to be looked at, when hyper is polled next.
+    pub(crate) is_asked_for: Cell<bool>,
     /// The next response is the last one.
     closing: Cell<bool>,
     /// And it ends in any case.
@@ -113,6 +115,7 @@ impl Watch {
             last_body: RefCell::default(),
             tunnels: Cell::new(0),
             leaves_body: Cell::new(false),
+            is_asked_for: Cell::new(false),
             closing: Cell::new(false),
             end_at: Cell::new(None),
             writes: Waiting::default(),
@@ -257,8 +260,10 @@ impl Watch {
                 Phase::Idle => limits.idle_timeout,
                 Phase::Busy => FAR,
             };
+        // With HTTP/1, a client that is gone is nobody's to notice but the tick's.
+        let is_looked_at = || self.protocol == Protocol::Http1 || self.is_to_be_asked();
         if phase == Phase::Busy
-            && let Some(tick) = limits.tick().or_else(|| self.is_to_be_asked().then_some(ASKED))
+            && let Some(tick) = limits.tick().or_else(|| is_looked_at().then_some(ASKED))
         {
             due = self.ticked.get() + tick;
         }
@@ -325,6 +330,8 @@ impl Watch {
     /// Looks at all that is in flight.
     fn tick(&self, now: Instant) -> Option<Act> {
         let limits = self.local.limits();
+        // The next tick polls hyper first.
+        self.is_asked_for.set(self.protocol == Protocol::Http1);
         let passed = now.saturating_duration_since(self.ticked.replace(now));
         // A tick that is later than another one would have been: the process was stopped, and did not read. The client is not to blame.
         let stopped = passed.saturating_sub(2 * limits.tick().unwrap_or(ASKED));

@@ -4,15 +4,19 @@ mod common;
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream as StdTcpStream};
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::routing::get;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
+use wakeful::accept::AcceptStrategy;
 use wakeful::net::TcpStream;
 use wakeful_http::{Limits, Server};
 
@@ -139,6 +143,60 @@ fn a_half_closed_client_gets_its_answer() {
     stream.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     assert!(read_all(stream).ends_with("slow"));
+}
+
+/// hyper reads nothing while it serves a request, and there is nothing to be written.
+#[test]
+fn a_client_that_is_gone_while_its_response_is_silent_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let addr = format!("unix:{}", path.display());
+    let events =
+        || async { Body::from_stream(futures_lite::stream::pending::<io::Result<Bytes>>()) };
+    let app = router().route("/events", get(events));
+    let no_limits =
+        Limits { body_timeout: None, request_timeout: None, min_rate: None, ..Limits::default() };
+    for limits in [Limits::default(), no_limits] {
+        let server = server().limits(limits).also_bind(addr.as_str());
+        let running = server.unwrap().start(app.clone()).unwrap();
+        for target in ["/never", "/events"] {
+            let request = format!("GET {target} HTTP/1.1\r\nhost: x\r\n\r\n");
+            let mut reset = raw(&running);
+            reset.write_all(request.as_bytes()).unwrap();
+            let mut closed = UnixStream::connect(&path).unwrap();
+            closed.write_all(request.as_bytes()).unwrap();
+            // This one waits on.
+            let mut half_closed = raw(&running);
+            half_closed.write_all(request.as_bytes()).unwrap();
+            half_closed.shutdown(Shutdown::Write).unwrap();
+            until("they are in flight", || running.http_counts().in_flight() == 3);
+            socket2::SockRef::from(&reset).set_linger(Some(Duration::ZERO)).unwrap();
+            drop((reset, closed));
+            until("two are gone", || running.http_counts().in_flight() == 1);
+            socket2::SockRef::from(&half_closed).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(half_closed);
+            until("all are gone", || running.counts().open() == 0);
+        }
+    }
+}
+
+/// One that is closed altogether looks like one that waits for its answer. The kernel asks.
+#[test]
+fn silent_clients_are_probed_with_every_strategy() {
+    for strategy in [AcceptStrategy::Exclusive, AcceptStrategy::ReusePort] {
+        let running = server().strategy(strategy).start(router()).unwrap();
+        // With a listener for each loop, some for each.
+        let clients: Vec<_> = (0..8).map(|_| raw(&running)).collect();
+        until("they are open", || running.counts().open() == 8);
+        let all = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        for client in &clients {
+            let port = format!(":{:04X}", client.local_addr().unwrap().port());
+            let is_it = |line: &&str| line.split_whitespace().nth(2).unwrap().ends_with(&port);
+            let socket = all.lines().skip(1).find(is_it).unwrap();
+            // The timer that runs: 02 is that of keepalive.
+            assert!(socket.split_whitespace().nth(5).unwrap().starts_with("02:"), "{socket}");
+        }
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     request_timeout: Option<Duration>,
 
-    /// Seconds without a word after which a peer is probed (TCP keepalive), up to 32767; one that does not answer is gone after as many again; 0 is never [default: 300]
+    /// Seconds without a word after which a peer is probed (TCP keepalive), up to 32767; one that does not answer is gone after as many again; 0 is never [default: 75]
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u16).range(..=32_767))]
     keepalive: Option<u16>,
 

@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::service::Service;
 
+use crate::protocol::Ends;
 use crate::watch::{Phase, Watch};
 
 /// What hyper was seen to do.
@@ -96,7 +97,7 @@ impl<IO: Read + Unpin> Read for WatchedIo<IO> {
     }
 }
 
-impl<IO: Write + Unpin> Write for WatchedIo<IO> {
+impl<IO: Write + Ends + Unpin> Write for WatchedIo<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -123,8 +124,12 @@ impl<IO: Write + Unpin> Write for WatchedIo<IO> {
         self.io.is_write_vectored()
     }
 
-    /// hyper flushes when it has nothing left to write.
+    /// hyper flushes when it has nothing left to write, in every poll. It does not read while it serves a request, so that a client may end its side and
+    /// still get its answer: one that is gone altogether it would not find out before something is written.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.watch.is_asked_for.take() && self.io.is_gone() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
         let flushed = Pin::new(&mut self.io).poll_flush(cx);
         self.seen.unflushed.set(flushed.is_pending());
         flushed

@@ -382,6 +382,12 @@ impl<T: AsFd> Registered<T> {
         }
     }
 
+    /// Has the kernel reported an error, or that both sides have ended? It costs no system call, and nobody has to wait for it.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.registration.source.write_closed.get()
+    }
+
     /// Of a shared listener one connection was taken, while `ready` tasks of this loop waited for their run.
     ///
     /// A loop with nothing else to do takes no second one: another loop sleeps and is told of it, and mostly there is

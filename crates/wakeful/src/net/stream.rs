@@ -188,6 +188,10 @@ impl StreamIo {
         self.socket.into_inner()
     }
 
+    fn is_broken(&self) -> bool {
+        self.socket.is_broken()
+    }
+
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.io().as_fd()
     }
@@ -331,6 +335,16 @@ pub enum Stream {
     Tcp(TcpStream),
     /// Over a Unix socket.
     Unix(UnixStream),
+}
+
+impl Stream {
+    /// Has the kernel reported that nothing can be written any more: a reset, a peer that did not answer, a Unix socket's peer that has
+    /// closed? An end of stream alone is none. It costs no system call. For servers that neither read nor write for a while.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.io().is_broken()
+    }
 }
 
 impl ByteStream for Stream {
