@@ -215,7 +215,9 @@ async fn close<IO: Read + Write + Unpin>(
                 watch.local.refuse(refusal);
             }
             // Its own answer is written; what is still on its way to it must not reset the connection before that was read.
-            if refusal.is_some() || watch.was_refused() || watch.leaves_body() {
+            if watch.leaves_body() {
+                refuse::linger_for_body(&mut io).await;
+            } else if refusal.is_some() || watch.was_refused() {
                 refuse::linger(&mut io).await;
             }
             return result;
