@@ -54,8 +54,9 @@ pub(crate) const PROBES: u32 = 3;
 /// Not limits, and always there: HTTP/1 that is malformed is answered 400 and closes, and so is HTTP/1.1 without `Host`, or with two. Each [`Refusal`](crate::Refusal) is counted.
 ///
 /// A client that is gone is noticed within a second or two, though its response has nothing to say
-/// (server-sent events, a long poll): its request is given up. One of HTTP/1.1 that ends its side may
-/// wait for its answer, and cannot be told from one that has closed, until `keepalive` asks for it.
+/// (server-sent events, a long poll): its request is given up. One of HTTP/1.1 that ends its side
+/// may wait for its answer, and cannot be told from one that has closed, until `keepalive` asks for
+/// it.
 ///
 /// A peer is an IPv4 address, or the /64 network of an IPv6 address; clients of Unix sockets are none. Behind a proxy all clients are one peer.
 ///

@@ -82,7 +82,8 @@ pub(crate) struct Rewound<IO = Stream> {
     pub(crate) stream: IO,
 }
 
-/// A connection of which the kernel may say that nobody is at its other end, though nothing is read or written.
+/// A connection of which the kernel may say that nobody is at its other end, though nothing is read
+/// or written.
 pub(crate) trait Ends {
     /// It costs no system call. A client that has ended only its own side is there.
     fn is_gone(&self) -> bool;

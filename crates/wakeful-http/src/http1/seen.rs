@@ -124,8 +124,9 @@ impl<IO: Write + Ends + Unpin> Write for WatchedIo<IO> {
         self.io.is_write_vectored()
     }
 
-    /// hyper flushes when it has nothing left to write, in every poll. It does not read while it serves a request, so that a client may end its side and
-    /// still get its answer: one that is gone altogether it would not find out before something is written.
+    /// hyper flushes when it has nothing left to write, in every poll. It does not read while it
+    /// serves a request, so that a client may end its side and still get its answer: one that is
+    /// gone altogether it would not find out before something is written.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.watch.is_asked_for.take() && self.io.is_gone() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));

@@ -382,7 +382,8 @@ impl<T: AsFd> Registered<T> {
         }
     }
 
-    /// Has the kernel reported an error, or that both sides have ended? It costs no system call, and nobody has to wait for it.
+    /// Has the kernel reported an error, or that both sides have ended? It costs no system call,
+    /// and nobody has to wait for it.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.registration.source.write_closed.get()

@@ -338,8 +338,9 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Has the kernel reported that nothing can be written any more: a reset, a peer that did not answer, a Unix socket's peer that has
-    /// closed? An end of stream alone is none. It costs no system call. For servers that neither read nor write for a while.
+    /// Has the kernel reported that nothing can be written any more: a reset, a peer that did not
+    /// answer, a Unix socket's peer that has closed? An end of stream alone is none. It costs no
+    /// system call. For servers that neither read nor write for a while.
     #[doc(hidden)]
     #[must_use]
     pub fn is_broken(&self) -> bool {

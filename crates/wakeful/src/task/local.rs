@@ -337,8 +337,9 @@ pub(super) unsafe fn schedule_in_order(
     unsafe { schedule(queue, node) }
 }
 
-/// Drops `deed`, which does what it is for, when all that runs now has returned: by a node of the loop that runs on this thread, before
-/// the loop sleeps. Where none runs, now. While the loop ends, before the end is over.
+/// Drops `deed`, which does what it is for, when all that runs now has returned: by a node of the
+/// loop that runs on this thread, before the loop sleeps. Where none runs, now. While the loop
+/// ends, before the end is over.
 #[cold]
 pub(super) fn run_soon(deed: impl Send + 'static) {
     // SAFETY: as in `schedule`.

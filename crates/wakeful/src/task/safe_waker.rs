@@ -1,7 +1,8 @@
 //! Wakers for libraries that clone, wake or drop them with a lock held: h2 with that of a connection, `event-listener` with that of
-//! all who wait. A waker of another library that panics there would keep others from being woken, or leave the lock poisoned. One that
-//! polls its task at once, or whose drop drops its task, would come back to the same lock and wait for ever, and the loop with it. So
-//! it is woken, and dropped, by the loop's next node, when nothing is locked any more.
+//! all who wait. A waker of another library that panics there would keep others from being woken,
+//! or leave the lock poisoned. One that polls its task at once, or whose drop drops its task, would
+//! come back to the same lock and wait for ever, and the loop with it. So it is woken, and dropped,
+//! by the loop's next node, when nothing is locked any more.
 
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -10,8 +11,8 @@ use std::task::{Context, Wake, Waker};
 use super::{local, raw};
 use crate::panics;
 
-/// Stands in for another library's waker: contains its panics, and calls it outside of whatever wakes the stand-in. A task's own waker
-/// runs nobody's code and is left as it is.
+/// Stands in for another library's waker: contains its panics, and calls it outside of whatever
+/// wakes the stand-in. A task's own waker runs nobody's code and is left as it is.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct SafeWaker {
