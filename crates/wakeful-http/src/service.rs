@@ -52,7 +52,7 @@ impl<S> ConnectionService<S> {
     }
 
     #[cold]
-    fn refused<F>(
+    fn refused<F: Future>(
         &self,
         refused: Refused,
         exchange: Option<Box<Exchange>>,
@@ -64,7 +64,7 @@ impl<S> ConnectionService<S> {
         // It counts for the connection as any other.
         watch.count_request();
         let head = Some(guard::head(refused, watch));
-        Answer { state: State::Refused { head }, in_flight: None, exchange, offered }
+        Answer { state: State::Refused { head }, held: None, in_flight: None, exchange, offered }
     }
 
     /// Runs the user's code, and keeps a panic in it for the request's own future. HTTP/2 calls the service in the
@@ -79,10 +79,14 @@ impl<S> ConnectionService<S> {
 
     /// The span of a request panicked as it was made.
     #[cold]
-    fn panicked<F>(&self, payload: Box<dyn Any + Send>, offered: Option<Offered>) -> Answer<F> {
+    fn panicked<F: Future>(
+        &self,
+        payload: Box<dyn Any + Send>,
+        offered: Option<Offered>,
+    ) -> Answer<F> {
         self.watch.count_request();
         let state = State::Panicked { payload: Some(payload) };
-        Answer { state, in_flight: None, exchange: None, offered }
+        Answer { state, held: None, in_flight: None, exchange: None, offered }
     }
 }
 
@@ -131,15 +135,18 @@ where
         if !is_http1 {
             in_flight.worked();
         }
-        Answer { state, in_flight: Some(in_flight), exchange, offered }
+        Answer { state, held: None, in_flight: Some(in_flight), exchange, offered }
     }
 }
 
 pin_project! {
     /// The response's future.
-    pub(crate) struct Answer<F> {
+    pub(crate) struct Answer<F: Future> {
         #[pin]
         state: State<F>,
+        // What the service has answered, while hyper looks what is left of the request's body. Its
+        // drop may panic, beside that of the service's future.
+        held: Option<Contained<Box<F::Output>>>,
         in_flight: Option<InFlight>,
         exchange: Option<Box<Exchange>>,
         offered: Option<Offered>,
@@ -174,6 +181,10 @@ where
         let mut this = self.project();
         let entered = this.exchange.as_deref().map(Exchange::enter);
         let polled = match this.state.as_mut().project() {
+            StateProjection::Serving { .. } if this.held.is_some() => {
+                let held = this.held.take().and_then(Contained::into_inner);
+                held.map_or(Poll::Pending, |held| Poll::Ready(*held))
+            }
             StateProjection::Serving { future } => future.poll(cx),
             StateProjection::Refused { head } => {
                 drop(entered);
@@ -200,7 +211,16 @@ where
             let response = Response::from_parts(head, ResponseBody::empty());
             return Poll::Ready(Ok(tell(response, this.exchange.take(), this.offered.take())));
         }
-        let mut response = ready!(polled)?;
+        let answered = ready!(polled);
+        if in_flight.watch.takes_rest_of_body() {
+            // Of HTTP/1. hyper now reads once for the rest of a body that was dropped before its
+            // end, and closes the connection behind the response if that was not all. It says so in
+            // the response only if it has read before it has the response.
+            *this.held = Some(Contained::new(Box::new(answered)));
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut response = answered?;
         in_flight.responds();
         if let Some(offered) = this.offered.as_ref() {
             offered.correct(&mut response);

@@ -136,6 +136,39 @@ fn a_slow_header_and_a_silent_client_are_closed_and_disturb_nobody() {
 }
 
 #[test]
+fn a_response_says_so_where_a_body_that_nobody_reads_ends_the_connection() {
+    let running = server().start(router()).unwrap();
+    let bodies = [
+        "content-length: 300000\r\n\r\nits beginning",
+        "transfer-encoding: chunked\r\n\r\n5\r\nchunk\r\n",
+        "content-length: 5\r\n\r\n",
+        "content-length: 5\r\nexpect: 100-continue\r\n\r\n",
+    ];
+    for path in ["/", "/missing"] {
+        for body in bodies {
+            let mut stream = raw(&running);
+            write!(stream, "POST {path} HTTP/1.1\r\nhost: x\r\n{body}").unwrap();
+            let text = read_all(stream);
+            assert!(text.starts_with("HTTP/1.1 40"), "{text}");
+            assert!(text.contains("connection: close\r\n"), "{path} {body:?} {text}");
+        }
+    }
+}
+
+#[test]
+fn a_body_that_nobody_reads_and_that_has_come_costs_no_connection() {
+    let running = server().start(router()).unwrap();
+    let mut stream = raw(&running);
+    let unread = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nwhole".repeat(3);
+    let last = "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream.write_all((unread + last).as_bytes()).unwrap();
+    let text = read_all(stream);
+    assert_eq!(text.matches("HTTP/1.1 405").count(), 3, "{text}");
+    assert_eq!(text.matches("connection: close").count(), 1, "{text}");
+    assert!(text.ends_with("hello"), "{text}");
+}
+
+#[test]
 fn a_half_closed_client_gets_its_answer() {
     let running = server().start(router()).unwrap();
     let mut stream = raw(&running);
