@@ -45,7 +45,7 @@ impl Drop for RequestBody {
         // As its drop, the question may panic.
         panics::contain(|| {
             if !self.inner.is_end_stream() {
-                progress.is_dropped(self.inner.size_hint().exact());
+                progress.is_dropped();
             }
         });
     }
@@ -89,12 +89,7 @@ struct State {
     has_ended: AtomicBool,
     /// It was dropped before its end.
     is_cut: AtomicBool,
-    /// And there was more of it to come than hyper is sure to read.
-    is_cut_short: AtomicBool,
 }
-
-/// hyper reads once for what is left of a body. So much, in bytes, has come with the header, as a rule.
-const READ_AT_ONCE: u64 = 4096;
 
 impl Progress {
     fn saw(&self, polled: &Poll<Option<Result<Frame<Bytes>, BoxError>>>) {
@@ -122,18 +117,10 @@ impl Progress {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// `left`: so many bytes of it, if that is known.
-    fn is_dropped(&self, left: Option<u64>) {
+    fn is_dropped(&self) {
         if !self.0.has_ended.load(Ordering::Relaxed) {
             self.0.is_cut.store(true, Ordering::Relaxed);
-            let is_much = left.is_none_or(|left| left > READ_AT_ONCE);
-            self.0.is_cut_short.store(is_much, Ordering::Relaxed);
         }
-    }
-
-    /// Was it dropped so early that hyper may close the connection for it?
-    pub(crate) fn is_cut_short(&self) -> bool {
-        self.0.is_cut_short.load(Ordering::Relaxed)
     }
 
     /// Was it dropped before its end?

@@ -180,8 +180,9 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let entered = this.exchange.as_deref().map(Exchange::enter);
+        let was_held = this.held.is_some();
         let polled = match this.state.as_mut().project() {
-            StateProjection::Serving { .. } if this.held.is_some() => {
+            StateProjection::Serving { .. } if was_held => {
                 let held = this.held.take().and_then(Contained::into_inner);
                 held.map_or(Poll::Pending, |held| Poll::Ready(*held))
             }
@@ -212,7 +213,7 @@ where
             return Poll::Ready(Ok(tell(response, this.exchange.take(), this.offered.take())));
         }
         let answered = ready!(polled);
-        if in_flight.watch.takes_rest_of_body() {
+        if !was_held && in_flight.watch.takes_rest_of_body() {
             // Of HTTP/1. hyper now reads once for the rest of a body that was dropped before its
             // end, and closes the connection behind the response if that was not all. It says so in
             // the response only if it has read before it has the response.
@@ -226,7 +227,6 @@ where
             offered.correct(&mut response);
         }
         in_flight.watch.local.counts().response(response.status());
-        in_flight.watch.closes_for_body();
         guard::say_close(&mut response, &in_flight.watch);
         let in_flight = this.in_flight.take();
         let response = response.map(|body| ResponseBody::of_service(body, in_flight));

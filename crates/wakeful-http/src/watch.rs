@@ -78,7 +78,7 @@ pub(crate) struct Watch {
     pub(crate) last_body: RefCell<Option<Progress>>,
     /// Of HTTP/1, where an ambiguous length is refused: what was read on this loop.
     pub(crate) framing: Option<RefCell<Framing>>,
-    /// See [`closes_for_body`](Self::closes_for_body).
+    /// See [`leaves_body`](Self::leaves_body).
     leaves_body: Cell<bool>,
     /// Of HTTP/1: whether the client is still there is to be looked at, when hyper is polled next.
     pub(crate) is_asked_for: Cell<bool>,
@@ -176,23 +176,21 @@ impl Watch {
         self.last_body.borrow().as_ref().is_some_and(Progress::is_cut)
     }
 
-    /// If so much is left of the last request's body that the connection closes for it, the client is
-    /// told so by the response, and may say the rest before it closes.
-    pub(crate) fn closes_for_body(&self) {
-        if self.last_body.borrow().as_ref().is_some_and(Progress::is_cut_short) {
-            self.leaves_body.set(true);
-            self.close_soon();
-        }
+    /// hyper waits for a further request: the body behind which it may have closed has come whole.
+    pub(crate) fn goes_on(&self) {
+        self.leaves_body.set(false);
     }
 
-    /// Does it close because of what is left of a body?
+    /// Does it close behind a body that has not come whole, whose client may still send it?
     pub(crate) fn leaves_body(&self) -> bool {
-        self.leaves_body.get()
+        self.leaves_body.get() || self.is_body_cut()
     }
 
-    /// What is read next may be the rest of a body that nobody wants: hyper reads once for it.
+    /// Is what is read next the rest of a body that nobody wants? hyper reads once for it, and closes
+    /// behind the response if that was not all. True once for each such body.
     pub(crate) fn takes_rest_of_body(&self) -> bool {
         let is_cut = self.is_body_cut();
+        self.leaves_body.set(is_cut);
         if is_cut {
             self.last_body.replace(None);
         }

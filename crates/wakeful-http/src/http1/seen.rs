@@ -89,9 +89,13 @@ impl<IO: Read + Unpin> Read for WatchedIo<IO> {
     ) -> Poll<io::Result<()>> {
         let Self { io, watch, .. } = &mut *self;
         let read = watch.poll_read(Pin::new(io), cx, buf);
-        if read.is_ready() && !self.watch.is_in_flight() && !self.watch.is_body_held() {
-            let is_rest = self.watch.takes_rest_of_body();
-            self.seen.comes.set(!is_rest);
+        if !self.watch.is_in_flight() && !self.watch.is_body_held() {
+            if read.is_ready() {
+                let is_rest = self.watch.takes_rest_of_body();
+                self.seen.comes.set(!is_rest);
+            } else {
+                self.watch.goes_on();
+            }
         }
         read
     }
