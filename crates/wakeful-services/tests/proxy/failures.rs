@@ -37,6 +37,17 @@ fn the_last_backend_is_asked_whatever_happened() {
 }
 
 #[test]
+fn a_502_for_an_upload_beyond_the_buffer_says_that_the_connection_ends() {
+    let proxy = proxy(&[nowhere()], |settings| settings.request_buffer = 1024);
+    let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 300000\r\n\r\n";
+    let mut client = connect(addr(&proxy));
+    client.write_all((head.to_owned() + &"u".repeat(2048)).as_bytes()).unwrap();
+    let answer = read_all(&mut client);
+    assert_status(&answer, 502);
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+}
+
+#[test]
 fn a_backend_that_comes_back_is_found_by_one_request() {
     let away = nowhere();
     let backend = Backend::mirror();
