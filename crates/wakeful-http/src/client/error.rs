@@ -80,6 +80,13 @@ pub enum ClientError {
         /// What hyper said.
         source: hyper::Error,
     },
+    /// The connection ended while the request waited for a stream on it (HTTP/2). The server has
+    /// hardly seen it.
+    #[error("no response from {target}: the connection ended before the request had a stream")]
+    Ended {
+        /// The server.
+        target: Arc<str>,
+    },
     /// The program has panicked within a connection that it shares with other requests, in the data of a request's body for example, and that is its end.
     #[error("no response from {target}, or not all of it: a panic has ended the connection")]
     Panicked {

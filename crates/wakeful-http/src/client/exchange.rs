@@ -116,9 +116,10 @@ impl<B: OutgoingBody> Host<B> {
                 Some(request) if retries > 0 => request,
                 untouched => {
                     let (target, source) = (pool.label.clone(), failure.error);
-                    let error = match failure.has_panicked {
-                        true => ClientError::Panicked { target },
-                        false => ClientError::Exchange { target, source },
+                    let error = match failure.cause {
+                        Cause::Panic => ClientError::Panicked { target },
+                        Cause::EndedBefore => ClientError::Ended { target },
+                        Cause::Error => ClientError::Exchange { target, source },
                     };
                     return Err(SendFailure { error, request: untouched.and_then(given) });
                 }
@@ -190,8 +191,17 @@ struct Failure<B> {
     /// Untouched.
     request: Option<Request<Outgoing<B>>>,
     acted: Acted,
+    cause: Cause,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// What the error says.
+    Error,
     /// Another request's doing, or its own: it ended the connection.
-    has_panicked: bool,
+    Panic,
+    /// The connection ended while the request waited for a stream on it.
+    EndedBefore,
 }
 
 impl<B: OutgoingBody> Lease<B> {
@@ -231,7 +241,7 @@ impl<B: OutgoingBody> Lease<B> {
                 } else {
                     Acted::Perhaps
                 };
-                Err(Failure { error, request, acted, has_panicked: false })
+                Err(Failure { error, request, acted, cause: Cause::Error })
             }
             Self::Http2(connection, stream) => {
                 let was_used = connection.was_used();
@@ -242,8 +252,19 @@ impl<B: OutgoingBody> Lease<B> {
                 let request = failed.take_message();
                 let error = failed.into_error();
                 let of_http2 = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
+                let cause = if stream.has_panicked() {
+                    Cause::Panic
+                } else if error.is_user() {
+                    // hyper counts what it drops with its task among users' errors, and a body's
+                    // error is none of these here: it resets its stream.
+                    Cause::EndedBefore
+                } else {
+                    Cause::Error
+                };
                 let acted = match of_http2 {
                     _ if request.is_some() => Acted::No,
+                    // Its stream may just have been opened.
+                    _ if cause == Cause::EndedBefore => Acted::OnceAtMost,
                     Some(e) if e.is_remote() && e.is_go_away() => Acted::No,
                     Some(e) if e.is_remote() && e.reason() == Some(h2::Reason::REFUSED_STREAM) => {
                         Acted::No
@@ -251,7 +272,7 @@ impl<B: OutgoingBody> Lease<B> {
                     Some(e) if e.is_io() && was_used => Acted::OnceAtMost,
                     _ => Acted::Perhaps,
                 };
-                Err(Failure { error, request, acted, has_panicked: stream.has_panicked() })
+                Err(Failure { error, request, acted, cause })
             }
         }
     }

@@ -1,11 +1,15 @@
 //! HTTP/2: shared connections, the server's limit of streams, GOAWAY and refused streams; and gRPC by tonic's own client.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::stream::{Pending, pending};
 use h2::server::{Connection, SendResponse};
+use http_body_util::{Either, StreamBody};
+use hyper::body::Frame;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -262,6 +266,76 @@ fn a_stream_that_a_goaway_leaves_out_is_sent_again() {
         assert_eq!(text(response).await, "the second one");
         assert_eq!((client.counts().retried(), client.counts().opened()), (1, 2));
     });
+}
+
+/// hyper queues one, where the server still counts a stream that has had its response.
+#[test]
+fn a_request_that_waits_for_its_stream_as_the_connection_ends_is_sent_again_or_told_so() {
+    type Body = Either<Full<Bytes>, StreamBody<Pending<Result<Frame<Bytes>, Infallible>>>>;
+    on_a_loop(async {
+        let (end, is_to_end) = async_channel::unbounded();
+        let addr = scripted(move |number, stream| {
+            let is_to_end = is_to_end.clone();
+            async move {
+                let mut connection = accept(stream, 1).await;
+                let mut held = None;
+                while let Some(Ok(asked)) = or_end(&mut connection, &is_to_end).await {
+                    if asked.0.method() == "POST" {
+                        let (request, mut answer) = asked;
+                        answer.send_response(Response::new(()), true).unwrap();
+                        held = Some(request);
+                    } else {
+                        respond(asked, &format!("connection {number}"));
+                    }
+                }
+                drop(held);
+            }
+        })
+        .await;
+        let client = Client::builder().max_connections(1).build::<Body>();
+        let host = client.host(&Target::from(addr).version(HttpVersion::Http2));
+        let none = |method| {
+            let request = Request::builder().method(method).uri("/");
+            request.body(Either::Left(Full::default())).unwrap()
+        };
+        for (number, method) in ["GET", "PATCH"].into_iter().enumerate() {
+            // So that the server's limit is known.
+            let known = host.send(none("GET")).await;
+            assert_eq!(text(known).await, format!("connection {number}"));
+            // Its body never ends, and its response has ended.
+            let endless = Either::Right(StreamBody::new(pending()));
+            let endless = Request::builder().method("POST").uri("/").body(endless).unwrap();
+            text(host.send(endless).await).await;
+            let mut waits = Box::pin(host.send(none(method)));
+            assert!(futures_lite::future::poll_once(&mut waits).await.is_none());
+            // The connection's task takes it.
+            wakeful::task::yield_now().await;
+            end.send(()).await.unwrap();
+            if method == "GET" {
+                assert_eq!(text(waits.await).await, "connection 1");
+                continue;
+            }
+            let error = waits.await.unwrap_err();
+            assert!(matches!(error, ClientError::Ended { .. }), "{error}");
+            assert!(!error.is_request_body() && !error.is_overload() && !error.is_timeout());
+        }
+        assert_eq!(client.counts().retried(), 1);
+    });
+}
+
+/// The next request, or that the connection is to end.
+async fn or_end(
+    connection: &mut Http2,
+    is_to_end: &async_channel::Receiver<()>,
+) -> Option<Result<Asked, h2::Error>> {
+    futures_lite::future::or(
+        async {
+            is_to_end.recv().await.unwrap();
+            None
+        },
+        poll_fn(|cx| connection.poll_accept(cx)),
+    )
+    .await
 }
 
 /// Is there a frame of HEADERS behind the preface?
