@@ -98,6 +98,10 @@ impl Progress {
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, |data| data.len() as u64);
                 self.0.received.fetch_add(length, Ordering::Relaxed);
+                // Nothing comes behind them.
+                if frame.is_trailers() {
+                    self.0.has_ended.store(true, Ordering::Relaxed);
+                }
             }
             Poll::Ready(Some(Err(error))) if error.is::<LengthLimitError>() => {
                 self.0.is_too_large.store(true, Ordering::Relaxed);

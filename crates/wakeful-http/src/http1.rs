@@ -215,9 +215,7 @@ async fn close<IO: Read + Write + Unpin>(
                 watch.local.refuse(refusal);
             }
             // Its own answer is written; what is still on its way to it must not reset the connection before that was read.
-            if watch.leaves_body() {
-                refuse::linger_for_body(&mut io).await;
-            } else if refusal.is_some() || watch.was_refused() {
+            if refusal.is_some() || watch.was_refused() || watch.leaves_body() {
                 refuse::linger(&mut io).await;
             }
             return result;

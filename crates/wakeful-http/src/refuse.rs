@@ -21,10 +21,8 @@ use crate::protocol;
 
 /// For all of it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What is read and forgotten, in bytes.
-const MOST: usize = 1 << 20;
-/// The same, of a body that nobody wants: its client did nothing wrong.
-const MOST_OF_A_BODY: usize = 64 << 20;
+/// What is read and forgotten, in bytes: the rest of an upload, mostly.
+const MOST: usize = 64 << 20;
 
 /// Answers with `status`, and that it closes.
 pub(crate) async fn answer<I: Read + Write + Unpin>(io: &mut I, status: StatusCode, local: &Local) {
@@ -47,18 +45,13 @@ pub(crate) async fn answer<I: Read + Write + Unpin>(io: &mut I, status: StatusCo
 /// Ends our side, and waits until the client has ended its own.
 pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
     // Whatever goes wrong, there is nobody to be told.
-    let _ = timeout(PATIENCE, discard(io, MOST)).await;
+    let _ = timeout(PATIENCE, discard(io)).await;
 }
 
-/// As [`linger`], of a client that says the rest of its request's body.
-pub(crate) async fn linger_for_body<I: Read + Write + Unpin>(io: &mut I) {
-    let _ = timeout(PATIENCE, discard(io, MOST_OF_A_BODY)).await;
-}
-
-async fn discard<I: Read + Write + Unpin>(io: &mut I, most: usize) -> io::Result<()> {
+async fn discard<I: Read + Write + Unpin>(io: &mut I) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await?;
     let mut read = 0;
-    while read < most {
+    while read < MOST {
         match poll_fn(|cx| poll_forget(io, cx)).await? {
             0 => break,
             count => read += count,
