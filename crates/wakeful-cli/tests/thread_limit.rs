@@ -201,7 +201,7 @@ fn a_load_without_threads_is_an_error() {
 fn a_start_without_room_for_stacks_names_the_limit_of_memory() {
     let mut command = Command::new("prlimit");
     command.args(["--as=400000000", PROGRAM, "serve", "http", "--listen", "127.0.0.1:0"]);
-    // Large stacks, so that the one for which there is no room leaves enough for the threads that run.
+    // Large stacks: where there is no room for one more, the threads that run still have memory.
     command.args(["--loops", "100"]).env("RUST_MIN_STACK", "90000000");
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

@@ -20,7 +20,8 @@ async fn handler(State(tokio): State<Handle>) -> Result<&'static str, StatusCode
 }
 
 fn main() -> std::io::Result<()> {
-    // One worker is enough for a driver's timers and sockets; it lives as long as `runtime`. (tokio's features `rt-multi-thread`, `net`, `time`.)
+    // One worker is enough for a driver's timers and sockets; it lives as long as `runtime`.
+    // (tokio's features `rt-multi-thread`, `net`, `time`.)
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let app = Router::new().route("/", get(handler)).with_state(runtime.handle().clone());
     wakeful_http::Server::bind("127.0.0.1:8080")?.serve(app)

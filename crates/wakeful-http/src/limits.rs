@@ -22,9 +22,9 @@ const GREATEST_HEADERS_LIMIT: usize = 24_576;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// Nobody lives to see it, and a clock can hold it: `Duration::MAX` from now on is beyond every clock.
 pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
-/// That Linux takes (`TCP_KEEPIDLE`).
+/// The most that Linux takes (`TCP_KEEPIDLE`).
 const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
-/// So many probes, a third of `keepalive` apart.
+/// How many probes a silent peer gets, a third of `keepalive` apart.
 pub(crate) const PROBES: u32 = 3;
 
 /// What a server bounds: [`Server::limits`](crate::Server::limits). `None` is no limit, and so is 0 for what has no range; what is out of its range becomes the nearest in it, and a time beyond 30 years (`Duration::MAX`) is 30 years.

@@ -214,9 +214,9 @@ where
         }
         let answered = ready!(polled);
         if !was_held && in_flight.watch.takes_rest_of_body() {
-            // Of HTTP/1. hyper now reads once for the rest of a body that was dropped before its
-            // end, and closes the connection behind the response if that was not all. It says so in
-            // the response only if it has read before it has the response.
+            // HTTP/1, and the body was dropped before its end. hyper reads for the rest once, and
+            // closes after the response if there is more. The response says so only if that read
+            // comes first.
             *this.held = Some(Contained::new(Box::new(answered)));
             cx.waker().wake_by_ref();
             return Poll::Pending;

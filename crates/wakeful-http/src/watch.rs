@@ -80,8 +80,8 @@ pub(crate) struct Watch {
     pub(crate) framing: Option<RefCell<Framing>>,
     /// See [`leaves_body`](Self::leaves_body).
     leaves_body: Cell<bool>,
-    /// Of HTTP/1: whether the client is still there is to be looked at, when hyper is polled next.
-    pub(crate) is_asked_for: Cell<bool>,
+    /// Of HTTP/1: the next poll of hyper checks that the client is still there.
+    pub(crate) checks_client: Cell<bool>,
     /// The next response is the last one.
     closing: Cell<bool>,
     /// And it ends in any case.
@@ -115,7 +115,7 @@ impl Watch {
             last_body: RefCell::default(),
             tunnels: Cell::new(0),
             leaves_body: Cell::new(false),
-            is_asked_for: Cell::new(false),
+            checks_client: Cell::new(false),
             closing: Cell::new(false),
             end_at: Cell::new(None),
             writes: Waiting::default(),
@@ -176,18 +176,18 @@ impl Watch {
         self.last_body.borrow().as_ref().is_some_and(Progress::is_cut)
     }
 
-    /// hyper waits for a further request: the body behind which it may have closed has come whole.
+    /// hyper waits for another request, so all of the last body has come.
     pub(crate) fn goes_on(&self) {
         self.leaves_body.set(false);
     }
 
-    /// Does it close behind a body that has not come whole, whose client may still send it?
+    /// Does it close before all of the last body has come? Its client may still send the rest.
     pub(crate) fn leaves_body(&self) -> bool {
         self.leaves_body.get() || self.is_body_cut()
     }
 
-    /// Is what is read next the rest of a body that nobody wants? hyper reads once for it, and closes
-    /// behind the response if that was not all. True once for each such body.
+    /// Is the rest of a body that nobody wants read next? hyper reads for it once, and closes after
+    /// the response if there is more. True once for each such body.
     pub(crate) fn takes_rest_of_body(&self) -> bool {
         let is_cut = self.is_body_cut();
         self.leaves_body.set(is_cut);
@@ -258,7 +258,7 @@ impl Watch {
                 Phase::Idle => limits.idle_timeout,
                 Phase::Busy => FAR,
             };
-        // With HTTP/1, a client that is gone is nobody's to notice but the tick's.
+        // With HTTP/1, only the tick notices a client that is gone.
         let is_looked_at = || self.protocol == Protocol::Http1 || self.is_to_be_asked();
         if phase == Phase::Busy
             && let Some(tick) = limits.tick().or_else(|| is_looked_at().then_some(ASKED))
@@ -329,7 +329,7 @@ impl Watch {
     fn tick(&self, now: Instant) -> Option<Act> {
         let limits = self.local.limits();
         // The next tick polls hyper first.
-        self.is_asked_for.set(self.protocol == Protocol::Http1);
+        self.checks_client.set(self.protocol == Protocol::Http1);
         let passed = now.saturating_duration_since(self.ticked.replace(now));
         // A tick that is later than another one would have been: the process was stopped, and did not read. The client is not to blame.
         let stopped = passed.saturating_sub(2 * limits.tick().unwrap_or(ASKED));

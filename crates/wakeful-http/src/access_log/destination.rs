@@ -100,8 +100,9 @@ impl log::Destination for Sink {
     }
 }
 
-/// A FIFO is opened for reading too: otherwise opening it waits for a reader, and a reader that restarts costs lines. What is no
-/// file is in non-blocking mode: a write that waits for a reader would never see that the log should be opened anew.
+/// A FIFO is opened for reading too: otherwise opening it waits for a reader, and a reader that
+/// restarts costs lines. What is no file is in non-blocking mode: a write that waits for a reader
+/// would never see that the log should be opened anew.
 fn append(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path).map(|file| file.file_type());
     let is_fifo = kind.as_ref().is_ok_and(FileTypeExt::is_fifo);

@@ -33,8 +33,8 @@ struct UnderWay {
 }
 
 impl LookUp {
-    /// The addresses of a name. Whoever comes while they are looked up waits for the same answer, unless it takes longer than
-    /// `patience`: that look-up may hang, and another one may not.
+    /// The addresses of a name. Requests that come during a look-up share its answer. If it takes
+    /// longer than `patience` it may hang, and the next request begins another.
     ///
     /// # Errors
     /// The look-up's; no thread can be started for it.
@@ -63,7 +63,7 @@ impl LookUp {
             drop(self.0.replace(Some(one)));
             found
         });
-        // Whoever waits beside is woken, though one waker panics.
+        // One waker may panic: the others are still woken.
         let (mut waker, mut found) = (SafeWaker::default(), pin!(found));
         let found = poll_fn(|cx| waker.with(cx, |cx| found.as_mut().poll(cx))).await;
         found.map(|addrs| addrs.to_vec()).map_err(|error| copy(&error))

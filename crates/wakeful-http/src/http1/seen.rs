@@ -132,7 +132,7 @@ impl<IO: Write + Ends + Unpin> Write for WatchedIo<IO> {
     /// serves a request, so that a client may end its side and still get its answer: one that is
     /// gone altogether it would not find out before something is written.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.watch.is_asked_for.take() && self.io.is_gone() {
+        if self.watch.checks_client.take() && self.io.is_gone() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         let flushed = Pin::new(&mut self.io).poll_flush(cx);

@@ -164,7 +164,7 @@ fn a_waker_that_panics_in_the_queue_costs_neither_who_makes_room_nor_who_waits_b
     });
 }
 
-/// Whoever makes room wakes within the queue's lock, and h2 within its connection's.
+/// The pool's queue wakes with its lock held, and h2 with its connection's.
 #[test]
 fn requests_whose_wakers_poll_at_once_are_answered() {
     let running = server().start(router()).unwrap();

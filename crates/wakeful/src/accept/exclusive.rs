@@ -4,14 +4,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 
 use super::Listener;
 use super::holders::Holders;
 use super::socket_file::{self, SocketFile};
 use crate::driver::doors::Doors;
 use crate::driver::home::Home;
-use crate::net::{ListenAddr, TcpListener, UnixListener};
+use crate::net::{ListenAddr, TcpListener, UnixListener, keepalive};
 
 /// One listening socket for several loops.
 ///
@@ -96,9 +96,7 @@ impl SharedListener {
         if self.socket_addr().is_none() {
             return Ok(());
         }
-        let keepalive =
-            TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries);
-        SockRef::from(&*self.fd).set_tcp_keepalive(&keepalive)
+        SockRef::from(&*self.fd).set_tcp_keepalive(&keepalive(idle, interval, retries))
     }
 
     /// Keeps the socket file, if there is one, without keeping the socket open.

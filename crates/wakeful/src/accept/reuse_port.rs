@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 
 use super::SharedListener;
 use super::holders::Holders;
 use super::strategy::Opening;
-use crate::net::{DetachedListener, ListenAddr};
+use crate::net::{DetachedListener, ListenAddr, keepalive};
 
 /// Sockets on the same port for so many loops: that of `listener`, and more. What waits in the backlog of the first one stays there.
 ///
@@ -47,11 +47,8 @@ fn copy_keepalive(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
     if !from.keepalive()? {
         return Ok(());
     }
-    let keepalive = TcpKeepalive::new()
-        .with_time(from.tcp_keepalive_time()?)
-        .with_interval(from.tcp_keepalive_interval()?)
-        .with_retries(from.tcp_keepalive_retries()?);
-    to.set_tcp_keepalive(&keepalive)
+    let (idle, interval) = (from.tcp_keepalive_time()?, from.tcp_keepalive_interval()?);
+    to.set_tcp_keepalive(&keepalive(idle, interval, from.tcp_keepalive_retries()?))
 }
 
 #[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no such options.
@@ -67,8 +64,7 @@ mod tests {
         copy_keepalive(&first, &other).unwrap();
         assert!(!SockRef::from(&other).keepalive().unwrap());
         let (idle, interval) = (Duration::from_secs(77), Duration::from_secs(7));
-        let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(5);
-        SockRef::from(&first).set_tcp_keepalive(&keepalive).unwrap();
+        SockRef::from(&first).set_tcp_keepalive(&keepalive(idle, interval, 5)).unwrap();
         copy_keepalive(&first, &other).unwrap();
         let other = SockRef::from(&other);
         assert!(other.keepalive().unwrap());

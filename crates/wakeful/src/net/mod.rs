@@ -68,7 +68,7 @@ pub use self::udp::UdpSocket;
 pub use self::unix::{UnixListener, UnixStream};
 
 pub(crate) use self::stream::{ByteStream, StreamIo};
-pub(crate) use self::tcp::{listen as listen_tcp, listen_beside as listen_tcp_beside};
+pub(crate) use self::tcp::{keepalive, listen as listen_tcp, listen_beside as listen_tcp_beside};
 pub(crate) use self::unix::listen as listen_unix;
 
 use std::future::Future;

@@ -311,9 +311,7 @@ impl TcpStream {
         interval: Duration,
         retries: u32,
     ) -> io::Result<()> {
-        let keepalive =
-            TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries);
-        self.io.options().set_tcp_keepalive(&keepalive)
+        self.io.options().set_tcp_keepalive(&keepalive(idle, interval, retries))
     }
 
     /// Stops probing.
@@ -376,4 +374,9 @@ impl AsFd for TcpStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.io.fd()
     }
+}
+
+/// See [`TcpStream::set_keepalive`].
+pub(crate) fn keepalive(idle: Duration, interval: Duration, retries: u32) -> TcpKeepalive {
+    TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries)
 }
