@@ -115,11 +115,13 @@ async fn read(waker: Waker, replaced: bool, duty: Duty) {
     let Ok((mut ours, mut theirs)) = UnixStream::pair() else { return duty.done() };
     let mut buf = [0; 8];
     let mut reading = pin!(ours.read(&mut buf));
-    let is_pending = poll_with(reading.as_mut(), waker);
-    if is_pending && replaced {
-        let _ = poll_once(reading.as_mut()).await;
+    // An injected reset ends the read before anything was written.
+    let is_reset = !poll_with(reading.as_mut(), waker)
+        || (replaced && poll_once(reading.as_mut()).await.is_some());
+    if is_reset {
+        return duty.done();
     }
-    // Either may be reset by an injected fault; then the read ends, too.
+    // The write may be reset, too; then the drop ends the read.
     let _ = theirs.write(b"x").await;
     wakeful::task::yield_now().await;
     drop(theirs);
