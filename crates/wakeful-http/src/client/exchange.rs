@@ -18,6 +18,10 @@ use crate::panics;
 
 type Copy<B> = fn(&B) -> Option<B>;
 
+/// How often a request is sent again, beyond the retries, because its connection of HTTP/2 ended before it got to it. A server that lets a
+/// connection have 100 requests ends it under the many that share it, and each new connection takes 100 of those that were left out.
+const ENDINGS: u32 = 8;
+
 impl<B: OutgoingBody> Host<B> {
     /// Sends `request`, and again where [that is safe](super#what-is-sent-again), and returns the response once its head has come.
     ///
@@ -96,13 +100,15 @@ impl<B: OutgoingBody> Host<B> {
         let mut request = pool.address(request)?.map(Outgoing::given);
         let is_idempotent = request.method().is_idempotent();
         let mut retries = pool.settings.retries;
+        let mut endings = if retries > 0 { ENDINGS } else { 0 };
         loop {
             let lease = match pool.lease().await {
                 Ok(lease) => lease,
                 Err(error) => return Err(SendFailure { error, request: given(request) }),
             };
-            let again =
-                (retries > 0 && lease.may_be_stale()).then(|| copy_of(&request, copy)).flatten();
+            let again = (retries + endings > 0 && lease.may_be_stale())
+                .then(|| copy_of(&request, copy))
+                .flatten();
             let failure = match lease.send(request).await {
                 Ok(exchanged) => return Ok(exchanged),
                 Err(failure) => failure,
@@ -112,8 +118,9 @@ impl<B: OutgoingBody> Host<B> {
                 Acted::OnceAtMost => is_idempotent,
                 Acted::Perhaps => false,
             };
+            let left = if failure.is_ending && endings > 0 { &mut endings } else { &mut retries };
             request = match failure.request.or(again.filter(|_| is_safe)) {
-                Some(request) if retries > 0 => request,
+                Some(request) if *left > 0 => request,
                 untouched => {
                     let (target, source) = (pool.label.clone(), failure.error);
                     let error = match failure.cause {
@@ -124,7 +131,7 @@ impl<B: OutgoingBody> Host<B> {
                     return Err(SendFailure { error, request: untouched.and_then(given) });
                 }
             };
-            retries -= 1;
+            *left -= 1;
             pool.counts.add_retried();
             panics::log!(debug, target = %pool.label, error = %failure.error, "sending a request again");
         }
@@ -192,6 +199,8 @@ struct Failure<B> {
     request: Option<Request<Outgoing<B>>>,
     acted: Acted,
     cause: Cause,
+    /// The connection ended, and the server has not begun with the request.
+    is_ending: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -241,7 +250,7 @@ impl<B: OutgoingBody> Lease<B> {
                 } else {
                     Acted::Perhaps
                 };
-                Err(Failure { error, request, acted, cause: Cause::Error })
+                Err(Failure { error, request, acted, cause: Cause::Error, is_ending: false })
             }
             Self::Http2(connection, stream) => {
                 let was_used = connection.was_used();
@@ -261,18 +270,22 @@ impl<B: OutgoingBody> Lease<B> {
                 } else {
                     Cause::Error
                 };
+                let is_left_out = of_http2.is_some_and(|e| e.is_remote() && e.is_go_away());
+                let is_orderly = of_http2.is_some_and(|e| e.reason() == Some(h2::Reason::NO_ERROR));
+                let is_ending =
+                    cause != Cause::Panic && (request.is_some() || is_left_out && is_orderly);
                 let acted = match of_http2 {
                     _ if request.is_some() => Acted::No,
                     // Its stream may just have been opened.
                     _ if cause == Cause::EndedBefore => Acted::OnceAtMost,
-                    Some(e) if e.is_remote() && e.is_go_away() => Acted::No,
+                    _ if is_left_out => Acted::No,
                     Some(e) if e.is_remote() && e.reason() == Some(h2::Reason::REFUSED_STREAM) => {
                         Acted::No
                     }
                     Some(e) if e.is_io() && was_used => Acted::OnceAtMost,
                     _ => Acted::Perhaps,
                 };
-                Err(Failure { error, request, acted, cause })
+                Err(Failure { error, request, acted, cause, is_ending })
             }
         }
     }

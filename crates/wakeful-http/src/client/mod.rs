@@ -26,6 +26,8 @@
 //! * an HTTP/2 server said that it was not processed: `REFUSED_STREAM`, or `GOAWAY` with a lower stream;
 //! * the connection had been used before and closed without a byte of an answer, and the method is idempotent (RFC 9110, 9.2.2).
 //!
+//! A connection of HTTP/2 that ends before it got to a request, which many may share, costs none of the retries up to eight times (unless there are to be none).
+//!
 //! And only if there is a body to send again: one that is empty from the start, one that was not looked at, or one that can be cloned ([`Host::send_replayable`]).
 
 mod body;

@@ -242,29 +242,89 @@ fn after_a_goaway_what_is_under_way_ends_and_the_rest_gets_a_new_connection() {
 #[test]
 fn a_stream_that_a_goaway_leaves_out_is_sent_again() {
     on_a_loop(async {
-        let addr = scripted(async |number, mut stream| {
-            if number > 0 {
-                let mut connection = accept(stream, 100).await;
-                while let Some(Ok(asked)) = connection.accept().await {
-                    respond(asked, "the second one");
-                }
-                return;
+        let addr = scripted(async |number, stream| {
+            if number == 0 {
+                return leaves_out(stream).await;
             }
-            // By hand: empty settings, then a GOAWAY with stream 0, NO_ERROR, once the request is there.
-            stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
-            let mut buf = [0; 4096];
-            let mut read = 0;
-            while !has_headers(&buf[..read]) {
-                read += stream.read(&mut buf[read..]).await.unwrap();
+            let mut connection = accept(stream, 100).await;
+            while let Some(Ok(asked)) = connection.accept().await {
+                respond(asked, "the second one");
             }
-            stream.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await.unwrap();
-            until_closed(&mut stream).await;
         })
         .await;
         let (client, host) = http2(Client::builder(), addr);
         let response = host.send(request("POST", "/", "")).await;
         assert_eq!(text(response).await, "the second one");
         assert_eq!((client.counts().retried(), client.counts().opened()), (1, 2));
+    });
+}
+
+/// As nginx does, which ends a connection behind so many requests: by hand, empty settings, then a GOAWAY with stream 0, NO_ERROR, once the
+/// request is there.
+async fn leaves_out(mut stream: TcpStream) {
+    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+    let mut buf = [0; 4096];
+    let mut read = 0;
+    while !has_headers(&buf[..read]) {
+        read += stream.read(&mut buf[read..]).await.unwrap();
+    }
+    stream.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await.unwrap();
+    until_closed(&mut stream).await;
+}
+
+#[test]
+fn a_stream_that_one_goaway_after_another_leaves_out_is_sent_again_beyond_the_retries() {
+    on_a_loop(async {
+        let addr = scripted(async |number, stream| {
+            if number < 5 {
+                return leaves_out(stream).await;
+            }
+            let mut connection = accept(stream, 100).await;
+            while let Some(Ok(asked)) = connection.accept().await {
+                respond(asked, "the last one");
+            }
+        })
+        .await;
+        let (client, host) = http2(Client::builder().retries(1), addr);
+        let response = host.send(request("POST", "/", "")).await;
+        assert_eq!(text(response).await, "the last one");
+        assert_eq!((client.counts().retried(), client.counts().opened()), (5, 6));
+    });
+}
+
+/// The stream is not above the last one that the server has seen.
+#[test]
+fn a_stream_that_a_goaway_does_not_leave_out_is_not_sent_again_as_the_connection_ends() {
+    on_a_loop(async {
+        for reason in [0, 2] {
+            let addr = scripted(move |_, mut stream| async move {
+                stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+                let mut buf = [0; 4096];
+                let mut read = 0;
+                while !has_headers(&buf[..read]) {
+                    read += stream.read(&mut buf[read..]).await.unwrap();
+                }
+                let goaway = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, reason];
+                stream.write_all(&goaway).await.unwrap();
+            })
+            .await;
+            let (client, host) = http2(Client::builder(), addr);
+            let failed = host.send(request("POST", "/", "")).await;
+            assert_eq!(client.counts().retried(), 0, "{reason}: {failed:?}");
+            assert!(failed.is_err());
+        }
+    });
+}
+
+#[test]
+fn a_server_that_leaves_out_every_stream_is_not_asked_for_ever() {
+    on_a_loop(async {
+        let addr = scripted(async |_, stream| leaves_out(stream).await).await;
+        for (retries, sent) in [(0, 1), (1, 10)] {
+            let (client, host) = http2(Client::builder().retries(retries), addr);
+            assert!(host.send(request("POST", "/", "")).await.is_err());
+            assert_eq!(client.counts().opened(), sent);
+        }
     });
 }
 
