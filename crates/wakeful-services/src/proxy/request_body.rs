@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -12,7 +13,6 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
 use wakeful_http::{BoxError, RequestBody};
 
 use super::budget::{Budget, Share};
@@ -81,13 +81,14 @@ impl BufferedRequest {
         }
     }
 
-    /// Reads until the body has ended, `limit` is reached, or the loop has no room for more.
+    /// Reads until the body has ended, `limit` is reached, or the loop has no room for more; or, unless it `waits`, until nothing is there.
     ///
     /// # Errors
     /// The client broke off.
     pub(super) async fn read(
         mut incoming: RequestBody,
         limit: usize,
+        waits: bool,
         budget: &Rc<Budget>,
     ) -> Result<Self, BoxError> {
         let mut body = Self::none();
@@ -97,7 +98,12 @@ impl BufferedRequest {
         let share = budget.share();
         let mut has_ended = false;
         while !has_ended && share.taken() < limit && share.has_room() {
-            let Some(frame) = incoming.frame().await else {
+            let next = poll_fn(|cx| match Pin::new(&mut incoming).poll_frame(cx) {
+                Poll::Pending if !waits => Poll::Ready(None),
+                next => next.map(Some),
+            });
+            let Some(next) = next.await else { break };
+            let Some(frame) = next else {
                 has_ended = true;
                 break;
             };

@@ -80,9 +80,9 @@ impl Proxy {
             Err(refusal) => return Err(Trouble::Refused(refusal)),
         }
         let budget: &Rc<Budget> = &self.ahead.budget;
-        // Who speaks gRPC may wait for an answer before it goes on.
-        let limit = if is_grpc(&parts.headers) { 0 } else { self.request_buffer };
-        let body = BufferedRequest::read(body, limit, budget).await;
+        // Who speaks gRPC may wait for an answer before it goes on. A call of one message has mostly come whole, and can be sent again then.
+        let waits = !is_grpc(&parts.headers);
+        let body = BufferedRequest::read(body, self.request_buffer, waits, budget).await;
         let body = body.map_err(|error| Trouble::Client(error.to_string()))?;
         // The connection would take a GET whose body has no length for one without a body, and trailers need chunks.
         if self.headers.version == HttpVersion::Http1

@@ -1,6 +1,7 @@
 //! HTTP/2 on either side, and gRPC through the proxy.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -116,4 +117,53 @@ fn grpc_goes_through_with_its_trailers_and_streams() {
         assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
     });
     until("nothing is under way", || proxy.counts().in_flight(0) == 0);
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+/// Reads frames up to one of headers, and returns what these begin with.
+fn first_of_headers(stream: &mut TcpStream) -> u8 {
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).unwrap();
+        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+        stream.read_exact(&mut payload).unwrap();
+        if head[3] == 1 {
+            return payload[0];
+        }
+    }
+}
+
+/// As nginx does, which ends a connection behind so many requests.
+#[test]
+fn a_call_of_grpc_that_has_come_whole_is_sent_again_if_a_goaway_leaves_it_out() {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let settings = frame(4, 0, 0, b"");
+    let backend = Backend::start({
+        let settings = settings.clone();
+        move |this, stream| {
+            let is_first = this.connections() == 1;
+            stream.read_exact(&mut [0; PREFACE.len()]).unwrap();
+            stream.write_all(&settings).unwrap();
+            first_of_headers(stream);
+            // The last stream is 0; or :status 204, which ends its stream.
+            let goaway = frame(7, 0, 0, &[0; 8]);
+            let answer = frame(1, 5, 1, &[0x89]);
+            stream.write_all(if is_first { &goaway } else { &answer }).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    let proxy = proxy(&[backend.addr], |settings| settings.version = HttpVersion::Http2);
+    let mut client = TcpStream::connect(addr(&proxy)).unwrap();
+    client.set_read_timeout(Some(GUARD)).unwrap();
+    // POST, http, /, and by name :authority and content-type.
+    let headers = b"\x83\x86\x84\x41\x01x\x5f\x10application/grpc";
+    let call = [frame(1, 4, 1, headers), frame(0, 1, 1, b"\0\0\0\0\0")].concat();
+    client.write_all(&[PREFACE, &settings, &call].concat()).unwrap();
+    assert_eq!(first_of_headers(&mut client), 0x89, "what the second connection was answered");
+    assert_eq!(backend.connections(), 2);
 }
