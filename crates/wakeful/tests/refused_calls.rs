@@ -4,7 +4,7 @@
 use std::io::{self, Read};
 use std::time::Duration;
 
-use wakeful::accept::{ConnectionServer, SharedListener};
+use wakeful::accept::{ConnectionServer, Descriptors, SharedListener};
 use wakeful::net::TcpListener;
 use wakeful::signal::{SIGUSR1, Signals};
 use wakeful::{EventLoop, LoopGroup};
@@ -85,13 +85,27 @@ fn a_listener_names_the_call_that_it_cannot_do_without() {
     });
 }
 
+/// As in a chroot without /dev and /proc: no file can be opened.
 #[test]
 fn a_server_needs_no_file() {
-    let test = || {
-        // As in a chroot without /dev and /proc: no file can be opened.
-        if let Err(error) = refuse(libc::SYS_openat) {
+    serves_without(libc::SYS_openat, || ());
+}
+
+#[test]
+fn a_server_needs_no_answer_about_its_limit_of_descriptors() {
+    serves_without(libc::SYS_prlimit64, || {
+        assert!(Descriptors::limit().is_some());
+        let text = Descriptors::raise_limit().unwrap_err().to_string();
+        assert!(text.contains("prlimit64") && text.contains("seccomp"), "{text}");
+    });
+}
+
+fn serves_without(call: libc::c_long, before: fn()) {
+    let test = move || {
+        if let Err(error) = refuse(call) {
             return eprintln!("skipped: no filter can be set: {error}");
         }
+        before();
         let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = listener.socket_addr().unwrap();
         let server = ConnectionServer::new(vec![listener]).group(LoopGroup::builder().loops(1));

@@ -21,8 +21,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::SIGXFSZ;
+use wakeful::accept::Descriptors;
 
 use crate::logging::say;
 
@@ -87,12 +87,8 @@ fn survive_file_size_limits() {
 /// Connections are descriptors. The soft limit is often 1,024, for programs that use select(2); the hard limit is what the
 /// administrator allows.
 fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current == limit.maximum {
-        return;
-    }
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        tracing::warn!(%error, soft = limit.current, "cannot raise the limit of open descriptors (RLIMIT_NOFILE)");
+    if let Err(error) = Descriptors::raise_limit() {
+        tracing::warn!(%error, soft = Descriptors::limit(), "cannot raise the limit of open descriptors (RLIMIT_NOFILE)");
     }
 }
 

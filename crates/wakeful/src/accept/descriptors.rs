@@ -1,14 +1,19 @@
 //! How many connections the process's limit of open descriptors allows.
 
 use std::fs::read_dir;
+use std::io;
 use std::os::fd::AsRawFd;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::process::{Resource, getrlimit};
+
+use crate::driver::limits;
 
 /// A sixteenth of the free descriptors is kept back at least, up to `ENOUGH`.
 const SHARE: usize = 16;
 const ENOUGH: usize = 64;
+
+/// The limit where the kernel does not tell it: what Linux begins with.
+const USUAL: usize = 1024;
 
 /// What a server keeps back of the process's descriptors: a setting of
 /// [`ConnectionServer`](super::ConnectionServer::descriptors).
@@ -43,11 +48,27 @@ impl Default for Descriptors {
 }
 
 impl Descriptors {
-    /// How many descriptors this process may have open: the soft limit of `RLIMIT_NOFILE`. `None`: there is no limit.
+    /// How many descriptors this process may have open: the soft limit of `RLIMIT_NOFILE`. `None`: there is no limit. Where the question is refused, as a
+    /// seccomp filter does, the answer is 1,024.
     #[must_use]
     pub fn limit() -> Option<usize> {
-        let limit = getrlimit(Resource::Nofile).current;
-        limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
+        match limits::of_descriptors() {
+            Ok(limit) if limit.rlim_cur == libc::RLIM_INFINITY => None,
+            Ok(limit) => Some(usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)),
+            Err(_) => Some(USUAL),
+        }
+    }
+
+    /// Raises this process's soft limit to the hard one, which is what the administrator allows. Before a server starts: afterwards it is noticed when a connection closes.
+    ///
+    /// # Errors
+    /// The system call is refused, as a seccomp filter does.
+    pub fn raise_limit() -> io::Result<()> {
+        let limit = limits::of_descriptors()?;
+        if limit.rlim_cur == limit.rlim_max {
+            return Ok(());
+        }
+        limits::set_for_descriptors(libc::rlimit { rlim_cur: limit.rlim_max, ..limit })
     }
 
     /// How many connections may be open, of a process that may have `limit` descriptors and has `open` without them.

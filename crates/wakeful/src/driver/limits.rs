@@ -100,6 +100,32 @@ pub(crate) fn code(error: &io::Error) -> Option<Errno> {
     Errno::from_io_error(inner.map_or(error, |limit| &limit.cause))
 }
 
+/// The soft and the hard limit of open descriptors. (rustix takes this call for one that cannot fail, and reads what the kernel has not written.)
+///
+/// # Errors
+/// The call is refused.
+pub(crate) fn of_descriptors() -> io::Result<libc::rlimit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills in `limit`, which is there for it.
+    let refused = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0;
+    if refused { Err(last_error_of("prlimit64")) } else { Ok(limit) }
+}
+
+/// Changes it for this process.
+///
+/// # Errors
+/// The call is refused; the hard limit is lower.
+pub(crate) fn set_for_descriptors(limit: libc::rlimit) -> io::Result<()> {
+    // SAFETY: the kernel reads `limit`.
+    let refused = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0;
+    if refused { Err(last_error_of("prlimit64")) } else { Ok(()) }
+}
+
+fn last_error_of(call: &'static str) -> io::Error {
+    let error = io::Error::last_os_error();
+    Errno::from_io_error(&error).map_or(error, explain_call(call))
+}
+
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
     use super::*;

@@ -26,7 +26,7 @@ pub(crate) mod forks;
 mod high;
 pub(crate) mod home;
 mod inherited;
-mod limits;
+pub(crate) mod limits;
 pub(crate) mod signals;
 pub(crate) mod source;
 pub(crate) mod thread;
