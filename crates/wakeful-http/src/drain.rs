@@ -14,7 +14,7 @@ use self::signal::Signal;
 /// 1. *Not ready*, for `pre_drain`. [`Readiness::is_ready`] turns false, and what probes the server (`/readyz`, gRPC's health) says so. It goes on as before, so that whoever sends traffic here learns of it.
 /// 2. *Draining.* Streams are told ([`drain_begins`](crate::drain_begins), [`Readiness::until_draining`]). What waits in the listeners' backlogs is accepted, and the listeners close.
 ///    Connections of HTTP/2 say GOAWAY; those of HTTP/1.1 say `connection: close` with their next response.
-/// 3. *The end.* A connection without a request closes when none came for `linger` (HTTP/2: when its client leaves, and after 5 s or half of `grace` in any case), any other one when it has answered. What is left after `grace` is aborted, and counted.
+/// 3. *The end.* A connection without a request closes when none came for `linger` (HTTP/2: when its client leaves, or has said nothing for 5 s or half of `grace`), any other one when it has answered (HTTP/2: likewise). What is left after `grace` is aborted, and counted.
 ///
 /// A request that is on its way when the second step begins is answered: on an open connection it comes within `linger`, and then its response is the last one. To close an idle connection at once would
 /// cross such a request on the way, and its client could not know whether it was served.

@@ -217,6 +217,9 @@ async fn close<IO: Read + Write + Unpin>(
             // Its own answer is written; what is still on its way to it must not reset the connection before that was read.
             if refusal.is_some() || watch.was_refused() || watch.leaves_body() {
                 refuse::linger(&mut io).await;
+            } else if has_come && result.is_ok() {
+                // Requests behind the last one that is answered, and a client that may still read.
+                refuse::linger_while_it_reads(&mut io, watch.local.going_away()).await;
             }
             return result;
         }

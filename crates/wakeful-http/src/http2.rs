@@ -56,7 +56,16 @@ where
     let connection = builder(limits, watch).serve_connection(observed, service);
     let ended = drive(connection, &seen, watch, draining).await;
     let result = match ended {
-        Ended::ByItself(result) => result,
+        Ended::ByItself(result) => {
+            // The client may still read its last response, and gives room for more as it does: a
+            // socket that is closed by then answers that by a reset, which cuts the response off.
+            if let (Ok(()), Ok(io)) = (&result, Rc::try_unwrap(io)) {
+                let silence = watch.local.going_away();
+                refuse::linger_while_it_reads(&mut io.into_inner(), silence).await;
+            }
+            result
+        }
+        Ended::Unheard => Ok(()),
         Ended::By(refusal) => {
             let word = seen.borrow().last_word(refusal);
             // With hyper's connection went the other one who had it.
@@ -75,6 +84,8 @@ where
 /// What ended it.
 enum Ended {
     ByItself(hyper::Result<()>),
+    /// Its client was told to leave, and does not.
+    Unheard,
     By(Refusal),
 }
 
@@ -121,7 +132,7 @@ where
                 Poll::Ready(Act::PollAgain) => {}
                 Poll::Ready(Act::Finish) if !told => {}
                 // It was told, nothing is in flight, and it does not leave.
-                Poll::Ready(Act::Finish) => return Poll::Ready(Ended::ByItself(Ok(()))),
+                Poll::Ready(Act::Finish) => return Poll::Ready(Ended::Unheard),
                 Poll::Ready(Act::End(refusal)) => return Poll::Ready(Ended::By(refusal)),
             }
         }

@@ -21,6 +21,8 @@ use crate::protocol;
 
 /// For all of it.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// For all of it, where the client may have a long response to read (as nginx's `lingering_time`).
+const LONGEST: Duration = Duration::from_secs(30);
 /// What is read and forgotten, in bytes: the rest of an upload, mostly.
 const MOST: usize = 64 << 20;
 
@@ -45,16 +47,23 @@ pub(crate) async fn answer<I: Read + Write + Unpin>(io: &mut I, status: StatusCo
 /// Ends our side, and waits until the client has ended its own.
 pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
     // Whatever goes wrong, there is nobody to be told.
-    let _ = timeout(PATIENCE, discard(io)).await;
+    let _ = timeout(PATIENCE, discard(io, PATIENCE)).await;
 }
 
-async fn discard<I: Read + Write + Unpin>(io: &mut I) -> io::Result<()> {
+/// As [`linger`], for a client that reads its last response and still says something as it does (how much more it
+/// would take, for one): until nothing came for `silence`.
+pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(io: &mut I, silence: Duration) {
+    let _ = timeout(LONGEST, discard(io, silence)).await;
+}
+
+async fn discard<I: Read + Write + Unpin>(io: &mut I, silence: Duration) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await?;
     let mut read = 0;
     while read < MOST {
-        match poll_fn(|cx| poll_forget(io, cx)).await? {
-            0 => break,
-            count => read += count,
+        match timeout(silence, poll_fn(|cx| poll_forget(io, cx))).await {
+            Ok(Ok(count @ 1..)) => read += count,
+            Ok(Err(error)) => return Err(error),
+            Ok(Ok(0)) | Err(_) => break,
         }
         // Nobody waits for this, and to copy a piece takes longer than most requests.
         yield_now().await;

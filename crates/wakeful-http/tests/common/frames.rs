@@ -178,6 +178,13 @@ impl Client {
         }
     }
 
+    /// The next one; answers what has to be answered.
+    pub fn wait_for_any(&mut self) -> Frame {
+        let frame = self.next().expect("it has closed");
+        self.acknowledge(&frame);
+        frame
+    }
+
     fn acknowledge(&mut self, frame: &Frame) {
         if matches!(frame.kind, SETTINGS | PING) && frame.flags & ACK == 0 {
             let payload: &[u8] = if frame.kind == PING { &frame.payload } else { &[] };

@@ -1,0 +1,110 @@
+//! A connection's last response comes whole, also to a client that reads it slowly and says something as it does. A socket that is closed then answers by a reset, which cuts the response off.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+
+use axum::Router;
+use axum::routing::get;
+use socket2::{Domain, Socket, Type};
+use wakeful_http::{Limits, Running};
+
+use common::frames::{Client, *};
+use common::*;
+
+/// More than the sockets of both sides have room for at once, and less than the server's alone may come to have.
+const LARGE: usize = 3 << 20;
+const WINDOW: u32 = 64 << 20;
+
+fn app() -> Router {
+    let after_the_start_of_a_drain = || async {
+        wakeful_http::drain_begins().await;
+        vec![7; LARGE]
+    };
+    router()
+        .route("/large", get(|| async { vec![7; LARGE] }))
+        .route("/late", get(after_the_start_of_a_drain))
+}
+
+/// Its kernel keeps little of what it has not read.
+fn connect(running: &Running) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(32 << 10).unwrap();
+    socket.connect(&addr(running).into()).unwrap();
+    socket.set_read_timeout(Some(GUARD)).unwrap();
+    socket.into()
+}
+
+/// All streams may have as much as they like, at first.
+fn http2_client(running: &Running) -> Client {
+    let mut client = Client { stream: connect(running) };
+    client.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    client.send(SETTINGS, 0, 0, &[&[0, 4], &WINDOW.to_be_bytes()[..]].concat());
+    client.send(WINDOW_UPDATE, 0, 0, &WINDOW.to_be_bytes());
+    client
+}
+
+/// Reads a response to its end, and gives back the room that it took, as clients do.
+fn read_large(client: &mut Client) {
+    let mut read = 0;
+    loop {
+        let frame = client.wait_for_any();
+        if frame.kind == DATA {
+            read += frame.payload.len();
+            if frame.flags & END_STREAM != 0 {
+                break;
+            }
+            let room = u32::try_from(frame.payload.len()).unwrap().to_be_bytes();
+            client.send(WINDOW_UPDATE, 0, 0, &room);
+        }
+    }
+    assert_eq!(read, LARGE);
+}
+
+#[test]
+fn the_last_response_of_an_http2_connection_comes_whole_however_slowly_it_is_read() {
+    let limits = Limits { max_requests_per_connection: 1, ..Limits::default() };
+    let running = server().limits(limits).start(app()).unwrap();
+    let mut client = http2_client(&running);
+    client.get(1, "/large");
+    read_large(&mut client);
+    drop(client);
+    until("it is closed", || running.counts().open() == 0);
+}
+
+#[test]
+fn in_a_drain_a_response_of_http2_comes_whole_however_slowly_it_is_read() {
+    let running = server().start(app()).unwrap();
+    let mut client = http2_client(&running);
+    client.get(1, "/late");
+    let counts = running.http_counts();
+    until("it is in flight", || counts.in_flight() == 1);
+    let drain = thread::spawn(move || running.shutdown(GUARD).unwrap());
+    read_large(&mut client);
+    drop(client);
+    assert_eq!(drain.join().unwrap(), 0);
+}
+
+/// What is behind the last request that is answered is unread when the connection closes.
+#[test]
+fn responses_to_pipelined_requests_come_whole_though_there_are_more_requests_than_answers() {
+    const ANSWERED: u64 = 20;
+    let limits = Limits { max_requests_per_connection: ANSWERED, ..Limits::default() };
+    let app = Router::new().route("/large", get(|| async { vec![b'x'; LARGE / 20] }));
+    let running = server().limits(limits).start(app).unwrap();
+    let mut stream = connect(&running);
+    let requests = b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n".repeat(3000);
+    let mut writer = stream.try_clone().unwrap();
+    // Beside the reading: the server may stop to read.
+    let writes = thread::spawn(move || writer.write_all(&requests));
+    let mut answers = Vec::new();
+    stream.read_to_end(&mut answers).unwrap();
+    let bytes = answers.iter().filter(|byte| **byte == b'x').count();
+    assert!(bytes >= LARGE / 20 * 20, "{bytes} of {LARGE} have come");
+    drop(stream);
+    // It may have been closed before all was written.
+    let _ = writes.join().unwrap();
+    until("it is closed", || running.counts().open() == 0);
+}
