@@ -38,9 +38,9 @@ pub(super) struct Deadline {
     pub(super) after: Duration,
 }
 
-/// Dropped, it makes room for another stream.
+/// A stream on its connection. Dropped, and with the request's body gone, it makes room for another one.
 pub(super) struct OpenStream {
-    connection: Rc<dyn Streams>,
+    place: Rc<Place>,
     told: Told,
     /// `None`: it was answered to the end.
     opened: Option<Instant>,
@@ -48,7 +48,12 @@ pub(super) struct OpenStream {
 
 impl OpenStream {
     pub(super) fn new(connection: Rc<dyn Streams>, told: Told) -> Self {
-        Self { connection, told, opened: Some(turn_time()) }
+        Self { place: Rc::new(Place(connection)), told, opened: Some(turn_time()) }
+    }
+
+    /// For the request's body: a server may answer in whole and read on, and counts the stream for as long.
+    pub(super) fn place(&self) -> Rc<Place> {
+        self.place.clone()
     }
 
     /// A panic has ended its connection, which is not to be asked any more.
@@ -59,13 +64,27 @@ impl OpenStream {
 
 /// A connection of HTTP/2, whatever bodies its requests have.
 pub(super) trait Streams {
-    /// One that was `opened` then was given up, or, with `None`, has come to its end.
-    fn ended_one(&self, opened: Option<Instant>);
+    /// One that was opened then was given up.
+    fn gave_up(&self, opened: Instant);
+
+    /// One is at its end, in both directions.
+    fn ended_one(&self);
+}
+
+/// A stream's, among those that the server allows.
+pub(super) struct Place(Rc<dyn Streams>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.ended_one();
+    }
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.connection.ended_one(self.opened);
+        if let Some(opened) = self.opened {
+            self.place.0.gave_up(opened);
+        }
     }
 }
 
@@ -165,11 +184,22 @@ pub(super) enum Outgoing<B> {
 pub(super) struct Given<B> {
     body: Contained<B>,
     has_panicked: Cell<bool>,
+    /// Of HTTP/2, once it is sent.
+    place: Option<Rc<Place>>,
 }
 
 impl<B> Outgoing<B> {
     pub(super) fn given(body: B) -> Self {
-        Self::Given(Given { body: Contained::new(body), has_panicked: Cell::new(false) })
+        let body = Contained::new(body);
+        Self::Given(Given { body, has_panicked: Cell::new(false), place: None })
+    }
+
+    /// As the body of what is sent on this stream, or, with `None`, of what is not sent any more.
+    pub(super) fn on(mut self, stream: Option<&OpenStream>) -> Self {
+        if let Self::Given(given) = &mut self {
+            given.place = stream.map(OpenStream::place);
+        }
+        self
     }
 }
 

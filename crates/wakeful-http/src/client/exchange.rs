@@ -254,11 +254,13 @@ impl<B: OutgoingBody> Lease<B> {
             }
             Self::Http2(connection, stream) => {
                 let was_used = connection.was_used();
+                let request = request.map(|body| body.on(Some(&stream)));
                 let mut failed = match connection.send(request).await {
                     Ok(response) => return Ok((response, Some(stream))),
                     Err(failed) => failed,
                 };
-                let request = failed.take_message();
+                let request =
+                    failed.take_message().map(|request| request.map(|body| body.on(None)));
                 let error = failed.into_error();
                 let of_http2 = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
                 let cause = if stream.has_panicked() {

@@ -1,6 +1,6 @@
 //! A connection of HTTP/2: many requests at a time, as many as the server allows.
 //!
-//! hyper would queue what is beyond that without a bound, so streams are counted here, from the request to the end of the response's body, and requests that do not fit wait in the pool's queue or go to
+//! hyper would queue what is beyond that without a bound, so streams are counted here, from the request to the end of both bodies, and requests that do not fit wait in the pool's queue or go to
 //! another connection. After a GOAWAY hyper takes no more requests; those under way end, and the pool makes a new connection.
 //!
 //! A flow may have died without a word: its backend's host is gone, or something on the way forgot it.
@@ -113,20 +113,22 @@ impl<B: OutgoingBody> Http2<B> {
 }
 
 impl<B: OutgoingBody> Streams for Http2<B> {
-    fn ended_one(&self, opened: Option<Instant>) {
-        self.streams.set(self.streams.get() - 1);
-        let now = Instant::now();
-        self.idle_since.set(now);
-        let is_silent = |opened: Instant| {
-            now.saturating_duration_since(opened.max(self.heard.get())) >= SILENCE
-        };
-        let pool = self.pool.upgrade();
-        if opened.is_some_and(is_silent) && !self.is_aside.replace(true) {
+    fn gave_up(&self, opened: Instant) {
+        let silence = Instant::now().saturating_duration_since(opened.max(self.heard.get()));
+        if silence >= SILENCE && !self.is_aside.replace(true) {
             panics::log!(debug, "a connection of the client is silent, and is set aside");
-            if let Some(pool) = &pool {
+            if let Some(pool) = self.pool.upgrade() {
                 pool.forget_http2(self);
             }
-        } else if let Some(pool) = &pool {
+        }
+    }
+
+    fn ended_one(&self) {
+        self.streams.set(self.streams.get() - 1);
+        self.idle_since.set(Instant::now());
+        if !self.is_aside.get()
+            && let Some(pool) = self.pool.upgrade()
+        {
             pool.serve_waiting();
         }
         if self.is_aside.get() && self.streams.get() == 0 {
