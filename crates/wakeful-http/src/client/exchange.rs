@@ -101,11 +101,14 @@ impl<B: OutgoingBody> Host<B> {
         let is_idempotent = request.method().is_idempotent();
         let mut retries = pool.settings.retries;
         let mut endings = if retries > 0 { ENDINGS } else { 0 };
+        // As many connections as there may be can have ended unnoticed.
+        let mut unnoticed = u32::try_from(pool.settings.max_connections).unwrap_or(u32::MAX);
         loop {
             let lease = match pool.lease().await {
                 Ok(lease) => lease,
                 Err(error) => return Err(SendFailure { error, request: given(request) }),
             };
+            let was_used = lease.was_used();
             let again = (retries + endings > 0 && lease.may_be_stale())
                 .then(|| copy_of(&request, copy))
                 .flatten();
@@ -118,7 +121,16 @@ impl<B: OutgoingBody> Host<B> {
                 Acted::OnceAtMost => is_idempotent,
                 Acted::Perhaps => false,
             };
-            let left = if failure.is_ending && endings > 0 { &mut endings } else { &mut retries };
+            // A server that ends many connections at once (by GOAWAY, before it closes them) is not to
+            // use up what a request may be sent again.
+            let is_untouched = failure.request.is_some();
+            let left: &mut u32 = if is_untouched && was_used && unnoticed > 0 {
+                &mut unnoticed
+            } else if failure.is_ending && endings > 0 {
+                &mut endings
+            } else {
+                &mut retries
+            };
             request = match failure.request.or(again.filter(|_| is_safe)) {
                 Some(request) if *left > 0 => request,
                 untouched => {
@@ -214,10 +226,18 @@ enum Cause {
 }
 
 impl<B: OutgoingBody> Lease<B> {
+    /// Another request had it before.
+    fn was_used(&self) -> bool {
+        match self {
+            Self::Http1(lease) => lease.connection.was_used(),
+            Self::Http2(connection, _) => connection.was_used(),
+        }
+    }
+
     /// A server may have given the connection up, or refuse a stream.
     fn may_be_stale(&self) -> bool {
         match self {
-            Self::Http1(lease) => lease.connection.was_used(),
+            Self::Http1(_) => self.was_used(),
             Self::Http2(..) => true,
         }
     }

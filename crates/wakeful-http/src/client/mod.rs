@@ -21,7 +21,7 @@
 //! what a response is read by, `upgrade` asks for another protocol than HTTP, `grpc` lets clients that tonic generated run over it.
 //!
 //! # What is sent again
-//! A request is repeated, on another connection and at most [`ClientBuilder::retries`] times, if the server cannot have acted on it, or may act on it twice:
+//! A request is repeated, on another connection and at most [`ClientBuilder::retries`] times (kept connections that had ended before it got to them do not count), if the server cannot have acted on it, or may act on it twice:
 //! * it never got to the connection, or not a byte of it was written;
 //! * an HTTP/2 server said that it was not processed: `REFUSED_STREAM`, or `GOAWAY` with a lower stream;
 //! * the connection had been used before and closed without a byte of an answer, and the method is idempotent (RFC 9110, 9.2.2).

@@ -129,7 +129,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How often a request may be sent again, where [that is safe](super#what-is-sent-again).
+    /// How often a request may be sent again, where [that is safe](super#what-is-sent-again). It does not count that a kept connection turns out to have ended before anything of the request was sent.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self

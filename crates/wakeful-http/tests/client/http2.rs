@@ -239,6 +239,60 @@ fn after_a_goaway_what_is_under_way_ends_and_the_rest_gets_a_new_connection() {
 }
 
 /// Above the last stream that the server says it has seen.
+/// Each is still open, for the sake of a stream, when the next request comes. hyper notices as it is asked.
+#[test]
+fn connections_that_ended_together_by_a_goaway_cost_a_request_nothing() {
+    const CONNECTIONS: usize = 5;
+    on_a_loop(async {
+        for retries in [2, 0] {
+            let (leave, told) = async_channel::bounded::<()>(1);
+            let addr = scripted(move |number, stream| {
+                let told = told.clone();
+                async move {
+                    let mut connection = accept(stream, 2).await;
+                    let (mut told, mut held) = (pin!(told.recv()), Vec::new());
+                    let mut stays = number < CONNECTIONS;
+                    while let Some(Ok((request, mut answer))) = poll_fn(|cx| {
+                        if stays && told.as_mut().poll(cx).is_ready() {
+                            stays = false;
+                            connection.graceful_shutdown();
+                        }
+                        connection.poll_accept(cx)
+                    })
+                    .await
+                    {
+                        match request.uri().path() {
+                            "/held" => {
+                                held.push(answer.send_response(Response::new(()), false).unwrap());
+                            }
+                            _ => respond((request, answer), "answered"),
+                        }
+                    }
+                }
+            })
+            .await;
+            let (client, host) = http2(Client::builder().retries(retries), addr);
+            let mut held = Vec::new();
+            for _ in 0..2 * CONNECTIONS {
+                held.push(host.send(get("/held")).await.unwrap());
+            }
+            assert_eq!(host.connections(), CONNECTIONS);
+            // Each has room for one.
+            let mut number = 0;
+            held.retain(|_| {
+                number += 1;
+                number % 2 == 0
+            });
+            drop(leave);
+            for _ in 0..100 {
+                wakeful::task::yield_now().await;
+            }
+            assert_eq!(text(host.send(get("/")).await).await, "answered");
+            assert_eq!(client.counts().opened(), CONNECTIONS as u64 + 1);
+        }
+    });
+}
+
 #[test]
 fn a_stream_that_a_goaway_leaves_out_is_sent_again() {
     on_a_loop(async {
