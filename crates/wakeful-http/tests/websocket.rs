@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use async_channel::{Receiver, Sender};
 use async_tungstenite::tungstenite::handshake::client::generate_key;
 use async_tungstenite::tungstenite::http::Request as Handshake;
 use async_tungstenite::tungstenite::protocol::frame::Frame;
@@ -15,8 +16,9 @@ use async_tungstenite::{WebSocketStream, client_async};
 use axum::Router;
 use axum::response::Response;
 use axum::routing::any;
-use futures_lite::StreamExt;
+use futures_util::{SinkExt, StreamExt};
 use wakeful::net::TcpStream;
+use wakeful_http::Running;
 use wakeful_http::ws::{CloseCode, CloseFrame, Error, Message, WebSocket, WebSocketUpgrade};
 
 use common::*;
@@ -328,4 +330,67 @@ fn the_server_s_close_waits_for_the_client_s() {
         }
     });
     until("the connection is closed", || running.counts().open() == 0);
+}
+
+/// Writes in a task of its own, as fast as it can, beside the one that reads.
+async fn flood(socket: WebSocket, ended: Sender<()>) {
+    let (mut sink, mut stream) = socket.split();
+    let writer = wakeful::spawn(async move {
+        let message = Message::binary(vec![7; 1 << 16]);
+        while SinkExt::send(&mut sink, message.clone()).await.is_ok() {}
+    });
+    while let Some(Ok(_)) = StreamExt::next(&mut stream).await {}
+    writer.await.unwrap();
+    ended.send(()).await.unwrap();
+}
+
+/// A server of [`flood`], and who hears of the end of each.
+fn flooding() -> (Running, Receiver<()>) {
+    let (ended, ends) = async_channel::unbounded();
+    let open = async move |ws: WebSocketUpgrade| ws.on_upgrade(|socket| flood(socket, ended));
+    (server().start(Router::new().route("/flood", any(open))).unwrap(), ends)
+}
+
+/// The socket's buffers are full, or what was sent has come.
+async fn a_while() {
+    wakeful::time::sleep(Duration::from_millis(200)).await;
+}
+
+#[test]
+fn a_half_that_writes_is_not_forgotten_when_the_other_half_sends_the_close_of_a_drain() {
+    let (running, ends) = flooding();
+    let drain = wakeful::block_on(async {
+        let mut client = connect(addr(&running), "/flood").await;
+        a_while().await;
+        let drain = std::thread::spawn(move || running.shutdown(GUARD).unwrap());
+        a_while().await;
+        while let Some(Ok(_)) = client.next().await {}
+        drain
+    });
+    assert_eq!(drain.join().unwrap(), 0);
+    ends.recv_blocking().unwrap();
+}
+
+#[test]
+fn a_half_that_writes_is_not_forgotten_when_the_other_half_tells_of_a_mistake() {
+    let (running, ends) = flooding();
+    let has_ended = wakeful::block_on(async {
+        let mut client = connect(addr(&running), "/flood").await;
+        a_while().await;
+        // A frame of a kind that there is not. What follows is read as well.
+        for bytes in [&[0xff, 0x80, 0, 0, 0, 0][..], b"more", b"and more"] {
+            client.get_mut().write_all(bytes).await.unwrap();
+            a_while().await;
+        }
+        let close = loop {
+            if let Message::Close(close) = client.next().await.unwrap().unwrap() {
+                break close;
+            }
+        };
+        assert_eq!(close.map(|close| close.code), Some(CloseCode::Protocol));
+        drop(client);
+        wakeful::time::timeout(GUARD, ends.recv()).await.is_ok()
+    });
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+    assert!(has_ended);
 }

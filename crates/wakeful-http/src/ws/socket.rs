@@ -5,20 +5,22 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use async_tungstenite::WebSocketStream;
 use async_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
 use futures_core::{FusedStream, Stream};
 use futures_io::AsyncRead;
-use futures_util::Sink;
+use futures_util::task::AtomicWaker;
+use futures_util::{Sink, SinkExt};
 use http::HeaderValue;
 use wakeful::time::Deadline;
 
 use super::lengths::{Followed, NotMinimal};
 use super::{CloseCode, CloseFrame, Error, Message};
-use crate::DrainBegins;
+use crate::{DrainBegins, panics};
 
 /// How long the client may take to answer a Close.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
@@ -33,9 +35,52 @@ const DISCARDED_AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub struct WebSocket {
     inner: WebSocketStream<Followed>,
+    flushers: Flushers,
     protocol: Option<HeaderValue>,
     linger: Duration,
     phase: Phase,
+}
+
+/// Who waits until something is sent: the half that writes, and the half that reads, for a Close of ours. They may be two tasks, and tungstenite knows of one.
+#[derive(Debug)]
+struct Flushers {
+    both: Arc<Both>,
+    /// Wakes them.
+    waker: Waker,
+}
+
+#[derive(Debug, Default)]
+struct Both {
+    reader: AtomicWaker,
+    writer: AtomicWaker,
+}
+
+impl Flushers {
+    fn new() -> Self {
+        let both = Arc::<Both>::default();
+        Self { waker: both.clone().into(), both }
+    }
+
+    fn with_reader(&self, cx: &Context<'_>) -> Context<'_> {
+        self.both.reader.register(cx.waker());
+        Context::from_waker(&self.waker)
+    }
+
+    fn with_writer(&self, cx: &Context<'_>) -> Context<'_> {
+        self.both.writer.register(cx.waker());
+        Context::from_waker(&self.waker)
+    }
+}
+
+impl Wake for Both {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let both = [self.reader.take(), self.writer.take()];
+        both.into_iter().flatten().for_each(panics::wake);
+    }
 }
 
 #[derive(Debug)]
@@ -56,7 +101,8 @@ impl WebSocket {
         protocol: Option<HeaderValue>,
         linger: Duration,
     ) -> Self {
-        Self { inner, protocol, linger, phase: Phase::Open(crate::drain_begins()) }
+        let (flushers, phase) = (Flushers::new(), Phase::Open(crate::drain_begins()));
+        Self { inner, flushers, protocol, linger, phase }
     }
 
     /// The subprotocol that was chosen: see [`protocols`](super::WebSocketUpgrade::protocols).
@@ -79,7 +125,7 @@ impl WebSocket {
     ///
     /// Not *cancel-safe*: a message may be sent though its future was dropped.
     pub async fn send(&mut self, message: Message) -> Result<(), Error> {
-        self.inner.send(message).await
+        SinkExt::send(self, message).await
     }
 
     /// Sends a Close, waits for the client's for up to 5 s, and closes the connection. What comes in between is dropped.
@@ -115,7 +161,7 @@ impl WebSocket {
         if Pin::new(until).poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        let _ = Pin::new(&mut self.inner).poll_flush(cx);
+        let _ = Pin::new(&mut self.inner).poll_flush(&mut self.flushers.with_reader(cx));
         let mut unwanted = [0; 4096];
         for _ in 0..DISCARDED_AT_ONCE {
             match AsyncRead::poll_read(Pin::new(&mut self.inner.get_mut().inner), cx, &mut unwanted)
@@ -170,7 +216,8 @@ impl Stream for WebSocket {
                         this.phase = Phase::Ended;
                         continue;
                     }
-                    let _ = Pin::new(&mut this.inner).poll_flush(cx);
+                    let mut cx = this.flushers.with_reader(cx);
+                    let _ = Pin::new(&mut this.inner).poll_flush(&mut cx);
                 }
                 Phase::Discarding(..) => {
                     std::task::ready!(this.poll_discard(cx));
@@ -214,20 +261,23 @@ impl FusedStream for WebSocket {
 impl Sink<Message> for WebSocket {
     type Error = Error;
 
-    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Pin::new(&mut self.inner).poll_ready(cx)
+    fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let this = self.get_mut();
+        Pin::new(&mut this.inner).poll_ready(&mut this.flushers.with_writer(cx))
     }
 
     fn start_send(mut self: Pin<&mut Self>, message: Message) -> Result<(), Error> {
         Pin::new(&mut self.inner).start_send(message)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let this = self.get_mut();
+        Pin::new(&mut this.inner).poll_flush(&mut this.flushers.with_writer(cx))
     }
 
     /// Sends a Close, without waiting for the client's.
-    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Pin::new(&mut self.inner).poll_close(cx)
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let this = self.get_mut();
+        Pin::new(&mut this.inner).poll_close(&mut this.flushers.with_writer(cx))
     }
 }
