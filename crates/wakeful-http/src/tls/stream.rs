@@ -183,8 +183,10 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
                 break;
             }
             if let Err(error) = self.session.process_new_packets() {
-                // The alert that tells the peer why, if the socket takes it at once.
-                let _ = self.poll_send(cx);
+                // The alert that tells the peer why, if the socket takes it at once. A writer that waits sends it.
+                if !self.writer_waits {
+                    let _ = self.poll_send(cx);
+                }
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
         }

@@ -2,13 +2,16 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io::IoSlice;
+use std::io::{IoSlice, Read as _, Write as _};
 use std::os::fd::AsFd;
+use std::os::unix::net;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use hyper::rt::{Read, ReadBuf, Write};
 use wakeful::net::UnixStream;
+use wakeful::time::{sleep, timeout};
 use wakeful_http::tls::TlsStream;
 
 use crate::material::Site;
@@ -138,5 +141,37 @@ fn tls_runs_over_tls() {
             poll_fn(|cx| Pin::new(&mut server).poll_read(cx, buf.unfilled())).await.unwrap();
         }
         assert_eq!(buf.filled(), sent);
+    });
+}
+
+#[test]
+fn a_writer_that_waits_is_not_forgotten_when_the_reader_meets_an_error() {
+    let site = Site::new();
+    let (server, client) = (site.tls(), site.client().build().unwrap());
+    wakeful::block_on(async move {
+        let (one, other) = UnixStream::pair().unwrap();
+        narrow(&one);
+        let mut raw = net::UnixStream::from(other.as_fd().try_clone_to_owned().unwrap());
+        let accepting = wakeful::spawn(async move { server.accept(one).await.unwrap() });
+        let _client = client.connect(other, "localhost").await.unwrap();
+        let server = Rc::new(RefCell::new(accepting.await.unwrap()));
+        let writer = wakeful::spawn(send(server.clone(), 1, payload(1, 600_000)));
+        sleep(Duration::from_millis(100)).await;
+        // A record that nobody has encrypted.
+        raw.write_all(b"\x17\x03\x03\x00\x18and this is not even a record").unwrap();
+        let read = wakeful::spawn(async move {
+            let mut room = [0; 1];
+            let mut buf = ReadBuf::new(&mut room);
+            poll_fn(|cx| Pin::new(&mut *server.borrow_mut()).poll_read(cx, buf.unfilled())).await
+        });
+        assert!(read.await.unwrap().is_err());
+        let drain = async {
+            let mut room = [0; 4096];
+            while !matches!(raw.read(&mut room), Ok(0)) {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let ended = timeout(Duration::from_secs(20), futures_util::future::join(writer, drain));
+        assert!(ended.await.is_ok(), "it waits for ever");
     });
 }
