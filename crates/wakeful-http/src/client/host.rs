@@ -279,7 +279,9 @@ impl<B: OutgoingBody> Pool<B> {
                     }
                 }
                 // One at a time: it will have room for many.
-                (may_connect && state.connecting == 0).then(|| self.slot(state))
+                let is_one_new = state.shared.iter().any(|connection| connection.is_new());
+                let may_connect = may_connect && state.connecting == 0 && !is_one_new;
+                may_connect.then(|| self.slot(state))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A connection of HTTP/2: many requests at a time, as many as the server allows.
 //!
 //! hyper would queue what is beyond that without a bound, so streams are counted here, from the request to the end of both bodies, and requests that do not fit wait in the pool's queue or go to
-//! another connection. After a GOAWAY hyper takes no more requests; those under way end, and the pool makes a new connection.
+//! another connection. How many that are, a server says first of all; until it has, a new connection has one, so that it refuses none. After a GOAWAY hyper takes no more requests; those under way end, and the pool makes a new connection.
 //!
 //! A flow may have died without a word: its backend's host is gone, or something on the way forgot it.
 //! The kernel takes a quarter of an hour to say so. So a connection on which a request was given up
@@ -34,6 +34,8 @@ pub(super) struct Http2<B: OutgoingBody> {
     streams: Cell<usize>,
     /// How many streams the server allows.
     limit: Cell<usize>,
+    /// It has said so.
+    is_told: Cell<bool>,
     used: Cell<bool>,
     idle_since: Cell<Instant>,
     /// When something last came.
@@ -56,6 +58,7 @@ impl<B: OutgoingBody> Http2<B> {
         let (sender, connection) = http2::Builder::new(tasks.clone())
             .timer(LoopTimer)
             .max_header_list_size(headers)
+            .initial_max_send_streams(1)
             .handshake::<_, Outgoing<B>>(io)
             .await?;
         let this = Rc::new(Self {
@@ -64,6 +67,7 @@ impl<B: OutgoingBody> Http2<B> {
             tasks,
             streams: Cell::new(0),
             limit: Cell::new(connection.current_max_send_streams()),
+            is_told: Cell::new(false),
             used: Cell::new(false),
             idle_since: Cell::new(Instant::now()),
             heard: Cell::new(Instant::now()),
@@ -81,6 +85,11 @@ impl<B: OutgoingBody> Http2<B> {
     pub(super) fn is_closed(&self) -> bool {
         self.tasks.have_panicked()
             || self.sender.borrow().as_ref().is_none_or(http2::SendRequest::is_closed)
+    }
+
+    /// It may soon have room for many more streams.
+    pub(super) fn is_new(&self) -> bool {
+        !self.is_told.get()
     }
 
     /// Room for one more stream, which counts from here on; `None`: there is none.
@@ -165,9 +174,11 @@ async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen:
             (ended, connection.current_max_send_streams())
         });
         let Some((ended, limit)) = polled else { return Poll::Ready(()) };
+        let mut is_told = false;
         if seen.reads.get() != reads {
             reads = seen.reads.get();
             this.heard.set(turn_time());
+            is_told = !this.is_told.replace(true);
         }
         if let Poll::Ready(Err(error)) = &ended {
             panics::log!(debug, %error, "a connection of the client ended with an error");
@@ -175,7 +186,7 @@ async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen:
         if ended.is_ready() {
             return Poll::Ready(());
         }
-        if this.limit.replace(limit) < limit
+        if (this.limit.replace(limit) < limit || is_told)
             && let Some(pool) = this.pool.upgrade()
         {
             pool.serve_waiting();

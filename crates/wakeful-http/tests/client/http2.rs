@@ -105,6 +105,39 @@ fn the_servers_limit_of_streams_is_kept_and_the_rest_waits_here() {
     });
 }
 
+#[test]
+fn no_stream_is_opened_that_a_server_would_refuse_before_it_has_said_how_many_it_allows() {
+    on_a_loop(async {
+        let (most, at_most) = counter();
+        let addr = scripted(move |_, stream| {
+            let most = most.clone();
+            async move {
+                // Its settings come late.
+                wakeful::time::sleep(Duration::from_millis(50)).await;
+                let mut connection = accept(stream, 2).await;
+                let mut held = Vec::new();
+                while let Some(Ok(asked)) = connection.accept().await {
+                    held.push(asked);
+                    most.set(most.get().max(held.len()));
+                    if held.len() == 2 {
+                        held.drain(..).for_each(|asked| respond(asked, "ok"));
+                    }
+                }
+            }
+        })
+        .await;
+        let (client, host) = http2(Client::builder().max_connections(1), addr);
+        // At once, and with bodies that cannot be had twice.
+        let requests =
+            (0..20).map(|_| async { text(host.send(request("POST", "/", "a body")).await).await });
+        for text in futures_util::future::join_all(requests).await {
+            assert_eq!(text, "ok");
+        }
+        let counts = client.counts();
+        assert_eq!((counts.opened(), counts.retried(), at_most.get()), (1, 0, 2));
+    });
+}
+
 /// As when the backend's host is gone, or a firewall has forgotten the flow.
 #[test]
 fn a_connection_that_is_silent_gets_no_more_requests_and_those_under_way_go_on() {
