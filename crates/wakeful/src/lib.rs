@@ -62,14 +62,12 @@ pub mod io;
 pub mod log;
 pub mod metrics;
 pub mod net;
-mod panics;
-mod patience;
 mod pause;
 mod priority;
-#[allow(unsafe_code)] // One of the rooms that ARCHITECTURE.md names.
+#[allow(unsafe_code)]
 mod ready_queue;
 pub mod signal;
-mod sync;
+mod sys;
 pub mod task;
 pub mod time;
 mod timers;
@@ -99,7 +97,7 @@ pub mod internals {
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub mod faults {
-    pub use crate::driver::faults::{FaultCounts, Faults, counts, inject, was_reset};
+    pub use crate::sys::faults::{FaultCounts, Faults, counts, inject, was_reset};
 }
 
 #[cfg(feature = "macros")]

@@ -86,7 +86,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::pause::{self, Point};
 use crate::priority::Priority;
-use crate::sync::{AtomicPtr, AtomicUsize, UnsafeCell};
+use crate::sys::sync::{AtomicPtr, AtomicUsize, UnsafeCell};
 
 /// The loop sleeps, or is about to: a pusher that finds this bit rings the bell, unless a ring of this
 /// sleep is complete.

@@ -1,6 +1,6 @@
 //! Signals as futures.
 //!
-//! A handler sets a flag, and writes a byte into a socket pair that the loop watches (`driver::signals`, by the `signal-hook` crate): nothing else
+//! A handler sets a flag, and writes a byte into a socket pair that the loop watches (`sys::signals`, by the `signal-hook` crate): nothing else
 //! runs in the handler. Handlers are process-wide and stay; several [`Signals`] for one signal each get it. What arrives in a
 //! forked child is not told to its parent.
 
@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 use signal_hook::SigId;
 use signal_hook::low_level::unregister;
 
-use crate::driver::{explain_call_error, signals};
 use crate::event_loop::EventLoop;
 use crate::net::{ByteStream, UnixStream};
-use crate::panics;
+use crate::sys::limits::explain_call_error;
+use crate::sys::panics;
+use crate::sys::signals;
 use crate::task::{JoinError, on_own_thread};
 
 pub use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};

@@ -13,7 +13,7 @@ use std::thread;
 use super::here::{Here, Route};
 use super::trouble::{Trouble, close_what_waits};
 use super::{Connection, Listener};
-use crate::panics;
+use crate::sys::panics;
 use crate::task::consume_budget;
 
 /// The kernel keeps a backlog's length in 16 bits, or bounds it by `net.core.somaxconn`, 4,096 by

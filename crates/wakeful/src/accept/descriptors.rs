@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::driver::limits;
+use crate::sys::limits;
 
 /// A sixteenth of the free descriptors is kept back at least, up to `ENOUGH`.
 const SHARE: usize = 16;

@@ -14,7 +14,7 @@ use async_channel::{Receiver, Sender};
 
 use super::here::{Arrival, Here, Refused};
 use super::{AcceptStrategy, Connection, Counts, Picker, Placement};
-use crate::panics;
+use crate::sys::panics;
 use crate::task::consume_budget;
 
 /// The ways into all inboxes.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
-use crate::panics;
+use crate::sys::panics;
 
 /// Tells a connection that the server drains: it should finish what it is doing and close.
 ///

@@ -10,8 +10,8 @@ use super::Listener;
 use super::holders::Holders;
 use super::socket_file::{self, SocketFile};
 use crate::driver::doors::Doors;
-use crate::driver::home::Home;
 use crate::net::{ListenAddr, TcpListener, UnixListener, keepalive};
+use crate::sys::process::Process;
 
 /// One listening socket for several loops.
 ///
@@ -40,7 +40,7 @@ impl SharedListener {
     /// # Errors
     /// The address is in use, not one of this host, or needs a privilege; no descriptors left.
     pub fn bind(addr: &ListenAddr) -> io::Result<Self> {
-        let (doors, holders) = (Doors::new(Home::here()?), Holders::of_new_socket()?);
+        let (doors, holders) = (Doors::new(Process::current()?), Holders::of_new_socket()?);
         let (fd, file, addr) = match addr {
             ListenAddr::Tcp(addr) => {
                 let fd = crate::net::listen_tcp(*addr)?;

@@ -23,7 +23,7 @@ use super::{Connection, Counts, Draining, LoopCounts};
 use crate::event_loop::spawn_at;
 use crate::net::accept::Accepted;
 use crate::net::{Attached, DetachedStream, PeerAddr};
-use crate::panics;
+use crate::sys::panics;
 
 /// What all loops of a server share.
 #[derive(Debug, Clone)]

@@ -10,7 +10,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::driver::forks::{self, ForkCount};
+use crate::sys::before_fork::{self, ForkCount};
+use crate::sys::process::Process;
 
 /// One for each socket. Each `SharedListener` of the socket has a clone, and so has the server.
 #[derive(Debug, Clone)]
@@ -27,7 +28,7 @@ struct State {
 impl Holders {
     /// For a socket that this process is about to bind.
     pub(super) fn of_new_socket() -> io::Result<Self> {
-        let forks = ForkCount::now()?;
+        let forks = Process::fork_count()?;
         Ok(Self(Arc::new(State { forks, is_lent: AtomicBool::new(false) })))
     }
 
@@ -50,7 +51,7 @@ impl Holders {
         undo: fn(&OwnedFd),
     ) -> io::Result<bool> {
         if self.is_alone() {
-            forks::change_until_fork(self.0.forks, socket, change, undo)
+            before_fork::change_until_fork(self.0.forks, socket, change, undo)
         } else {
             Ok(false)
         }

@@ -12,9 +12,9 @@ use async_lock::{Semaphore, SemaphoreGuardArc};
 
 use super::descriptors::{self, Descriptors};
 use super::{Listener, LoopCounts};
-use crate::driver::home::Home;
 use crate::net::accept::Accepted;
-use crate::panics;
+use crate::sys::panics;
+use crate::sys::process::Process;
 use crate::task::coop;
 
 /// While connections wait, the process's limit of descriptors is read again after this time.
@@ -30,7 +30,7 @@ pub(super) struct Limit(Option<Permits>);
 #[derive(Debug, Clone)]
 struct Permits {
     semaphore: Arc<Semaphore>,
-    home: Home,
+    process: Process,
     bound: Arc<Bound>,
 }
 
@@ -39,12 +39,12 @@ struct Permits {
 /// A forked child does not give its copy back. That takes a lock which a thread of the parent may
 /// have held at the fork.
 #[derive(Debug)]
-pub(super) struct Permit(Option<(SemaphoreGuardArc, Home)>);
+pub(super) struct Permit(Option<(SemaphoreGuardArc, Process)>);
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some((permit, home)) = self.0.take()
-            && home.is_elsewhere()
+        if let Some((permit, process)) = self.0.take()
+            && process.is_forked()
         {
             std::mem::forget(permit);
         }
@@ -53,19 +53,23 @@ impl Drop for Permit {
 
 impl Limit {
     /// The user's limit.
-    pub(super) fn of(connections: usize, home: Home) -> Self {
+    pub(super) fn of(connections: usize, process: Process) -> Self {
         let semaphore = Arc::new(Semaphore::new(connections));
-        Self(Some(Permits { semaphore, home, bound: Arc::new(Bound::new(connections, None)) }))
+        Self(Some(Permits { semaphore, process, bound: Arc::new(Bound::new(connections, None)) }))
     }
 
     /// As many as the process's descriptors allow.
-    pub(super) fn by_descriptors(kept: Descriptors, home: Home) -> Self {
+    pub(super) fn by_descriptors(kept: Descriptors, process: Process) -> Self {
         let Some(limit) = Descriptors::limit() else { return Self(None) };
         let open = descriptors::open();
         let connections = kept.connections(limit, open);
         let semaphore = Arc::new(Semaphore::new(connections));
         let by = ByDescriptors { kept, open };
-        Self(Some(Permits { semaphore, home, bound: Arc::new(Bound::new(connections, Some(by))) }))
+        Self(Some(Permits {
+            semaphore,
+            process,
+            bound: Arc::new(Bound::new(connections, Some(by))),
+        }))
     }
 
     /// A permit, if one is left.
@@ -133,7 +137,7 @@ impl Limit {
 
 impl Permits {
     fn of(&self, permit: SemaphoreGuardArc) -> Permit {
-        Permit(Some((permit, self.home)))
+        Permit(Some((permit, self.process)))
     }
 
     /// No permit is left. The process may have got more descriptors since.
@@ -222,9 +226,9 @@ mod tests {
 
     #[test]
     fn a_permit_goes_back_in_its_own_process_alone() {
-        let (here, elsewhere) = (Home::here().unwrap(), Home::elsewhere());
-        for (home, is_back) in [(here, true), (elsewhere, false)] {
-            let limit = Limit::of(1, home);
+        let (here, elsewhere) = (Process::current().unwrap(), Process::of_parent());
+        for (process, is_back) in [(here, true), (elsewhere, false)] {
+            let limit = Limit::of(1, process);
             let permit = limit.try_permit();
             assert!(permit.is_some() && limit.try_permit().is_none());
             drop(permit);

@@ -42,7 +42,7 @@ use std::io;
 /// tries again at once would spin.
 #[must_use]
 pub fn is_shortage(error: &io::Error) -> bool {
-    crate::driver::is_shortage(error)
+    crate::sys::limits::is_shortage(error)
 }
 
 #[cfg(all(test, not(wakeful_loom)))]

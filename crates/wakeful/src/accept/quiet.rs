@@ -23,8 +23,8 @@ use std::time::Duration;
 use socket2::{SockFilter, SockRef};
 
 use super::holders::Holders;
-use crate::driver::forks;
-use crate::panics;
+use crate::sys::before_fork;
+use crate::sys::panics;
 
 /// For handshakes that are under way, where the peer is not on this host.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -73,7 +73,7 @@ impl Quiet {
 
     /// Lets connections in again where a socket is still open: a blocked loop was left behind.
     pub(super) fn end(&self) {
-        self.sockets.iter().for_each(|(socket, _)| forks::undo(socket));
+        self.sockets.iter().for_each(|(socket, _)| before_fork::undo(socket));
     }
 }
 

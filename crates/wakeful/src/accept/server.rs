@@ -24,12 +24,12 @@ use super::stop::Stop;
 use super::strategy::Opening;
 use super::trouble::{Reserve, Trouble};
 use super::{AcceptStrategy, Counts, Descriptors, Draining, Listener, SharedListener};
-use crate::driver::home::Home;
 use crate::event_loop::{LoopHandle, spawn};
 use crate::group::{Loads, LoopGroup, LoopGroupBuilder, ShutdownError};
 use crate::net::{ListenAddr, PeerAddr, Stream};
-use crate::panics;
-use crate::patience::Patience;
+use crate::sys::panics;
+use crate::sys::patience::Patience;
+use crate::sys::process::Process;
 use crate::task::{JoinHandle, supervise, yield_now};
 
 /// Serves connections on every loop of a group. HTTP is in `wakeful-http`; this is for protocols of
@@ -156,15 +156,15 @@ impl ConnectionServer {
         };
         let open_on_loops: Vec<_> = openings.iter().map(&mut open_on).collect();
         let (stop, stopped) = async_channel::bounded(1);
-        let home = Home::here()?;
-        let stop = Stop::new(stop, home);
+        let process = Process::current()?;
+        let stop = Stop::new(stop, process);
         let (open, all_closed) = mpsc::channel();
         let (tell, told) = async_channel::bounded(1);
         let counts = Arc::new(Counts::new(loops));
         // After the loops and the listeners, whose descriptors count as open.
         let limit = match self.max_connections {
-            0 => Limit::by_descriptors(self.descriptors, home),
-            connections => Limit::of(connections, home),
+            0 => Limit::by_descriptors(self.descriptors, process),
+            connections => Limit::of(connections, process),
         };
         let balance = Balance::new(&group, counts.clone(), self.moves);
         let shared = Shared { open, limit, counts: counts.clone(), balance, tell };
@@ -311,7 +311,7 @@ impl Serving {
     /// # Errors
     /// A loop was blocked, or had ended with an error before; or this is a fork of the process that started the server.
     pub fn shutdown(self, grace: Duration) -> Result<usize, ShutdownError> {
-        if self.stop.is_elsewhere() {
+        if self.stop.is_forked() {
             // It has none of the loops: their group says so.
             return self.group.shutdown(Duration::ZERO).map(|()| 0);
         }

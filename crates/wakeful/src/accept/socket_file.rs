@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::driver::home::Home;
+use crate::sys::process::Process;
 
 /// Removes the socket file with its last user, unless that is a copy in a forked child: the parent
 /// still listens.
@@ -25,12 +25,12 @@ use crate::driver::home::Home;
 pub(super) struct SocketFile {
     path: PathBuf,
     identity: Identity,
-    home: Home,
+    process: Process,
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if !self.home.is_elsewhere() {
+        if !self.process.is_forked() {
             remove_if(&self.path, self.identity);
         }
     }
@@ -42,7 +42,7 @@ impl Drop for SocketFile {
 /// Somebody listens on it, or it is not a socket (`AddrInUse`); the directory refuses it.
 pub(super) fn listen(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     let addr = SocketAddrUnix::new(path)?;
-    let home = Home::here()?;
+    let process = Process::current()?;
     let fd = match crate::net::listen_unix(&addr) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             match left_over(path, &addr) {
@@ -54,7 +54,7 @@ pub(super) fn listen(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
         result => result?,
     };
     let identity = Identity::of_socket(path).ok_or(io::ErrorKind::NotFound)?;
-    Ok((fd, SocketFile { path: path.to_owned(), identity, home }))
+    Ok((fd, SocketFile { path: path.to_owned(), identity, process }))
 }
 
 /// Which file it is, whatever its name.

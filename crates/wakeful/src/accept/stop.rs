@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use async_channel::Sender;
 
-use crate::driver::home::Home;
+use crate::sys::process::Process;
 
 /// Nothing is ever sent. The loops see the channel close.
 ///
@@ -13,23 +13,23 @@ use crate::driver::home::Home;
 #[derive(Debug)]
 pub(super) struct Stop {
     sender: Option<Sender<Infallible>>,
-    home: Home,
+    process: Process,
 }
 
 impl Stop {
-    pub(super) fn new(sender: Sender<Infallible>, home: Home) -> Self {
-        Self { sender: Some(sender), home }
+    pub(super) fn new(sender: Sender<Infallible>, process: Process) -> Self {
+        Self { sender: Some(sender), process }
     }
 
-    pub(super) fn is_elsewhere(&self) -> bool {
-        self.home.is_elsewhere()
+    pub(super) fn is_forked(&self) -> bool {
+        self.process.is_forked()
     }
 }
 
 impl Drop for Stop {
     fn drop(&mut self) {
         let sender = self.sender.take();
-        if self.is_elsewhere() {
+        if self.is_forked() {
             std::mem::forget(sender);
         }
     }

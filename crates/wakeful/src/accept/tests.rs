@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::*;
-use crate::driver::failures::{self, Call};
 use crate::net::ListenAddr;
+use crate::sys::failures::{self, Call};
 use crate::{EventLoop, IdlePolicy, LoopGroup};
 
 const LONG: Duration = Duration::from_secs(30);

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use super::here::Here;
 use super::{Listener, LoopCounts, is_shortage};
-use crate::panics;
+use crate::sys::panics;
 use crate::time::sleep;
 
 /// After an accept that failed, a listener is left alone for so long.
@@ -52,7 +52,7 @@ impl Reserve {
     }
 
     fn open() -> io::Result<OwnedFd> {
-        eventfd(0, EventfdFlags::CLOEXEC).map_err(crate::driver::explain_call("eventfd2"))
+        eventfd(0, EventfdFlags::CLOEXEC).map_err(crate::sys::limits::explain_call("eventfd2"))
     }
 
     /// Gives the descriptor up while `f` runs. `None`: there is none, because somebody else took it the last time.
@@ -138,5 +138,5 @@ fn lacks_descriptors(error: &io::Error) -> bool {
 }
 
 fn has_code(error: &io::Error, codes: &[Errno]) -> bool {
-    crate::driver::code(error).is_some_and(|code| codes.contains(&code))
+    crate::sys::limits::code(error).is_some_and(|code| codes.contains(&code))
 }

@@ -9,27 +9,27 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use super::home::Home;
-use super::limits::explain_call;
 use crate::ready_queue::Bell;
+use crate::sys::limits::explain_call;
+use crate::sys::process::Process;
 
 #[derive(Debug)]
 pub(crate) struct EventFdBell {
     eventfd: OwnedFd,
-    home: Home,
+    process: Process,
 }
 
 impl EventFdBell {
-    pub(super) fn new(home: Home) -> io::Result<Self> {
+    pub(super) fn new(process: Process) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self { eventfd: eventfd(0, flags).map_err(explain_call("eventfd2"))?, home })
+        Ok(Self { eventfd: eventfd(0, flags).map_err(explain_call("eventfd2"))?, process })
     }
 }
 
 impl Bell for EventFdBell {
     /// Async-signal-safe: system calls only, and rustix makes them without touching errno.
     fn ring(&self) {
-        if self.home.is_elsewhere() {
+        if self.process.is_forked() {
             return; // A waker that a child inherited: the sleeper is the parent, and nothing is queued there.
         }
         loop {
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_full_counter_still_rings() {
         let (epoll, bell) =
-            (Epoll::new().unwrap(), EventFdBell::new(Home::here().unwrap()).unwrap());
+            (Epoll::new().unwrap(), EventFdBell::new(Process::current().unwrap()).unwrap());
         epoll.add(bell.as_fd(), EventFlags::IN | EventFlags::ET, 1).unwrap();
         rustix::io::write(&bell.eventfd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let mut events = Vec::with_capacity(4);

@@ -2,43 +2,95 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
-use crate::idle::BusyPoll;
+/// The settings of [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll), which are those of `EPIOCSPARAMS` on the loop's epoll (Linux 6.9 or newer, built with
+/// CONFIG_NET_RX_BUSY_POLL; building the loop fails with a clear error elsewhere).
+///
+/// For latency on real network cards combine it with *IRQ suspension* (Linux 6.13): give the card's queue `gro-flush-timeout`, `defer-hard-irqs` and `irq-suspend-timeout` (netlink, `netdev`
+/// family; see the kernel's `Documentation/networking/napi.rst`), and [`prefer`](Self::prefer) here. As long as waits find events the card's interrupts stay off; when none come the kernel turns them on again, and
+/// the loop sleeps. It works for epolls whose sockets all come from one queue, so: a loop, a queue (`SO_INCOMING_NAPI_ID` tells which).
+///
+/// It has no effect on loopback, on Unix sockets, on timers and on wakes from other threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BusyPoll {
+    time: Duration,
+    budget: u16,
+    prefer: bool,
+}
 
-/// Sets it, and reads it back: a kernel that takes the call and does nothing would be found out.
-pub(super) fn set(epoll: BorrowedFd<'_>, wanted: BusyPoll) -> io::Result<()> {
-    let microseconds = u32::try_from(wanted.time.as_micros()).ok();
-    let mut params = libc::epoll_params {
-        busy_poll_usecs: microseconds
-            .filter(|&time| time <= i32::MAX as u32)
-            .ok_or_else(too_long)?,
-        busy_poll_budget: wanted.budget,
-        prefer_busy_poll: wanted.prefer.into(),
-        __pad: 0,
-    };
-    // SAFETY: the kernel reads one `epoll_params` from the pointer.
-    let set = unsafe { libc::ioctl(epoll.as_raw_fd(), libc::EPIOCSPARAMS, &raw const params) };
-    if set != 0 {
-        return Err(explain(&io::Error::last_os_error()));
+impl BusyPoll {
+    pub(crate) const DEFAULT: Self =
+        Self { time: Duration::from_micros(64), budget: 8, prefer: false };
+
+    /// 64 µs, 8 packets, not preferred.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self::DEFAULT
     }
-    params = libc::epoll_params {
-        busy_poll_usecs: 0,
-        busy_poll_budget: 0,
-        prefer_busy_poll: 0,
-        __pad: 0,
-    };
-    // SAFETY: the kernel writes one `epoll_params` to the pointer.
-    let got = unsafe { libc::ioctl(epoll.as_raw_fd(), libc::EPIOCGPARAMS, &raw mut params) };
-    if got != 0 {
-        return Err(explain(&io::Error::last_os_error()));
+
+    /// For how long a wait busy-polls before it sleeps: whole microseconds, up to 35 minutes. 0 turns it off.
+    #[must_use]
+    pub const fn time(mut self, time: Duration) -> Self {
+        self.time = time;
+        self
     }
-    let kept = Some(params.busy_poll_usecs) == microseconds
-        && params.busy_poll_budget == wanted.budget
-        && params.prefer_busy_poll == u8::from(wanted.prefer);
-    if kept {
-        Ok(())
-    } else {
-        Err(io::Error::other("the kernel did not keep the settings of its busy polling"))
+
+    /// How many packets a poll takes at most. More than 64 need CAP_NET_ADMIN.
+    #[must_use]
+    pub const fn budget(mut self, packets: u16) -> Self {
+        self.budget = packets;
+        self
+    }
+
+    /// Keep the card's interrupts off as long as there is polling (see IRQ suspension above).
+    #[must_use]
+    pub const fn prefer(mut self, prefer: bool) -> Self {
+        self.prefer = prefer;
+        self
+    }
+
+    /// Has the kernel busy-poll for `epoll`, and reads it back: a kernel that takes the call and does nothing would be found out.
+    pub(super) fn apply(self, epoll: BorrowedFd<'_>) -> io::Result<()> {
+        let microseconds = u32::try_from(self.time.as_micros()).ok();
+        let mut params = libc::epoll_params {
+            busy_poll_usecs: microseconds
+                .filter(|&time| time <= i32::MAX as u32)
+                .ok_or_else(too_long)?,
+            busy_poll_budget: self.budget,
+            prefer_busy_poll: self.prefer.into(),
+            __pad: 0,
+        };
+        // SAFETY: the kernel reads one `epoll_params` from the pointer.
+        let set = unsafe { libc::ioctl(epoll.as_raw_fd(), libc::EPIOCSPARAMS, &raw const params) };
+        if set != 0 {
+            return Err(explain(&io::Error::last_os_error()));
+        }
+        params = libc::epoll_params {
+            busy_poll_usecs: 0,
+            busy_poll_budget: 0,
+            prefer_busy_poll: 0,
+            __pad: 0,
+        };
+        // SAFETY: the kernel writes one `epoll_params` to the pointer.
+        let got = unsafe { libc::ioctl(epoll.as_raw_fd(), libc::EPIOCGPARAMS, &raw mut params) };
+        if got != 0 {
+            return Err(explain(&io::Error::last_os_error()));
+        }
+        let kept = Some(params.busy_poll_usecs) == microseconds
+            && params.busy_poll_budget == self.budget
+            && params.prefer_busy_poll == u8::from(self.prefer);
+        if kept {
+            Ok(())
+        } else {
+            Err(io::Error::other("the kernel did not keep the settings of its busy polling"))
+        }
+    }
+}
+
+impl Default for BusyPoll {
+    fn default() -> Self {
+        Self::DEFAULT
     }
 }
 

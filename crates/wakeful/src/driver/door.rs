@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::doors::Doors;
 use super::epoll::Epoll;
-use super::home::Home;
 use super::source::Mode;
 use super::{exclusive, failures};
-use crate::panics;
+use crate::sys::panics;
+use crate::sys::process::Process;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Door {
     epoll: Arc<Epoll>,
     listener: Arc<OwnedFd>,
     token: u64,
-    home: Home,
+    process: Process,
     /// Somebody on its loop accepts.
     wanted: AtomicBool,
     turn: Arc<Turn>,
@@ -68,13 +68,13 @@ impl Door {
         epoll: Arc<Epoll>,
         listener: Arc<OwnedFd>,
         token: u64,
-        home: Home,
+        process: Process,
     ) -> io::Result<Self> {
         let door = Self {
             epoll,
             listener,
             token,
-            home,
+            process,
             wanted: AtomicBool::new(true),
             turn: Arc::new(Turn { open: AtomicBool::new(true), closed: AtomicBool::new(false) }),
             knock: AtomicBool::new(false),
@@ -158,7 +158,7 @@ impl Door {
     /// For one thread at a time.
     fn follow(&self) -> io::Result<()> {
         // A forked child shares the parent's epoll, which is none of its business.
-        if self.home.is_elsewhere() {
+        if self.process.is_forked() {
             return Ok(());
         }
         let knock = self.knock.swap(false, Ordering::AcqRel);
@@ -171,7 +171,7 @@ impl Door {
             let (listener, flags) = (self.listener.as_fd(), Mode::Exclusive.flags());
             failures::at(failures::Call::Watch)
                 .and_then(|()| exclusive::add(&self.epoll, listener, flags, self.token))
-                .map_err(super::limits::explain_call("epoll_ctl"))?;
+                .map_err(crate::sys::limits::explain_call("epoll_ctl"))?;
             self.registered.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -204,7 +204,7 @@ impl Entrance {
     pub(super) fn close(&self, connection: bool) {
         self.door.turn.closed.store(true, Ordering::SeqCst);
         self.leave(connection);
-        if !self.is_elsewhere() {
+        if !self.is_forked() {
             self.others.open_if_nobody_waits();
         }
     }
@@ -213,13 +213,13 @@ impl Entrance {
     pub(super) fn leave(&self, connection: bool) {
         // Leaving the kernel's list cannot fail.
         let _ = self.door.want(false);
-        if connection && !self.is_elsewhere() {
+        if connection && !self.is_forked() {
             self.others.pass_on(&self.door);
         }
     }
 
     /// A forked child changes nothing at the doors that it inherited.
-    fn is_elsewhere(&self) -> bool {
-        self.door.home.is_elsewhere()
+    fn is_forked(&self) -> bool {
+        self.door.process.is_forked()
     }
 }

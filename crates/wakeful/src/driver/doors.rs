@@ -9,28 +9,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use once_cell::race::OnceBox;
 
 use super::door::Door;
-use super::home::Home;
-use crate::panics;
+use crate::sys::panics;
+use crate::sys::process::Process;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Doors {
-    home: Home,
+    process: Process,
     list: Mutex<Vec<Weak<Door>>>,
     /// The list of a forked child. It is made without a lock, which a grandchild could inherit too.
     of_child: OnceBox<Doors>,
 }
 
 impl Doors {
-    /// For the loops of the process `home`.
-    pub(crate) fn new(home: Home) -> Self {
-        Self { home, list: Mutex::default(), of_child: OnceBox::new() }
+    /// For the loops of the process `process`.
+    pub(crate) fn new(process: Process) -> Self {
+        Self { process, list: Mutex::default(), of_child: OnceBox::new() }
     }
 
     /// Those of this process.
     fn here(&self) -> &Self {
-        if self.home.is_elsewhere() {
-            self.of_child.get_or_init(|| Box::new(Self::new(self.home.in_this_fork()))).here()
+        if self.process.is_forked() {
+            self.of_child.get_or_init(|| Box::new(Self::new(self.process.in_this_fork()))).here()
         } else {
             self
         }

@@ -12,9 +12,9 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
-use super::failures;
-use super::limits::explain_call;
-use crate::panics;
+use crate::sys::failures;
+use crate::sys::limits::explain_call;
+use crate::sys::panics;
 
 /// How long a wait may last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Epoll {
         debug_assert!(events.is_empty());
         #[cfg(feature = "faults")]
         // One that does not sleep is not interrupted.
-        if timeout != Timeout::Zero && super::faults::interrupts_wait() {
+        if timeout != Timeout::Zero && crate::sys::faults::interrupts_wait() {
             return Err(Errno::INTR);
         }
         let limit = match timeout {

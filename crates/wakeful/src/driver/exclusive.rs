@@ -10,7 +10,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::{Errno, Result};
 
 use super::epoll::Epoll;
-use crate::panics;
+use crate::sys::panics;
 
 const UNKNOWN: u8 = 0;
 const EXISTS: u8 = 1;

@@ -11,8 +11,9 @@ use std::os::fd::AsFd;
 
 use rustix::event::epoll::{Event, EventFlags};
 
+use super::Token;
 use super::epoll::{Epoll, Timeout};
-use super::{Token, limits};
+use crate::sys::limits;
 
 pub(super) struct High {
     pub(super) epoll: Epoll,

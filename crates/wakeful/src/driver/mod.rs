@@ -11,27 +11,19 @@
 //! generation of the registration; a descriptor number, or a slot, that was used again in the
 //! meantime has another one.
 
-#![allow(unsafe_code)] // One of the rooms that ARCHITECTURE.md names.
-
 pub(crate) mod bell;
-mod busy_poll;
+#[allow(unsafe_code)]
+pub(crate) mod busy_poll;
 pub(crate) mod door;
 pub(crate) mod doors;
+#[allow(unsafe_code)]
 pub(crate) mod epoll;
 mod exclusive;
-pub(crate) mod failures;
-#[cfg(feature = "faults")]
-pub(crate) mod faults;
-pub(crate) mod forks;
 mod high;
-pub(crate) mod home;
+#[allow(unsafe_code)]
 mod inherited;
-pub(crate) mod limits;
-pub(crate) mod signals;
+#[allow(unsafe_code)]
 pub(crate) mod source;
-pub(crate) mod thread;
-pub(crate) mod ticks;
-pub(crate) mod uninit;
 pub(crate) mod waiters;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -45,18 +37,15 @@ use rustix::event::epoll::{Event, EventFlags};
 use slab::Slab;
 
 use self::bell::EventFdBell;
+use self::busy_poll::BusyPoll;
 use self::door::{Door, Entrance};
 use self::doors::Doors;
 use self::epoll::{Epoll, Timeout, Timer};
 use self::high::High;
-use self::home::Home;
 use self::source::{Mode, Source};
-use crate::idle::BusyPoll;
 use crate::priority::Priority;
-
-pub(crate) use self::limits::{
-    code, explain, explain_call, explain_call_error, explain_connect, explain_error, is_shortage,
-};
+use crate::sys::process::Process;
+use crate::sys::{failures, limits};
 
 /// Which registration an event is for: a slot in the table and the generation of its user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +79,7 @@ pub(crate) struct Driver {
     epoll: Arc<Epoll>,
     /// From the first high socket on.
     high: OnceCell<High>,
-    home: Home,
+    process: Process,
     /// Armed only for a loop that somebody else's loop drives.
     timer: RefCell<Option<Timer>>,
     slots: RefCell<Slab<Slot>>,
@@ -137,17 +126,17 @@ impl Drop for Batch<'_> {
 }
 
 impl Driver {
-    /// A driver for the loop of `home` that fetches at most `batch` events at a time, and the bell that ends its waits.
-    pub(crate) fn new(home: Home, batch: usize) -> io::Result<(Self, EventFdBell)> {
+    /// A driver for the loop of `process` that fetches at most `batch` events at a time, and the bell that ends its waits.
+    pub(crate) fn new(process: Process, batch: usize) -> io::Result<(Self, EventFdBell)> {
         let epoll = Arc::new(Epoll::new()?);
-        let bell = EventFdBell::new(home)?;
+        let bell = EventFdBell::new(process)?;
         epoll
             .add(bell.as_fd(), EventFlags::IN | EventFlags::ET, Token::BELL.0)
             .map_err(limits::explain_call("epoll_ctl"))?;
         let driver = Self {
             epoll,
             high: OnceCell::new(),
-            home,
+            process,
             timer: RefCell::new(None),
             slots: RefCell::default(),
             shared: RefCell::default(),
@@ -164,7 +153,7 @@ impl Driver {
 
     /// Has the kernel busy-poll for this loop.
     pub(crate) fn busy_poll(&self, settings: BusyPoll) -> io::Result<()> {
-        busy_poll::set(self.as_fd(), settings)
+        settings.apply(self.as_fd())
     }
 
     /// Gives `source` a place in the table and starts to watch it; with others, if it is a `shared` listener.
@@ -203,8 +192,8 @@ impl Driver {
         listener: &Arc<OwnedFd>,
         doors: &Arc<Doors>,
     ) -> io::Result<()> {
-        self.home.check_quickly()?;
-        let door = Door::new(self.epoll.clone(), listener.clone(), token.0, self.home)?;
+        self.process.check_quickly()?;
+        let door = Door::new(self.epoll.clone(), listener.clone(), token.0, self.process)?;
         source.set_entrance(Entrance::new(door, doors));
         self.shared.borrow_mut().push(source.clone());
         self.look_at_shared();
@@ -212,7 +201,7 @@ impl Driver {
     }
 
     fn watch(&self, source: &Source, token: Token) -> io::Result<()> {
-        self.home.check_quickly()?;
+        self.process.check_quickly()?;
         let (epoll, flags) = (self.epoll_of(source), source.mode().flags());
         failures::at(failures::Call::Watch)
             .and_then(|()| epoll.add(source.fd(), flags, token.0))
@@ -236,7 +225,7 @@ impl Driver {
         if self.ended.get() {
             return Err(source::ended());
         }
-        self.home.check_quickly()?;
+        self.process.check_quickly()?;
         if priority == Priority::High && self.high.get().is_none() {
             let _ = self.high.set(High::within(&self.epoll, self.batch)?);
         }
@@ -382,7 +371,7 @@ impl Driver {
         self.ended.set(true);
         let sources: Vec<_> = self.slots.borrow().iter().map(|(_, s)| s.source.clone()).collect();
         sources.iter().for_each(|source| source.end());
-        if self.home.is_elsewhere() {
+        if self.process.is_forked() {
             inherited::close(sources.iter().map(|source| &**source));
         }
     }
@@ -409,7 +398,7 @@ mod tests {
     #[test]
     fn a_dispatch_that_a_panic_ends_leaves_the_buffer_and_the_other_events() {
         const SOCKETS: usize = 3;
-        let (driver, _bell) = Driver::new(Home::here().unwrap(), 8).unwrap();
+        let (driver, _bell) = Driver::new(Process::current().unwrap(), 8).unwrap();
         let driver = Rc::new(driver);
         // A fresh socket is writable: an event for each.
         let pairs = [(); SOCKETS].map(|()| std::os::unix::net::UnixStream::pair().unwrap());

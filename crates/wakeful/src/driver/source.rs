@@ -165,7 +165,7 @@ impl Source {
     fn disarm(&self, driver: &Driver) {
         match self.entrance.get() {
             Some(entrance) => entrance.close(self.read_ready.get()),
-            None if driver.home.is_elsewhere() => {}
+            None if driver.process.is_forked() => {}
             None => driver.epoll_of(self).remove(self.fd()),
         }
     }
@@ -305,7 +305,7 @@ impl<T: AsFd> Registered<T> {
         &self,
         operation: &mut impl FnMut(&T) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        super::faults::disturb(|| operation(&self.io), || self.registration.edge_again())
+        crate::sys::faults::disturb(|| operation(&self.io), || self.registration.edge_again())
     }
 
     /// Tries `operation` if the descriptor may be ready, and arranges a wake if it is not.
@@ -335,7 +335,7 @@ impl<T: AsFd> Registered<T> {
                 Ok(value) => return Poll::Ready(Ok(value)),
                 Err(Errno::AGAIN) => ready.set(false),
                 Err(Errno::INTR) => {}
-                Err(error) => return Poll::Ready(Err(super::limits::explain(error))),
+                Err(error) => return Poll::Ready(Err(crate::sys::limits::explain(error))),
             }
         }
     }
@@ -429,7 +429,7 @@ impl Registration {
         }
     }
 
-    /// See [`super::faults`].
+    /// See [`crate::sys::faults`].
     #[cfg(feature = "faults")]
     fn edge_again(&self) {
         let source = &*self.source;

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use crate::panics;
+use crate::sys::panics;
 
 /// The number of entries that need no allocation.
 const FEW: usize = 2;

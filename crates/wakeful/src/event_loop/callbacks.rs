@@ -7,7 +7,7 @@ use std::rc::{Rc, Weak};
 
 use slab::Slab;
 
-use crate::panics;
+use crate::sys::panics;
 use crate::task::late::Late;
 
 /// The callbacks of one loop.

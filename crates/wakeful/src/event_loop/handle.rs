@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 
 use crate::driver::bell::{EventFdBell, LoopBell};
-use crate::driver::home::Home;
 use crate::metrics::{Counters, LoopMetrics};
 use crate::priority::Priority;
+use crate::sys::process::Process;
 use crate::task::{self, JoinHandle, Queue};
 
 struct Shared {
@@ -18,7 +18,7 @@ struct Shared {
     counters: Arc<Counters>,
     stop: AtomicBool,
     thread: ThreadId,
-    home: Home,
+    process: Process,
 }
 
 /// Sends work to a loop, from any thread.
@@ -47,13 +47,13 @@ struct Shared {
 pub struct LoopHandle(Arc<Shared>);
 
 impl LoopHandle {
-    pub(super) fn new(home: Home, bell: EventFdBell) -> Self {
+    pub(super) fn new(process: Process, bell: EventFdBell) -> Self {
         Self(Arc::new(Shared {
             queue: Arc::new(Queue::new(LoopBell::EventFd(bell))),
             counters: Arc::default(),
             stop: AtomicBool::new(false),
             thread: thread::current().id(),
-            home,
+            process,
         }))
     }
 
@@ -79,7 +79,7 @@ impl LoopHandle {
         priority: Priority,
         f: F,
     ) -> Result<(), SendError<F>> {
-        if self.0.home.is_elsewhere() {
+        if self.0.process.is_forked() {
             return Err(SendError::WrongProcess(f));
         }
         task::send(&self.0.queue, priority, f).map_err(SendError::LoopEnded)
@@ -162,7 +162,7 @@ impl LoopHandle {
         F: Future + 'static,
         F::Output: Send,
     {
-        if self.0.home.is_elsewhere() {
+        if self.0.process.is_forked() {
             return Err(SendError::WrongProcess(make));
         }
         task::spawn_remote(&self.0.queue, priority, make).map_err(SendError::LoopEnded)
@@ -213,8 +213,8 @@ impl LoopHandle {
     }
 
     /// The process that built the loop.
-    pub(crate) fn home(&self) -> &Home {
-        &self.0.home
+    pub(crate) fn process(&self) -> &Process {
+        &self.0.process
     }
 }
 
@@ -297,7 +297,7 @@ impl PanicPayload {
 impl fmt::Display for PanicPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let payload = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        f.write_str(crate::panics::message(&**payload).unwrap_or("(not a text)"))
+        f.write_str(crate::sys::panics::message(&**payload).unwrap_or("(not a text)"))
     }
 }
 

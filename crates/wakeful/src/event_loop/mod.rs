@@ -30,11 +30,11 @@ use std::time::{Duration, Instant};
 
 use crate::driver::Driver;
 use crate::driver::epoll::Timer;
-use crate::driver::home::Home;
 use crate::idle::{Idle, IdlePolicy, KeepWarm, Spinner};
 use crate::metrics::{Counters, Stopwatch};
-use crate::panics;
 use crate::priority::Priority;
+use crate::sys::panics;
+use crate::sys::process::Process;
 use crate::task::local::Local;
 use crate::task::{JoinHandle, coop, keep_a_thread};
 use crate::timers::{TimerKey, Timers};
@@ -175,7 +175,7 @@ impl Inner {
     /// wakers or handles. In a forked child, futures that have begun are leaked, and their sockets
     /// are closed.
     fn end(self: &Rc<Self>) {
-        let is_inherited = self.handle.home().is_elsewhere();
+        let is_inherited = self.handle.process().is_forked();
         let entered = current::enter(self);
         self.callbacks.begin_end();
         self.local.end(is_inherited);
@@ -306,17 +306,17 @@ impl EventLoop {
     }
 
     fn with_settings(settings: Settings) -> io::Result<Self> {
-        let home = Home::here()?;
-        let (driver, bell) = Driver::new(home, settings.io_batch)?;
+        let process = Process::current()?;
+        let (driver, bell) = Driver::new(process, settings.io_batch)?;
         // Refused only by a seccomp filter: then timers are 50 µs later, which is no reason to fail.
         if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
             panics::log!(info, %error, "cannot set the timer slack");
         }
-        let handle = LoopHandle::new(home, bell);
+        let handle = LoopHandle::new(process, bell);
         let counters = handle.counters().clone();
         let idle = match settings.idle {
             IdlePolicy::Adaptive(chosen) if chosen.may_spin() => {
-                Idle::Adapt(Box::new(Spinner::new(chosen, home).into()))
+                Idle::Adapt(Box::new(Spinner::new(chosen, process).into()))
             }
             IdlePolicy::Adaptive(_) | IdlePolicy::Park => Idle::Park(None),
             IdlePolicy::Spin => Idle::Spin,
@@ -324,7 +324,7 @@ impl EventLoop {
                 driver.busy_poll(chosen)?;
                 Idle::Park(None)
             }
-            IdlePolicy::KeepWarm => Idle::Park(Some(KeepWarm::begin(home)?)),
+            IdlePolicy::KeepWarm => Idle::Park(Some(KeepWarm::begin(process)?)),
         };
         let inner = Inner {
             local: Local::new(handle.queue().clone(), counters.clone()),
@@ -424,8 +424,8 @@ impl EventLoop {
     /// # Errors
     /// The process was forked since the loop was built; or the kernel refused to wait.
     pub fn turn(&mut self, max_wait: Option<Duration>) -> io::Result<()> {
-        self.inner.handle.home().check_quickly()?;
-        keep_a_thread(self.inner.handle.home());
+        self.inner.handle.process().check_quickly()?;
+        keep_a_thread(self.inner.handle.process());
         let _entered = current::enter(&self.inner);
         self.inner.stopwatch.skip();
         self.inner.turn(max_wait)
@@ -518,14 +518,14 @@ impl EventLoop {
 
     fn enter_to_run(&self) -> io::Result<Running<'_>> {
         // A child that was forked within a turn still has its parent's loop as the current one.
-        if current().is_some_and(|outer| !outer.handle.home().is_elsewhere()) {
+        if current().is_some_and(|outer| !outer.handle.process().is_forked()) {
             return Err(io::Error::other(
                 "an event loop is already running on this thread: await the future, or spawn it, \
                  instead of running a loop inside a loop",
             ));
         }
-        self.inner.handle.home().check()?;
-        keep_a_thread(self.inner.handle.home());
+        self.inner.handle.process().check()?;
+        keep_a_thread(self.inner.handle.process());
         Ok(Running { inner: &self.inner, _entered: current::enter(&self.inner) })
     }
 }

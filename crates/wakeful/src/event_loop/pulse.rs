@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::Inner;
-use crate::driver::ticks::Clock;
-use crate::panics;
+use crate::sys::clock::Clock;
+use crate::sys::panics;
 
 /// How the loop spent its time since the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,8 @@ use std::io;
 use std::time::Duration;
 
 use super::EventLoop;
-use crate::driver::explain_error;
 use crate::idle::IdlePolicy;
+use crate::sys::limits::explain_error;
 
 #[derive(Debug, Clone)]
 pub(super) struct Settings {

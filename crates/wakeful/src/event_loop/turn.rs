@@ -4,9 +4,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::Inner;
-use crate::driver::home::Home;
 use crate::metrics::Polls;
-use crate::panics;
+use crate::sys::panics;
+use crate::sys::process::Process;
 use crate::task::{Share, coop};
 
 /// Every kind of work that the loop itself holds; what other threads hold is in the ready queue. A new
@@ -42,7 +42,7 @@ pub(super) enum MayPark {
 impl Inner {
     /// See [`EventLoop`](super::EventLoop#a-turn). The loop is entered.
     pub(super) fn turn(&self, max_wait: Option<Duration>) -> io::Result<()> {
-        self.handle.home().check_quickly()?;
+        self.handle.process().check_quickly()?;
         self.counters.turns.add(1);
         self.end_permission();
         let waited = self.wait(max_wait);
@@ -52,8 +52,8 @@ impl Inner {
         let mut polls = self.stopwatch.turn_begins();
         self.turn_time.set(None);
         self.dispatch_events();
-        let home = self.handle.home();
-        let mut budget = Budget { limit: self.settings.turn_budget, start: None, home };
+        let process = self.handle.process();
+        let mut budget = Budget { limit: self.settings.turn_budget, start: None, process };
         self.expire_timers(&mut budget);
         self.run_next_turn_callbacks(&mut budget);
         self.run_ready(&mut budget, &mut polls);
@@ -68,7 +68,7 @@ impl Inner {
     }
 
     pub(super) fn prepare_to_park(&self) -> io::Result<bool> {
-        self.handle.home().check_quickly()?;
+        self.handle.process().check_quickly()?;
         self.end_permission();
         if !self.callbacks.before_park.is_empty() && !self.work().any() {
             self.run_hooks(&self.callbacks.before_park);
@@ -263,7 +263,7 @@ impl Inner {
 struct Budget<'a> {
     limit: Duration,
     start: Option<Instant>,
-    home: &'a Home,
+    process: &'a Process,
 }
 
 /// A clock read costs 8 ns or more: one for so many steps.
@@ -275,7 +275,7 @@ impl Budget<'_> {
     fn allows(&mut self, done: u32, most: u32) -> bool {
         // What forks within a turn goes on in the parent alone.
         done < most
-            && !self.home.is_elsewhere()
+            && !self.process.is_forked()
             && (done == 0 || !done.is_multiple_of(STEPS_PER_LOOK) || !self.is_spent())
     }
 

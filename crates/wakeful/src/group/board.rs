@@ -13,7 +13,7 @@ pub(super) use self::attendance::Seat;
 use super::activity::{Activity, Targets};
 use super::standby::Standby;
 use crate::event_loop::Spent;
-use crate::panics;
+use crate::sys::panics;
 
 /// How often a loop that takes turns says how busy it was, and how often somebody looks at what they said.
 pub(super) const SAY_EVERY: Duration = Duration::from_millis(10);

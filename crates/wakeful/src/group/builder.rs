@@ -7,9 +7,9 @@ use super::activity::{Activity, Targets};
 use super::board::{Board, Seat};
 use super::worker::Worker;
 use super::{LoopGroup, LoopHandle};
-use crate::driver::home::Home;
-use crate::driver::thread::allowed_cpus;
 use crate::event_loop::EventLoopBuilder;
+use crate::sys::process::Process;
+use crate::sys::thread::allowed_cpus;
 use crate::task::keep_a_thread;
 
 /// The settings of a [`LoopGroup`].
@@ -116,7 +116,7 @@ impl LoopGroupBuilder {
         let activity = self.concentration.map(|targets| Activity::new(loops, targets));
         let board = Arc::new(Board::new(loops, activity)?);
         // From this thread, which is not pinned to one loop's CPU.
-        keep_a_thread(&Home::here()?);
+        keep_a_thread(&Process::current()?);
         let mut group = LoopGroup {
             workers: Vec::with_capacity(loops),
             handles: Vec::new(),

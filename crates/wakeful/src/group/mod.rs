@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) use self::board::Board;
 use self::worker::Worker;
 use crate::event_loop::LoopHandle;
-use crate::patience::Patience;
+use crate::sys::patience::Patience;
 
 pub use self::activity::{Activity, Targets};
 pub use self::builder::LoopGroupBuilder;
@@ -119,7 +119,7 @@ impl LoopGroup {
     }
 
     fn check_home(&self) -> io::Result<()> {
-        self.handles.first().map_or(Ok(()), |handle| handle.home().check_quickly())
+        self.handles.first().map_or(Ok(()), |handle| handle.process().check_quickly())
     }
 }
 

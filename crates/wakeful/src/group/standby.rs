@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::driver::epoll::Timer;
-use crate::driver::ticks::Clock;
-use crate::panics;
+use crate::sys::clock::Clock;
+use crate::sys::panics;
 
 /// How long a turn of the last active loop that is awake may take until another loop stands in. More than a loop says nothing while it spins as long as a policy may ask for (16.7 ms), since
 /// it said something up to 10 ms before.

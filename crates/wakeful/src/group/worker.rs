@@ -7,10 +7,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::board::{SAY_EVERY, Seat};
-use crate::driver::thread::{pin_to, start_thread};
 use crate::event_loop::{EventLoopBuilder, LoopHandle};
-use crate::panics;
-use crate::patience::Patience;
+use crate::sys::panics;
+use crate::sys::patience::Patience;
+use crate::sys::thread::{pin_to, start_thread};
 
 /// A loop and its thread.
 #[derive(Debug)]
@@ -57,8 +57,8 @@ impl Worker {
             let _ = started.send(Ok(event_loop.handle()));
             let ran = event_loop.run();
             // A forked child has a copy of this thread. It may find the log's lock locked for ever.
-            let is_elsewhere = event_loop.handle().home().is_elsewhere();
-            if !told.load(Ordering::Acquire) && !is_elsewhere {
+            let is_forked = event_loop.handle().process().is_forked();
+            if !told.load(Ordering::Acquire) && !is_forked {
                 log_end(&own_name, &ran);
             }
             let _ = last_turn.send(());

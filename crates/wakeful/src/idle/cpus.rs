@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use crate::driver::home::Home;
-use crate::driver::thread;
+use crate::sys::process::Process;
+use crate::sys::thread;
 
 /// Loops on CPUs beyond do not spin.
 const MOST: usize = 1024;
@@ -24,8 +24,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn new(home: Home) -> Self {
-        Self { cpu: None, stamp: home.stamp() }
+    pub(super) fn new(process: Process) -> Self {
+        Self { cpu: None, stamp: process.stamp() }
     }
 
     /// Of the process whose loop it is.

@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::thread::CpuSet;
 
-use crate::driver::home::Home;
-use crate::driver::thread::{
-    allowed_cpus, pin_to, run_only_when_idle, start_thread, without_signals,
-};
-use crate::panics;
+use crate::sys::panics;
+use crate::sys::process::Process;
+use crate::sys::thread::{allowed_cpus, pin_to, run_only_when_idle, start_thread, without_signals};
 
 /// A [`Warm`] for each CPU. No lock: a fork would inherit it locked, and the thread that unlocks it not.
 static WARM: [AtomicU64; CpuSet::MAX_CPU] = [const { AtomicU64::new(0) }; CpuSet::MAX_CPU];
@@ -63,8 +61,8 @@ pub(crate) struct KeepWarm {
 impl KeepWarm {
     /// # Errors
     /// The affinity mask cannot be read, or no thread be started.
-    pub(crate) fn begin(home: Home) -> io::Result<Self> {
-        let mut kept = Self { stamp: home.stamp(), cpus: Vec::new() };
+    pub(crate) fn begin(process: Process) -> io::Result<Self> {
+        let mut kept = Self { stamp: process.stamp(), cpus: Vec::new() };
         for cpu in allowed_cpus()? {
             kept.keep(cpu)?;
         }

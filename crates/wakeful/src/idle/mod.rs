@@ -12,8 +12,9 @@ mod quota;
 mod spinner;
 mod survey;
 
+pub use crate::driver::busy_poll::BusyPoll;
 pub use governor::{Governor, LONGEST_WINDOW, Limits};
-pub use policy::{Adaptive, BusyPoll, IdlePolicy, UnknownIdlePolicy};
+pub use policy::{Adaptive, IdlePolicy, UnknownIdlePolicy};
 
 pub(crate) use keep_warm::KeepWarm;
 pub(crate) use spinner::{Next, Spinner};

@@ -2,6 +2,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::driver::busy_poll::BusyPoll;
+
 /// What a loop does when nothing is runnable. Set it with
 /// [`EventLoopBuilder::idle`](crate::EventLoopBuilder::idle).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -105,58 +107,6 @@ impl Adaptive {
 }
 
 impl Default for Adaptive {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
-}
-
-/// The settings of [`IdlePolicy::KernelBusyPoll`], which are those of `EPIOCSPARAMS` on the loop's epoll (Linux 6.9 or newer, built with
-/// CONFIG_NET_RX_BUSY_POLL; building the loop fails with a clear error elsewhere).
-///
-/// For latency on real network cards combine it with *IRQ suspension* (Linux 6.13): give the card's queue `gro-flush-timeout`, `defer-hard-irqs` and `irq-suspend-timeout` (netlink, `netdev`
-/// family; see the kernel's `Documentation/networking/napi.rst`), and [`prefer`](Self::prefer) here. As long as waits find events the card's interrupts stay off; when none come the kernel turns them on again, and
-/// the loop sleeps. It works for epolls whose sockets all come from one queue, so: a loop, a queue (`SO_INCOMING_NAPI_ID` tells which).
-///
-/// It has no effect on loopback, on Unix sockets, on timers and on wakes from other threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BusyPoll {
-    pub(crate) time: Duration,
-    pub(crate) budget: u16,
-    pub(crate) prefer: bool,
-}
-
-impl BusyPoll {
-    const DEFAULT: Self = Self { time: Duration::from_micros(64), budget: 8, prefer: false };
-
-    /// 64 µs, 8 packets, not preferred.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self::DEFAULT
-    }
-
-    /// For how long a wait busy-polls before it sleeps: whole microseconds, up to 35 minutes. 0 turns it off.
-    #[must_use]
-    pub const fn time(mut self, time: Duration) -> Self {
-        self.time = time;
-        self
-    }
-
-    /// How many packets a poll takes at most. More than 64 need CAP_NET_ADMIN.
-    #[must_use]
-    pub const fn budget(mut self, packets: u16) -> Self {
-        self.budget = packets;
-        self
-    }
-
-    /// Keep the card's interrupts off as long as there is polling (see IRQ suspension above).
-    #[must_use]
-    pub const fn prefer(mut self, prefer: bool) -> Self {
-        self.prefer = prefer;
-        self
-    }
-}
-
-impl Default for BusyPoll {
     fn default() -> Self {
         Self::DEFAULT
     }

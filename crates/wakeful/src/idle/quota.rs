@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use once_cell::race::OnceBox;
 
 use self::cgroup::Group;
-use crate::driver::thread::process_time;
-use crate::panics;
+use crate::sys::panics;
+use crate::sys::thread::process_time;
 
 /// So much of a quota may be used with spinning, so that a burst of work has room.
 const USED: f64 = 0.8;

@@ -8,9 +8,9 @@ use super::governor::{Governor, Limits};
 use super::policy::Adaptive;
 use super::quota::LOOK_EVERY;
 use super::survey::{self, survey};
-use crate::driver::home::Home;
-use crate::driver::thread::{RunQueue, is_real_time};
-use crate::panics;
+use crate::sys::panics;
+use crate::sys::process::Process;
+use crate::sys::thread::{RunQueue, is_real_time};
 
 /// Between two polls of a spin lie a system call or two. So long a gap means that the thread did not run, in nanoseconds.
 const GAP: u64 = 50_000;
@@ -67,7 +67,7 @@ pub(crate) enum Next {
 }
 
 impl Spinner {
-    pub(crate) fn new(settings: Adaptive, home: Home) -> Self {
+    pub(crate) fn new(settings: Adaptive, process: Process) -> Self {
         let max_window = settings.max_window.unwrap_or(survey::UNKNOWN);
         let limits = Limits {
             hit_rate: settings.hit_rate,
@@ -77,7 +77,7 @@ impl Spinner {
         Self {
             governor: Governor::new(limits),
             settings,
-            place: Place::new(home),
+            place: Place::new(process),
             began: 0,
             looked: 0,
             window: 0,
@@ -243,11 +243,11 @@ mod tests {
 
     /// Like one that has spun and found a quota of which `share` was left.
     fn under_a_quota(now: u64, share: f64) -> Spinner {
-        let home = Home::here().unwrap();
-        while survey(home.stamp()).is_none() {
+        let process = Process::current().unwrap();
+        while survey(process.stamp()).is_none() {
             std::thread::yield_now();
         }
-        let mut spinner = Spinner::new(Adaptive::new(), home);
+        let mut spinner = Spinner::new(Adaptive::new(), process);
         (spinner.periods, spinner.surveyed) = (FEW, true);
         spinner.quota_at = now + SECOND;
         spinner.governor.set_max_cpu(now, share);

@@ -12,8 +12,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::CpuSet;
 
 use super::quota::Quota;
-use crate::driver::thread::{allowed_cpus, pin_to, start_scoped, start_thread, without_signals};
-use crate::panics;
+use crate::sys::panics;
+use crate::sys::thread::{allowed_cpus, pin_to, start_scoped, start_thread, without_signals};
 
 /// A window may be so many times as long as what a wake from sleep takes: with one event a window, spinning for all of them then costs what so
 /// many wakes would.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Destination;
 use super::output::{Output, WhenFull};
-use crate::panics::contain;
+use crate::sys::panics::contain;
 
 #[derive(Debug)]
 pub(super) enum Message {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::Destination;
 use super::background::{Background, Counts, Inline, Message};
 use super::output::line_feeds;
-use crate::driver::thread::start_thread;
+use crate::sys::thread::start_thread;
 use crate::time::deadline_after;
 
 /// What may wait to be written. What exceeds one of the two is dropped.

@@ -40,7 +40,6 @@
 
 mod background;
 mod lossy_writer;
-mod once_per_second;
 mod output;
 mod panic_hook;
 
@@ -48,10 +47,10 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 pub use lossy_writer::{FlushOnDrop, LossyWriter, Queue};
-pub use once_per_second::OncePerSecond;
 pub use panic_hook::report_panics;
 
-use crate::panics;
+pub use crate::sys::once_per_second::OncePerSecond;
+use crate::sys::panics;
 
 /// Runs `log`, which logs through [`tracing`], and contains a panic in the subscriber: the loop of this thread counts it.
 #[doc(hidden)]

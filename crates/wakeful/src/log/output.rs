@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Destination;
-use crate::panics::contain;
+use crate::sys::panics::contain;
 
 /// A pipe that poll(2) calls writable takes this much at once (`PIPE_BUF`).
 const WITHOUT_WAITING: usize = 4096;

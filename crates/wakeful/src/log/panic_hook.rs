@@ -8,7 +8,8 @@ use std::panic::{self, Location, PanicHookInfo};
 use std::thread;
 use std::time::Duration;
 
-use super::{LossyWriter, OncePerSecond};
+use super::LossyWriter;
+use crate::sys::once_per_second::OncePerSecond;
 
 /// Panics at different places are limited apart, as far as these slots allow.
 const PLACES: usize = 16;
@@ -54,7 +55,7 @@ fn describe(info: &PanicHookInfo<'_>, count: u64) -> String {
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {
-    crate::panics::message(payload).unwrap_or("Box<dyn Any>")
+    crate::sys::panics::message(payload).unwrap_or("Box<dyn Any>")
 }
 
 /// Every panic, if the program is built so. A panic of `core` itself, such as one in a drop during an unwind, aborts the process after the hook. (Whether a panic can

@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use super::LoopMetrics;
 use super::histogram::{BUCKETS, Histogram};
 use super::longest::LongestSoFar;
-use crate::driver::ticks::Clock;
+use crate::sys::clock::Clock;
 
 /// A counter with one writer.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl Distribution {
         self.add(value, value);
     }
 
-    /// A time of at most [`SHORT`](crate::driver::ticks::SHORT) ticks.
+    /// A time of at most [`SHORT`](crate::sys::clock::SHORT) ticks.
     #[inline]
     pub(crate) fn record_short(&self, ticks: u64, clock: &Clock) {
         self.add(clock.short(ticks), ticks);

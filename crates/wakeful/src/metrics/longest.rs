@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crossbeam_utils::atomic::AtomicCell;
 
-use crate::driver::ticks::Clock;
+use crate::sys::clock::Clock;
 
 /// The longest poll of a loop's life, in [`LoopMetrics::longest_poll`](crate::LoopMetrics::longest_poll).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

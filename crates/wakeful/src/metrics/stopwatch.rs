@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Counter, Counters};
-use crate::driver::ticks::{Clock, SHORT, between};
-use crate::panics;
+use crate::sys::clock::{Clock, SHORT, between};
+use crate::sys::panics;
 
 /// Slow turns are reported once in so many nanoseconds at most: who writes a log in a slow loop makes it slower.
 const REPORT_EVERY: u64 = 1_000_000_000;

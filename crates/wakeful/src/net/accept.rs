@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::{DetachedStream, PeerAddr};
-use crate::driver::failures;
 use crate::driver::source::{Direction, Registered};
+use crate::sys::failures;
 
 /// Of connections that are gone, [`try_next`] passes over so many.
 const MOST_GONE: usize = 64;
@@ -29,7 +29,7 @@ pub(super) async fn next(
     listener: &Registered<Arc<OwnedFd>>,
 ) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
     let accepted = super::shared(listener, Direction::Read, accept).await;
-    let accepted = accepted.map_err(crate::driver::explain_call_error("accept4"))?;
+    let accepted = accepted.map_err(crate::sys::limits::explain_call_error("accept4"))?;
     listener.one_taken(crate::task::ready_here());
     Ok(accepted)
 }
@@ -45,7 +45,7 @@ fn try_next(
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::INTR) => {}
             Err(Errno::CONNABORTED) if gone < MOST_GONE => gone += 1,
-            Err(error) => return Err(crate::driver::explain_call("accept4")(error)),
+            Err(error) => return Err(crate::sys::limits::explain_call("accept4")(error)),
         }
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn family(addr: SocketAddr) -> AddressFamily {
 pub(super) fn socket(family: AddressFamily, kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(family, kind, flags, None)
-        .map_err(crate::driver::explain_call("socket"))
+        .map_err(crate::sys::limits::explain_call("socket"))
 }
 
 #[cfg(all(test, not(wakeful_loom)))]

@@ -14,8 +14,8 @@ use super::stream::{Stream, StreamIo};
 use super::tcp::{self, TcpListener, TcpStream};
 use super::unix::{UnixListener, UnixStream};
 use crate::driver::doors::Doors;
-use crate::driver::uninit::ReadCall;
 use crate::priority::Priority;
+use crate::sys::uninit::ReadCall;
 
 #[derive(Debug, Clone, Copy)]
 enum Kind {

@@ -163,7 +163,7 @@ impl<T: AsFd, R, O: FnMut(&T) -> Result<R, Errno>> Future for Shared<'_, T, O> {
                 Err(Errno::CONNABORTED) => coop::made_progress(),
                 result => {
                     coop::made_progress();
-                    return Poll::Ready(result.map_err(crate::driver::explain));
+                    return Poll::Ready(result.map_err(crate::sys::limits::explain));
                 }
             }
         }

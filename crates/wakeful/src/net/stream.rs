@@ -13,11 +13,11 @@ use super::detached::DetachedStream;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::tcp::TcpStream;
 use super::unix::UnixStream;
-#[cfg(feature = "faults")]
-use crate::driver::faults;
 use crate::driver::source::{Direction, Registered};
-use crate::driver::uninit::{self, ReadBuffer, ReadCall};
 use crate::priority::Priority;
+#[cfg(feature = "faults")]
+use crate::sys::faults;
+use crate::sys::uninit::{self, ReadBuffer, ReadCall};
 use crate::task::coop;
 
 /// More slices in one call are refused by the kernel (`UIO_MAXIOV`); the rest is for the next call.

@@ -16,10 +16,10 @@ use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use crate::driver::door::Door;
 use crate::driver::doors::Doors;
-use crate::driver::explain_call;
 use crate::driver::source::Registered;
-use crate::driver::uninit::ReadCall;
 use crate::priority::Priority;
+use crate::sys::limits::explain_call;
+use crate::sys::uninit::ReadCall;
 
 /// A listening TCP socket of this loop. One listener for several loops is a
 /// [`SharedListener`](crate::accept::SharedListener).
@@ -218,7 +218,7 @@ impl TcpStream {
             Ok(()) => false,
             // EINTR: the attempt goes on (connect(2)).
             Err(Errno::INPROGRESS | Errno::INTR) => true,
-            Err(error) => return Err(crate::driver::explain_connect(error)),
+            Err(error) => return Err(crate::sys::limits::explain_connect(error)),
         };
         let io = StreamIo::new(fd, ReadCall::Plain)?;
         if in_progress {

@@ -18,10 +18,10 @@ use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use crate::driver::door::Door;
 use crate::driver::doors::Doors;
-use crate::driver::explain_call;
 use crate::driver::source::Registered;
-use crate::driver::uninit::ReadCall;
 use crate::priority::Priority;
+use crate::sys::limits::explain_call;
+use crate::sys::uninit::ReadCall;
 
 /// A listening Unix socket of this loop. The file stays when it closes: who made it removes it.
 ///

@@ -5,6 +5,7 @@
 //! of others panic then, or belong to a runtime.
 
 mod job;
+#[allow(unsafe_code)]
 mod pool;
 
 use std::fmt;
@@ -19,8 +20,8 @@ use std::task::{Context, Poll, Waker, ready};
 use self::job::{Job, Join, Run};
 use self::pool::Pool;
 use super::join::JoinError;
-use crate::driver::thread::start_thread;
-use crate::panics;
+use crate::sys::panics;
+use crate::sys::thread::start_thread;
 
 pub(crate) use self::pool::keep_a_thread;
 
@@ -130,7 +131,7 @@ impl<T> BlockingHandle<T> {
         let State::Begun { job, place } = mem::replace(&mut self.state, State::Over) else {
             return;
         };
-        if is_elsewhere(place) {
+        if is_forked(place) {
             // Another thread may have held its lock when the process was forked.
             mem::forget(job);
             return;
@@ -144,8 +145,8 @@ impl<T> BlockingHandle<T> {
     }
 }
 
-fn is_elsewhere(place: Option<(&'static Pool, u64)>) -> bool {
-    place.is_some_and(|(pool, _)| pool.is_elsewhere())
+fn is_forked(place: Option<(&'static Pool, u64)>) -> bool {
+    place.is_some_and(|(pool, _)| pool.is_forked())
 }
 
 impl<T> Future for BlockingHandle<T> {
@@ -153,7 +154,7 @@ impl<T> Future for BlockingHandle<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let outcome = match &self.state {
-            State::Begun { job, place } if !is_elsewhere(*place) => {
+            State::Begun { job, place } if !is_forked(*place) => {
                 ready!(job.poll(cx.waker())).map_err(JoinError::panicked)
             }
             _ => Err(JoinError::cancelled()),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::queued::Queued;
 use super::{Queue, local};
-use crate::panics;
 use crate::priority::Priority;
 use crate::ready_queue::{Kind, Node, Order};
+use crate::sys::panics;
 
 #[repr(C)]
 struct Closure<F> {

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use super::coop;
 use super::raw::{self, Header};
 use super::registration::register;
-use crate::panics;
+use crate::sys::panics;
 
 /// A task's handle: await it for the task's output.
 ///

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use crate::panics;
+use crate::sys::panics;
 
 /// How many may be added, besides one for each thing that the loop had.
 const MORE: usize = 10_000;

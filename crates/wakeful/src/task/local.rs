@@ -37,10 +37,11 @@ use super::late::Late;
 use super::queued::Queued;
 use super::raw::{self, Header};
 use super::ready::{Ready, Share};
-use crate::driver::ticks::{Clock, between};
 use crate::metrics::Counters;
 use crate::priority::Priority;
 use crate::ready_queue::{Drained, Node};
+use crate::sys::clock::{Clock, between};
+use crate::sys::panics;
 
 /// See the module's documentation.
 pub(crate) struct Local {
@@ -63,6 +64,7 @@ thread_local! {
 
 impl Local {
     pub(crate) fn new(queue: Arc<Queue>, counters: Arc<Counters>) -> Self {
+        panics::count_by(count_panic);
         Self {
             queue,
             ready: Ready::default(),
@@ -368,7 +370,7 @@ pub(super) fn count_forced_yield() {
 
 /// Counts a panic that was contained, on the loop that runs on this thread.
 #[cold]
-pub(crate) fn count_panic() {
+fn count_panic() {
     // SAFETY: as in `schedule`.
     if let Some(local) = unsafe { CURRENT.get().as_ref() } {
         local.counters.panics.add(1);

@@ -8,18 +8,24 @@
 //!
 //! Neighbours: `ready_queue` carries nodes between threads, `event_loop` decides when tasks run.
 
-#![allow(unsafe_code)] // One of the rooms that ARCHITECTURE.md names.
-
 mod blocking;
+#[allow(unsafe_code)]
 mod closure;
 pub(crate) mod coop;
+#[allow(unsafe_code)]
 mod join;
 pub(crate) mod late;
+#[allow(unsafe_code)]
 mod lazy;
+#[allow(unsafe_code)]
 pub(crate) mod local;
+#[allow(unsafe_code)]
 mod queued;
+#[allow(unsafe_code)]
 mod raw;
+#[allow(unsafe_code)]
 mod ready;
+#[allow(unsafe_code)]
 mod registration;
 mod safe_waker;
 #[cfg(debug_assertions)]

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::panic::Location;
 use std::ptr::NonNull;
 
-use crate::driver::ticks::Clock;
 use crate::ready_queue::{Kind, Node};
+use crate::sys::clock::Clock;
 
 /// The head of every task and every closure.
 #[repr(C)]

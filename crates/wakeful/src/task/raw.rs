@@ -16,10 +16,10 @@ use super::join::JoinError;
 use super::local::{self, Local};
 use super::queued::Queued;
 use super::state::{Start, State};
-use crate::panics;
 use crate::priority::Priority;
 use crate::ready_queue::{Kind, Node, Order};
-use crate::sync::UnsafeCell;
+use crate::sys::panics;
+use crate::sys::sync::UnsafeCell;
 
 /// What every task starts with, whatever its future.
 #[repr(C)]

@@ -10,7 +10,7 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use atomic_waker::AtomicWaker;
 
-use crate::panics;
+use crate::sys::panics;
 
 /// As [`AtomicWaker::register`]. The caller has taken out the waker of an earlier call, whose drop may panic too.
 ///

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Wake, Waker};
 
 use super::{local, raw};
-use crate::panics;
+use crate::sys::panics;
 
 /// Stands in for another library's waker: contains its panics, and calls it outside of whatever
 /// wakes the stand-in. A task's own waker runs nobody's code and is left as it is.

@@ -22,7 +22,7 @@ impl Shuffle {
             let seed = std::env::var("WAKEFUL_SHUFFLE").ok()?;
             let number = seed.parse().ok();
             if number.is_none() {
-                crate::panics::log!(
+                crate::sys::panics::log!(
                     warn,
                     "WAKEFUL_SHUFFLE={seed} is not a number: tasks keep their order"
                 );

@@ -16,7 +16,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::sync::AtomicUsize;
+use crate::sys::sync::AtomicUsize;
 
 const SCHEDULED: usize = 1 << 0;
 const RUNNING: usize = 1 << 1;

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use crate::panics;
+use crate::sys::panics;
 use crate::time::sleep;
 
 /// The pause after the first panic. It doubles with each further one, so that a task that panics at once does not spin.

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::event_loop::{Inner, LoopHandle, current, explain_missing};
-use crate::panics;
+use crate::sys::panics;
 use crate::task::coop;
 use crate::timers::TimerKey;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::driver::door::{Door, Turn};
 use crate::event_loop::spawn;
-use crate::panics;
+use crate::sys::panics;
 use crate::task::supervise;
 use crate::time::sleep;
 

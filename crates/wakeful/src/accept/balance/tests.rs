@@ -4,9 +4,9 @@ use std::time::Duration;
 use super::share::HALF_LIFE;
 use super::*;
 use crate::accept::{ConnectionServer, Serving, SharedListener};
-use crate::driver::failures;
 use crate::group::{LoopGroup, LoopGroupBuilder, Targets};
 use crate::net::TcpStream;
+use crate::sys::failures;
 use crate::{EventLoopBuilder, IdlePolicy, block_on};
 
 fn parking() -> EventLoopBuilder {

@@ -14,8 +14,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata};
 
 use crate::driver::epoll::{Timer, alone_with_pwait2};
-use crate::driver::failures::{Call, fail};
 use crate::event_loop::{Attendance, EventLoop};
+use crate::sys::failures::{Call, fail};
 use crate::time::{Sleep, sleep};
 use crate::{IdlePolicy, current_handle, run_next_turn, run_this_turn, spawn};
 

@@ -12,7 +12,7 @@ use super::super::standby::{PATIENCE, Standby};
 use super::{Board, Member};
 use crate::driver::epoll::Timer;
 use crate::event_loop::{Attendance, Spent};
-use crate::panics;
+use crate::sys::panics;
 
 impl Member {
     fn sleeps(&self) -> bool {

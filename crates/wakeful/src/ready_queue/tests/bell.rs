@@ -2,9 +2,10 @@
 //! kernel shows in `/proc/self/fdinfo` is the number of rings.
 
 use super::*;
+use crate::driver::Driver;
 use crate::driver::bell::EventFdBell;
 use crate::driver::epoll::Timeout;
-use crate::driver::{Driver, home::Home};
+use crate::sys::process::Process;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 const LONG: Timeout = Timeout::After(Duration::from_secs(20));
 
 fn queue_and_driver() -> (ReadyQueue<EventFdBell>, Driver) {
-    let (driver, bell) = Driver::new(Home::here().unwrap(), 4).unwrap();
+    let (driver, bell) = Driver::new(Process::current().unwrap(), 4).unwrap();
     (ReadyQueue::new(bell), driver)
 }
 

@@ -7,9 +7,10 @@
 //! --nocapture stress`.
 
 use super::*;
+use crate::driver::Driver;
 use crate::driver::bell::EventFdBell;
 use crate::driver::epoll::Timeout;
-use crate::driver::{Driver, home::Home};
+use crate::sys::process::Process;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
@@ -178,7 +179,8 @@ impl Round {
 
     /// Returns how many pushes were accepted.
     fn run(&self) -> u64 {
-        let (driver, bell) = Driver::new(Home::here().expect("a page"), 4).expect("descriptors");
+        let (driver, bell) =
+            Driver::new(Process::current().expect("a page"), 4).expect("descriptors");
         let bell = CountedBell { bell, rings: AtomicUsize::new(0) };
         let queue = Arc::new(ReadyQueue::new(bell));
         let dropped = Arc::new(AtomicUsize::new(0));

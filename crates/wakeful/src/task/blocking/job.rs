@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 
 use atomic_waker::AtomicWaker;
 
-use crate::panics;
+use crate::sys::panics;
 use crate::task::registration::register;
 
 /// What the closure returned, or the payload of its panic.
@@ -20,9 +20,9 @@ pub(super) type Outcome<T> = Result<T, Box<dyn Any + Send>>;
 pub(super) trait Run: Send + Sync {
     /// Runs the closure on this thread, unless it has run. Does not panic.
     ///
-    /// Then `is_elsewhere` tells whether this is a child that the closure forked. There the outcome
+    /// Then `is_forked` tells whether this is a child that the closure forked. There the outcome
     /// is forgotten: a thread of the parent may have held the lock at the fork.
-    fn run(&self, is_elsewhere: &dyn Fn() -> bool);
+    fn run(&self, is_forked: &dyn Fn() -> bool);
 }
 
 /// A job as its handle sees it.
@@ -84,10 +84,10 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    fn run(&self, is_elsewhere: &dyn Fn() -> bool) {
+    fn run(&self, is_forked: &dyn Fn() -> bool) {
         let Some(f) = self.take_closure() else { return };
         let outcome = catch_unwind(AssertUnwindSafe(f));
-        if is_elsewhere() {
+        if is_forked() {
             std::mem::forget(outcome);
             return;
         }

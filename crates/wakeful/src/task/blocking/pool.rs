@@ -18,9 +18,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::job::Run;
-use crate::driver::home::Home;
-use crate::driver::thread::{allowed_cpus, pin_to, start_thread};
-use crate::panics;
+use crate::sys::panics;
+use crate::sys::process::Process;
+use crate::sys::thread::{allowed_cpus, pin_to, start_thread};
 
 /// How long a thread idles before it ends, if another one idles too.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
@@ -37,7 +37,7 @@ const DEFAULT_MAX_THREADS: usize = 500;
 
 /// See the [module](self).
 pub(super) struct Pool {
-    home: Home,
+    process: Process,
     /// The CPUs on which the thread that made the pool was allowed to run. A loop that is pinned
     /// passes its mask on to threads that it starts, and these may outlive it.
     cpus: Vec<usize>,
@@ -73,29 +73,29 @@ impl State {
 /// # Errors
 /// Forks cannot be watched for (no memory).
 pub(super) fn current() -> io::Result<&'static Pool> {
-    find(|home| !home.is_elsewhere(), Home::here)
+    find(|process| !process.is_forked(), Process::current)
 }
 
-/// The pool of the process that built the loop with this home. Other than [`current`] it also knows
+/// The pool of the process that built the loop with this process. Other than [`current`] it also knows
 /// a child of a bare `clone(2)`.
-fn of(home: &Home) -> io::Result<&'static Pool> {
-    find(|pool| pool.is_same(home), || Ok(*home))
+fn of(process: &Process) -> io::Result<&'static Pool> {
+    find(|pool| pool.is_same(process), || Ok(*process))
 }
 
 /// The last pool that was made, if it is this process's; otherwise a new one.
 fn find(
-    is_here: impl Fn(&Home) -> bool,
-    home: impl FnOnce() -> io::Result<Home>,
+    is_here: impl Fn(&Process) -> bool,
+    process: impl FnOnce() -> io::Result<Process>,
 ) -> io::Result<&'static Pool> {
     static CURRENT: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
     let found = CURRENT.load(Ordering::Acquire);
     // SAFETY: null, or a pool that was published by `Release` below, and no published one is ever freed.
     if let Some(pool) = unsafe { found.as_ref() }
-        && is_here(&pool.home)
+        && is_here(&pool.process)
     {
         return Ok(pool);
     }
-    let new = Box::into_raw(Box::new(Pool::new(home()?, start)));
+    let new = Box::into_raw(Box::new(Pool::new(process()?, start)));
     match CURRENT.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: it was made above, and is never freed.
         Ok(_) => Ok(unsafe { &*new }),
@@ -110,9 +110,9 @@ fn find(
 
 /// A loop starts: from now on there is a thread for blocking work, if one can be had.
 #[inline]
-pub(crate) fn keep_a_thread(home: &Home) {
+pub(crate) fn keep_a_thread(process: &Process) {
     // The lock, and the log line of a failure, belong to the first loop's start alone.
-    if let Ok(pool) = of(home)
+    if let Ok(pool) = of(process)
         && !pool.has_thread.load(Ordering::Relaxed)
     {
         pool.start_first();
@@ -132,9 +132,9 @@ fn max_threads() -> usize {
 }
 
 impl Pool {
-    fn new(home: Home, start: fn(&'static Pool) -> io::Result<()>) -> Self {
+    fn new(process: Process, start: fn(&'static Pool) -> io::Result<()>) -> Self {
         Self {
-            home,
+            process,
             cpus: allowed_cpus().unwrap_or_default(),
             max_threads: max_threads(),
             start,
@@ -150,8 +150,8 @@ impl Pool {
     }
 
     /// Is this a fork of the process that has the pool's threads? Then nothing else here may be called.
-    pub(super) fn is_elsewhere(&self) -> bool {
-        self.home.is_elsewhere()
+    pub(super) fn is_forked(&self) -> bool {
+        self.process.is_forked()
     }
 
     /// Queues `job` and returns its number.
@@ -232,8 +232,8 @@ impl Pool {
                 if let Some(failure) = failure {
                     failure.log();
                 }
-                job.run(&|| self.is_elsewhere());
-                if self.is_elsewhere() {
+                job.run(&|| self.is_forked());
+                if self.is_forked() {
                     // The closure forked and returned in the child, which has this thread alone. No
                     // work comes, and the locks may be locked for ever. The process ends with its last thread.
                     std::mem::forget(job);
@@ -288,7 +288,7 @@ mod tests {
     type Start = fn(&'static Pool) -> io::Result<()>;
 
     fn pool(start: Start) -> &'static Pool {
-        Box::leak(Box::new(Pool::new(Home::here().unwrap(), start)))
+        Box::leak(Box::new(Pool::new(Process::current().unwrap(), start)))
     }
 
     fn job<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Arc<dyn Run> {
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn an_aborted_job_leaves_the_queue_at_once() {
-        let one = Pool { max_threads: 1, ..Pool::new(Home::here().unwrap(), start) };
+        let one = Pool { max_threads: 1, ..Pool::new(Process::current().unwrap(), start) };
         let pool: &'static Pool = Box::leak(Box::new(one));
         let (hold, held) = mpsc::channel::<()>();
         let (ran, runs) = mpsc::channel();

@@ -12,7 +12,7 @@ use rustix::net::{SendFlags, send};
 use signal_hook::SigId;
 use signal_hook::low_level::emulate_default_handler;
 
-use super::home::Home;
+use crate::sys::process::Process;
 
 /// Unblocks `signals` on this thread, and on those that it starts from now on.
 pub(crate) fn unblock(signals: &[i32]) -> io::Result<()> {
@@ -34,9 +34,9 @@ pub(crate) fn watch(
     arrived: Arc<AtomicBool>,
     pipe: Arc<UnixStream>,
 ) -> io::Result<SigId> {
-    let home = Home::here()?;
+    let process = Process::current()?;
     let tell = move || {
-        if !home.is_elsewhere() {
+        if !process.is_forked() {
             arrived.store(true, Ordering::Release);
             // A full socket: there are arrivals enough that are not yet taken, and who takes one looks at all flags.
             let _ = send(&*pipe, b"s", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -50,9 +50,9 @@ pub(crate) fn watch(
 /// From now on an arrival of `signal` in this process after `from` does what the signal does by default. For a thread that cannot listen,
 /// because it is busy.
 pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
-    let home = Home::here()?;
+    let process = Process::current()?;
     let end = move || {
-        if !home.is_elsewhere() && Instant::now() >= from {
+        if !process.is_forked() && Instant::now() >= from {
             let _ = emulate_default_handler(signal);
         }
     };

@@ -5,11 +5,18 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::task::Waker;
 
-use crate::log::OncePerSecond;
-use crate::task::local;
+use super::once_per_second::OncePerSecond;
+
+/// Counts a panic on the loop of this thread.
+static COUNTER: OnceLock<fn()> = OnceLock::new();
+
+/// Has each panic that ends here counted by `count` from now on. The first caller's stays.
+pub(crate) fn count_by(count: fn()) {
+    let _ = COUNTER.set(count);
+}
 
 /// Runs `f`. The panic hook reports a panic in it, the loop of this thread counts it, and it ends here.
 /// Returns whether `f` came to its end.
@@ -36,7 +43,9 @@ pub(crate) fn wake(waker: Waker) {
 /// Ends a panic that nobody is told of: the loop of this thread counts it.
 #[cold]
 pub(crate) fn swallow(payload: Box<dyn Any + Send>) {
-    local::count_panic();
+    if let Some(count) = COUNTER.get() {
+        count();
+    }
     advise(&*payload);
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         // The destructor of this one may panic with yet another one, without end.
@@ -47,7 +56,7 @@ pub(crate) fn swallow(payload: Box<dyn Any + Send>) {
 /// Logs at a level of `tracing`, and contains a panic in the subscriber, which is the program's code.
 macro_rules! log {
     ($level:ident, $($event:tt)+) => {
-        { $crate::panics::contain(|| ::tracing::$level!($($event)+)); }
+        { $crate::sys::panics::contain(|| ::tracing::$level!($($event)+)); }
     };
 }
 pub(crate) use log;

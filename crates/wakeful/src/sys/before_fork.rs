@@ -3,7 +3,7 @@
 //! A child has a copy of each descriptor, so an option that one process sets is set for both. The
 //! parent cannot know what a child does with its copy, and a parent that is killed takes nothing
 //! back. So a temporary option ends before the fork: the `prepare` handler of `pthread_atfork(3)`
-//! takes it off. The handlers of [`home`](super::home) call the functions of this module.
+//! takes it off. The handlers of [`process`](super::process) call the functions of this module.
 //!
 //! The lock is held across the fork. Neither process finds it locked by a thread that it lacks.
 //!
@@ -14,8 +14,6 @@
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-use super::home::Home;
 
 /// What undoes the option.
 type Undo = fn(&OwnedFd);
@@ -41,13 +39,9 @@ fn state() -> MutexGuard<'static, State> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ForkCount(u32);
 
-impl ForkCount {
-    /// # Errors
-    /// The handlers cannot be registered.
-    pub(crate) fn now() -> std::io::Result<Self> {
-        Home::here()?;
-        Ok(Self(state().forks))
-    }
+/// To be asked once the handlers are registered: by [`Process::fork_count`](super::process::Process::fork_count).
+pub(super) fn fork_count() -> ForkCount {
+    ForkCount(state().forks)
 }
 
 /// Calls `change` with the socket and returns `true`, unless this process has forked since `count`.

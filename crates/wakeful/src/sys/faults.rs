@@ -130,7 +130,7 @@ fn happens(
 }
 
 /// Runs an operation on a descriptor, or answers for it. `edge_again` has the kernel look at the descriptor anew.
-pub(super) fn disturb<R>(
+pub(crate) fn disturb<R>(
     operation: impl FnOnce() -> Result<R, Errno>,
     edge_again: impl FnOnce(),
 ) -> Result<R, Errno> {
@@ -152,7 +152,7 @@ pub(super) fn disturb<R>(
 }
 
 /// Is the wait that is about to begin interrupted?
-pub(super) fn interrupts_wait() -> bool {
+pub(crate) fn interrupts_wait() -> bool {
     happens(|faults| faults.interrupted, |counted| &counted.interrupted_waits)
 }
 

@@ -58,8 +58,8 @@ pub(crate) fn read<B: ReadBuffer + ?Sized>(
     let memory = unsafe { buf.memory() };
     #[cfg(feature = "faults")]
     let memory = {
-        super::faults::perhaps_reset(fd);
-        let length = super::faults::shorten(memory.len());
+        crate::sys::faults::perhaps_reset(fd);
+        let length = crate::sys::faults::shorten(memory.len());
         &mut memory[..length]
     };
     let room = memory.len();

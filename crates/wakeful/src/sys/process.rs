@@ -2,39 +2,39 @@
 //! *shared* with the parent: a child that used them would take the parent's events, and one that merely dropped the loop would
 //! remove the parent's descriptors from the epoll. So every use asks first, by one load: a handler of `pthread_atfork(3)`
 //! counts forks in the child. (A child made by a bare `clone(2)` runs no such handler; that one is found out by its process id,
-//! which only [`Home::check`] asks for, because it is a system call.)
+//! which only [`Process::check`] asks for, because it is a system call.)
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::forks;
+use super::before_fork::{self, ForkCount};
 
 /// How many forks led from the first process to this one. It starts near its end, so that it wraps in every test of forks.
 static FORKS: AtomicU32 = AtomicU32::new(u32::MAX);
 
 extern "C" fn before_fork() {
-    forks::before();
+    before_fork::before();
 }
 
 extern "C" fn in_parent() {
-    forks::after();
+    before_fork::after();
 }
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    forks::after();
+    before_fork::after();
 }
 
 /// The process that built a loop.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Home {
+pub(crate) struct Process {
     forks: u32,
     process: u32,
 }
 
-impl Home {
+impl Process {
     /// This process.
-    pub(crate) fn here() -> io::Result<Self> {
+    pub(crate) fn current() -> io::Result<Self> {
         // No `Once`: a child that was forked while another thread was in it would wait for ever. Two threads, or
         // a child, may register the handlers again. Then each fork counts twice, which does no harm.
         static REGISTERED: AtomicBool = AtomicBool::new(false);
@@ -58,28 +58,37 @@ impl Home {
 
     /// A process that this one is a fork of.
     #[cfg(test)]
-    pub(crate) fn elsewhere() -> Self {
+    pub(crate) fn of_parent() -> Self {
         let now = Self::now();
         Self { forks: now.forks.wrapping_sub(1), ..now }
     }
 
     /// This process, a fork of the one that has this value.
     pub(crate) fn in_this_fork(&self) -> Self {
-        debug_assert!(self.is_elsewhere(), "a fork");
+        debug_assert!(self.is_forked(), "a fork");
         Self::now()
     }
 
     /// Is this another process, a fork of the one that built the loop? One load.
     #[inline]
-    pub(crate) fn is_elsewhere(&self) -> bool {
+    pub(crate) fn is_forked(&self) -> bool {
         FORKS.load(Ordering::Relaxed) != self.forks
     }
 
-    /// Are both the same process? Unlike [`is_elsewhere`](Self::is_elsewhere) it also knows a child of a bare `clone(2)`,
+    /// Are both the same process? Unlike [`is_forked`](Self::is_forked) it also knows a child of a bare `clone(2)`,
     /// if `other` was made there.
     #[inline]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.forks == other.forks && self.process == other.process
+    }
+
+    /// How many times this process has forked so far.
+    ///
+    /// # Errors
+    /// The handlers cannot be registered.
+    pub(crate) fn fork_count() -> io::Result<ForkCount> {
+        Self::current()?;
+        Ok(before_fork::fork_count())
     }
 
     /// A number that is not 0, and another one in a fork.
@@ -91,7 +100,7 @@ impl Home {
     /// This is a fork of the process that built the loop. Asks the kernel, so that no kind of fork is overlooked.
     pub(crate) fn check(&self) -> io::Result<()> {
         let now = std::process::id();
-        if now == self.process && !self.is_elsewhere() {
+        if now == self.process && !self.is_forked() {
             return Ok(());
         }
         Err(self.refusal(now))
@@ -100,7 +109,7 @@ impl Home {
     /// As [`check`](Self::check), by one load.
     #[inline]
     pub(crate) fn check_quickly(&self) -> io::Result<()> {
-        if self.is_elsewhere() { Err(self.refusal(std::process::id())) } else { Ok(()) }
+        if self.is_forked() { Err(self.refusal(std::process::id())) } else { Ok(()) }
     }
 
     #[cold]

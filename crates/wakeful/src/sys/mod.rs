@@ -1,0 +1,25 @@
+//! The platform beneath everything: clock, threads, forks, limits and signals of this process, panics of anybody's code, and
+//! memory that is not initialised. Nothing here knows a loop.
+//!
+//! `unsafe` is allowed file by file, here and in the other rooms that ARCHITECTURE.md names.
+
+pub(crate) mod before_fork;
+#[allow(unsafe_code)]
+pub(crate) mod clock;
+pub(crate) mod failures;
+#[cfg(feature = "faults")]
+pub(crate) mod faults;
+#[allow(unsafe_code)]
+pub(crate) mod limits;
+pub(crate) mod once_per_second;
+pub(crate) mod panics;
+pub(crate) mod patience;
+#[allow(unsafe_code)]
+pub(crate) mod process;
+#[allow(unsafe_code)]
+pub(crate) mod signals;
+pub(crate) mod sync;
+#[allow(unsafe_code)]
+pub(crate) mod thread;
+#[allow(unsafe_code)]
+pub(crate) mod uninit;
