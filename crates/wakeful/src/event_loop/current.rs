@@ -1,16 +1,11 @@
-//! The loop of this thread, and the functions that use it.
+//! The loop of this thread.
 
 use std::cell::RefCell;
-use std::future::Future;
-use std::io;
 use std::marker::PhantomData;
-use std::panic::Location;
 use std::rc::Rc;
 
-use super::{EventLoop, Hook, Inner, LoopHandle};
+use super::inner::Inner;
 use crate::metrics::SlowWork;
-use crate::priority::Priority;
-use crate::task::JoinHandle;
 use crate::task::local;
 
 thread_local! {
@@ -65,7 +60,7 @@ fn name_slow(work: SlowWork, name: impl FnOnce() -> String) {
 }
 
 #[track_caller]
-fn expect_current() -> Rc<Inner> {
+pub(super) fn expect_current() -> Rc<Inner> {
     // No closure here: it would be the caller.
     let Some(inner) = current() else {
         let missing = explain_missing(
@@ -109,163 +104,4 @@ impl Drop for Entered<'_> {
         let inner = CURRENT.try_with(|current| current.replace(self.outer.take()));
         drop(inner);
     }
-}
-
-/// Runs `future` on a new event loop on this thread, until it is done.
-///
-/// Tasks that it spawned and that are not done by then are dropped.
-///
-/// ```
-/// let answer = wakeful::block_on(async { 42 });
-/// assert_eq!(answer, 42);
-/// ```
-///
-/// # Panics
-/// When the future does; when a loop already runs on this thread; when a loop cannot be built (no descriptors left).
-/// [`EventLoop::block_on`] gives errors instead. In the destructor of a thread-local the future finds no loop: it
-/// cannot spawn, sleep or make sockets.
-#[track_caller]
-pub fn block_on<F: Future>(future: F) -> F::Output {
-    // No closure here: it would be the caller.
-    let mut event_loop = EventLoop::new().unwrap_or_else(|error| refused(&error));
-    event_loop.block_on(future).unwrap_or_else(|error| refused(&error))
-}
-
-#[track_caller]
-fn refused(error: &io::Error) -> ! {
-    panic!("wakeful::block_on: {error}")
-}
-
-/// Spawns a task on this thread's loop. The future need not be `Send`: it never leaves the thread.
-///
-/// ```
-/// use std::rc::Rc;
-///
-/// wakeful::block_on(async {
-///     let shared = Rc::new(42);
-///     let theirs = shared.clone();
-///     let task = wakeful::spawn(async move { *theirs });
-///     assert_eq!(task.await.expect("no panic"), *shared);
-/// });
-/// ```
-///
-/// # Panics
-/// When no loop runs on this thread. From elsewhere use [`LoopHandle::spawn`].
-#[track_caller]
-pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
-    expect_current().spawn(Priority::Normal, future)
-}
-
-/// As [`spawn`], for a task that metrics and logs name by `spawned_at`.
-#[track_caller]
-pub(crate) fn spawn_at<F: Future + 'static>(
-    spawned_at: &'static Location<'static>,
-    future: F,
-) -> JoinHandle<F::Output> {
-    expect_current().local.spawn_at(spawned_at, Priority::Normal, future)
-}
-
-/// As [`spawn`], for a task of this [`Priority`].
-///
-/// # Panics
-/// As for [`spawn`].
-#[track_caller]
-pub fn spawn_with<F: Future + 'static>(priority: Priority, future: F) -> JoinHandle<F::Output> {
-    expect_current().spawn(priority, future)
-}
-
-/// The handle of this thread's loop.
-///
-/// # Panics
-/// When no loop runs on this thread.
-#[must_use]
-#[track_caller]
-pub fn current_handle() -> LoopHandle {
-    expect_current().handle().clone()
-}
-
-/// Runs `callback` at the end of this turn, after the tasks.
-///
-/// This is the place to do once what many tasks of the turn asked for: one vectored write per connection,
-/// however many responses were queued.
-///
-/// ```
-/// use std::cell::RefCell;
-/// use std::io::IoSlice;
-/// use std::rc::Rc;
-///
-/// /// Responses of one turn, written together at its end.
-/// #[derive(Default)]
-/// struct Connection {
-///     queued: RefCell<Vec<Vec<u8>>>,
-///     writes: RefCell<Vec<usize>>, // stands for the socket: how many slices each write had
-/// }
-///
-/// impl Connection {
-///     fn respond(self: &Rc<Self>, response: Vec<u8>) {
-///         self.queued.borrow_mut().push(response);
-///         if self.queued.borrow().len() == 1 {
-///             let connection = self.clone();
-///             wakeful::run_this_turn(move || connection.flush());
-///         }
-///     }
-///
-///     fn flush(&self) {
-///         let responses = self.queued.take();
-///         let slices: Vec<_> = responses.iter().map(|bytes| IoSlice::new(bytes)).collect();
-///         self.writes.borrow_mut().push(slices.len()); // `stream.try_write_vectored(&slices)`
-///     }
-/// }
-///
-/// wakeful::block_on(async {
-///     let connection = Rc::new(Connection::default());
-///     for request in 0..10 {
-///         let connection = connection.clone();
-///         wakeful::spawn(async move { connection.respond(vec![request; 100]) }).detach();
-///     }
-///     wakeful::task::yield_now().await;
-///     wakeful::task::yield_now().await;
-///     assert_eq!(*connection.writes.borrow(), [10]);
-/// });
-/// ```
-///
-/// A callback that queues another for this turn has it run in this turn too, up to
-/// [`callback_budget`](crate::EventLoopBuilder::callback_budget) of them; the rest runs in the next turn, and the loop does not sleep before.
-/// A panic in a callback ends that callback, and is counted in
-/// [`LoopMetrics::panics`](crate::LoopMetrics::panics).
-///
-/// # Panics
-/// When no loop runs on this thread.
-#[track_caller]
-pub fn run_this_turn(callback: impl FnOnce() + 'static) {
-    expect_current().run_this_turn(callback);
-}
-
-/// Runs `callback` in the next turn, before its tasks. The loop does not sleep before, but it looks at its
-/// sockets and timers.
-///
-/// # Panics
-/// When no loop runs on this thread.
-#[track_caller]
-pub fn run_next_turn(callback: impl FnOnce() + 'static) {
-    expect_current().run_next_turn(callback);
-}
-
-/// Runs `callback` each time that the loop has nothing to do and is about to wait, until the hook is
-/// dropped. It may queue work, and then the loop does not wait.
-///
-/// # Panics
-/// When no loop runs on this thread.
-#[track_caller]
-pub fn before_park(callback: impl FnMut() + 'static) -> Hook {
-    expect_current().callbacks.before_park(callback)
-}
-
-/// Runs `callback` at the end of every turn, until the hook is dropped.
-///
-/// # Panics
-/// When no loop runs on this thread.
-#[track_caller]
-pub fn after_turn(callback: impl FnMut() + 'static) -> Hook {
-    expect_current().callbacks.after_turn(callback)
 }

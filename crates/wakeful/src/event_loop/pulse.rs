@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::Inner;
 use crate::sys::clock::Clock;
 use crate::sys::panics;
 
@@ -45,37 +44,40 @@ impl Pulse {
         now.wrapping_sub(self.last.get()) >= self.every.get()
     }
 
+    /// Has `look` called when this much time has passed since `now`, and again and again. `idle` is how long the loop has
+    /// been idle so far. Both are in ticks.
+    pub(super) fn begin(
+        &self,
+        time: Duration,
+        now: u64,
+        idle: u64,
+        look: impl Fn(Spent) + 'static,
+    ) {
+        self.every.set(self.clock.ticks(time));
+        self.last.set(now);
+        self.idle.set(idle);
+        let before = self.look.replace(Some(Rc::new(look)));
+        drop(before);
+    }
+
+    /// Looks: it is due. `idle` as for [`begin`](Self::begin).
+    #[cold]
+    pub(super) fn look(&self, now: u64, idle: u64) {
+        let total = now.saturating_sub(self.last.replace(now));
+        let idle = idle.wrapping_sub(self.idle.replace(idle)).min(total);
+        // Not while borrowed: it is anybody's code.
+        let look = self.look.borrow().clone();
+        if let Some(look) = look {
+            let (busy, idle) = (self.clock.duration(total - idle), self.clock.duration(idle));
+            panics::contain(|| look(Spent { busy, idle }));
+        }
+    }
+
     /// The loop ends.
     pub(super) fn end(&self) {
         self.every.set(u64::MAX);
         let look = self.look.take();
         drop(look);
-    }
-}
-
-impl Inner {
-    /// Has `look` called at the end of a turn, when this much time has passed since the last call. A loop that sleeps calls it later.
-    pub(super) fn look_every(&self, time: Duration, look: impl Fn(Spent) + 'static) {
-        let (pulse, now) = (&self.pulse, self.stopwatch.last());
-        pulse.every.set(pulse.clock.ticks(time));
-        pulse.last.set(now);
-        pulse.idle.set(self.counters.idle_ticks());
-        let before = pulse.look.replace(Some(Rc::new(look)));
-        drop(before);
-    }
-
-    #[cold]
-    pub(super) fn look(&self, now: u64) {
-        let pulse = &self.pulse;
-        let total = now.saturating_sub(pulse.last.replace(now));
-        let idle_until_now = self.counters.idle_ticks();
-        let idle = idle_until_now.wrapping_sub(pulse.idle.replace(idle_until_now)).min(total);
-        // Not while borrowed: it is anybody's code.
-        let look = pulse.look.borrow().clone();
-        if let Some(look) = look {
-            let (busy, idle) = (pulse.clock.duration(total - idle), pulse.clock.duration(idle));
-            panics::contain(|| look(Spent { busy, idle }));
-        }
     }
 }
 

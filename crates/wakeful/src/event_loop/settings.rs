@@ -1,9 +1,8 @@
-use std::io;
+//! The settings of a loop, as its turns read them.
+
 use std::time::Duration;
 
-use super::EventLoop;
 use crate::idle::IdlePolicy;
-use crate::sys::limits::explain_error;
 
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
@@ -29,100 +28,5 @@ impl Default for Settings {
             cooperative_budget: 128,
             slow_turn: Duration::from_millis(1),
         }
-    }
-}
-
-/// The settings of an [`EventLoop`].
-///
-/// | setting | default | range | what it bounds |
-/// |---|---|---|---|
-/// | [`idle`](Self::idle) | `Adaptive` | | what the loop does when nothing is runnable |
-/// | [`io_batch`](Self::io_batch) | 64 | 1 to 65,536 | events fetched at a time |
-/// | [`task_budget`](Self::task_budget) | 64 | 2 to 2³²−1 | polls between two looks at the kernel |
-/// | [`turn_budget`](Self::turn_budget) | 500 µs | any; 0 is the least work per phase | time between two looks at the kernel |
-/// | [`timer_budget`](Self::timer_budget) | 256 | 1 to 2³²−1 | timers expired in a turn |
-/// | [`callback_budget`](Self::callback_budget) | 256 | 1 to 2³²−1 | callbacks run in a phase |
-/// | [`cooperative_budget`](Self::cooperative_budget) | 128 | 1 to 2³²−1 | operations that a task may complete in a poll |
-/// | [`slow_turn`](Self::slow_turn) | 1 ms | any; `Duration::MAX` is never | nothing: a longer turn is counted and reported |
-///
-/// A number outside its range becomes the nearest in it. `benches/benches/turn_bounds.rs` measures what `io_batch`, `task_budget` and `turn_budget` cost: at 64 events
-/// and 64 polls a turn, asking the kernel costs each about 2 ns, and a turn of short polls is over in tens of microseconds. The time is
-/// for long ones: of 20 µs each, 64 would take 1.3 ms.
-#[derive(Debug, Clone, Default)]
-#[must_use = "call `build`"]
-pub struct EventLoopBuilder {
-    settings: Settings,
-}
-
-impl EventLoopBuilder {
-    /// What the loop does when nothing is runnable.
-    pub fn idle(mut self, policy: IdlePolicy) -> Self {
-        self.settings.idle = policy;
-        self
-    }
-
-    /// How many events a turn fetches at most, and how many of [high](crate::Priority) sockets besides. Small batches keep the order fair; what is left over comes
-    /// in the next turn.
-    pub fn io_batch(mut self, events: usize) -> Self {
-        self.settings.io_batch = events.clamp(1, 65_536);
-        self
-    }
-
-    /// How many polls of tasks (and closures of handles) a turn runs at most. Two is the least: one for each [`Priority`](crate::Priority).
-    pub fn task_budget(mut self, polls: u32) -> Self {
-        // One for each class: see `Share`.
-        self.settings.task_budget = polls.max(2);
-        self
-    }
-
-    /// After how much time a turn leaves the rest of its timers, tasks and callbacks to the next. The clock is read after every
-    /// eighth of them, and starts with the first look: a turn is longer by what up to sixteen take.
-    pub fn turn_budget(mut self, time: Duration) -> Self {
-        self.settings.turn_budget = time;
-        self
-    }
-
-    /// How many timers a turn expires at most.
-    pub fn timer_budget(mut self, timers: u32) -> Self {
-        self.settings.timer_budget = timers.max(1);
-        self
-    }
-
-    /// How many callbacks each of a turn's two callback phases runs at most.
-    pub fn callback_budget(mut self, callbacks: u32) -> Self {
-        self.settings.callback_budget = callbacks.max(1);
-        self
-    }
-
-    /// How many operations on sockets, timers and handles that are ready a task may complete in one poll before it has to let
-    /// others run.
-    ///
-    /// An operation after that is pending and wakes its task at once, although it is ready. The poll gets its budget
-    /// again after 32 of these. So a `block_on` of another library inside a task comes to its end; a future that
-    /// polls many others in one poll may complete more operations than the budget.
-    pub fn cooperative_budget(mut self, operations: u32) -> Self {
-        self.settings.cooperative_budget = operations.max(1);
-        self
-    }
-
-    /// A turn that takes longer is counted in [`LoopMetrics::slow_turns`](crate::LoopMetrics::slow_turns), and reported as a `tracing` event of level WARN, one in a second at most. The event says how long
-    /// the turn took (`turn`), how many `polls` it had, how many slow turns were not reported since the last one was (`unreported`), and of the longest poll, if that took an
-    /// eighth of the setting or more, how long it took (`longest_poll`) and where its task was spawned (`spawned_at`).
-    /// For a server's connection that is where the server was started.
-    ///
-    /// If a part of that poll took an eighth of the setting or more, and has a name, the event names the slowest one (`slowest`) and says how long it took
-    /// (`slowest_took`). `wakeful-http` names each request: `GET /reports/7`. The name is not a metric: it comes from the client. Give names of your own with
-    /// [`name_slow_work`](crate::metrics::name_slow_work).
-    pub fn slow_turn(mut self, time: Duration) -> Self {
-        self.settings.slow_turn = time;
-        self
-    }
-
-    /// Builds the loop, on the thread that it will run on.
-    ///
-    /// # Errors
-    /// As for [`EventLoop::new`].
-    pub fn build(self) -> io::Result<EventLoop> {
-        EventLoop::with_settings(self.settings).map_err(explain_error)
     }
 }

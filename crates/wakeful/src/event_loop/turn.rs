@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::Inner;
+use super::inner::Inner;
 use crate::metrics::Polls;
 use crate::sys::panics;
 use crate::sys::process::Process;
@@ -62,7 +62,7 @@ impl Inner {
         self.stopwatch.turn_ends(polls);
         let now = self.stopwatch.last();
         if self.pulse.is_due(now) {
-            self.look(now);
+            self.pulse.look(now, self.counters.idle_ticks());
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::Inner;
 use super::arrivals::Brought;
+use super::inner::Inner;
 use super::turn::MayPark;
 use crate::driver::epoll::Timeout;
 use crate::idle::{Idle, Next, Spinner};

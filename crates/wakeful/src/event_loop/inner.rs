@@ -1,0 +1,159 @@
+//! What a loop consists of.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::arrivals::Arrivals;
+use super::attendance::Attendance;
+use super::callbacks::Callbacks;
+use super::handle::LoopHandle;
+use super::pulse::{Pulse, Spent};
+use super::settings::Settings;
+use crate::driver::Driver;
+use crate::driver::epoll::Timer;
+use crate::idle::Idle;
+use crate::metrics::{Counters, Stopwatch};
+use crate::priority::Priority;
+use crate::task::JoinHandle;
+use crate::task::local::Local;
+use crate::timers::{TimerKey, Timers};
+
+/// What a loop consists of. Shared with the thread-local that knows the current loop, and with nobody
+/// else; it never leaves its thread.
+pub(crate) struct Inner {
+    pub(super) handle: LoopHandle,
+    pub(super) driver: Rc<Driver>,
+    pub(super) local: Local,
+    pub(super) timers: RefCell<Timers>,
+    pub(super) callbacks: Rc<Callbacks>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) stopwatch: Stopwatch,
+    pub(super) pulse: Pulse,
+    /// Of a group's loop.
+    pub(super) attendance: OnceCell<Box<dyn Attendance>>,
+    pub(super) settings: Settings,
+    /// The timers' zero.
+    pub(super) epoch: Instant,
+    pub(super) idle: Idle,
+    /// The last turn found remote work in the moment of its sleep, and did not ask the driver.
+    pub(super) skipped: Cell<bool>,
+    pub(super) arrivals: Arrivals,
+    /// When this turn looked at the clock, if it has.
+    pub(super) turn_time: Cell<Option<Instant>>,
+}
+
+impl Inner {
+    pub(crate) fn handle(&self) -> &LoopHandle {
+        &self.handle
+    }
+
+    pub(crate) fn driver(&self) -> &Rc<Driver> {
+        &self.driver
+    }
+
+    pub(crate) fn timers(&self) -> &RefCell<Timers> {
+        &self.timers
+    }
+
+    /// A moment on the timers' scale: nanoseconds since the loop was built, at most 584 years.
+    pub(crate) fn nanoseconds(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.epoch);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The clock as this turn has read it: not before the deadline of a timer that it has fired.
+    #[inline]
+    pub(crate) fn turn_time(&self) -> Instant {
+        self.turn_time.get().unwrap_or_else(|| self.look_at_the_clock())
+    }
+
+    /// Has the loop seen all that arrived before `deadline`, and has that passed?
+    pub(crate) fn has_seen(&self, deadline: Instant) -> bool {
+        self.nanoseconds(deadline) <= self.arrivals.seen_until()
+    }
+
+    /// See [`time::seen_until`](crate::time::seen_until).
+    pub(crate) fn seen_until(&self) -> Instant {
+        self.epoch + Duration::from_nanos(self.arrivals.seen_until())
+    }
+
+    pub(super) fn look_at_the_clock(&self) -> Instant {
+        let now = Instant::now();
+        self.arrivals.read(self.nanoseconds(now));
+        self.turn_time.set(Some(now));
+        now
+    }
+
+    /// Asked by a task while it runs: is there any other? One that was spawned and has not run yet is known to
+    /// the ready list only.
+    pub(crate) fn has_other_tasks(&self) -> bool {
+        self.local.tasks() > 1 || self.local.ready() > 0
+    }
+
+    #[track_caller]
+    pub(super) fn spawn<F: Future + 'static>(
+        &self,
+        priority: Priority,
+        future: F,
+    ) -> JoinHandle<F::Output> {
+        self.local.spawn(priority, future)
+    }
+
+    pub(super) fn run_this_turn(&self, callback: impl FnOnce() + 'static) {
+        self.callbacks.run_this_turn(callback);
+        self.queued();
+    }
+
+    pub(super) fn run_next_turn(&self, callback: impl FnOnce() + 'static) {
+        self.callbacks.run_next_turn(callback);
+        self.queued();
+    }
+
+    /// Has `waker` woken at `deadline`, on the scale of [`nanoseconds`](Self::nanoseconds).
+    pub(crate) fn set_timer(&self, deadline: u64, waker: Waker) -> TimerKey {
+        let key = self.timers.borrow_mut().insert(deadline, waker);
+        self.queued();
+        key
+    }
+
+    /// Moves a timer, which keeps its waker. `None`: it is not there any more.
+    pub(crate) fn move_timer(&self, key: TimerKey, deadline: u64) -> Option<TimerKey> {
+        let key = self.timers.borrow_mut().set_deadline(key, deadline);
+        self.queued();
+        key
+    }
+
+    /// Removes a timer. Its waker is to be dropped or woken where nothing is borrowed.
+    pub(crate) fn cancel_timer(&self, key: TimerKey) -> Option<Waker> {
+        self.timers.borrow_mut().cancel(key)
+    }
+
+    /// Work without a node was queued. Where the loop has decided to sleep already (a log line on
+    /// its way to the wait, or another loop that drives this one), this ends the wait.
+    #[inline]
+    pub(super) fn queued(&self) {
+        if self.local.is_asleep() {
+            self.handle.wake();
+        }
+    }
+
+    /// Has `look` called at the end of a turn, when this much time has passed since the last call. A loop that sleeps calls it later.
+    pub(super) fn look_every(&self, time: Duration, look: impl Fn(Spent) + 'static) {
+        self.pulse.begin(time, self.stopwatch.last(), self.counters.idle_ticks(), look);
+    }
+
+    /// Has `attendance` told from now on, and the loop woken by `alarm` when it sleeps.
+    pub(super) fn attend(&self, attendance: Box<dyn Attendance>, alarm: &Timer) -> io::Result<()> {
+        self.driver.watch_alarm(alarm)?;
+        // It may take turns for long before it first sleeps.
+        attendance.is_back();
+        let fresh = self.attendance.set(attendance).is_ok();
+        debug_assert!(fresh, "a loop is of one group");
+        Ok(())
+    }
+}

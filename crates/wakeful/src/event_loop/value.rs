@@ -1,0 +1,339 @@
+//! The loop as a value: it runs its thread, or is driven by somebody else's loop.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::Location;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::attendance::Attendance;
+use super::callbacks::Hook;
+use super::current::{self, current};
+use super::handle::LoopHandle;
+use super::inner::Inner;
+use super::pulse::Spent;
+use super::root::Root;
+use crate::driver::epoll::Timer;
+use crate::priority::Priority;
+use crate::task::{JoinHandle, coop, keep_a_thread};
+
+/// An event loop: tasks, timers, sockets and callbacks of one thread.
+///
+/// Most programs need [`block_on`](crate::block_on) or a [`LoopGroup`](crate::LoopGroup) instead. A loop
+/// as a value is for those that embed it, or that want its settings.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut event_loop = wakeful::EventLoop::new()?;
+/// let answer = event_loop.block_on(async {
+///     wakeful::time::sleep(Duration::from_millis(1)).await;
+///     42
+/// })?;
+/// assert_eq!(answer, 42);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # A turn
+/// The loop works in turns. Each has the same phases, in this order:
+///
+/// | # | phase | bound |
+/// |---|---|---|
+/// | 1 | **wait**: ask the kernel for events; sleep only if nothing of any kind is runnable. [`before_park`](Self::before_park) hooks run just before such a sleep, or the spin in front of it | `max_wait` |
+/// | 2 | **take** what other threads pushed | what there is |
+/// | 3 | **events**: note them in their descriptors, wake who waits; those of [high](crate::Priority) sockets first | [`io_batch`](EventLoopBuilder::io_batch), and as many of high sockets |
+/// | 4 | **timers** that are due | `timer_budget` |
+/// | 5 | **next-turn callbacks** that the last turn queued | `callback_budget` |
+/// | 6 | **tasks and closures**: [high](crate::Priority) ones, then normal ones, each in the order in which they became ready | [`task_budget`](EventLoopBuilder::task_budget); while normal ones are ready, high ones have half of it |
+/// | 7 | **this-turn callbacks**, also those that they queue themselves | `callback_budget` |
+/// | 8 | [`after_turn`](Self::after_turn) hooks | each once |
+///
+/// Of phase 6 this much is promised: closures of one class that one thread sent run in that thread's order, and tasks of one class begin in the order in which one
+/// thread spawned them. In which order tasks run that were woken in the same turn is not promised. In builds with debug assertions the environment variable
+/// `WAKEFUL_SHUFFLE=seed` (a number) has those run in a random order, repeatable by the seed: run your tests with a few seeds.
+///
+/// Phases 4 to 7 run at least a few of their kind, and stop early when the turn has used up its
+/// [`turn_budget`](EventLoopBuilder::turn_budget). What a bound leaves over stays first in line for the next turn, and a
+/// loop with anything left over does not sleep in between.
+///
+/// # What waits for what
+/// Whatever floods the loop (sockets, one event that wakes a thousand tasks, tasks that always yield, connections that always have data, other threads' posts,
+/// callbacks that queue themselves), the rest has its step after so many turns:
+///
+/// | what | when |
+/// |---|---|
+/// | a timer that is due | its waker is called in the next turn; of *n* that are due, the last in the ⌈*n* / `timer_budget`⌉th |
+/// | a socket that is ready | its waker is called in the next turn; behind *n* others that were ready before, in the ⌈(*n* + 1) / `io_batch`⌉th |
+/// | a high socket | its waker is called in the next turn; behind *n* other high ones, in the ⌈(*n* + 1) / `io_batch`⌉th |
+/// | what another thread posted or woke | taken in the next turn |
+/// | a task or closure that is ready | behind *n* others that were ready before, in the ⌈(*n* + 1) / `task_budget`⌉th turn |
+/// | a high one | in the next turn, or the present one if its tasks are not over; behind *n* other high ones, in the ⌈2(*n* + 1) / `task_budget`⌉th |
+/// | a next-turn callback | in the next turn; behind *n* others, in the ⌈(*n* + 1) / `callback_budget`⌉th |
+///
+/// A rung bell takes a place of the `io_batch`, and so does the news that high sockets have events.
+///
+/// A turn that is out of time runs eight of a kind instead of its budget. One that finds a post in the moment when it would sleep takes that instead of asking the
+/// kernel, but never twice in a row: what is ready in the kernel is seen a turn later then.
+///
+/// # Threads
+/// A loop stays on the thread that built it: it is neither `Send` nor `Sync`. Its [`handle`](Self::handle) is both.
+/// Building one sets the thread's timer slack to 1 ns (`PR_SET_TIMERSLACK`; the default of 50 µs would make each
+/// timer that much later). It stays so after the loop's end.
+///
+/// ```compile_fail,E0277
+/// let event_loop = wakeful::EventLoop::new().unwrap();
+/// std::thread::spawn(move || drop(event_loop)); // not `Send`
+/// ```
+///
+/// # Fork
+/// A child that is forked shares the loop's descriptors in the kernel with its parent, and must not use them. So in the child
+/// every way to run the loop is an error, its handles give back what they are sent, and dropping it leaves
+/// the parent's loop alone. Build a new loop there; that works also in a child that was forked within a turn. What was read into memory before the fork
+/// exists in both, and a task that goes on in the child until its next `await` may still write to the parent's sockets: `fork` belongs before the loop, or in front of `exec`.
+///
+/// Dropping the loop in the child does not drop the futures of its tasks that have begun. They may own locks, channels and guards that another
+/// thread of the parent was using at the fork, and the child would wait for that thread for ever. Their memory stays until the child ends. The
+/// child's copies of the loop's connections and other sockets are closed, also of a socket that is held outside of the loop's tasks: each further use of
+/// it is an error. Take such a socket off the loop first, with `into_std`. Listeners that are shared with other loops, and other files
+/// that the tasks own, stay open until the child ends or calls `exec`.
+///
+/// A child is told from its parent by a handler of `pthread_atfork(3)`. A bare `clone(2)` and `_Fork(3)` call none: such a child is found out only by [`run`](Self::run) and
+/// [`block_on`](Self::block_on), which ask for the process id. Everything else in it, the drop of the loop too, still reaches the parent's descriptors: there, go straight to `exec` or `_exit`.
+///
+/// # The end
+/// Dropping the loop drops all its futures, closures and callbacks here, on its thread, whoever holds
+/// wakers; handles of tasks give an error that [is cancelled](crate::JoinError::is_cancelled).
+///
+/// Destructors that run then may still spawn tasks and add callbacks. These never run, and are dropped before the end is
+/// over. Such destructors may add 10,000 more than the loop had of them. The loop leaks what they add beyond that,
+/// and logs an error.
+pub struct EventLoop {
+    pub(super) inner: Rc<Inner>,
+}
+
+impl EventLoop {
+    /// How other threads, and signal handlers, reach this loop.
+    #[must_use]
+    pub fn handle(&self) -> LoopHandle {
+        self.inner.handle.clone()
+    }
+
+    /// Runs turns until [`stop`](Self::stop) is called, here or by a handle. A stop that came before is
+    /// remembered, and ends this run after one turn that does not wait. What one thread sent before it called stop is
+    /// run first, as far as a turn's budget goes.
+    ///
+    /// # Errors
+    /// A loop is already running on this thread; the process was forked since the loop was built; or the
+    /// kernel refused to wait.
+    pub fn run(&mut self) -> io::Result<()> {
+        let _entered = self.enter_to_run()?;
+        self.inner.stopwatch.skip();
+        while !self.inner.handle.take_stop() {
+            self.inner.turn(None)?;
+        }
+        // What was sent before the stop is taken, and run as far as a turn goes.
+        self.inner.turn(Some(Duration::ZERO))
+    }
+
+    /// Runs turns until `future` is done. The future may borrow, and need not be `Send`.
+    ///
+    /// Tasks that were spawned go on being run by the next `run` or `block_on`. A [`stop`](Self::stop) meanwhile does not
+    /// end this, and is remembered for the next `run`.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    ///
+    /// # Panics
+    /// When the future does.
+    #[track_caller]
+    pub fn block_on<F: Future>(&mut self, future: F) -> io::Result<F::Output> {
+        let _entered = self.enter_to_run()?;
+        let called_at = Location::caller();
+        self.inner.stopwatch.skip();
+        let root = Root::new(self.inner.handle.queue().clone());
+        let waker = root.clone().into();
+        let mut cx = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        loop {
+            if root.take_woken() {
+                let _ration = coop::ration(self.inner.settings.cooperative_budget);
+                let polled = future.as_mut().poll(&mut cx);
+                self.inner.stopwatch.polled_root(called_at);
+                if let Poll::Ready(output) = polled {
+                    return Ok(output);
+                }
+            }
+            self.inner.turn(None)?;
+        }
+    }
+
+    /// Calls `f` as code of this loop, in front of its turns: whatever it takes, it makes none of them slow.
+    ///
+    /// # Errors
+    /// A loop is already running on this thread; or the process was forked since the loop was built.
+    pub(crate) fn prepare<R>(&mut self, f: impl FnOnce() -> R) -> io::Result<R> {
+        let _entered = self.enter_to_run()?;
+        Ok(f())
+    }
+
+    /// Makes the present [`run`](Self::run), or the next one, end after its turn.
+    pub fn stop(&self) {
+        self.inner.handle.stop();
+    }
+
+    /// Takes one turn (see [the phases](Self#a-turn)), waiting for up to `max_wait` if nothing is
+    /// runnable: `Some(Duration::ZERO)` does not wait, `None` waits until something happens. A wait with a limit is
+    /// not shortened by a signal; `None` may return by one, with nothing done.
+    ///
+    /// It may be called inside another loop's turn, which is how a loop is embedded in another one.
+    ///
+    /// # Errors
+    /// The process was forked since the loop was built; or the kernel refused to wait.
+    pub fn turn(&mut self, max_wait: Option<Duration>) -> io::Result<()> {
+        self.inner.handle.process().check_quickly()?;
+        keep_a_thread(self.inner.handle.process());
+        let _entered = current::enter(&self.inner);
+        self.inner.stopwatch.skip();
+        self.inner.turn(max_wait)
+    }
+
+    /// For a loop that somebody else's loop drives. `true`: nothing is runnable, and from now until the
+    /// next [`turn`](Self::turn) the loop's descriptor ([`AsFd`]) becomes readable as soon as there is work: an event, a
+    /// timer due, a push from another thread. Wait for that, then take a turn. `false`: take a turn first.
+    ///
+    /// Each turn ends the permission. Waiting for the descriptor without a new `true` may miss wakes. Watch it level-triggered, as
+    /// `poll(2)` does: a turn takes one batch of events, and no new edge tells of what it leaves over. Once readable, it
+    /// stays so until the next turn. (`examples/calloop` is a loop inside another library's.)
+    ///
+    /// If nothing is runnable, the [`before_park`](Self::before_park) hooks run first; what they queue makes the answer `false`.
+    ///
+    /// A signal may end the other loop's wait (EINTR) with the descriptor not readable. The permission still holds: wait again, or take a turn.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rustix::event::{PollFd, PollFlags, poll};
+    /// use rustix::io::retry_on_intr;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut event_loop = wakeful::EventLoop::new()?;
+    /// let task = event_loop.spawn(wakeful::time::sleep(Duration::from_millis(1)));
+    /// while !task.is_finished() {
+    ///     if event_loop.prepare_to_park()? {
+    ///         // Here would stand the other loop's own wait, with its own descriptors.
+    ///         let mut fds = [PollFd::new(&event_loop, PollFlags::IN)];
+    ///         retry_on_intr(|| poll(&mut fds, None))?;
+    ///     }
+    ///     event_loop.turn(Some(Duration::ZERO))?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The process was forked since the loop was built; or the kernel refused a timerfd (no descriptors left).
+    pub fn prepare_to_park(&mut self) -> io::Result<bool> {
+        let _entered = current::enter(&self.inner);
+        self.inner.prepare_to_park()
+    }
+
+    /// Spawns a task on this loop. It runs when the loop does.
+    #[track_caller]
+    pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        self.spawn_with(Priority::Normal, future)
+    }
+
+    /// As [`spawn`](Self::spawn), for a task of this [`Priority`].
+    #[track_caller]
+    pub fn spawn_with<F: Future + 'static>(
+        &self,
+        priority: Priority,
+        future: F,
+    ) -> JoinHandle<F::Output> {
+        self.inner.spawn(priority, future)
+    }
+
+    /// See [`wakeful::run_this_turn`](run_this_turn). Between turns, this is the next one.
+    pub fn run_this_turn(&self, callback: impl FnOnce() + 'static) {
+        self.inner.run_this_turn(callback);
+    }
+
+    /// See [`wakeful::run_next_turn`](run_next_turn).
+    pub fn run_next_turn(&self, callback: impl FnOnce() + 'static) {
+        self.inner.run_next_turn(callback);
+    }
+
+    /// See [`wakeful::before_park`](before_park).
+    pub fn before_park(&self, callback: impl FnMut() + 'static) -> Hook {
+        self.inner.callbacks.before_park(callback)
+    }
+
+    /// See [`wakeful::after_turn`](after_turn).
+    pub fn after_turn(&self, callback: impl FnMut() + 'static) -> Hook {
+        self.inner.callbacks.after_turn(callback)
+    }
+
+    /// See [`Inner::look_every`].
+    pub(crate) fn look_every(&self, time: Duration, look: impl Fn(Spent) + 'static) {
+        self.inner.look_every(time, look);
+    }
+
+    /// See [`Inner::attend`].
+    pub(crate) fn attend(&self, attendance: Box<dyn Attendance>, alarm: &Timer) -> io::Result<()> {
+        self.inner.attend(attendance, alarm)
+    }
+
+    fn enter_to_run(&self) -> io::Result<Running<'_>> {
+        // A child that was forked within a turn still has its parent's loop as the current one.
+        if current().is_some_and(|outer| !outer.handle.process().is_forked()) {
+            return Err(io::Error::other(
+                "an event loop is already running on this thread: await the future, or spawn it, \
+                 instead of running a loop inside a loop",
+            ));
+        }
+        self.inner.handle.process().check()?;
+        keep_a_thread(self.inner.handle.process());
+        Ok(Running { inner: &self.inner, _entered: current::enter(&self.inner) })
+    }
+}
+
+/// A `run` or a `block_on`. At its end, nobody takes turns any more.
+struct Running<'a> {
+    inner: &'a Inner,
+    _entered: current::Entered<'a>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.inner.leave_cpu();
+    }
+}
+
+impl AsFd for EventLoop {
+    /// The epoll descriptor. Only for waiting until it is readable, after
+    /// [`prepare_to_park`](Self::prepare_to_park) said yes.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.driver.as_fd()
+    }
+}
+
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        self.inner.end();
+    }
+}
+
+impl std::fmt::Debug for EventLoop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventLoop")
+            .field("tasks", &self.inner.local.tasks())
+            .field("ready", &self.inner.local.ready())
+            .field("timers", &self.inner.timers.borrow().len())
+            .field("descriptors", &self.inner.driver.registered())
+            .finish_non_exhaustive()
+    }
+}
