@@ -54,6 +54,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod accept;
+mod balance;
 mod driver;
 mod event_loop;
 pub mod group;

@@ -10,9 +10,11 @@ use std::future::Future;
 use std::rc::Rc;
 use std::thread;
 
-use super::here::{Here, Route};
-use super::trouble::{Trouble, close_what_waits};
-use super::{Connection, Listener};
+use super::backoff::{Backoff, close_what_waits};
+use super::connection::Connection;
+use super::loop_server::LoopServer;
+use super::route::Route;
+use crate::net::Listener;
 use crate::sys::panics;
 use crate::task::consume_budget;
 
@@ -27,36 +29,36 @@ const GREATEST_BACKLOG: u32 = 65_536;
 pub(super) async fn accept_out<H, F>(
     listener: Rc<Listener>,
     place: usize,
-    here: Rc<Here<H>>,
+    server: Rc<LoopServer<H>>,
     route: Rc<Route>,
 ) where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
-    let mut backlog = Backlog { listener: &listener, here: &here, is_done: false };
-    let mut trouble = Trouble::default();
+    let mut backlog = Backlog { listener: &listener, server: &server, is_done: false };
+    let mut backoff = Backoff::default();
     for _ in 0..GREATEST_BACKLOG {
-        let permit = match here.shared.limit.try_permit() {
+        let permit = match server.shared.limit.try_permit() {
             Some(permit) => permit,
             None if listener.is_empty() => break,
             None => {
-                here.shared.tell_connections();
-                here.shared.limit.permit().await
+                server.shared.tell_connections();
+                server.shared.limit.permit().await
             }
         };
         // The permit may be that of a connection that was aborted.
-        if here.shared.counts.is_over() {
+        if server.shared.counts.is_over() {
             return;
         }
         let Some(accepted) = listener.try_accept_detached().transpose() else { break };
-        let served = accepted.and_then(|accepted| route.bring(accepted, place, permit, &here));
+        let served = accepted.and_then(|accepted| route.bring(accepted, place, permit, &server));
         match served {
-            Ok(()) => trouble.is_over(),
+            Ok(()) => backoff.reset(),
             // accept(2) says EMFILE also when nobody waits.
             Err(_) if listener.is_empty() => break,
             Err(error) => {
-                here.shared.tell_connections();
-                if trouble.after(&error, &listener, &here).await.is_break() {
+                server.shared.tell_connections();
+                if backoff.after(&error, &listener, &server).await.is_break() {
                     break;
                 }
             }
@@ -70,7 +72,7 @@ pub(super) async fn accept_out<H, F>(
 /// over.
 struct Backlog<'a, H> {
     listener: &'a Listener,
-    here: &'a Here<H>,
+    server: &'a LoopServer<H>,
     is_done: bool,
 }
 
@@ -80,10 +82,10 @@ impl<H> Drop for Backlog<'_, H> {
         if self.is_done || thread::panicking() {
             return;
         }
-        let close = || close_what_waits(self.listener, self.here.counts(), GREATEST_BACKLOG);
-        let closed = self.here.reserve.lend(close).unwrap_or(0);
+        let close = || close_what_waits(self.listener, self.server.counts(), GREATEST_BACKLOG);
+        let closed = self.server.reserve.lend(close).unwrap_or(0);
         if closed > 0 {
-            self.here.shared.counts.add_left(closed);
+            self.server.shared.counts.add_left(closed);
             panics::log!(
                 warn,
                 closed,

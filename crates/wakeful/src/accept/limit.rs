@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use async_lock::{Semaphore, SemaphoreGuardArc};
 
 use super::descriptors::{self, Descriptors};
-use super::{Listener, LoopCounts};
+use crate::balance::counts::LoopCounts;
+use crate::net::Listener;
 use crate::net::accept::Accepted;
 use crate::sys::panics;
 use crate::sys::process::Process;

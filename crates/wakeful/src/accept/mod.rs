@@ -1,38 +1,47 @@
 //! How connections reach loops.
 //!
 //! [`ConnectionServer`] is a server's frame: it takes connections on the loops of a group, by one of three strategies ([`AcceptStrategy`]): one
-//! listening socket for all loops, one for each, or one loop that accepts for all. What it does when it cannot accept is in `trouble.rs`.
+//! listening socket for all loops, one for each, or one loop that accepts for all. What it does when it cannot accept is in `backoff.rs`.
 //! [`SharedListener`] is the socket, also for servers without the frame.
 
+mod accepting;
+mod arrival;
 mod backlog;
-mod balance;
-mod counts;
+mod backoff;
+mod connection;
 mod descriptors;
 mod dispatch;
 mod draining;
-mod exclusive;
-mod here;
 mod holders;
+mod inbox;
 mod limit;
+mod loop_server;
 mod moving;
 mod open_listeners;
-mod placement;
-mod quiet;
+mod opening;
+mod reserve;
 mod reuse_port;
+mod route;
+mod routes;
 mod server;
+mod serving;
+mod shared_listener;
 mod socket_file;
 mod stop;
 mod strategy;
-mod trouble;
+mod syn_filter;
 
-pub use self::counts::{Counts, LoopCounts};
+pub use self::connection::Connection;
 pub use self::descriptors::Descriptors;
 pub use self::draining::{Draining, DrainingStarted};
-pub use self::exclusive::SharedListener;
-pub use self::moving::{Moves, Moving};
-pub use self::placement::{Picker, Placement, UnknownPlacement};
-pub use self::server::{Connection, ConnectionServer, Serving};
+pub use self::moving::Moving;
+pub use self::server::ConnectionServer;
+pub use self::serving::Serving;
+pub use self::shared_listener::SharedListener;
 pub use self::strategy::AcceptStrategy;
+pub use crate::balance::counts::{Counts, LoopCounts};
+pub use crate::balance::moves::Moves;
+pub use crate::balance::placement::{Picker, Placement, UnknownPlacement};
 pub use crate::net::Listener;
 
 use std::io;

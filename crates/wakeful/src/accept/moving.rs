@@ -8,34 +8,18 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::Draining;
-use super::balance::Balance;
-use super::dispatch::Routes;
-use super::here::{Arrival, Held};
+use super::arrival::{Arrival, Held};
+use super::draining::Draining;
+use super::routes::Routes;
+use crate::balance::balancer::Balancer;
 use crate::net::{PeerAddr, Stream};
-
-/// When connections move: between two requests, so one that is idle stays. Those of a loop that is not active any more always go, those of one that is only if it has too much to do. Out of range becomes the nearest in it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Moves {
-    /// An active loop gives connections away when it is above its group's target (0.6 for one that always [spreads](crate::LoopGroupBuilder::spread)) and its utilisation is so many times the mean of the active loops; 1.05 and more.
-    pub ratio: f64,
-    /// A connection stays for at least so long where it is.
-    pub interval: Duration,
-}
-
-impl Default for Moves {
-    fn default() -> Self {
-        Self { ratio: 1.25, interval: Duration::from_secs(1) }
-    }
-}
 
 /// How a loop's connections go on to other loops.
 #[derive(Debug)]
 pub(super) struct Mover {
     pub(super) number: usize,
-    pub(super) balance: Arc<Balance>,
+    pub(super) balancer: Arc<Balancer>,
     pub(super) routes: Arc<Routes>,
     pub(super) draining: Draining,
 }
@@ -79,7 +63,7 @@ pub struct Moving {
 
 impl Moving {
     pub(super) fn new(mover: Rc<Mover>, held: Rc<RefCell<Option<Held>>>) -> Self {
-        let since = mover.balance.now();
+        let since = mover.balancer.now();
         Self { mover, held, since }
     }
 
@@ -87,14 +71,14 @@ impl Moving {
     #[inline]
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        self.mover.balance.gives(self.mover.number) && self.is_rested()
+        self.mover.balancer.gives(self.mover.number) && self.is_rested()
     }
 
     #[cold]
     fn is_rested(&self) -> bool {
-        let Mover { balance, draining, .. } = &*self.mover;
-        let here = balance.now().saturating_sub(self.since);
-        let rest = balance.moves().map_or(u128::MAX, |moves| moves.interval.as_nanos());
+        let Mover { balancer, draining, .. } = &*self.mover;
+        let here = balancer.now().saturating_sub(self.since);
+        let rest = balancer.moves().map_or(u128::MAX, |moves| moves.interval.as_nanos());
         u128::from(here) >= rest && !draining.is_started()
     }
 
@@ -123,8 +107,8 @@ impl Moving {
         peer: PeerAddr,
         unread: Vec<u8>,
     ) -> Result<(), (Stream, Vec<u8>)> {
-        let Mover { number, balance, routes, .. } = &*self.mover;
-        let Some(to) = balance.taker(*number).filter(|to| !routes.is_closed(*to)) else {
+        let Mover { number, balancer, routes, .. } = &*self.mover;
+        let Some(to) = balancer.taker(*number).filter(|to| !routes.is_closed(*to)) else {
             return Err((stream, unread));
         };
         let Some(held) = self.held.take() else { return Err((stream, unread)) };
@@ -138,14 +122,12 @@ impl Moving {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
-    use crate::accept::{Connection, ConnectionServer, SharedListener};
+    use crate::accept::{Connection, ConnectionServer, Moves, SharedListener};
     use crate::group::{LoopGroup, Targets};
     use crate::net::TcpStream;
     use crate::{EventLoopBuilder, IdlePolicy, block_on};
-
-    use super::*;
 
     const PIPELINED: u8 = 3;
 

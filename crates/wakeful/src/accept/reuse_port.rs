@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use socket2::SockRef;
 
-use super::SharedListener;
 use super::holders::Holders;
-use super::strategy::Opening;
+use super::opening::Opening;
+use super::shared_listener::SharedListener;
 use crate::net::{DetachedListener, ListenAddr, keepalive};
 
 /// Sockets on the same port for so many loops: that of `listener`, and more. What waits in the backlog of the first one stays there.

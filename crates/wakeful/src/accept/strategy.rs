@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
-use super::holders::Holders;
-use super::{Listener, Placement, SharedListener, reuse_port};
+use super::opening::Opening;
+use super::reuse_port;
+use super::shared_listener::SharedListener;
+use crate::balance::placement::Placement;
 use crate::net::DetachedListener;
 
 /// How a server's connections reach its loops: a setting of [`ConnectionServer`](super::ConnectionServer).
@@ -56,38 +56,6 @@ impl fmt::Display for AcceptStrategy {
             Self::Exclusive => f.write_str("exclusive"),
             Self::ReusePort => f.write_str("reuse-port"),
             Self::Dispatch(placement) => write!(f, "dispatch by {placement}"),
-        }
-    }
-}
-
-/// What one loop accepts from, on its way there.
-#[derive(Debug)]
-pub(super) enum Opening {
-    /// Other loops accept from it too.
-    Shared(SharedListener),
-    /// This loop's alone.
-    Own(DetachedListener, Holders),
-}
-
-impl Opening {
-    pub(super) fn socket(&self) -> &Arc<OwnedFd> {
-        match self {
-            Self::Shared(listener) => &listener.fd,
-            Self::Own(listener, _) => listener.socket(),
-        }
-    }
-
-    pub(super) fn holders(&self) -> &Holders {
-        match self {
-            Self::Shared(listener) => &listener.holders,
-            Self::Own(_, holders) => holders,
-        }
-    }
-
-    pub(super) fn attach(self) -> io::Result<Listener> {
-        match self {
-            Self::Shared(listener) => listener.attach_to_server(),
-            Self::Own(listener, _) => Ok(listener.attach()?),
         }
     }
 }

@@ -65,7 +65,7 @@ impl EventLoop {
             stopwatch: Stopwatch::new(counters.clone(), settings.slow_turn),
             counters,
             pulse: Pulse::new(),
-            attendance: OnceCell::new(),
+            sleep_observer: OnceCell::new(),
             idle,
             settings,
             epoch: Instant::now(),

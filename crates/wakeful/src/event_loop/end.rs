@@ -17,8 +17,8 @@ impl Inner {
         self.local.end(is_inherited);
         self.callbacks.end();
         self.pulse.end();
-        if !is_inherited && let Some(attendance) = self.attendance.get() {
-            attendance.leaves();
+        if !is_inherited && let Some(sleep_observer) = self.sleep_observer.get() {
+            sleep_observer.before_sleep();
         }
         // The drop of a late callback may spawn, and that of a late future may add a callback.
         while self.local.drop_late() || self.callbacks.drop_late() {}

@@ -9,11 +9,11 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
-use super::attendance::Attendance;
 use super::callbacks::Callbacks;
 use super::handle::LoopHandle;
 use super::pulse::{Pulse, Spent};
 use super::settings::Settings;
+use super::sleep_observer::SleepObserver;
 use crate::driver::Driver;
 use crate::driver::epoll::Timer;
 use crate::idle::Idle;
@@ -35,7 +35,7 @@ pub(crate) struct Inner {
     pub(super) stopwatch: Stopwatch,
     pub(super) pulse: Pulse,
     /// Of a group's loop.
-    pub(super) attendance: OnceCell<Box<dyn Attendance>>,
+    pub(super) sleep_observer: OnceCell<Box<dyn SleepObserver>>,
     pub(super) settings: Settings,
     /// The timers' zero.
     pub(super) epoch: Instant,
@@ -147,12 +147,16 @@ impl Inner {
         self.pulse.begin(time, self.stopwatch.last(), self.counters.idle_ticks(), look);
     }
 
-    /// Has `attendance` told from now on, and the loop woken by `alarm` when it sleeps.
-    pub(super) fn attend(&self, attendance: Box<dyn Attendance>, alarm: &Timer) -> io::Result<()> {
+    /// Has `sleep_observer` told from now on, and the loop woken by `alarm` when it sleeps.
+    pub(super) fn observe_sleep(
+        &self,
+        sleep_observer: Box<dyn SleepObserver>,
+        alarm: &Timer,
+    ) -> io::Result<()> {
         self.driver.watch_alarm(alarm)?;
         // It may take turns for long before it first sleeps.
-        attendance.is_back();
-        let fresh = self.attendance.set(attendance).is_ok();
+        sleep_observer.after_sleep();
+        let fresh = self.sleep_observer.set(sleep_observer).is_ok();
         debug_assert!(fresh, "a loop is of one group");
         Ok(())
     }

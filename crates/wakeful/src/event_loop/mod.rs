@@ -6,7 +6,6 @@
 //! of this thread, [`functions`] what code asks of that one, [`end`] what happens when it is dropped.
 
 mod arrivals;
-mod attendance;
 mod builder;
 mod callbacks;
 mod current;
@@ -17,6 +16,7 @@ mod inner;
 mod pulse;
 mod root;
 mod settings;
+mod sleep_observer;
 mod turn;
 mod value;
 mod wait;
@@ -31,8 +31,8 @@ pub use self::functions::{
 pub use self::handle::{LoopHandle, PanicPayload, RunAndWaitError, SendError};
 pub use self::value::EventLoop;
 
-pub(crate) use self::attendance::Attendance;
 pub(crate) use self::current::{current, explain_missing};
 pub(crate) use self::functions::spawn_at;
 pub(crate) use self::inner::Inner;
 pub(crate) use self::pulse::Spent;
+pub(crate) use self::sleep_observer::SleepObserver;

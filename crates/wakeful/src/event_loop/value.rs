@@ -9,13 +9,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::attendance::Attendance;
 use super::callbacks::Hook;
 use super::current::{self, current};
 use super::handle::LoopHandle;
 use super::inner::Inner;
 use super::pulse::Spent;
 use super::root::Root;
+use super::sleep_observer::SleepObserver;
 use crate::driver::epoll::Timer;
 use crate::priority::Priority;
 use crate::task::{JoinHandle, coop, keep_a_thread};
@@ -282,9 +282,13 @@ impl EventLoop {
         self.inner.look_every(time, look);
     }
 
-    /// See [`Inner::attend`].
-    pub(crate) fn attend(&self, attendance: Box<dyn Attendance>, alarm: &Timer) -> io::Result<()> {
-        self.inner.attend(attendance, alarm)
+    /// See [`Inner::observe_sleep`].
+    pub(crate) fn observe_sleep(
+        &self,
+        sleep_observer: Box<dyn SleepObserver>,
+        alarm: &Timer,
+    ) -> io::Result<()> {
+        self.inner.observe_sleep(sleep_observer, alarm)
     }
 
     fn enter_to_run(&self) -> io::Result<Running<'_>> {

@@ -52,12 +52,12 @@ impl Inner {
             }
         }
         self.counters.parks.add(1);
-        if let Some(attendance) = self.attendance.get() {
-            attendance.leaves();
+        if let Some(sleep_observer) = self.sleep_observer.get() {
+            sleep_observer.before_sleep();
         }
         let ended = self.sleep(until);
-        if let Some(attendance) = self.attendance.get() {
-            attendance.is_back();
+        if let Some(sleep_observer) = self.sleep_observer.get() {
+            sleep_observer.after_sleep();
         }
         ended
     }
@@ -89,16 +89,16 @@ impl Inner {
         if self.ask_and_look(until)? {
             return Ok(());
         }
-        if let Some(attendance) = self.attendance.get() {
-            attendance.leaves();
+        if let Some(sleep_observer) = self.sleep_observer.get() {
+            sleep_observer.before_sleep();
         }
         let mut ended = Ok(false);
         while matches!(ended, Ok(false)) {
             std::hint::spin_loop();
             ended = self.ask_and_look(until);
         }
-        if let Some(attendance) = self.attendance.get() {
-            attendance.is_back();
+        if let Some(sleep_observer) = self.sleep_observer.get() {
+            sleep_observer.after_sleep();
         }
         self.stopwatch.idle(&self.counters.spin_time);
         ended.map(|_| ())

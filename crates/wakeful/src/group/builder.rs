@@ -3,14 +3,29 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
 
-use super::activity::{Activity, Targets};
-use super::board::{Board, Seat};
+use super::loop_group::LoopGroup;
 use super::worker::Worker;
-use super::{LoopGroup, LoopHandle};
-use crate::event_loop::EventLoopBuilder;
+use crate::balance::activity::{Activity, Targets};
+use crate::balance::board::{Board, Seat};
+use crate::event_loop::{EventLoopBuilder, LoopHandle};
 use crate::sys::process::Process;
 use crate::sys::thread::allowed_cpus;
 use crate::task::keep_a_thread;
+
+impl LoopGroup {
+    /// A group with the default settings: one loop for each CPU that this process may use.
+    ///
+    /// # Errors
+    /// As for [`LoopGroupBuilder::build`].
+    pub fn new() -> io::Result<Self> {
+        Self::builder().build()
+    }
+
+    /// To choose settings.
+    pub fn builder() -> LoopGroupBuilder {
+        LoopGroupBuilder::default()
+    }
+}
 
 /// The settings of a [`LoopGroup`].
 ///

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::Board;
+use crate::balance::board::Board;
 
 /// How busy a group's loops are, and how many of them are active: read from any thread, also while the group ends.
 ///

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::board::{SAY_EVERY, Seat};
+use crate::balance::board::{SAY_EVERY, Seat};
 use crate::event_loop::{EventLoopBuilder, LoopHandle};
 use crate::sys::panics;
 use crate::sys::patience::Patience;
@@ -48,7 +48,7 @@ impl Worker {
             };
             let seat = Rc::new(seat);
             if let Some(alarm) = seat.alarm()
-                && let Err(error) = event_loop.attend(Box::new(seat.clone()), alarm)
+                && let Err(error) = event_loop.observe_sleep(Box::new(seat.clone()), alarm)
             {
                 let _ = started.send(Err(error));
                 return Ok(());

@@ -14,7 +14,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata};
 
 use crate::driver::epoll::{Timer, alone_with_pwait2};
-use crate::event_loop::{Attendance, EventLoop};
+use crate::event_loop::{EventLoop, SleepObserver};
 use crate::sys::failures::{Call, fail};
 use crate::time::{Sleep, sleep};
 use crate::{IdlePolicy, current_handle, run_next_turn, run_this_turn, spawn};
@@ -61,14 +61,14 @@ type Once = Rc<Cell<Option<Box<dyn FnOnce()>>>>;
 
 struct OnLeaving(Once);
 
-impl Attendance for OnLeaving {
-    fn leaves(&self) {
+impl SleepObserver for OnLeaving {
+    fn before_sleep(&self) {
         if let Some(f) = self.0.take() {
             f();
         }
     }
 
-    fn is_back(&self) {}
+    fn after_sleep(&self) {}
 }
 
 fn park() -> EventLoop {
@@ -108,7 +108,7 @@ fn whatever_is_made_runnable_on_the_way_to_the_wait_ends_it() {
         };
         let place = Once::default();
         let alarm = Timer::new().unwrap();
-        event_loop.attend(Box::new(OnLeaving(place.clone())), &alarm).unwrap();
+        event_loop.observe_sleep(Box::new(OnLeaving(place.clone())), &alarm).unwrap();
         let marks = done.clone();
         place.set(Some(Box::new(move || way(waker, marks, far))));
         let start = Instant::now();

@@ -2,20 +2,20 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Balance;
+use super::balancer::Balancer;
 
 /// How often it is worked out which loops give connections away: what the last ones changed should show by then, in nanoseconds.
 const PLAN_EVERY: u64 = 200_000_000;
 
-impl Balance {
+impl Balancer {
     /// Should one of its connections go on to another loop?
     #[inline]
-    pub(in super::super) fn gives(&self, number: usize) -> bool {
+    pub(crate) fn gives(&self, number: usize) -> bool {
         self.shares[number].gives.load(Ordering::Relaxed) > 0
     }
 
     /// Which loop should have one of its connections, if any: one of the active ones that is below the mean.
-    pub(in super::super) fn taker(&self, from: usize) -> Option<usize> {
+    pub(crate) fn taker(&self, from: usize) -> Option<usize> {
         let fewer = |gives: usize| gives.checked_sub(1);
         let gives = &self.shares[from].gives;
         gives.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).ok()?;

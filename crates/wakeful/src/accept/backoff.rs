@@ -13,17 +13,16 @@
 //! shortage is over before it notices, and nothing is lost. In a long one it is better told. It also keeps the backlog from filling with
 //! connections whose clients have gone, which would be served first when the shortage is over.
 
-use std::cell::RefCell;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use super::here::Here;
-use super::{Listener, LoopCounts, is_shortage};
+use super::loop_server::LoopServer;
+use crate::balance::counts::LoopCounts;
+use crate::net::Listener;
+use crate::sys::limits::{code, is_shortage};
 use crate::sys::panics;
 use crate::time::sleep;
 
@@ -42,43 +41,18 @@ const ANOTHER: Duration = Duration::from_secs(10);
 /// A listener that goes on failing is logged again after so long.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-/// A descriptor that is kept for the time when none is left. Not of a file: in a chroot there may be none, not even `/dev/null`.
-#[derive(Debug)]
-pub(super) struct Reserve(RefCell<Option<OwnedFd>>);
-
-impl Reserve {
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(RefCell::new(Some(Self::open()?))))
-    }
-
-    fn open() -> io::Result<OwnedFd> {
-        eventfd(0, EventfdFlags::CLOEXEC).map_err(crate::sys::limits::explain_call("eventfd2"))
-    }
-
-    /// Gives the descriptor up while `f` runs. `None`: there is none, because somebody else took it the last time.
-    pub(super) fn lend<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
-        let lent = self.0.take().or_else(|| Self::open().ok());
-        let result = lent.is_some().then(|| {
-            drop(lent);
-            f()
-        });
-        self.0.replace(Self::open().ok());
-        result
-    }
-}
-
 /// What one listener of a loop has gone through.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
+pub(super) struct Backoff {
     /// Since the last connection.
     tries: u32,
     last: Option<Instant>,
     logged: Option<Instant>,
 }
 
-impl Trouble {
+impl Backoff {
     /// A connection was accepted.
-    pub(super) fn is_over(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.tries = 0;
     }
 
@@ -87,9 +61,9 @@ impl Trouble {
         &mut self,
         error: &io::Error,
         listener: &Listener,
-        here: &Here<H>,
+        server: &LoopServer<H>,
     ) -> ControlFlow<()> {
-        let counts = here.counts();
+        let counts = server.counts();
         counts.count_failed();
         if is_broken(error) {
             let fd = listener.raw_fd();
@@ -107,7 +81,7 @@ impl Trouble {
         }
         self.tries = self.tries.saturating_add(1);
         if self.tries > PATIENCE && lacks_descriptors(error) {
-            let closed = here.reserve.lend(|| close_what_waits(listener, counts, AT_ONCE));
+            let closed = server.reserve.lend(|| close_what_waits(listener, counts, AT_ONCE));
             let closed = closed.unwrap_or(0);
             if self.tries == PATIENCE + 1 {
                 panics::log!(warn, closed, "no descriptors for too long: closing what waits");
@@ -138,5 +112,5 @@ fn lacks_descriptors(error: &io::Error) -> bool {
 }
 
 fn has_code(error: &io::Error, codes: &[Errno]) -> bool {
-    crate::sys::limits::code(error).is_some_and(|code| codes.contains(&code))
+    code(error).is_some_and(|code| codes.contains(&code))
 }

@@ -126,7 +126,7 @@ impl Activity {
     }
 
     /// No active loop comes back from its turn: one more has to be. It is left alone for a while.
-    pub(super) fn one_more(&mut self) -> usize {
+    pub(crate) fn one_more(&mut self) -> usize {
         self.active = (self.active + 1).min(self.loops);
         self.calm_since = None;
         self.active

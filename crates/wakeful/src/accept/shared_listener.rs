@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-use super::Listener;
 use super::holders::Holders;
 use super::socket_file::{self, SocketFile};
 use crate::driver::doors::Doors;
-use crate::net::{ListenAddr, TcpListener, UnixListener, keepalive};
+use crate::net::{ListenAddr, Listener, TcpListener, UnixListener, keepalive};
 use crate::sys::process::Process;
 
 /// One listening socket for several loops.

@@ -2,10 +2,10 @@
 //! turn. A spin of [`IdlePolicy::Spin`](crate::IdlePolicy::Spin), which may last for ever, counts as sleep; the one that `Adaptive` puts in front of a sleep does not: it ends within its window.
 
 /// See the [module](self). Called on the loop's thread, with nothing borrowed.
-pub(crate) trait Attendance {
+pub(crate) trait SleepObserver {
     /// The loop asks the kernel next, and may sleep, or spin for ever.
-    fn leaves(&self);
+    fn before_sleep(&self);
 
     /// It is awake again.
-    fn is_back(&self);
+    fn after_sleep(&self);
 }

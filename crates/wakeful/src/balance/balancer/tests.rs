@@ -1,9 +1,9 @@
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use super::share::HALF_LIFE;
 use super::*;
 use crate::accept::{ConnectionServer, Serving, SharedListener};
+use crate::balance::share::HALF_LIFE;
 use crate::group::{LoopGroup, LoopGroupBuilder, Targets};
 use crate::net::TcpStream;
 use crate::sys::failures;
@@ -156,7 +156,8 @@ mod listening {
 fn a_loop_that_has_closed_one_listener_is_nobody_to_rely_on_there() {
     let group = LoopGroup::builder().loops(2).spread().event_loop(parking()).build().unwrap();
     let shared = [localhost(), localhost()];
-    let balance = Balance::new(&group, Arc::new(Counts::new(2)), None);
+    let balance =
+        Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(2)), None);
     let mut doors = Vec::new();
     for (number, handle) in group.handles().iter().enumerate() {
         let of_loop = listening::attach(handle, &shared);
@@ -184,7 +185,8 @@ fn two_loops_that_step_back_at_once_leave_no_listener_alone() {
     const ROUNDS: usize = 3_000;
     let group = LoopGroup::builder().loops(2).spread().event_loop(parking()).build().unwrap();
     let shared = [localhost(), localhost()];
-    let balance = Balance::new(&group, Arc::new(Counts::new(2)), None);
+    let balance =
+        Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(2)), None);
     for (number, handle) in group.handles().iter().enumerate() {
         balance.enter(number, listening::attach(handle, &shared).into_iter());
     }

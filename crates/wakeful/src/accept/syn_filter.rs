@@ -36,12 +36,12 @@ const SYN: u32 = 0x02;
 
 /// The listening TCP sockets of a server.
 #[derive(Debug, Default)]
-pub(super) struct Quiet {
+pub(super) struct SynFilter {
     sockets: Vec<(Weak<OwnedFd>, Holders)>,
     is_remote: bool,
 }
 
-impl Quiet {
+impl SynFilter {
     /// Adds a listener. A socket that is not TCP, or that is known already, is skipped.
     pub(super) fn add(&mut self, socket: &Arc<OwnedFd>, holders: &Holders) {
         let addr = SockRef::from(socket).local_addr().ok().and_then(|addr| addr.as_socket());
@@ -54,25 +54,25 @@ impl Quiet {
     }
 
     /// Keeps new connections out. Takes at most `patience`.
-    pub(super) fn begin(&self, patience: Duration) {
-        let mut is_quiet = false;
+    pub(super) fn attach(&self, patience: Duration) {
+        let mut is_attached = false;
         for (socket, holders) in &self.sockets {
             let Some(socket) = socket.upgrade() else { continue };
             match holders.change_if_alone(&socket, attach_filter, detach_filter) {
-                Ok(changed) => is_quiet |= changed,
+                Ok(changed) => is_attached |= changed,
                 // The listener closes without a filter.
                 Err(error) => {
                     panics::log!(debug, %error, "a listener's filter cannot be attached");
                 }
             }
         }
-        if is_quiet && self.is_remote {
+        if is_attached && self.is_remote {
             thread::sleep(SETTLE.min(patience));
         }
     }
 
     /// Lets connections in again where a socket is still open: a blocked loop was left behind.
-    pub(super) fn end(&self) {
+    pub(super) fn detach(&self) {
         self.sockets.iter().for_each(|(socket, _)| before_fork::undo(socket));
     }
 }
@@ -122,17 +122,17 @@ mod tests {
     fn who_is_connected_is_accepted_and_nobody_else_comes_until_it_is_over() {
         let (listener, socket, holders) = listener();
         let addr = listener.local_addr().unwrap();
-        let mut quiet = Quiet::default();
-        quiet.add(&socket, &holders);
+        let mut filter = SynFilter::default();
+        filter.add(&socket, &holders);
         drop(holders);
         let before = TcpStream::connect(addr).unwrap();
-        quiet.begin(Duration::ZERO);
+        filter.attach(Duration::ZERO);
         // As long as no one may come in, nothing is answered.
         let error = TcpStream::connect_timeout(&addr, Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         let (_, peer) = listener.accept().unwrap();
         assert_eq!(peer, before.local_addr().unwrap());
-        quiet.end();
+        filter.detach();
         TcpStream::connect(addr).unwrap();
     }
 
@@ -145,10 +145,10 @@ mod tests {
         let other_holders: [fn(Holders) -> Option<Holders>; 2] = [lend, Some];
         for share in other_holders {
             let (listener, socket, holders) = listener();
-            let mut quiet = Quiet::default();
-            quiet.add(&socket, &holders);
+            let mut filter = SynFilter::default();
+            filter.add(&socket, &holders);
             let _other = share(holders);
-            quiet.begin(Duration::ZERO);
+            filter.attach(Duration::ZERO);
             let addr = listener.local_addr().unwrap();
             TcpStream::connect_timeout(&addr, Duration::from_secs(20)).unwrap();
         }

@@ -31,7 +31,7 @@ const MARGIN: Duration = Duration::from_millis(1);
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Standby {
+pub(super) struct Alarm {
     alarm: Timer,
     clock: Clock,
     /// [`PATIENCE`] and [`JUST_NOW`], in ticks.
@@ -43,7 +43,7 @@ pub(super) struct Standby {
     setting: Mutex<()>,
 }
 
-impl Standby {
+impl Alarm {
     pub(super) fn new() -> io::Result<Self> {
         let clock = Clock::get();
         Ok(Self {
@@ -118,8 +118,8 @@ mod tests {
 
     const START: u64 = 1 << 40;
 
-    fn pushed_at(now: u64) -> Standby {
-        let standby = Standby::new().unwrap();
+    fn pushed_at(now: u64) -> Alarm {
+        let standby = Alarm::new().unwrap();
         standby.push(now);
         standby
     }
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_loop_that_was_heard_of_before_a_jump_back_is_stuck() {
-        let standby = Standby::new().unwrap();
+        let standby = Alarm::new().unwrap();
         let over = |now| standby.is_over(START, now);
         assert!(!over(START) && !over(START + standby.patience - 1));
         assert!(over(START + standby.patience) && over(START / 2));

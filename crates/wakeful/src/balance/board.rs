@@ -1,6 +1,6 @@
-//! What the loops of a group know of one another: how busy each is, and how many of them are active. `attendance` is who of them is awake, asleep or stuck.
+//! What the loops of a group know of one another: how busy each is, and how many of them are active. `liveness` is who of them is awake, asleep or stuck.
 
-mod attendance;
+mod liveness;
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-pub(super) use self::attendance::Seat;
+pub(crate) use self::liveness::Seat;
 use super::activity::{Activity, Targets};
-use super::standby::Standby;
+use super::stand_in::Alarm;
 use crate::event_loop::Spent;
 use crate::sys::panics;
 
 /// How often a loop that takes turns says how busy it was, and how often somebody looks at what they said.
-pub(super) const SAY_EVERY: Duration = Duration::from_millis(10);
+pub(crate) const SAY_EVERY: Duration = Duration::from_millis(10);
 const REVIEW_EVERY: u64 = 50_000_000;
 
 /// The weight of what was seen last.
@@ -39,7 +39,7 @@ pub(crate) struct Board {
     reviews: Mutex<Reviews>,
     watchers: Mutex<Vec<Watcher>>,
     /// Of several loops.
-    standby: Option<Standby>,
+    standby: Option<Alarm>,
 }
 
 #[derive(Debug, Default)]
@@ -62,8 +62,8 @@ struct Reviews {
 }
 
 impl Board {
-    pub(super) fn new(loops: usize, activity: Option<Activity>) -> io::Result<Self> {
-        let standby = (loops > 1).then(Standby::new).transpose()?;
+    pub(crate) fn new(loops: usize, activity: Option<Activity>) -> io::Result<Self> {
+        let standby = (loops > 1).then(Alarm::new).transpose()?;
         let active = activity.as_ref().map_or(loops, Activity::active);
         let targets = activity.as_ref().map_or_else(Targets::default, Activity::targets);
         Ok(Self {
@@ -110,7 +110,7 @@ impl Board {
     }
 
     /// A loop says how it spent its time since it said so last.
-    pub(super) fn say(&self, number: usize, spent: Spent) {
+    pub(crate) fn say(&self, number: usize, spent: Spent) {
         let busy = u64::try_from(spent.busy.as_nanos()).unwrap_or(u64::MAX);
         let member = &self.members[number];
         // One writer.

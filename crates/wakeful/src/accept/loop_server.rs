@@ -1,10 +1,8 @@
-//! One loop's side of a server: what it needs to serve a connection, and what an open one holds.
+//! One loop's side of a server: what it needs to serve a connection, and the task of each.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
-use std::io;
 use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,17 +11,18 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use super::balance::Balance;
-use super::dispatch::Dispatcher;
+use super::arrival::{Arrival, Held, Refused};
+use super::connection::Connection;
+use super::draining::Draining;
 use super::limit::{Limit, Permit};
 use super::moving::{Mover, Moving};
 use super::open_listeners::OpenListener;
-use super::trouble::Reserve;
-use super::{Connection, Counts, Draining, LoopCounts};
+use super::reserve::Reserve;
+use crate::balance::balancer::Balancer;
+use crate::balance::counts::{Counts, LoopCounts};
 use crate::event_loop::spawn_at;
+use crate::net::Attached;
 use crate::net::accept::Accepted;
-use crate::net::{Attached, DetachedStream, PeerAddr};
-use crate::sys::panics;
 
 /// What all loops of a server share.
 #[derive(Debug, Clone)]
@@ -32,7 +31,7 @@ pub(super) struct Shared {
     pub(super) open: mpsc::Sender<Infallible>,
     pub(super) limit: Limit,
     pub(super) counts: Arc<Counts>,
-    pub(super) balance: Arc<Balance>,
+    pub(super) balancer: Arc<Balancer>,
     /// Closed when the connections are to be told of the drain before the listeners close.
     pub(super) tell: async_channel::Sender<Infallible>,
 }
@@ -44,86 +43,9 @@ impl Shared {
     }
 }
 
-/// What an open connection holds; given back when its handler ends, however it does.
-#[derive(Debug)]
-pub(super) struct Held {
-    /// What its handler wants to have on the next loop.
-    pub(super) carried: Option<Box<dyn Any + Send>>,
-    counts: Arc<Counts>,
-    /// The loop that it is on, or on its way to.
-    number: usize,
-    /// Where it came in.
-    listener: usize,
-    _open: mpsc::Sender<Infallible>,
-    _permit: Permit,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // A handler's value. The connection may be lost on its way, in a task that serves others too.
-        panics::discard(self.carried.take());
-        self.counts.of(self.number).one_less_open();
-    }
-}
-
-/// A connection that was accepted, on its way to the loop that serves it. Dropped before, it is closed, and counted as turned away.
-#[derive(Debug)]
-pub(super) struct Arrival {
-    stream: Option<DetachedStream>,
-    peer: PeerAddr,
-    held: Option<Held>,
-    /// The loop that accepted it.
-    accepted_by: usize,
-    /// How many loops did not take it.
-    pub(super) refusals: usize,
-    /// Another loop has served it before.
-    moved: bool,
-}
-
-impl Arrival {
-    /// A connection that loop `from` has served, and gives to loop `to`.
-    pub(super) fn moved(stream: DetachedStream, peer: PeerAddr, held: Held, to: usize) -> Self {
-        let from = held.number;
-        held.counts.of(from).count_moved();
-        let (stream, held) = (Some(stream), Some(held));
-        let mut arrival = Self { stream, peer, held, accepted_by: from, refusals: 0, moved: true };
-        arrival.goes_to(to);
-        arrival
-    }
-
-    /// Goes to loop `number` from now on.
-    pub(super) fn goes_to(&mut self, number: usize) {
-        if let Some(held) = &mut self.held {
-            held.counts.of(held.number).one_less_open();
-            held.counts.of(number).one_more_open();
-            held.number = number;
-        }
-    }
-
-    /// The loop that it goes to, or went to.
-    pub(super) fn destination(&self) -> usize {
-        self.held.as_ref().map_or(self.accepted_by, |held| held.number)
-    }
-}
-
-impl Drop for Arrival {
-    fn drop(&mut self) {
-        if let Some(held) = &self.held {
-            held.counts.of(self.accepted_by).count_turned_away();
-        }
-    }
-}
-
-/// A connection that its loop could not watch, and why.
-#[derive(Debug)]
-pub(super) struct Refused {
-    pub(super) arrival: Arrival,
-    pub(super) error: io::Error,
-}
-
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Here<H> {
+pub(super) struct LoopServer<H> {
     pub(super) number: usize,
     pub(super) handler: H,
     /// Names its connections in metrics and logs.
@@ -137,13 +59,13 @@ pub(super) struct Here<H> {
     pub(super) open: Vec<OpenListener>,
 }
 
-impl<H> Here<H> {
+impl<H> LoopServer<H> {
     pub(super) fn counts(&self) -> &LoopCounts {
         self.shared.counts.of(self.number)
     }
 }
 
-impl<H, F> Here<H>
+impl<H, F> LoopServer<H>
 where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
@@ -198,7 +120,7 @@ where
         let moving = Moving::new(self.mover.clone(), held.clone());
         let connection = Connection { stream, peer, listener, draining, unread, moving };
         let stage = Stage::Arrived { arrived: Some((self.clone(), connection)) };
-        spawn_at(self.started_at, Serving { stage, held: Hold(held) }).detach();
+        spawn_at(self.started_at, ConnectionTask { stage, held: Hold(held) }).detach();
         Ok(())
     }
 }
@@ -215,9 +137,9 @@ impl Drop for Hold {
 }
 
 pin_project! {
-    /// The task of a connection. The handler is called here, and not where the connection was accepted: a panic in it ends this
+    /// The task of a connection. The handler is called server, and not where the connection was accepted: a panic in it ends this
     /// task alone. An `async` block would store the handler's future twice.
-    struct Serving<H, F> {
+    struct ConnectionTask<H, F> {
         #[pin]
         stage: Stage<H, F>,
         // Dropped after the stage: the socket is closed before another connection may take its place.
@@ -228,13 +150,13 @@ pin_project! {
 pin_project! {
     #[project = StageProjection]
     enum Stage<H, F> {
-        Arrived { arrived: Option<(Rc<Here<H>>, Connection)> },
+        Arrived { arrived: Option<(Rc<LoopServer<H>>, Connection)> },
         Served { #[pin] handler: F },
         Over,
     }
 }
 
-impl<H, F> Future for Serving<H, F>
+impl<H, F> Future for ConnectionTask<H, F>
 where
     H: Fn(Connection) -> F,
     F: Future<Output = ()>,
@@ -244,9 +166,9 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         if let StageProjection::Arrived { arrived } = this.stage.as_mut().project()
-            && let Some((here, connection)) = arrived.take()
+            && let Some((server, connection)) = arrived.take()
         {
-            let handler = (here.handler)(connection);
+            let handler = (server.handler)(connection);
             this.stage.set(Stage::Served { handler });
         }
         if let StageProjection::Served { handler } = this.stage.as_mut().project()
@@ -256,44 +178,5 @@ where
         }
         this.stage.set(Stage::Over);
         Poll::Ready(())
-    }
-}
-
-/// Where a loop brings what it accepts.
-#[derive(Debug)]
-pub(super) enum Route {
-    /// To itself.
-    Here,
-    /// To whom it chooses.
-    Placed(Dispatcher),
-}
-
-impl Route {
-    /// # Errors
-    /// This loop cannot watch it, and there is nobody else who could: it was closed.
-    pub(super) fn bring<H, F>(
-        &self,
-        accepted: Accepted,
-        listener: usize,
-        permit: Permit,
-        here: &Rc<Here<H>>,
-    ) -> io::Result<()>
-    where
-        H: Fn(Connection) -> F + 'static,
-        F: Future<Output = ()> + 'static,
-    {
-        match self {
-            Self::Here => {
-                let arrival = here.arrived(accepted, listener, permit, here.number);
-                here.shared.balance.accepted(here.number, listener);
-                here.serve(arrival).map_err(|refused| refused.error)
-            }
-            Self::Placed(dispatcher) => {
-                let number = dispatcher.pick(here.shared.balance.active());
-                let arrival = here.arrived(accepted, listener, permit, number);
-                dispatcher.place(arrival, here);
-                Ok(())
-            }
-        }
     }
 }

@@ -70,25 +70,25 @@ impl Counts {
     }
 
     /// Connections that were still in a backlog when the grace of a drain was over.
-    pub(super) fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.left.load(Ordering::Relaxed)
     }
 
-    pub(super) fn add_left(&self, connections: u32) {
+    pub(crate) fn add_left(&self, connections: u32) {
         let connections = usize::try_from(connections).unwrap_or(usize::MAX);
         self.left.fetch_add(connections, Ordering::Relaxed);
     }
 
     /// The grace of a drain is over: no more connections are taken from the backlogs.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    pub(super) fn of(&self, number: usize) -> &LoopCounts {
+    pub(crate) fn of(&self, number: usize) -> &LoopCounts {
         &self.loops[number]
     }
 }
@@ -150,35 +150,35 @@ impl LoopCounts {
         self.moved.load(Ordering::Relaxed)
     }
 
-    pub(super) fn count_moved(&self) {
+    pub(crate) fn count_moved(&self) {
         self.moved.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn one_more_open(&self) {
+    pub(crate) fn one_more_open(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn one_less_open(&self) {
+    pub(crate) fn one_less_open(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_accepted(&self) {
+    pub(crate) fn count_accepted(&self) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_failed(&self) {
+    pub(crate) fn count_failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_wake_in_vain(&self) {
+    pub(crate) fn count_wake_in_vain(&self) {
         self.wakes_in_vain.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_passed_on(&self) {
+    pub(crate) fn count_passed_on(&self) {
         self.passed_on.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_turned_away(&self) {
+    pub(crate) fn count_turned_away(&self) {
         self.turned_away.fetch_add(1, Ordering::Relaxed);
     }
 }

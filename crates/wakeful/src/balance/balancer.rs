@@ -12,21 +12,18 @@
 //! Invariant: each listener that a loop accepts from has at least one loop in its list. A loop that steps back from a listener
 //! then checks whether another loop is left there, and returns if not.
 
-mod plan;
-mod share;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
-use self::share::Share;
-use super::Counts;
-use super::moving::Moves;
-use crate::LoopHandle;
+use super::board::Board;
+use super::counts::Counts;
+use super::moves::Moves;
+use super::share::Share;
 use crate::driver::door::Door;
-use crate::group::{Board, LoopGroup};
+use crate::event_loop::LoopHandle;
 
 /// So far above the mean a loop steps back: in connections, and as a share, together.
 const SLACK: f64 = 4.0;
@@ -37,26 +34,30 @@ const LOOKS: usize = 8;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Balance {
-    board: Arc<Board>,
+pub(crate) struct Balancer {
+    pub(super) board: Arc<Board>,
     loops: Box<[LoopHandle]>,
     counts: Arc<Counts>,
-    shares: Box<[CachePadded<Share>]>,
+    pub(super) shares: Box<[CachePadded<Share>]>,
     /// When connections move, if they do.
-    moves: Option<Moves>,
-    next_plan: AtomicU64,
+    pub(super) moves: Option<Moves>,
+    pub(super) next_plan: AtomicU64,
     /// Where the next one goes, of those that may have it.
-    next_taker: AtomicUsize,
+    pub(super) next_taker: AtomicUsize,
     epoch: Instant,
 }
 
-impl Balance {
-    pub(super) fn new(group: &LoopGroup, counts: Arc<Counts>, moves: Option<Moves>) -> Arc<Self> {
-        let board = group.board().clone();
+impl Balancer {
+    pub(crate) fn new(
+        board: Arc<Board>,
+        loops: &[LoopHandle],
+        counts: Arc<Counts>,
+        moves: Option<Moves>,
+    ) -> Arc<Self> {
         let shares = (0..board.loops()).map(|_| CachePadded::default()).collect();
         let balance = Arc::new(Self {
             board,
-            loops: group.handles().into(),
+            loops: loops.into(),
             counts,
             shares,
             moves,
@@ -77,7 +78,7 @@ impl Balance {
     }
 
     /// A loop begins to accept: these are its doors.
-    pub(super) fn enter(&self, number: usize, doors: impl Iterator<Item = Arc<Door>>) {
+    pub(crate) fn enter(&self, number: usize, doors: impl Iterator<Item = Arc<Door>>) {
         self.shares[number].enter(doors);
         // A door is open when it is made.
         if number >= self.board.active() {
@@ -86,7 +87,7 @@ impl Balance {
     }
 
     /// A loop took a connection from `listener`.
-    pub(super) fn accepted(&self, number: usize, listener: usize) {
+    pub(crate) fn accepted(&self, number: usize, listener: usize) {
         let share = &self.shares[number];
         share.note(self.now());
         if self.board.active() > 1 {
@@ -102,16 +103,16 @@ impl Balance {
     }
 
     /// How many loops are active: the first so many.
-    pub(super) fn active(&self) -> usize {
+    pub(crate) fn active(&self) -> usize {
         self.board.active()
     }
 
     /// When connections move, if they do.
-    pub(super) fn moves(&self) -> Option<Moves> {
+    pub(crate) fn moves(&self) -> Option<Moves> {
         self.moves
     }
 
-    fn open(&self, number: usize) -> usize {
+    pub(super) fn open(&self, number: usize) -> usize {
         self.counts.of(number).open()
     }
 
@@ -120,7 +121,7 @@ impl Balance {
         self.open(number) as f64 + self.shares[number].recent(now)
     }
 
-    pub(super) fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 

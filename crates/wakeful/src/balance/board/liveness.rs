@@ -1,6 +1,6 @@
 //! Which loops of a group are awake, asleep, or do not come back from their turns; and who stands in for these.
 //!
-//! Each loop says on its line when it was heard of last, or that it sleeps. An active one that is awake pushes the alarm ([`Standby`]) before itself; whoever the alarm wakes looks who is stuck, and
+//! Each loop says on its line when it was heard of last, or that it sleeps. An active one that is awake pushes the alarm ([`Alarm`]) before itself; whoever the alarm wakes looks who is stuck, and
 //! has one more loop active if all are.
 
 use std::cell::Cell;
@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::standby::{PATIENCE, Standby};
 use super::{Board, Member};
+use crate::balance::stand_in::{Alarm, PATIENCE};
 use crate::driver::epoll::Timer;
-use crate::event_loop::{Attendance, Spent};
+use crate::event_loop::{SleepObserver, Spent};
 use crate::sys::panics;
 
 impl Member {
@@ -20,7 +20,7 @@ impl Member {
     }
 
     /// It does not come back from a turn.
-    fn is_stuck(&self, standby: &Standby, now: u64) -> bool {
+    fn is_stuck(&self, standby: &Alarm, now: u64) -> bool {
         let heard = self.heard.load(Ordering::SeqCst);
         heard != 0 && standby.is_over(heard, now)
     }
@@ -28,7 +28,7 @@ impl Member {
 
 impl Board {
     /// A loop is awake, and takes turns.
-    pub(super) fn hear(&self, number: usize) {
+    pub(crate) fn hear(&self, number: usize) {
         let Some(standby) = &self.standby else { return };
         let now = standby.now();
         self.members[number].heard.store(now, Ordering::SeqCst);
@@ -63,7 +63,7 @@ impl Board {
     }
 
     /// Stops the alarm, unless an active loop is awake, or stuck: what sleeps is woken by what comes.
-    fn stop_if_none_is_awake(&self, standby: &Standby) {
+    fn stop_if_none_is_awake(&self, standby: &Alarm) {
         if self.any_active(|member| !member.sleeps()) {
             return;
         }
@@ -88,7 +88,7 @@ impl Board {
 
     /// The alarm has rung, and loop `me` looks who is to blame.
     #[cold]
-    fn stand_in(&self, standby: &Standby, me: usize, now: u64) {
+    fn stand_in(&self, standby: &Alarm, me: usize, now: u64) {
         standby.push(now);
         if me >= self.active() {
             self.stop_if_none_is_awake(standby);
@@ -134,16 +134,16 @@ impl Seat {
 
     /// What wakes the loop when it has to stand in for others, if it ever has.
     pub(crate) fn alarm(&self) -> Option<&Timer> {
-        self.board.standby.as_ref().map(Standby::alarm)
+        self.board.standby.as_ref().map(Alarm::alarm)
     }
 }
 
-impl Attendance for Rc<Seat> {
-    fn leaves(&self) {
+impl SleepObserver for Rc<Seat> {
+    fn before_sleep(&self) {
         self.board.leave(self.number, self.slept.replace(true));
     }
 
-    fn is_back(&self) {
+    fn after_sleep(&self) {
         self.board.is_back(self.number);
     }
 }

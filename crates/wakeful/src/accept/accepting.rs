@@ -1,0 +1,105 @@
+//! One loop accepts: from each of its listeners until the server stops, and then what the backlogs hold.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::rc::{Rc, Weak};
+
+use super::backlog::accept_out;
+use super::backoff::Backoff;
+use super::connection::Connection;
+use super::draining::StartsAtEnd;
+use super::loop_server::LoopServer;
+use super::route::Route;
+use crate::event_loop::spawn;
+use crate::net::Listener;
+use crate::task::{JoinHandle, supervise, yield_now};
+
+/// Takes connections from one listener until it is aborted, or the listener is broken.
+pub(super) async fn accept<H, F>(
+    listener: Rc<Listener>,
+    place: usize,
+    server: Rc<LoopServer<H>>,
+    route: Rc<Route>,
+) where
+    H: Fn(Connection) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    let mut backoff = Backoff::default();
+    loop {
+        let accepted = server.shared.limit.accept(&listener, server.counts()).await;
+        let served =
+            accepted.and_then(|(accepted, permit)| route.bring(accepted, place, permit, &server));
+        match served {
+            Ok(()) => backoff.reset(),
+            Err(error) => {
+                if backoff.after(&error, &listener, &server).await.is_break() {
+                    server.open[place].broke(&error);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// What ends when the server stops.
+pub(super) struct Accepting<H> {
+    pub(super) server: Rc<LoopServer<H>>,
+    /// A listener that is broken is gone with its task.
+    pub(super) listeners: Vec<(Weak<Listener>, JoinHandle<()>)>,
+    pub(super) route: Rc<Route>,
+    /// Serves what comes from other loops.
+    pub(super) inbox: Option<JoinHandle<()>>,
+    /// A dispatcher closes all inboxes when it has accepted the last connection; without one, each loop its own.
+    pub(super) is_dispatched: bool,
+    pub(super) draining: StartsAtEnd,
+}
+
+impl<H, F> Accepting<H>
+where
+    H: Fn(Connection) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    /// Closes the loop's listeners when the server stops, and tells its connections.
+    ///
+    /// It tells them before that if `told` closes.
+    pub(super) async fn end_when(
+        self,
+        stopped: async_channel::Receiver<Infallible>,
+        told: async_channel::Receiver<Infallible>,
+    ) {
+        // Nothing is ever sent: it ends by being closed.
+        let _ = stopped.recv().await;
+        let draining = self.server.draining.clone();
+        let tell = spawn(async move {
+            let _ = told.recv().await;
+            // As below.
+            yield_now().await;
+            draining.start();
+        });
+        let mut backlogs = Vec::new();
+        for (place, (listener, accepting)) in self.listeners.into_iter().enumerate() {
+            let Some(listener) = listener.upgrade() else { continue };
+            accepting.abort();
+            // Then nobody else keeps the listener open.
+            let _ = accepting.await;
+            let (server, route) = (self.server.clone(), self.route.clone());
+            let accept_out =
+                move || accept_out(listener.clone(), place, server.clone(), route.clone());
+            backlogs.push(spawn(supervise("accepting what the backlog holds", accept_out)));
+        }
+        for backlog in backlogs {
+            let _ = backlog.await;
+        }
+        drop(self.route);
+        if let Some(inbox) = self.inbox {
+            if !self.is_dispatched {
+                self.server.mover.routes.close_one(self.server.number);
+            }
+            let _ = inbox.await;
+        }
+        // What has just come begins before it is told to end, so that a request that came with its connection is answered.
+        yield_now().await;
+        drop(self.draining);
+        tell.abort();
+    }
+}

@@ -1,0 +1,88 @@
+//! A connection on its way to the loop that serves it, and what an open one holds.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, mpsc};
+
+use super::limit::Permit;
+use crate::balance::counts::Counts;
+use crate::net::{DetachedStream, PeerAddr};
+use crate::sys::panics;
+
+/// What an open connection holds; given back when its handler ends, however it does.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// What its handler wants to have on the next loop.
+    pub(super) carried: Option<Box<dyn Any + Send>>,
+    pub(super) counts: Arc<Counts>,
+    /// The loop that it is on, or on its way to.
+    pub(super) number: usize,
+    /// Where it came in.
+    pub(super) listener: usize,
+    pub(super) _open: mpsc::Sender<Infallible>,
+    pub(super) _permit: Permit,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // A handler's value. The connection may be lost on its way, in a task that serves others too.
+        panics::discard(self.carried.take());
+        self.counts.of(self.number).one_less_open();
+    }
+}
+
+/// A connection that was accepted, on its way to the loop that serves it. Dropped before, it is closed, and counted as turned away.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) stream: Option<DetachedStream>,
+    pub(super) peer: PeerAddr,
+    pub(super) held: Option<Held>,
+    /// The loop that accepted it.
+    pub(super) accepted_by: usize,
+    /// How many loops did not take it.
+    pub(super) refusals: usize,
+    /// Another loop has served it before.
+    pub(super) moved: bool,
+}
+
+impl Arrival {
+    /// A connection that loop `from` has served, and gives to loop `to`.
+    pub(super) fn moved(stream: DetachedStream, peer: PeerAddr, held: Held, to: usize) -> Self {
+        let from = held.number;
+        held.counts.of(from).count_moved();
+        let (stream, held) = (Some(stream), Some(held));
+        let mut arrival = Self { stream, peer, held, accepted_by: from, refusals: 0, moved: true };
+        arrival.goes_to(to);
+        arrival
+    }
+
+    /// Goes to loop `number` from now on.
+    pub(super) fn goes_to(&mut self, number: usize) {
+        if let Some(held) = &mut self.held {
+            held.counts.of(held.number).one_less_open();
+            held.counts.of(number).one_more_open();
+            held.number = number;
+        }
+    }
+
+    /// The loop that it goes to, or went to.
+    pub(super) fn destination(&self) -> usize {
+        self.held.as_ref().map_or(self.accepted_by, |held| held.number)
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        if let Some(held) = &self.held {
+            held.counts.of(self.accepted_by).count_turned_away();
+        }
+    }
+}
+
+/// A connection that its loop could not watch, and why.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) arrival: Arrival,
+    pub(super) error: io::Error,
+}

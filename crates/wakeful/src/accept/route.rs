@@ -1,0 +1,50 @@
+//! Where a loop brings what it accepts.
+
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+
+use super::connection::Connection;
+use super::dispatch::Dispatcher;
+use super::limit::Permit;
+use super::loop_server::LoopServer;
+use crate::net::accept::Accepted;
+
+/// Where a loop brings what it accepts.
+#[derive(Debug)]
+pub(super) enum Route {
+    /// To itself.
+    Own,
+    /// To whom it chooses.
+    Placed(Dispatcher),
+}
+
+impl Route {
+    /// # Errors
+    /// This loop cannot watch it, and there is nobody else who could: it was closed.
+    pub(super) fn bring<H, F>(
+        &self,
+        accepted: Accepted,
+        listener: usize,
+        permit: Permit,
+        server: &Rc<LoopServer<H>>,
+    ) -> io::Result<()>
+    where
+        H: Fn(Connection) -> F + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        match self {
+            Self::Own => {
+                let arrival = server.arrived(accepted, listener, permit, server.number);
+                server.shared.balancer.accepted(server.number, listener);
+                server.serve(arrival).map_err(|refused| refused.error)
+            }
+            Self::Placed(dispatcher) => {
+                let number = dispatcher.pick(server.shared.balancer.active());
+                let arrival = server.arrived(accepted, listener, permit, number);
+                dispatcher.place(arrival, server);
+                Ok(())
+            }
+        }
+    }
+}

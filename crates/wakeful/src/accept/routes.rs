@@ -1,0 +1,109 @@
+//! How connections go from loop to loop: one loop that accepts for all hands them to the others, and those that [move](super::Moving) go the same way.
+//!
+//! Each loop has an inbox, which all loops can put connections into; a loop that cannot take one passes it on. Nothing
+//! is lost on the way but by being counted: an inbox that ends, with its loop or with the server, passes on what is in it, and a
+//! connection that nobody takes is closed and counted as turned away (`Arrival`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_channel::{Receiver, Sender};
+
+use super::arrival::{Arrival, Refused};
+use crate::balance::counts::Counts;
+use crate::sys::panics;
+
+/// The ways into all inboxes.
+#[derive(Debug)]
+pub(super) struct Routes {
+    inboxes: Box<[Sender<Arrival>]>,
+    counts: Arc<Counts>,
+    /// That somebody was turned away: once, because it may be everybody.
+    logged: AtomicBool,
+}
+
+impl Routes {
+    /// And their ends, in the order of the loops' numbers.
+    pub(super) fn new(counts: &Arc<Counts>, loops: usize) -> (Arc<Self>, Vec<Receiver<Arrival>>) {
+        let (inboxes, receivers): (Vec<_>, Vec<_>) =
+            (0..loops).map(|_| async_channel::unbounded()).unzip();
+        let routes = Arc::new(Self {
+            inboxes: inboxes.into(),
+            counts: counts.clone(),
+            logged: AtomicBool::new(false),
+        });
+        (routes, receivers)
+    }
+
+    /// How many inboxes there are.
+    pub(super) fn loops(&self) -> usize {
+        self.inboxes.len()
+    }
+
+    /// The load of loop `number`: its open connections. One that has ended is less loaded than any other, for ever, and says the most.
+    pub(super) fn load(&self, number: usize) -> usize {
+        if self.is_closed(number) { usize::MAX } else { self.counts.of(number).open() }
+    }
+
+    /// Does loop `number` take no more?
+    pub(super) fn is_closed(&self, number: usize) -> bool {
+        self.inboxes[number].is_closed()
+    }
+
+    /// Sends it to loop `number`, or to the first one behind it that has not ended.
+    pub(super) fn send(&self, mut arrival: Arrival, number: usize) {
+        let loops = self.inboxes.len();
+        for number in (number..loops).chain(0..number) {
+            arrival.goes_to(number);
+            match self.inboxes[number].try_send(arrival) {
+                Ok(()) => return,
+                Err(refused) => {
+                    arrival = refused.into_inner();
+                    self.counts.of(number).count_passed_on();
+                }
+            }
+        }
+        self.turn_away(arrival);
+    }
+
+    /// Loop `arrival.destination()` did not take it.
+    pub(super) fn pass_on(&self, mut arrival: Arrival) {
+        arrival.refusals += 1;
+        if arrival.refusals >= self.inboxes.len() {
+            return self.turn_away(arrival);
+        }
+        let from = arrival.destination();
+        self.counts.of(from).count_passed_on();
+        self.send(arrival, (from + 1) % self.inboxes.len());
+    }
+
+    /// Its loop tried to take it, and could not.
+    pub(super) fn refused(&self, Refused { arrival, error }: Refused) {
+        let number = arrival.destination();
+        self.counts.of(number).count_failed();
+        panics::log!(debug, %error, number, "a loop cannot take a connection");
+        self.pass_on(arrival);
+    }
+
+    fn turn_away(&self, arrival: Arrival) {
+        drop(arrival);
+        if !self.logged.swap(true, Ordering::Relaxed) {
+            // An inbox passes on what is in it while it is dropped.
+            panics::log!(
+                error,
+                "no loop takes a connection that was accepted: it is closed, and counted"
+            );
+        }
+    }
+
+    /// Nothing more comes to loop `number`.
+    pub(super) fn close_one(&self, number: usize) {
+        self.inboxes[number].close();
+    }
+
+    pub(super) fn close(&self) {
+        for inbox in &self.inboxes {
+            inbox.close();
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The group as a value.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::loads::Loads;
+use super::worker::Worker;
+use crate::balance::board::Board;
+use crate::event_loop::LoopHandle;
+use crate::sys::patience::Patience;
+
+/// Loops on threads of their own.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let group = wakeful::LoopGroup::builder().loops(2).build()?;
+/// let tasks: Vec<_> = group
+///     .handles()
+///     .iter()
+///     .map(|handle| handle.spawn(|| async { std::thread::current().name().map(str::to_owned) }))
+///     .collect::<Result<_, _>>()?;
+/// let names = wakeful::block_on(async {
+///     let mut names = Vec::new();
+///     for task in tasks {
+///         names.extend(task.await.expect("no panic"));
+///     }
+///     names
+/// });
+/// assert_eq!(names, ["wakeful-0", "wakeful-1"]);
+/// group.shutdown(Duration::from_secs(1))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Dropping the group stops its loops at once and waits for their threads (not for the one that it is dropped on). In a child process
+/// that was forked from the group's, dropping it does nothing.
+///
+/// *Threads*: `Send`, not `Sync`. Dropping it and `shutdown` block: do neither on one of its loops.
+#[derive(Debug)]
+pub struct LoopGroup {
+    pub(super) workers: Vec<Worker>,
+    pub(super) handles: Vec<LoopHandle>,
+    pub(super) board: Arc<Board>,
+}
+
+impl LoopGroup {
+    /// The loops' handles, in the order of the loops' numbers.
+    #[must_use]
+    pub fn handles(&self) -> &[LoopHandle] {
+        &self.handles
+    }
+
+    /// How busy the loops are, and how many of them are active.
+    #[must_use]
+    pub fn loads(&self) -> Loads {
+        Loads::new(self.board.clone())
+    }
+
+    pub(crate) fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// Waits, for up to `grace`, until no loop has a task left; then stops the loops, drops what is left, and
+    /// waits for the threads. Blocks the calling thread; call it outside the group's loops.
+    ///
+    /// Nobody is asked to finish: do that before, in the way that your tasks know.
+    ///
+    /// # Errors
+    /// [`ShutdownError`], which says what happened:
+    /// * A loop's thread did not end within a second of being stopped, because a task or a callback blocks it, or because dropping
+    ///   its tasks takes longer. The thread is left behind, and ends when it can.
+    /// * A loop had ended with an error before.
+    /// * This is a fork of the process that built the group, and has none of its threads.
+    pub fn shutdown(mut self, grace: Duration) -> Result<(), ShutdownError> {
+        if let Err(error) = self.check_home() {
+            return Err(ShutdownError(vec![error.to_string()]));
+        }
+        let mut patience = Patience::new(grace);
+        // A loop's last task may have spawned on one that was idle: until a whole round finds no task.
+        let mut had_tasks = true;
+        while had_tasks {
+            had_tasks = false;
+            for worker in &self.workers {
+                had_tasks |= worker.wait_until_idle(&mut patience);
+            }
+        }
+        let workers = std::mem::take(&mut self.workers);
+        workers.iter().for_each(Worker::stop);
+        let patience = Instant::now() + Duration::from_secs(1);
+        let failures: Vec<_> =
+            workers.into_iter().filter_map(|worker| worker.join_until(patience).err()).collect();
+        if failures.is_empty() { Ok(()) } else { Err(ShutdownError(failures)) }
+    }
+
+    fn check_home(&self) -> io::Result<()> {
+        self.handles.first().map_or(Ok(()), |handle| handle.process().check_quickly())
+    }
+}
+
+impl Drop for LoopGroup {
+    fn drop(&mut self) {
+        if self.check_home().is_err() {
+            // A fork has none of the threads: joining one would wait for ever, and detaching it would touch a stack that is gone.
+            self.workers.drain(..).for_each(std::mem::forget);
+            return;
+        }
+        self.workers.iter().for_each(Worker::stop);
+        for worker in self.workers.drain(..) {
+            worker.join();
+        }
+    }
+}
+
+/// What kept a group from ending in order.
+#[derive(Debug, thiserror::Error)]
+#[error("the group did not end in order: {}", .0.join("; "))]
+pub struct ShutdownError(Vec<String>);
+
+impl From<ShutdownError> for io::Error {
+    fn from(error: ShutdownError) -> Self {
+        Self::other(error)
+    }
+}
