@@ -12,12 +12,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::doors::Doors;
 use super::epoll::Epoll;
-use super::source::Mode;
-use super::{exclusive, failures};
-use crate::sys::panics;
+use super::exclusive;
+use super::mode::Mode;
 use crate::sys::process::Process;
+use crate::sys::{failures, panics};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -60,6 +59,10 @@ impl Turn {
 
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
     }
 }
 
@@ -130,6 +133,10 @@ impl Door {
         self.is_wanted() && self.turn.is_open()
     }
 
+    pub(super) fn is_forked(&self) -> bool {
+        self.process.is_forked()
+    }
+
     /// Goes to the end of the kernel's list. If there is a connection, the kernel tells the loop of it again.
     ///
     /// # Errors
@@ -158,7 +165,7 @@ impl Door {
     /// For one thread at a time.
     fn follow(&self) -> io::Result<()> {
         // A forked child shares the parent's epoll, which is none of its business.
-        if self.process.is_forked() {
+        if self.is_forked() {
             return Ok(());
         }
         let knock = self.knock.swap(false, Ordering::AcqRel);
@@ -175,51 +182,5 @@ impl Door {
             self.registered.store(true, Ordering::Relaxed);
         }
         Ok(())
-    }
-}
-
-/// A loop's door to a listener, and the other loops' doors.
-#[derive(Debug)]
-pub(crate) struct Entrance {
-    door: Arc<Door>,
-    others: Arc<Doors>,
-}
-
-impl Entrance {
-    pub(super) fn new(door: Door, others: &Arc<Doors>) -> Self {
-        let door = Arc::new(door);
-        others.add(&door);
-        Self { door, others: others.clone() }
-    }
-
-    pub(super) fn door(&self) -> &Arc<Door> {
-        &self.door
-    }
-
-    pub(super) fn doors(&self) -> &Arc<Doors> {
-        &self.others
-    }
-
-    /// Nobody will accept here any more. Where this loop was the only one in turn, all others are from now on.
-    pub(super) fn close(&self, connection: bool) {
-        self.door.turn.closed.store(true, Ordering::SeqCst);
-        self.leave(connection);
-        if !self.is_forked() {
-            self.others.open_if_nobody_waits();
-        }
-    }
-
-    /// Nobody accepts here for now. `connection`: the kernel has said that there is one, and nobody took it.
-    pub(super) fn leave(&self, connection: bool) {
-        // Leaving the kernel's list cannot fail.
-        let _ = self.door.want(false);
-        if connection && !self.is_forked() {
-            self.others.pass_on(&self.door);
-        }
-    }
-
-    /// A forked child changes nothing at the doors that it inherited.
-    fn is_forked(&self) -> bool {
-        self.door.process.is_forked()
     }
 }

@@ -11,8 +11,8 @@ use std::os::fd::AsFd;
 
 use rustix::event::epoll::{Event, EventFlags};
 
-use super::Token;
 use super::epoll::{Epoll, Timeout};
+use super::token::Token;
 use crate::sys::limits;
 
 pub(super) struct High {

@@ -12,7 +12,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::DupFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::source::{Mode, Source};
+use super::mode::Mode;
+use super::source::Source;
 
 /// Closes the child's copies of these sockets, but not of a listener that other loops share: the
 /// child may accept from it.

@@ -16,14 +16,18 @@ pub(crate) mod bell;
 pub(crate) mod busy_poll;
 pub(crate) mod door;
 pub(crate) mod doors;
+mod entrance;
 #[allow(unsafe_code)]
 pub(crate) mod epoll;
 mod exclusive;
 mod high;
 #[allow(unsafe_code)]
 mod inherited;
+mod mode;
+pub(crate) mod registered;
 #[allow(unsafe_code)]
 pub(crate) mod source;
+mod token;
 pub(crate) mod waiters;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -38,35 +42,17 @@ use slab::Slab;
 
 use self::bell::EventFdBell;
 use self::busy_poll::BusyPoll;
-use self::door::{Door, Entrance};
+use self::door::Door;
 use self::doors::Doors;
+use self::entrance::Entrance;
 use self::epoll::{Epoll, Timeout, Timer};
 use self::high::High;
-use self::source::{Mode, Source};
+use self::mode::Mode;
+use self::source::Source;
+use self::token::Token;
 use crate::priority::Priority;
 use crate::sys::process::Process;
 use crate::sys::{failures, limits};
-
-/// Which registration an event is for: a slot in the table and the generation of its user.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Token(u64);
-
-impl Token {
-    /// No slot has this index, so no source has these tokens.
-    const BELL: Self = Self(u64::MAX);
-    const TIMER: Self = Self(u64::MAX - (1 << 32));
-    const HIGH: Self = Self(u64::MAX - (2 << 32));
-    const ALARM: Self = Self(u64::MAX - (3 << 32));
-
-    fn new(slot: usize, generation: u32) -> Self {
-        debug_assert!(slot < u32::MAX as usize);
-        Self((u64::from(generation) << 32) | slot as u64)
-    }
-
-    fn slot(self) -> usize {
-        (self.0 & u64::from(u32::MAX)) as usize
-    }
-}
 
 struct Slot {
     token: Token,
@@ -163,7 +149,7 @@ impl Driver {
         shared: Option<(&Arc<OwnedFd>, &Arc<Doors>)>,
     ) -> io::Result<Token> {
         if self.ended.get() {
-            return Err(source::ended());
+            return Err(ended());
         }
         let generation = self.next_generation.get();
         self.next_generation.set(generation.wrapping_add(1));
@@ -223,7 +209,7 @@ impl Driver {
             return Ok(());
         }
         if self.ended.get() {
-            return Err(source::ended());
+            return Err(ended());
         }
         self.process.check_quickly()?;
         if priority == Priority::High && self.high.get().is_none() {
@@ -389,11 +375,15 @@ impl std::fmt::Debug for Driver {
     }
 }
 
+pub(super) fn ended() -> io::Error {
+    io::Error::other("the event loop that this descriptor belongs to has ended")
+}
+
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
     use super::*;
     use crate::driver::epoll::Timeout;
-    use crate::driver::source::Registered;
+    use crate::driver::registered::Registered;
 
     #[test]
     fn a_dispatch_that_a_panic_ends_leaves_the_buffer_and_the_other_events() {

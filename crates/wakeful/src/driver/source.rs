@@ -1,55 +1,19 @@
 //! A registered descriptor: what the kernel last said of it, and who waits for it.
 //!
 //! Descriptors are watched edge-triggered, once for all directions. The readiness that an edge brought is
-//! remembered here until an operation proves it over: by EAGAIN, or by a short transfer ([`Registered::ended`]),
+//! remembered here until an operation proves it over: by EAGAIN, or by a short transfer ([`Registered::ended`](super::registered::Registered::ended)),
 //! which saves the second system call. An end of stream or an error never ends: the kernel reported it once and
 //! will not again.
 
 use std::cell::{Cell, OnceCell};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::rc::Rc;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::os::fd::{BorrowedFd, RawFd};
 
 use rustix::event::epoll::EventFlags;
-use rustix::io::Errno;
 
-use super::door::{Door, Entrance};
-use super::doors::Doors;
-use super::waiters::{Place, Waiters};
-use super::{Driver, Token};
+use super::entrance::Entrance;
+use super::mode::Mode;
+use super::waiters::Waiters;
 use crate::priority::Priority;
-
-/// So many connections of a shared listener a busy loop takes before it asks the kernel again.
-const MOST_AT_ONCE: usize = 16;
-
-/// How a descriptor is watched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Edge-triggered, all directions: a descriptor that this loop alone uses.
-    Edge,
-    /// A listener that several loops watch: level-triggered, so that no loop sits on an undrained
-    /// event, and EPOLLEXCLUSIVE (Linux 4.5), so that a connection wakes one of them.
-    Exclusive,
-}
-
-impl Mode {
-    pub(super) fn flags(self) -> EventFlags {
-        match self {
-            // PRI: see `Source::urgent`.
-            Self::Edge => {
-                EventFlags::IN
-                    | EventFlags::OUT
-                    | EventFlags::RDHUP
-                    | EventFlags::PRI
-                    | EventFlags::ET
-            }
-            // The kernel refuses RDHUP and PRI beside EXCLUSIVE (epoll_ctl(2)).
-            Self::Exclusive => EventFlags::IN | EventFlags::EXCLUSIVE,
-        }
-    }
-}
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,20 +26,20 @@ pub(crate) enum Direction {
 pub(crate) struct Source {
     /// Open as long as the source is registered: [`Registered`] sees to it.
     fd: RawFd,
-    mode: Mode,
+    pub(super) mode: Mode,
     priority: Cell<Priority>,
-    read_ready: Cell<bool>,
-    write_ready: Cell<bool>,
+    pub(super) read_ready: Cell<bool>,
+    pub(super) write_ready: Cell<bool>,
     /// The peer's end of stream, or an error, was reported: reads are ready for ever.
-    read_closed: Cell<bool>,
-    write_closed: Cell<bool>,
+    pub(super) read_closed: Cell<bool>,
+    pub(super) write_closed: Cell<bool>,
     /// Urgent data was announced: a read stops in front of it, so a short read no longer proves
     /// that the rest is empty.
-    urgent: Cell<bool>,
+    pub(super) urgent: Cell<bool>,
     /// Of a listener that several loops watch.
-    entrance: OnceCell<Entrance>,
+    pub(super) entrance: OnceCell<Entrance>,
     /// How many more connections this loop takes before the kernel is asked again. Zero: not decided.
-    to_take: Cell<usize>,
+    pub(super) to_take: Cell<usize>,
     readers: Waiters,
     writers: Waiters,
 }
@@ -99,14 +63,14 @@ impl Source {
         }
     }
 
-    fn waiters(&self, direction: Direction) -> &Waiters {
+    pub(super) fn waiters(&self, direction: Direction) -> &Waiters {
         match direction {
             Direction::Read => &self.readers,
             Direction::Write => &self.writers,
         }
     }
 
-    fn ready(&self, direction: Direction) -> &Cell<bool> {
+    pub(super) fn ready(&self, direction: Direction) -> &Cell<bool> {
         match direction {
             Direction::Read => &self.read_ready,
             Direction::Write => &self.write_ready,
@@ -145,7 +109,7 @@ impl Source {
         self.forget_wakers();
     }
 
-    fn forget_wakers(&self) {
+    pub(super) fn forget_wakers(&self) {
         self.readers.forget();
         self.writers.forget();
     }
@@ -158,16 +122,6 @@ impl Source {
             entrance.leave(self.read_ready.get());
         }
         idle
-    }
-
-    /// Leaves the epoll. Closing the descriptor is not enough: a duplicate of it, here or in a
-    /// child, would keep the registration, and its events would find us for ever.
-    fn disarm(&self, driver: &Driver) {
-        match self.entrance.get() {
-            Some(entrance) => entrance.close(self.read_ready.get()),
-            None if driver.process.is_forked() => {}
-            None => driver.epoll_of(self).remove(self.fd()),
-        }
     }
 
     pub(super) fn set_entrance(&self, entrance: Entrance) {
@@ -195,254 +149,6 @@ impl Source {
     }
 }
 
-/// A descriptor and its place in a loop's driver. Dropping it deregisters, then closes; events that the
-/// kernel had already reported are dropped.
-#[derive(Debug)]
-pub(crate) struct Registered<T> {
-    // The order matters: fields are dropped from the top.
-    registration: Registration,
-    io: T,
-}
-
-#[derive(Debug)]
-struct Registration {
-    driver: Rc<Driver>,
-    source: Rc<Source>,
-    token: Token,
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        self.source.disarm(&self.driver);
-        self.driver.forget(self.token);
-        self.source.forget_wakers();
-    }
-}
-
-impl Registered<Arc<OwnedFd>> {
-    /// Watches a listener that other loops watch too; `doors` are everybody's.
-    ///
-    /// # Errors
-    /// As for [`new`](Self::new).
-    pub(crate) fn shared(
-        driver: &Rc<Driver>,
-        listener: Arc<OwnedFd>,
-        doors: &Arc<Doors>,
-    ) -> io::Result<Self> {
-        let source = Rc::new(Source::new(listener.as_raw_fd(), Mode::Exclusive));
-        let token = driver.register(&source, Some((&listener, doors)))?;
-        let driver = driver.clone();
-        Ok(Self { registration: Registration { driver, source, token }, io: listener })
-    }
-
-    /// This loop's place among those that wait for the listener, if it is shared.
-    pub(crate) fn door(&self) -> Option<&Arc<Door>> {
-        self.registration.source.entrance.get().map(Entrance::door)
-    }
-
-    /// And all loops'.
-    pub(crate) fn doors(&self) -> Option<&Arc<Doors>> {
-        self.registration.source.entrance.get().map(Entrance::doors)
-    }
-}
-
-impl<T: AsFd> Registered<T> {
-    /// Watches `io` from now on. Its descriptor must stay the same.
-    ///
-    /// # Errors
-    /// The kernel's; one that a limit caused names the limit.
-    pub(crate) fn new(driver: &Rc<Driver>, io: T) -> io::Result<Self> {
-        Self::attach(driver, io).map_err(|(_, error)| error)
-    }
-
-    /// As [`new`](Self::new).
-    ///
-    /// # Errors
-    /// As there; `io` comes back.
-    pub(crate) fn attach(driver: &Rc<Driver>, io: T) -> Result<Self, (T, io::Error)> {
-        let source = Rc::new(Source::new(io.as_fd().as_raw_fd(), Mode::Edge));
-        match driver.register(&source, None) {
-            Ok(token) => {
-                let registration = Registration { driver: driver.clone(), source, token };
-                Ok(Self { registration, io })
-            }
-            Err(error) => Err((io, error)),
-        }
-    }
-
-    pub(crate) fn io(&self) -> &T {
-        &self.io
-    }
-
-    /// Ends the registration and gives the descriptor back.
-    pub(crate) fn into_inner(self) -> T {
-        self.io
-    }
-
-    pub(crate) fn priority(&self) -> Priority {
-        self.registration.source.priority()
-    }
-
-    /// See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
-    ///
-    /// # Errors
-    /// The kernel's; one that a limit caused names the limit. The listener is shared with other loops.
-    pub(crate) fn set_priority(&self, priority: Priority) -> io::Result<()> {
-        let Registration { driver, source, token } = &self.registration;
-        if source.mode == Mode::Exclusive {
-            // Nested, the kernel cannot tell whether a loop sleeps, and would wake all of them.
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a listener that several loops share has no priority: give one loop a listener of its own",
-            ));
-        }
-        driver.set_priority(source, *token, priority)
-    }
-
-    /// An operation on which the faults may fall that a test asked for.
-    #[cfg(feature = "faults")]
-    pub(crate) fn disturb<R>(
-        &self,
-        operation: &mut impl FnMut(&T) -> Result<R, Errno>,
-    ) -> Result<R, Errno> {
-        crate::sys::faults::disturb(|| operation(&self.io), || self.registration.edge_again())
-    }
-
-    /// Tries `operation` if the descriptor may be ready, and arranges a wake if it is not.
-    ///
-    /// One task per direction at a time: a second one's wake replaces the first's. What several
-    /// tasks may wait for uses [`poll_ready_shared`](Self::poll_ready_shared).
-    #[inline]
-    pub(crate) fn poll_io<R>(
-        &self,
-        direction: Direction,
-        cx: &mut Context<'_>,
-        mut operation: impl FnMut(&T) -> Result<R, Errno>,
-    ) -> Poll<io::Result<R>> {
-        let source = &*self.registration.source;
-        let ready = source.ready(direction);
-        loop {
-            if !ready.get() {
-                self.registration.may_wait()?;
-                source.waiters(direction).set_first(cx.waker());
-                return Poll::Pending;
-            }
-            #[cfg(not(feature = "faults"))]
-            let done = operation(&self.io);
-            #[cfg(feature = "faults")]
-            let done = self.disturb(&mut operation);
-            match done {
-                Ok(value) => return Poll::Ready(Ok(value)),
-                Err(Errno::AGAIN) => ready.set(false),
-                Err(Errno::INTR) => {}
-                Err(error) => return Poll::Ready(Err(crate::sys::limits::explain(error))),
-            }
-        }
-    }
-
-    /// Waits, as one of possibly many, until `direction` may be ready. `place` is this waiter's;
-    /// it gives it back with [`stop_waiting`](Self::stop_waiting).
-    pub(crate) fn poll_ready_shared(
-        &self,
-        direction: Direction,
-        place: &mut Option<Place>,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        let source = &*self.registration.source;
-        if source.ready(direction).get() {
-            return Poll::Ready(Ok(()));
-        }
-        self.registration.may_wait()?;
-        source.waiters(direction).wait(place, cx.waker());
-        Poll::Pending
-    }
-
-    /// See [`poll_ready_shared`](Self::poll_ready_shared).
-    pub(crate) fn stop_waiting(&self, direction: Direction, place: &mut Option<Place>) {
-        if let Some(place) = place.take() {
-            let Registration { driver, source, .. } = &self.registration;
-            if source.mode == Mode::Exclusive {
-                driver.look_at_shared();
-            }
-            source.waiters(direction).stop_waiting(place);
-        }
-    }
-
-    /// A transfer was shorter than its buffer, so the descriptor is not ready any more. Not to be
-    /// said of one that preserves message boundaries.
-    #[inline]
-    pub(crate) fn ended(&self, direction: Direction) {
-        let source = &*self.registration.source;
-        let for_ever = match direction {
-            Direction::Read => source.read_closed.get() || source.urgent.get(),
-            Direction::Write => source.write_closed.get(),
-        };
-        if !for_ever {
-            source.ready(direction).set(false);
-        }
-    }
-
-    /// Has the kernel reported an error, or that both sides have ended? It costs no system call,
-    /// and nobody has to wait for it.
-    #[inline]
-    pub(crate) fn is_broken(&self) -> bool {
-        self.registration.source.write_closed.get()
-    }
-
-    /// Of a shared listener one connection was taken, while `ready` tasks of this loop waited for their run.
-    ///
-    /// A loop with nothing else to do takes no second one: another loop sleeps and is told of it, and mostly there is
-    /// none. A busy loop comes back to its listener late, so it takes a quarter as many as it has ready tasks, up to
-    /// [`MOST_AT_ONCE`].
-    pub(crate) fn one_taken(&self, ready: usize) {
-        let source = &*self.registration.source;
-        if source.mode != Mode::Exclusive {
-            return;
-        }
-        let allowed = match source.to_take.get() {
-            0 => (ready / 4).clamp(1, MOST_AT_ONCE),
-            decided => decided,
-        };
-        source.to_take.set(allowed - 1);
-        source.read_ready.set(allowed > 1);
-    }
-
-    /// The operation said EAGAIN.
-    pub(crate) fn would_block(&self, direction: Direction) {
-        self.registration.source.to_take.set(0);
-        self.registration.source.ready(direction).set(false);
-    }
-}
-
-impl Registration {
-    fn may_wait(&self) -> io::Result<()> {
-        if self.driver.ended.get() {
-            return Err(ended());
-        }
-        match self.source.entrance.get() {
-            Some(entrance) if !entrance.door().is_wanted() => {
-                // The waiter is not there yet, and the clone of its waker may panic.
-                self.driver.look_at_shared();
-                entrance.door().want(true)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// See [`crate::sys::faults`].
-    #[cfg(feature = "faults")]
-    fn edge_again(&self) {
-        let source = &*self.source;
-        // A listener that several loops share is level-triggered, and may not be changed (epoll_ctl(2)).
-        if source.mode == Mode::Edge {
-            let epoll = self.driver.epoll_of(source);
-            epoll
-                .edge_again(source.fd(), source.mode.flags(), self.token.0)
-                .expect("a registered descriptor can be registered anew");
-        }
-    }
-}
-
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Source")
@@ -451,8 +157,4 @@ impl std::fmt::Debug for Source {
             .field("write_ready", &self.write_ready.get())
             .finish_non_exhaustive()
     }
-}
-
-pub(super) fn ended() -> io::Error {
-    io::Error::other("the event loop that this descriptor belongs to has ended")
 }

@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::{DetachedStream, PeerAddr};
-use crate::driver::source::{Direction, Registered};
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
 use crate::sys::failures;
 
 /// Of connections that are gone, [`try_next`] passes over so many.

@@ -83,7 +83,8 @@ use rustix::io::Errno;
 
 use crate::driver::Driver;
 use crate::driver::doors::Doors;
-use crate::driver::source::{Direction, Registered};
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
 use crate::driver::waiters::Place;
 use crate::event_loop::{current, explain_missing};
 use crate::priority::Priority;

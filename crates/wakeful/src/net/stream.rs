@@ -13,7 +13,8 @@ use super::detached::DetachedStream;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::tcp::TcpStream;
 use super::unix::UnixStream;
-use crate::driver::source::{Direction, Registered};
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
 use crate::priority::Priority;
 #[cfg(feature = "faults")]
 use crate::sys::faults;

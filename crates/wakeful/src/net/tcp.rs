@@ -16,7 +16,7 @@ use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use crate::driver::door::Door;
 use crate::driver::doors::Doors;
-use crate::driver::source::Registered;
+use crate::driver::registered::Registered;
 use crate::priority::Priority;
 use crate::sys::limits::explain_call;
 use crate::sys::uninit::ReadCall;

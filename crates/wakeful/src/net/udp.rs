@@ -6,7 +6,8 @@ use rustix::net::{RecvFlags, SendFlags, SocketType};
 use socket2::SockRef;
 
 use super::resolve::{Resolve, no_addresses, resolve};
-use crate::driver::source::{Direction, Registered};
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
 use crate::priority::Priority;
 
 /// A UDP socket of this loop. Several tasks may wait on it at once, each way.

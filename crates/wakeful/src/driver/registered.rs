@@ -1,0 +1,280 @@
+//! A descriptor that its owner uses through its registration with a loop.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustix::io::Errno;
+
+use super::door::Door;
+use super::doors::Doors;
+use super::entrance::Entrance;
+use super::mode::Mode;
+use super::source::{Direction, Source};
+use super::token::Token;
+use super::waiters::Place;
+use super::{Driver, ended};
+use crate::priority::Priority;
+
+/// So many connections of a shared listener a busy loop takes before it asks the kernel again.
+const MOST_AT_ONCE: usize = 16;
+
+/// A descriptor and its place in a loop's driver. Dropping it deregisters, then closes; events that the
+/// kernel had already reported are dropped.
+#[derive(Debug)]
+pub(crate) struct Registered<T> {
+    // The order matters: fields are dropped from the top.
+    registration: Registration,
+    io: T,
+}
+
+#[derive(Debug)]
+struct Registration {
+    driver: Rc<Driver>,
+    source: Rc<Source>,
+    token: Token,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.disarm();
+        self.driver.forget(self.token);
+        self.source.forget_wakers();
+    }
+}
+
+impl Registered<Arc<OwnedFd>> {
+    /// Watches a listener that other loops watch too; `doors` are everybody's.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(crate) fn shared(
+        driver: &Rc<Driver>,
+        listener: Arc<OwnedFd>,
+        doors: &Arc<Doors>,
+    ) -> io::Result<Self> {
+        let source = Rc::new(Source::new(listener.as_raw_fd(), Mode::Exclusive));
+        let token = driver.register(&source, Some((&listener, doors)))?;
+        let driver = driver.clone();
+        Ok(Self { registration: Registration { driver, source, token }, io: listener })
+    }
+
+    /// This loop's place among those that wait for the listener, if it is shared.
+    pub(crate) fn door(&self) -> Option<&Arc<Door>> {
+        self.registration.source.entrance.get().map(Entrance::door)
+    }
+
+    /// And all loops'.
+    pub(crate) fn doors(&self) -> Option<&Arc<Doors>> {
+        self.registration.source.entrance.get().map(Entrance::doors)
+    }
+}
+
+impl<T: AsFd> Registered<T> {
+    /// Watches `io` from now on. Its descriptor must stay the same.
+    ///
+    /// # Errors
+    /// The kernel's; one that a limit caused names the limit.
+    pub(crate) fn new(driver: &Rc<Driver>, io: T) -> io::Result<Self> {
+        Self::attach(driver, io).map_err(|(_, error)| error)
+    }
+
+    /// As [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As there; `io` comes back.
+    pub(crate) fn attach(driver: &Rc<Driver>, io: T) -> Result<Self, (T, io::Error)> {
+        let source = Rc::new(Source::new(io.as_fd().as_raw_fd(), Mode::Edge));
+        match driver.register(&source, None) {
+            Ok(token) => {
+                let registration = Registration { driver: driver.clone(), source, token };
+                Ok(Self { registration, io })
+            }
+            Err(error) => Err((io, error)),
+        }
+    }
+
+    pub(crate) fn io(&self) -> &T {
+        &self.io
+    }
+
+    /// Ends the registration and gives the descriptor back.
+    pub(crate) fn into_inner(self) -> T {
+        self.io
+    }
+
+    pub(crate) fn priority(&self) -> Priority {
+        self.registration.source.priority()
+    }
+
+    /// See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+    ///
+    /// # Errors
+    /// The kernel's; one that a limit caused names the limit. The listener is shared with other loops.
+    pub(crate) fn set_priority(&self, priority: Priority) -> io::Result<()> {
+        let Registration { driver, source, token } = &self.registration;
+        if source.mode == Mode::Exclusive {
+            // Nested, the kernel cannot tell whether a loop sleeps, and would wake all of them.
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a listener that several loops share has no priority: give one loop a listener of its own",
+            ));
+        }
+        driver.set_priority(source, *token, priority)
+    }
+
+    /// An operation on which the faults may fall that a test asked for.
+    #[cfg(feature = "faults")]
+    pub(crate) fn disturb<R>(
+        &self,
+        operation: &mut impl FnMut(&T) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        crate::sys::faults::disturb(|| operation(&self.io), || self.registration.edge_again())
+    }
+
+    /// Tries `operation` if the descriptor may be ready, and arranges a wake if it is not.
+    ///
+    /// One task per direction at a time: a second one's wake replaces the first's. What several
+    /// tasks may wait for uses [`poll_ready_shared`](Self::poll_ready_shared).
+    #[inline]
+    pub(crate) fn poll_io<R>(
+        &self,
+        direction: Direction,
+        cx: &mut Context<'_>,
+        mut operation: impl FnMut(&T) -> Result<R, Errno>,
+    ) -> Poll<io::Result<R>> {
+        let source = &*self.registration.source;
+        let ready = source.ready(direction);
+        loop {
+            if !ready.get() {
+                self.registration.may_wait()?;
+                source.waiters(direction).set_first(cx.waker());
+                return Poll::Pending;
+            }
+            #[cfg(not(feature = "faults"))]
+            let done = operation(&self.io);
+            #[cfg(feature = "faults")]
+            let done = self.disturb(&mut operation);
+            match done {
+                Ok(value) => return Poll::Ready(Ok(value)),
+                Err(Errno::AGAIN) => ready.set(false),
+                Err(Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(crate::sys::limits::explain(error))),
+            }
+        }
+    }
+
+    /// Waits, as one of possibly many, until `direction` may be ready. `place` is this waiter's;
+    /// it gives it back with [`stop_waiting`](Self::stop_waiting).
+    pub(crate) fn poll_ready_shared(
+        &self,
+        direction: Direction,
+        place: &mut Option<Place>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let source = &*self.registration.source;
+        if source.ready(direction).get() {
+            return Poll::Ready(Ok(()));
+        }
+        self.registration.may_wait()?;
+        source.waiters(direction).wait(place, cx.waker());
+        Poll::Pending
+    }
+
+    /// See [`poll_ready_shared`](Self::poll_ready_shared).
+    pub(crate) fn stop_waiting(&self, direction: Direction, place: &mut Option<Place>) {
+        if let Some(place) = place.take() {
+            let Registration { driver, source, .. } = &self.registration;
+            if source.mode == Mode::Exclusive {
+                driver.look_at_shared();
+            }
+            source.waiters(direction).stop_waiting(place);
+        }
+    }
+
+    /// A transfer was shorter than its buffer, so the descriptor is not ready any more. Not to be
+    /// said of one that preserves message boundaries.
+    #[inline]
+    pub(crate) fn ended(&self, direction: Direction) {
+        let source = &*self.registration.source;
+        let for_ever = match direction {
+            Direction::Read => source.read_closed.get() || source.urgent.get(),
+            Direction::Write => source.write_closed.get(),
+        };
+        if !for_ever {
+            source.ready(direction).set(false);
+        }
+    }
+
+    /// Has the kernel reported an error, or that both sides have ended? It costs no system call,
+    /// and nobody has to wait for it.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.registration.source.write_closed.get()
+    }
+
+    /// Of a shared listener one connection was taken, while `ready` tasks of this loop waited for their run.
+    ///
+    /// A loop with nothing else to do takes no second one: another loop sleeps and is told of it, and mostly there is
+    /// none. A busy loop comes back to its listener late, so it takes a quarter as many as it has ready tasks, up to
+    /// [`MOST_AT_ONCE`].
+    pub(crate) fn one_taken(&self, ready: usize) {
+        let source = &*self.registration.source;
+        if source.mode != Mode::Exclusive {
+            return;
+        }
+        let allowed = match source.to_take.get() {
+            0 => (ready / 4).clamp(1, MOST_AT_ONCE),
+            decided => decided,
+        };
+        source.to_take.set(allowed - 1);
+        source.read_ready.set(allowed > 1);
+    }
+
+    /// The operation said EAGAIN.
+    pub(crate) fn would_block(&self, direction: Direction) {
+        self.registration.source.to_take.set(0);
+        self.registration.source.ready(direction).set(false);
+    }
+}
+
+impl Registration {
+    /// Leaves the epoll. Closing the descriptor is not enough: a duplicate of it, here or in a
+    /// child, would keep the registration, and its events would find us for ever.
+    fn disarm(&self) {
+        match self.source.entrance.get() {
+            Some(entrance) => entrance.close(self.source.read_ready.get()),
+            None if self.driver.process.is_forked() => {}
+            None => self.driver.epoll_of(&self.source).remove(self.source.fd()),
+        }
+    }
+
+    fn may_wait(&self) -> io::Result<()> {
+        if self.driver.ended.get() {
+            return Err(ended());
+        }
+        match self.source.entrance.get() {
+            Some(entrance) if !entrance.door().is_wanted() => {
+                // The waiter is not there yet, and the clone of its waker may panic.
+                self.driver.look_at_shared();
+                entrance.door().want(true)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// See [`crate::sys::faults`].
+    #[cfg(feature = "faults")]
+    fn edge_again(&self) {
+        let source = &*self.source;
+        // A listener that several loops share is level-triggered, and may not be changed (epoll_ctl(2)).
+        if source.mode == Mode::Edge {
+            let epoll = self.driver.epoll_of(source);
+            epoll
+                .edge_again(source.fd(), source.mode.flags(), self.token.0)
+                .expect("a registered descriptor can be registered anew");
+        }
+    }
+}
