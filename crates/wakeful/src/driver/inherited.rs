@@ -1,6 +1,6 @@
 //! Closes what a forked child has inherited of its parent's connections.
 //!
-//! The child never drops the futures that own them (see `task::raw::abandon`). But as long as the
+//! The child never drops the futures that own them (see `task::local`). But as long as the
 //! child has a copy of a connection, the peer does not learn that the parent has closed its own.
 //!
 //! An owner may still be there, and closes the descriptor's number later. So the number stays taken:

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use self::job::{Job, Join, Run};
 use self::pool::Pool;
-use super::join::JoinError;
+use super::join_error::JoinError;
 use crate::sys::panics;
 use crate::sys::thread::start_thread;
 

@@ -23,7 +23,6 @@
 //! Work that has no node (callbacks, timers) asks [`Local::is_asleep`] after it was queued.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
@@ -32,20 +31,19 @@ use std::sync::Arc;
 use slab::Slab;
 
 use super::Queue;
-use super::join::JoinHandle;
+use super::header::{self, Header};
 use super::late::Late;
 use super::queued::Queued;
-use super::raw::{self, Header};
+
 use super::ready::{Ready, Share};
 use crate::metrics::Counters;
-use crate::priority::Priority;
 use crate::ready_queue::{Drained, Node};
 use crate::sys::clock::{Clock, between};
 use crate::sys::panics;
 
 /// See the module's documentation.
 pub(crate) struct Local {
-    queue: Arc<Queue>,
+    pub(super) queue: Arc<Queue>,
     ready: Ready,
     #[cfg(debug_assertions)]
     shuffle: Option<super::shuffle::Shuffle>,
@@ -53,7 +51,7 @@ pub(crate) struct Local {
     /// The queue says asleep: between a `try_sleep` that succeeded and the next `take_remote`.
     asleep: Cell<bool>,
     /// Futures that are spawned while the loop ends. Nothing new is accepted from its begin on.
-    late: Late,
+    pub(super) late: Late,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -184,54 +182,6 @@ impl Local {
         self.counters.remote_latency.record_ticks(between(pushed, clock.now()), &clock);
     }
 
-    /// Spawns a task of this loop. While the loop ends, the task is cancelled at once, and its future is dropped
-    /// before the end is over.
-    #[track_caller]
-    pub(crate) fn spawn<F: Future + 'static>(
-        &self,
-        priority: Priority,
-        future: F,
-    ) -> JoinHandle<F::Output> {
-        self.spawn_at(Location::caller(), priority, future)
-    }
-
-    /// As [`spawn`](Self::spawn), for a task that metrics and logs name by `spawned_at`.
-    pub(crate) fn spawn_at<F: Future + 'static>(
-        &self,
-        spawned_at: &'static Location<'static>,
-        priority: Priority,
-        future: F,
-    ) -> JoinHandle<F::Output> {
-        if self.late.has_begun() {
-            self.late.add(future);
-            return self.cancelled(spawned_at, priority);
-        }
-        let header = raw::allocate(priority, future, self.queue.clone(), spawned_at);
-        // The first run finds that it has no place yet, and adopts it.
-        // SAFETY: a fresh task, scheduled and in no queue, with a reference for the loop. Pushed from outside a turn it
-        // stays on this thread all the same.
-        let scheduled = unsafe { schedule_in_order(&self.queue, header.cast()) };
-        debug_assert!(scheduled.is_ok(), "only the end closes the queue");
-        // SAFETY: the handle's reference is the second of the two.
-        unsafe { JoinHandle::new(header) }
-    }
-
-    /// The handle of a task that is over, and that had no future to drop.
-    #[cold]
-    fn cancelled<T: 'static>(
-        &self,
-        spawned_at: &'static Location<'static>,
-        priority: Priority,
-    ) -> JoinHandle<T> {
-        let pending = std::future::pending::<T>();
-        let header = raw::allocate(priority, pending, self.queue.clone(), spawned_at);
-        // SAFETY: a task that no loop has met, on the thread of its loop; the handle has the second reference.
-        unsafe {
-            raw::cancel(header);
-            JoinHandle::new(header)
-        }
-    }
-
     pub(super) fn adopt(&self, header: NonNull<Header>) -> usize {
         self.tasks.borrow_mut().insert(header)
     }
@@ -244,7 +194,7 @@ impl Local {
     /// loop must be entered, so that what is dropped finds it.
     ///
     /// In a forked child (`is_inherited`) the futures that have begun are not dropped: see
-    /// [`raw::abandon`].
+    /// [`abandon`].
     pub(crate) fn end(&self, is_inherited: bool) {
         // It may end asleep, between `prepare_to_park` and a turn.
         self.take_remote();
@@ -263,9 +213,9 @@ impl Local {
             let task = self.tasks.borrow().get(place).copied();
             match task {
                 // SAFETY: a task in the list is alive and ours. Both take it off the list.
-                Some(header) if is_inherited => unsafe { raw::abandon(header, self) },
+                Some(header) if is_inherited => unsafe { abandon(header, self) },
                 // SAFETY: as above.
-                Some(header) => unsafe { raw::cancel(header) },
+                Some(header) => unsafe { header::cancel(header) },
                 None => {}
             }
         }
@@ -276,6 +226,22 @@ impl Local {
     /// Drops the futures that were spawned since the end began. `false`: there was none. The loop must be entered.
     pub(crate) fn drop_late(&self) -> bool {
         self.late.drop_all()
+    }
+}
+
+/// Ends a task at the end of an inherited loop, in a forked child. Its future is never dropped: it
+/// may own a lock that a thread of the parent held at the fork. So it stays where it is pinned,
+/// because the loop's reference is never given up.
+///
+/// # Safety
+/// The task is one of `local`'s, and this is the loop's thread.
+unsafe fn abandon(header: NonNull<Header>, local: &Local) {
+    // SAFETY: the loop's reference keeps the task alive, for ever.
+    let header = unsafe { header.as_ref() };
+    header.state.seize();
+    local.disown(header.place.get());
+    if header.state.finish() {
+        panics::contain(|| header.joiner.wake());
     }
 }
 
@@ -339,20 +305,6 @@ pub(super) unsafe fn schedule_in_order(
     unsafe { schedule(queue, node) }
 }
 
-/// Drops `deed`, which does what it is for, when all that runs now has returned: by a node of the
-/// loop that runs on this thread, before the loop sleeps. Where none runs, now. While the loop
-/// ends, before the end is over.
-#[cold]
-pub(super) fn run_soon(deed: impl Send + 'static) {
-    // SAFETY: as in `schedule`.
-    let Some(local) = (unsafe { CURRENT.get().as_ref() }) else { return drop(deed) };
-    if local.late.has_begun() {
-        return local.late.add(deed);
-    }
-    // Refused, it is dropped here.
-    let _ = super::send(&local.queue, Priority::High, move || drop(deed));
-}
-
 /// How many tasks of the loop that runs on this thread wait for their run.
 pub(crate) fn ready_here() -> usize {
     // SAFETY: as in `schedule`.
@@ -375,6 +327,13 @@ fn count_panic() {
     if let Some(local) = unsafe { CURRENT.get().as_ref() } {
         local.counters.panics.add(1);
     }
+}
+
+/// Calls `f` with the loop that runs on this thread, if one does.
+#[inline]
+pub(super) fn with_current_if_any<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
+    // SAFETY: as in `schedule`.
+    f(unsafe { CURRENT.get().as_ref() })
 }
 
 /// Calls `f` with the loop that runs on this thread.

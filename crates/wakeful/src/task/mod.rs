@@ -13,7 +13,10 @@ mod blocking;
 mod closure;
 pub(crate) mod coop;
 #[allow(unsafe_code)]
+mod header;
+#[allow(unsafe_code)]
 mod join;
+mod join_error;
 pub(crate) mod late;
 #[allow(unsafe_code)]
 mod lazy;
@@ -30,13 +33,18 @@ mod registration;
 mod safe_waker;
 #[cfg(debug_assertions)]
 mod shuffle;
+#[allow(unsafe_code)]
+mod spawn;
 mod state;
 mod supervise;
+#[allow(unsafe_code)]
+mod waker;
 mod yield_now;
 
 pub use self::blocking::{BlockingHandle, spawn_blocking};
 pub use self::coop::consume_budget;
-pub use self::join::{JoinError, JoinHandle};
+pub use self::join::JoinHandle;
+pub use self::join_error::JoinError;
 #[doc(hidden)]
 pub use self::safe_waker::SafeWaker;
 pub use self::yield_now::{YieldNow, yield_now};

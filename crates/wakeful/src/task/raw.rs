@@ -7,43 +7,21 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+use std::task::{Context, Poll, Waker};
 
 use atomic_waker::AtomicWaker;
 
 use super::Queue;
-use super::join::JoinError;
+use super::header::{Header, NO_PLACE, Vtable, drop_reference};
+use super::join_error::JoinError;
 use super::local::{self, Local};
 use super::queued::Queued;
 use super::state::{Start, State};
+use super::waker::raw_waker;
 use crate::priority::Priority;
 use crate::ready_queue::{Kind, Node, Order};
 use crate::sys::panics;
 use crate::sys::sync::UnsafeCell;
-
-/// What every task starts with, whatever its future.
-#[repr(C)]
-pub(super) struct Header {
-    /// First, so that a pointer to the node is one to the header and to the task.
-    queued: Queued,
-    pub(super) state: State,
-    queue: Arc<Queue>,
-    vtable: &'static Vtable,
-    /// Its place among the loop's tasks. The loop's thread alone looks at it.
-    place: Cell<usize>,
-    pub(super) joiner: AtomicWaker,
-}
-
-/// The loop has not met the task yet: it was spawned from another thread.
-const NO_PLACE: usize = usize::MAX;
-
-struct Vtable {
-    /// Ends the task without polling it.
-    cancel: unsafe fn(NonNull<Header>),
-    /// Moves the output into an `Option<Result<F::Output, JoinError>>`, if it is still there.
-    take_output: unsafe fn(NonNull<Header>, *mut ()),
-    free: unsafe fn(NonNull<Header>),
-}
 
 #[repr(C)]
 struct Task<F: Future> {
@@ -253,136 +231,6 @@ impl<F: Future> Task<F> {
         // after dropping it), and the output was the handle's or dropped.
         drop(unsafe { Box::from_raw(header.cast::<Self>().as_ptr()) });
     }
-}
-
-/// Ends a task at its loop's end.
-///
-/// # Safety
-/// The task is one of the loop's, and this is the loop's thread.
-pub(super) unsafe fn cancel(header: NonNull<Header>) {
-    // SAFETY: the caller's promise.
-    unsafe { (header.as_ref().vtable.cancel)(header) }
-}
-
-/// Ends a task at the end of an inherited loop, in a forked child. Its future is never dropped: it
-/// may own a lock that a thread of the parent held at the fork. So it stays where it is pinned,
-/// because the loop's reference is never given up.
-///
-/// # Safety
-/// The task is one of `local`'s, and this is the loop's thread.
-pub(super) unsafe fn abandon(header: NonNull<Header>, local: &Local) {
-    // SAFETY: the loop's reference keeps the task alive, for ever.
-    let header = unsafe { header.as_ref() };
-    header.state.seize();
-    local.disown(header.place.get());
-    if header.state.finish() {
-        panics::contain(|| header.joiner.wake());
-    }
-}
-
-/// Moves the output of a complete task out, if it is still there.
-///
-/// # Safety
-/// The task is complete, has an output of type `T`, and the caller is its only handle.
-pub(super) unsafe fn take_output<T>(header: NonNull<Header>) -> Option<Result<T, JoinError>> {
-    let mut output = None;
-    // SAFETY: the caller's promise.
-    unsafe { (header.as_ref().vtable.take_output)(header, (&raw mut output).cast()) };
-    output
-}
-
-/// Gives a reference up, and frees the task if it was the last one.
-///
-/// # Safety
-/// `header` came from [`allocate`], and the reference is the caller's to give up.
-pub(super) unsafe fn drop_reference(header: NonNull<Header>) {
-    // SAFETY: the caller's reference keeps the task alive until here.
-    unsafe {
-        if header.as_ref().state.drop_reference() {
-            (header.as_ref().vtable.free)(header);
-        }
-    }
-}
-
-/// Wakes the task. From its own loop's thread that is one atomic operation on its state.
-///
-/// # Safety
-/// `header` came from [`allocate`], and the caller has a reference to the task.
-pub(super) unsafe fn wake(header: NonNull<Header>) {
-    // SAFETY: the caller's reference keeps the task alive.
-    unsafe {
-        if header.as_ref().state.wake() {
-            queue(header);
-        }
-    }
-}
-
-/// Asks for the task's end.
-///
-/// # Safety
-/// As for [`wake`].
-pub(super) unsafe fn abort(header: NonNull<Header>) {
-    // SAFETY: the caller's reference keeps the task alive.
-    unsafe {
-        if header.as_ref().state.abort() {
-            queue(header);
-        }
-    }
-}
-
-/// # Safety
-/// As for [`wake`], and the state just went from idle to SCHEDULED.
-unsafe fn queue(header: NonNull<Header>) {
-    // A refusal means that the loop has ended: the task is a shell, or will be in a moment.
-    // SAFETY: the caller's SCHEDULED means that the node is in no queue; the loop's reference keeps
-    // the task, and the caller's keeps the queue until the bell is rung.
-    let _ = unsafe { local::schedule(&header.as_ref().queue, header.cast()) };
-}
-
-/// A waker's data is the pointer that [`allocate`] returned, unchanged. A pointer made from a
-/// `&Header` would not do: the loop runs and frees the whole task through the pointer that a wake queues.
-fn raw_waker(header: NonNull<Header>) -> RawWaker {
-    RawWaker::new(header.as_ptr().cast_const().cast(), vtable())
-}
-
-/// Is it a task's own? Its clone, its drop, and waking by it run nobody's code.
-pub(super) fn is_own(waker: &Waker) -> bool {
-    std::ptr::eq(waker.vtable(), vtable())
-}
-
-fn vtable() -> &'static RawWakerVTable {
-    static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake_by_value, wake_by_ref, drop);
-
-    /// # Safety
-    /// `data` is that of a task's waker, which keeps the task alive.
-    unsafe fn header_of(data: *const ()) -> NonNull<Header> {
-        // SAFETY: `raw_waker` made it from a `NonNull`.
-        unsafe { NonNull::new_unchecked(data.cast_mut().cast()) }
-    }
-    unsafe fn clone(data: *const ()) -> RawWaker {
-        // SAFETY: the waker that is cloned keeps the task alive.
-        let header = unsafe { header_of(data) };
-        // SAFETY: as above.
-        unsafe { header.as_ref() }.state.add_reference();
-        raw_waker(header)
-    }
-    unsafe fn wake_by_value(data: *const ()) {
-        // SAFETY: as in `clone`; the reference is given up after its last use.
-        unsafe {
-            wake_by_ref(data);
-            drop(data);
-        }
-    }
-    unsafe fn wake_by_ref(data: *const ()) {
-        // SAFETY: as in `clone`.
-        unsafe { wake(header_of(data)) };
-    }
-    unsafe fn drop(data: *const ()) {
-        // SAFETY: as in `clone`; the waker's reference goes here.
-        unsafe { drop_reference(header_of(data)) };
-    }
-
-    &VTABLE
 }
 
 #[cfg(all(test, not(wakeful_loom)))]

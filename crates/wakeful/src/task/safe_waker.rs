@@ -8,7 +8,9 @@ use std::mem;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Wake, Waker};
 
-use super::{local, raw};
+use super::closure::send;
+use super::{local, waker};
+use crate::priority::Priority;
 use crate::sys::panics;
 
 /// Stands in for another library's waker: contains its panics, and calls it outside of whatever
@@ -27,7 +29,7 @@ impl SafeWaker {
     /// When the waker's clone does.
     #[inline]
     pub fn with<R>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> R) -> R {
-        if raw::is_own(cx.waker()) {
+        if waker::is_own(cx.waker()) {
             return poll(cx);
         }
         let stand_in = self.stand_in_for(cx.waker());
@@ -58,7 +60,7 @@ struct StandIn(
 
 impl Wake for StandIn {
     fn wake(self: Arc<Self>) {
-        local::run_soon(Wakes(Some(self)));
+        run_soon(Wakes(Some(self)));
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
@@ -69,7 +71,7 @@ impl Wake for StandIn {
 impl Drop for StandIn {
     fn drop(&mut self) {
         if let Some(waker) = self.0.take() {
-            local::run_soon(Drops(Some(waker)));
+            run_soon(Drops(Some(waker)));
         }
     }
 }
@@ -78,6 +80,19 @@ impl Drop for StandIn {
 fn release(mut stand_in: Arc<StandIn>) {
     let waker = Arc::get_mut(&mut stand_in).and_then(|last| last.0.take());
     panics::discard(waker);
+}
+
+/// Drops `deed`, which does what it is for, when all that runs now has returned: by a node of the
+/// loop that runs on this thread, before the loop sleeps. Where none runs, now. While the loop
+/// ends, before the end is over.
+#[cold]
+fn run_soon(deed: impl Send + 'static) {
+    local::with_current_if_any(|local| match local {
+        None => drop(deed),
+        Some(local) if local.late.has_begun() => local.late.add(deed),
+        // Refused, it is dropped here.
+        Some(local) => drop(send(&local.queue, Priority::High, move || drop(deed))),
+    });
 }
 
 /// Dropped, it wakes: also if the loop ends before.
