@@ -13,7 +13,7 @@ use async_lock::{Semaphore, SemaphoreGuardArc};
 use super::descriptors::{self, Descriptors};
 use crate::balance::counts::LoopCounts;
 use crate::net::Listener;
-use crate::net::accept::Accepted;
+use crate::net::accepted::Accepted;
 use crate::sys::panics;
 use crate::sys::process::Process;
 use crate::task::coop;

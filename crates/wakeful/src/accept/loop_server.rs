@@ -22,7 +22,7 @@ use crate::balance::balancer::Balancer;
 use crate::balance::counts::{Counts, LoopCounts};
 use crate::event_loop::spawn_at;
 use crate::net::Attached;
-use crate::net::accept::Accepted;
+use crate::net::accepted::Accepted;
 
 /// What all loops of a server share.
 #[derive(Debug, Clone)]

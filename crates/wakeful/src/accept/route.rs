@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::dispatch::Dispatcher;
 use super::limit::Permit;
 use super::loop_server::LoopServer;
-use crate::net::accept::Accepted;
+use crate::net::accepted::Accepted;
 
 /// Where a loop brings what it accepts.
 #[derive(Debug)]

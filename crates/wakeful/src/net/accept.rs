@@ -1,4 +1,4 @@
-//! The next connection of a listener, TCP or Unix, before it is on a loop.
+//! The next connection of a listener, TCP or Unix: the system call, and the wait for it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,20 +8,12 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use super::{DetachedStream, PeerAddr};
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::sys::failures;
 
 /// Of connections that are gone, [`try_next`] passes over so many.
 const MOST_GONE: usize = 64;
-
-/// A new connection, which no loop watches yet.
-#[derive(Debug)]
-pub(crate) struct Accepted {
-    pub(crate) stream: DetachedStream,
-    pub(crate) peer: PeerAddr,
-}
 
 /// Waits for the next connection. Several tasks may wait at once. One that its peer gave up before is passed over.
 ///
@@ -36,7 +28,7 @@ pub(super) async fn next(
 }
 
 /// The next connection, if there is one.
-fn try_next(
+pub(super) fn try_next(
     listener: &Registered<Arc<OwnedFd>>,
 ) -> io::Result<Option<(OwnedFd, Option<SocketAddr>)>> {
     let mut gone = 0;
@@ -49,42 +41,6 @@ fn try_next(
             Err(error) => return Err(crate::sys::limits::explain_call("accept4")(error)),
         }
     }
-}
-
-/// [`next`], for whichever loop it is to go to.
-pub(crate) async fn next_tcp(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Accepted> {
-    let (fd, peer) = next(listener).await?;
-    of_tcp(listener, fd, peer)
-}
-
-/// As [`next_tcp`].
-pub(crate) async fn next_unix(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Accepted> {
-    let (fd, _) = next(listener).await?;
-    Ok(of_unix(listener, fd))
-}
-
-/// As [`next_tcp`], if there is one now.
-pub(crate) fn try_next_tcp(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Option<Accepted>> {
-    try_next(listener)?.map(|(fd, peer)| of_tcp(listener, fd, peer)).transpose()
-}
-
-/// As [`try_next_tcp`].
-pub(crate) fn try_next_unix(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Option<Accepted>> {
-    Ok(try_next(listener)?.map(|(fd, _)| of_unix(listener, fd)))
-}
-
-fn of_tcp(
-    listener: &Registered<Arc<OwnedFd>>,
-    fd: OwnedFd,
-    peer: Option<SocketAddr>,
-) -> io::Result<Accepted> {
-    let stream = DetachedStream::of_tcp(fd, listener.priority());
-    let peer = peer.map_or_else(|| stream.peer_addr(), |peer| Ok(PeerAddr::Tcp(peer)))?;
-    Ok(Accepted { stream, peer })
-}
-
-fn of_unix(listener: &Registered<Arc<OwnedFd>>, fd: OwnedFd) -> Accepted {
-    Accepted { stream: DetachedStream::of_unix(fd, listener.priority()), peer: PeerAddr::Unix }
 }
 
 /// One system call. `CONNABORTED`: the connection is gone, whatever the kernel calls it.

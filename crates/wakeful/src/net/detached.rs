@@ -9,8 +9,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::addr::{ListenAddr, PeerAddr};
+use super::byte_stream::StreamIo;
 use super::listener::Listener;
-use super::stream::{Stream, StreamIo};
+use super::stream::Stream;
 use super::tcp::{self, TcpListener, TcpStream};
 use super::unix::{UnixListener, UnixStream};
 use crate::driver::doors::Doors;
@@ -106,8 +107,7 @@ impl DetachedStream {
         Self { fd, kind: Kind::Unix, priority, unread: Vec::new() }
     }
 
-    /// `detach`.
-    pub(super) fn take(stream: Stream) -> Self {
+    fn take(stream: Stream) -> Self {
         let (kind, io) = match stream {
             Stream::Tcp(stream) => (Kind::Tcp, stream.into_io()),
             Stream::Unix(stream) => (Kind::Unix, stream.into_io()),
@@ -212,8 +212,7 @@ impl DetachedListener {
         Self { fd, kind, doors: None, priority: Priority::Normal }
     }
 
-    /// `detach`.
-    pub(crate) fn take(listener: Listener) -> Self {
+    fn take(listener: Listener) -> Self {
         let (kind, socket) = match listener {
             Listener::Tcp(listener) => (Kind::Tcp, listener.into_socket()),
             Listener::Unix(listener) => (Kind::Unix, listener.into_socket()),
@@ -247,6 +246,30 @@ impl DetachedListener {
         }
     }
 }
+
+macro_rules! detach {
+    ($($type:ident),*) => { $(
+        impl $type {
+            /// Takes the stream off its loop, to [attach](DetachedStream::attach) it to another one. From now on nobody is woken for it here.
+            pub fn detach(self) -> DetachedStream {
+                DetachedStream::take(self.into())
+            }
+        }
+    )* };
+}
+detach!(TcpStream, UnixStream, Stream);
+
+macro_rules! detach_listener {
+    ($($type:ident),*) => { $(
+        impl $type {
+            /// Takes the listener off its loop, to [attach](DetachedListener::attach) it to another one.
+            pub fn detach(self) -> DetachedListener {
+                DetachedListener::take(self.into())
+            }
+        }
+    )* };
+}
+detach_listener!(TcpListener, UnixListener, Listener);
 
 /// This thread's loop did not take it. The error has it still: drop it to close it, or try again, here or elsewhere.
 #[derive(Debug, thiserror::Error)]

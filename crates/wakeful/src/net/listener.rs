@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::accept::{self, Accepted};
-use super::{DetachedListener, PeerAddr, Stream, TcpListener, UnixListener};
+use super::addr::PeerAddr;
+use super::stream::Stream;
+use super::tcp::TcpListener;
+use super::unix::UnixListener;
 use crate::driver::door::Door;
 
 /// A TCP or a Unix listener of this loop, for servers that listen on both.
@@ -44,22 +46,6 @@ impl Listener {
         }
     }
 
-    /// As [`accept`](Self::accept), for whichever loop the connection is to go to.
-    pub(crate) async fn accept_detached(&self) -> io::Result<Accepted> {
-        match self {
-            Self::Tcp(listener) => accept::next_tcp(listener.socket()).await,
-            Self::Unix(listener) => accept::next_unix(listener.socket()).await,
-        }
-    }
-
-    /// As [`accept_detached`](Self::accept_detached), if there is a connection now.
-    pub(crate) fn try_accept_detached(&self) -> io::Result<Option<Accepted>> {
-        match self {
-            Self::Tcp(listener) => accept::try_next_tcp(listener.socket()),
-            Self::Unix(listener) => accept::try_next_unix(listener.socket()),
-        }
-    }
-
     /// Is no connection in the backlog? `false` if the kernel cannot say, and if the listener is broken: then `accept` says why.
     pub(crate) fn is_empty(&self) -> bool {
         let ready = |fd: BorrowedFd<'_>| {
@@ -79,9 +65,16 @@ impl Listener {
             Self::Unix(listener) => listener.as_fd().as_raw_fd(),
         }
     }
+}
 
-    /// Takes the listener off its loop, to [attach](DetachedListener::attach) it to another one.
-    pub fn detach(self) -> DetachedListener {
-        DetachedListener::take(self)
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Self {
+        Self::Tcp(listener)
+    }
+}
+
+impl From<UnixListener> for Listener {
+    fn from(listener: UnixListener) -> Self {
+        Self::Unix(listener)
     }
 }

@@ -46,8 +46,10 @@
 //! *Cancel-safety*: every operation that has not returned has moved no byte, except `read_exact`, `write_all` and the like of the
 //! ecosystem's extension traits, which consist of several.
 
-pub(crate) mod accept;
+mod accept;
+pub(crate) mod accepted;
 mod addr;
+mod byte_stream;
 mod detached;
 mod listener;
 mod resolve;
@@ -67,7 +69,7 @@ pub use self::tcp::{TcpListener, TcpStream};
 pub use self::udp::UdpSocket;
 pub use self::unix::{UnixListener, UnixStream};
 
-pub(crate) use self::stream::{ByteStream, StreamIo};
+pub(crate) use self::byte_stream::{ByteStream, StreamIo};
 pub(crate) use self::tcp::{keepalive, listen as listen_tcp, listen_beside as listen_tcp_beside};
 pub(crate) use self::unix::listen as listen_unix;
 

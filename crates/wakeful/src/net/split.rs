@@ -5,15 +5,13 @@ use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::rc::Rc;
 
-use super::stream::{ByteStream, Stream, StreamIo, read_methods, write_methods};
+use super::byte_stream::{ByteStream, StreamIo, read_methods, write_methods};
+use super::stream::Stream;
+use super::tcp::TcpStream;
+use super::unix::UnixStream;
 
 read_methods!(ReadHalf<'_>, OwnedReadHalf);
 write_methods!(WriteHalf<'_>, OwnedWriteHalf);
-
-/// `split`.
-pub(super) fn lend(io: &StreamIo) -> (ReadHalf<'_>, WriteHalf<'_>) {
-    (ReadHalf(io), WriteHalf(io))
-}
 
 /// The reading half that a stream's `split` lends.
 #[derive(Debug)]
@@ -38,11 +36,25 @@ pub struct OwnedWriteHalf {
     stream: Option<Rc<Stream>>,
 }
 
-/// `into_split`.
-pub(super) fn take_apart(stream: Stream) -> (OwnedReadHalf, OwnedWriteHalf) {
-    let stream = Rc::new(stream);
-    (OwnedReadHalf(stream.clone()), OwnedWriteHalf { stream: Some(stream) })
+macro_rules! split_methods {
+    ($($type:ident),*) => { $(
+        impl $type {
+            /// A half to read and one to write, at the same time, without a lock.
+            pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+                (ReadHalf(self.io()), WriteHalf(self.io()))
+            }
+
+            /// Halves that may go to different tasks of this loop. Dropping the write half shuts the write side
+            /// down; the socket closes with the second half.
+            #[must_use]
+            pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+                let stream = Rc::new(Stream::from(self));
+                (OwnedReadHalf(stream.clone()), OwnedWriteHalf { stream: Some(stream) })
+            }
+        }
+    )* };
 }
+split_methods!(TcpStream, UnixStream, Stream);
 
 impl OwnedReadHalf {
     /// Puts the two halves of one stream together again.

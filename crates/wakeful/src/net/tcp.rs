@@ -9,11 +9,8 @@ use rustix::io::Errno;
 use rustix::net::SocketType;
 use socket2::{SockRef, TcpKeepalive};
 
-use super::detached::{DetachedListener, DetachedStream};
-use super::listener::Listener;
+use super::byte_stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use super::resolve::{Resolve, resolve};
-use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
-use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use crate::driver::door::Door;
 use crate::driver::doors::Doors;
 use crate::driver::registered::Registered;
@@ -96,11 +93,6 @@ impl TcpListener {
 
     pub(super) fn into_socket(self) -> Registered<Arc<OwnedFd>> {
         self.socket
-    }
-
-    /// Takes the listener off its loop, to [attach](DetachedListener::attach) it to another one.
-    pub fn detach(self) -> DetachedListener {
-        DetachedListener::take(Listener::Tcp(self))
     }
 
     /// Takes the next connection. Several tasks may wait at once. A connection that its peer gave up

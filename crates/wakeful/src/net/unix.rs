@@ -12,10 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use socket2::{SockAddr, SockRef};
 
-use super::detached::{DetachedListener, DetachedStream};
-use super::listener::Listener;
-use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
-use super::stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
+use super::byte_stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use crate::driver::door::Door;
 use crate::driver::doors::Doors;
 use crate::driver::registered::Registered;
@@ -75,11 +72,6 @@ impl UnixListener {
 
     pub(super) fn into_socket(self) -> Registered<Arc<OwnedFd>> {
         self.socket
-    }
-
-    /// Takes the listener off its loop, to [attach](DetachedListener::attach) it to another one.
-    pub fn detach(self) -> DetachedListener {
-        DetachedListener::take(Listener::Unix(self))
     }
 
     /// Takes the next connection. Several tasks may wait at once.

@@ -1,0 +1,303 @@
+//! What all streams share, and halves of them: reading and writing.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::{Context, Poll, ready};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
+use crate::priority::Priority;
+#[cfg(feature = "faults")]
+use crate::sys::faults;
+use crate::sys::uninit::{self, ReadBuffer, ReadCall};
+use crate::task::coop;
+
+/// More slices in one call are refused by the kernel (`UIO_MAXIOV`); the rest is for the next call.
+const MAX_SLICES: usize = 1024;
+
+/// Slices of so few bytes in all are copied into one: `send` takes 65 ns less than `sendmsg` with two slices (a response's header and its short body), and to copy
+/// 1 KiB takes less than half of that.
+const GATHERED: usize = 1024;
+
+/// A connected stream socket on its loop.
+#[derive(Debug)]
+pub(crate) struct StreamIo {
+    socket: Registered<OwnedFd>,
+    read_call: ReadCall,
+}
+
+impl StreamIo {
+    pub(super) fn new(fd: OwnedFd, read_call: ReadCall) -> io::Result<Self> {
+        Ok(Self { socket: super::register(fd)?, read_call })
+    }
+
+    /// As [`new`](Self::new), for one that comes from another loop. An error gives the descriptor back.
+    pub(super) fn attach(
+        fd: OwnedFd,
+        read_call: ReadCall,
+        priority: Priority,
+    ) -> Result<Self, (OwnedFd, io::Error)> {
+        Ok(Self { socket: super::attach(fd, priority)?, read_call })
+    }
+
+    #[inline]
+    pub(crate) fn poll_read<B: ReadBuffer + ?Sized>(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut B,
+    ) -> Poll<io::Result<usize>> {
+        ready!(coop::poll_proceed(cx));
+        let room = buf.room();
+        if room == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let read =
+            ready!(self.socket.poll_io(Direction::Read, cx, |fd| {
+                uninit::read(fd.as_fd(), self.read_call, buf)
+            }))?;
+        if read.count < room && !read.cut {
+            self.socket.ended(Direction::Read);
+        }
+        coop::made_progress();
+        Poll::Ready(Ok(read.count))
+    }
+
+    pub(super) fn poll_peek(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(coop::poll_proceed(cx));
+        let peeked = ready!(self.socket.poll_io(Direction::Read, cx, |fd| {
+            rustix::net::recv(fd, &mut *buf, RecvFlags::PEEK).map(|(_, length)| length)
+        }))?;
+        coop::made_progress();
+        Poll::Ready(Ok(peeked))
+    }
+
+    /// Never raises SIGPIPE: a closed peer is an error.
+    #[inline]
+    pub(crate) fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_send(cx, buf.len(), |fd| {
+            #[cfg(feature = "faults")]
+            let buf = {
+                faults::perhaps_reset(fd.as_fd());
+                &buf[..faults::shorten(buf.len())]
+            };
+            rustix::net::send(fd, buf, SendFlags::NOSIGNAL)
+        })
+    }
+
+    #[inline]
+    pub(crate) fn poll_write_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if let [one] = slices {
+            return self.poll_write(cx, one);
+        }
+        let slices = &slices[..slices.len().min(MAX_SLICES)];
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        if length <= GATHERED {
+            let mut gathered = [0; GATHERED];
+            let mut rest = &mut gathered[..];
+            for slice in slices {
+                let (start, behind) = rest.split_at_mut(slice.len());
+                start.copy_from_slice(slice);
+                rest = behind;
+            }
+            return self.poll_write(cx, &gathered[..length]);
+        }
+        self.poll_send(cx, length, |fd| {
+            #[cfg(feature = "faults")]
+            let slices = {
+                faults::perhaps_reset(fd.as_fd());
+                &slices[..faults::shorten(slices.len())]
+            };
+            rustix::net::sendmsg(fd, slices, &mut Default::default(), SendFlags::NOSIGNAL)
+        })
+    }
+
+    #[inline]
+    fn poll_send(
+        &self,
+        cx: &mut Context<'_>,
+        length: usize,
+        mut send: impl FnMut(&OwnedFd) -> Result<usize, Errno>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(coop::poll_proceed(cx));
+        let sent = ready!(self.socket.poll_io(Direction::Write, cx, &mut send))?;
+        if sent < length {
+            self.socket.ended(Direction::Write);
+        }
+        coop::made_progress();
+        Poll::Ready(Ok(sent))
+    }
+
+    /// Waits for a connection in progress.
+    pub(super) async fn connected(&self) -> io::Result<()> {
+        // Not ready before the kernel says so.
+        self.socket.would_block(Direction::Write);
+        poll_fn(|cx| {
+            self.socket.poll_io(Direction::Write, cx, |fd| {
+                match rustix::net::sockopt::socket_error(fd)? {
+                    Err(error) => Err(error),
+                    // Woken for nothing, if there is no peer yet.
+                    Ok(()) => match rustix::net::getpeername(fd) {
+                        Err(Errno::NOTCONN) => Err(Errno::AGAIN),
+                        result => result.map(|_| ()),
+                    },
+                }
+            })
+        })
+        .await
+    }
+
+    /// Never blocks, so it need not wait for anything.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let how = match how {
+            Shutdown::Read => rustix::net::Shutdown::Read,
+            Shutdown::Write => rustix::net::Shutdown::Write,
+            Shutdown::Both => rustix::net::Shutdown::Both,
+        };
+        match rustix::net::shutdown(self.socket.io(), how) {
+            // The peer has reset the connection: it is as shut as it can be.
+            Ok(()) | Err(Errno::NOTCONN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(crate) fn set_priority(&self, priority: Priority) -> io::Result<()> {
+        self.socket.set_priority(priority)
+    }
+
+    pub(super) fn priority(&self) -> Priority {
+        self.socket.priority()
+    }
+
+    pub(super) fn into_fd(self) -> OwnedFd {
+        self.socket.into_inner()
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.socket.is_broken()
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.io().as_fd()
+    }
+
+    /// For socket2's options.
+    pub(super) fn options(&self) -> socket2::SockRef<'_> {
+        socket2::SockRef::from(self.socket.io())
+    }
+}
+
+/// A type that is, or shares, one stream socket. Its implementors get the ecosystem's traits in `io`.
+pub(crate) trait ByteStream {
+    fn io(&self) -> &StreamIo;
+}
+
+/// The methods that all stream types, and halves of them, have in common.
+macro_rules! read_methods {
+    ($($type:ty),*) => { $(
+        impl $type {
+            /// Reads what is there, at least a byte, into `buf`. 0: the peer has ended its side (or
+            /// `buf` is empty).
+            ///
+            /// *Cancel-safe*: a call that has not returned has read nothing.
+            ///
+            /// # Errors
+            /// The kernel's (`ECONNRESET`, ...), and that the loop has ended.
+            pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+                poll_fn(|cx| self.io().poll_read(cx, buf)).await
+            }
+
+            /// Reads without taking: the next read gives the same bytes.
+            ///
+            /// *Cancel-safe*.
+            ///
+            /// # Errors
+            /// As for `read`.
+            pub async fn peek(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+                poll_fn(|cx| self.io().poll_peek(cx, buf)).await
+            }
+        }
+    )* };
+}
+
+macro_rules! write_methods {
+    ($($type:ty),*) => { $(
+        impl $type {
+            /// Writes as much of `buf` as the socket's buffer takes, at least a byte (unless `buf` is empty).
+            ///
+            /// *Cancel-safe*: a call that has not returned has written nothing.
+            ///
+            /// # Errors
+            /// The kernel's (`EPIPE`, `ECONNRESET`, ...; no SIGPIPE), and that the loop has ended.
+            pub async fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+                poll_fn(|cx| self.io().poll_write(cx, buf)).await
+            }
+
+            /// Writes from several slices with one system call. The first 1,024 of them count.
+            ///
+            /// *Cancel-safe*, as `write`.
+            ///
+            /// # Errors
+            /// As for `write`.
+            pub async fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+                poll_fn(|cx| self.io().poll_write_vectored(cx, slices)).await
+            }
+
+            /// Writes all of `buf`.
+            ///
+            /// *Not cancel-safe*: a call that has not returned may have written a part.
+            ///
+            /// # Errors
+            /// As for `write`; `WriteZero` when the socket takes nothing more.
+            pub async fn write_all(&mut self, mut buf: &[u8]) -> io::Result<()> {
+                while !buf.is_empty() {
+                    match self.write(buf).await? {
+                        0 => return Err(io::ErrorKind::WriteZero.into()),
+                        written => buf = &buf[written..],
+                    }
+                }
+                Ok(())
+            }
+        }
+    )* };
+}
+
+/// The methods of whole streams.
+macro_rules! stream_methods {
+    ($($type:ident),*) => { $(
+        impl $type {
+            /// Ends reading, writing, or both. Ending the write side is how a peer is told that no more comes.
+            ///
+            /// # Errors
+            /// The kernel's. A connection that is already gone is none.
+            pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+                self.io().shutdown(how)
+            }
+
+            /// What is ready on a high socket is seen in the next turn, before anything else, however many others are ready. This is
+            /// about the socket alone: the task that waits for it should be high too (see [`Priority`]).
+            ///
+            /// The first high socket of a loop takes one more descriptor. [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll) does
+            /// not look at high sockets.
+            ///
+            /// # Errors
+            /// The kernel's (no descriptors left; `max_user_watches` is reached), and that the loop has ended. The priority is what it was then.
+            pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
+                self.io().set_priority(priority)
+            }
+        }
+    )* };
+}
+pub(super) use {read_methods, stream_methods, write_methods};
