@@ -68,6 +68,7 @@ mod priority;
 #[allow(unsafe_code)]
 mod ready_queue;
 pub mod signal;
+mod supervise;
 mod sys;
 pub mod task;
 pub mod time;

@@ -41,18 +41,22 @@ fn find(
         }
         _ => {}
     }
+    let child = modules[from].children.get(name);
+    let into_child = || child.and_then(|child| find(modules, *child, rest, false, depth));
     match modules[from].names.get(name) {
-        Some(Name::Module(module)) => find(modules, *module, rest, false, depth),
+        _ if !rest.is_empty() && child.is_some() => into_child(),
         Some(Name::Item) => Some(Found::Item(from)),
         Some(Name::Path(path)) => {
             let path: Vec<_> = path.iter().chain(rest).cloned().collect();
             find(modules, from, &path, true, depth)
         }
+        None if child.is_some() => into_child(),
         None => modules[from].globs.iter().find_map(|glob| {
             let Found::Module(module) = find(modules, from, glob, true, depth)? else {
                 return None;
             };
-            let is_there = modules[module].names.contains_key(name);
+            let Module { names, children, .. } = &modules[module];
+            let is_there = names.contains_key(name) || children.contains_key(name);
             is_there.then(|| find(modules, module, path, false, depth)).flatten()
         }),
     }

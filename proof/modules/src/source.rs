@@ -15,8 +15,6 @@ use crate::cfg::is_product;
 pub(crate) enum Name {
     /// An item that is defined in the module.
     Item,
-    /// The module with this number.
-    Module(usize),
     /// Another path, as it was written.
     Path(Vec<String>),
 }
@@ -27,6 +25,8 @@ pub(crate) struct Module {
     pub(crate) file: PathBuf,
     pub(crate) lines: usize,
     pub(crate) names: HashMap<String, Name>,
+    /// The modules in it, by their numbers. One may have the name of an item.
+    pub(crate) children: HashMap<String, usize>,
     /// The modules whose names are names here (`use …::*`), as they were written.
     pub(crate) globs: Vec<Vec<String>>,
     /// The paths in its code, and the lines where they stand.
@@ -68,6 +68,7 @@ impl Reader {
             file: file.to_owned(),
             lines,
             names: HashMap::new(),
+            children: HashMap::new(),
             globs: Vec::new(),
             paths: Vec::new(),
         });
@@ -83,7 +84,7 @@ impl Reader {
                         self.file(&file, &folder, Some(number))?
                     }
                 };
-                self.modules[number].names.insert(name, Name::Module(child));
+                self.modules[number].children.insert(name, child);
             } else {
                 let mut code = Code { module: &mut self.modules[number] };
                 code.item(item);

@@ -12,7 +12,8 @@ use super::loop_server::LoopServer;
 use super::route::Route;
 use crate::event_loop::spawn;
 use crate::net::Listener;
-use crate::task::{JoinHandle, supervise, yield_now};
+use crate::supervise::supervise;
+use crate::task::{JoinHandle, yield_now};
 
 /// Takes connections from one listener until it is aborted, or the listener is broken.
 pub(super) async fn accept<H, F>(

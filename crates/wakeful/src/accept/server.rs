@@ -33,7 +33,7 @@ use crate::event_loop::spawn;
 use crate::group::LoopGroupBuilder;
 use crate::net::Listener;
 use crate::sys::process::Process;
-use crate::task::supervise;
+use crate::supervise::supervise;
 
 /// Serves connections on every loop of a group. HTTP is in `wakeful-http`; this is for protocols of
 /// your own.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::driver::door::{Door, Turn};
 use crate::event_loop::spawn;
 use crate::sys::panics;
-use crate::task::supervise;
+use crate::supervise::supervise;
 use crate::time::sleep;
 
 /// What a loop has accepted counts half after so long, in nanoseconds.

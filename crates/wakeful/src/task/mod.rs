@@ -36,7 +36,6 @@ mod shuffle;
 #[allow(unsafe_code)]
 mod spawn;
 mod state;
-mod supervise;
 #[allow(unsafe_code)]
 mod waker;
 mod yield_now;
@@ -55,7 +54,6 @@ pub(crate) use self::closure::send;
 pub(crate) use self::lazy::spawn_remote;
 pub(crate) use self::local::ready_here;
 pub(crate) use self::ready::Share;
-pub(crate) use self::supervise::supervise;
 
 /// The ready queue as a running loop has it.
 pub(crate) type Queue = crate::ready_queue::ReadyQueue<crate::driver::bell::LoopBell>;
