@@ -7,6 +7,7 @@
 
 mod cpus;
 mod processes;
+mod stat;
 mod tree;
 
 use std::fs;

@@ -44,13 +44,13 @@ fn find(
     let child = modules[from].children.get(name);
     let into_child = || child.and_then(|child| find(modules, *child, rest, false, depth));
     match modules[from].names.get(name) {
-        _ if !rest.is_empty() && child.is_some() => into_child(),
+        // What is both, a module and an item, is taken for the module.
+        _ if child.is_some() => into_child(),
         Some(Name::Item) => Some(Found::Item(from)),
         Some(Name::Path(path)) => {
             let path: Vec<_> = path.iter().chain(rest).cloned().collect();
             find(modules, from, &path, true, depth)
         }
-        None if child.is_some() => into_child(),
         None => modules[from].globs.iter().find_map(|glob| {
             let Found::Module(module) = find(modules, from, glob, true, depth)? else {
                 return None;

@@ -161,7 +161,8 @@ impl Code<'_> {
             path.push(last.to_string());
         }
         let name = if name == "self" { path.last().cloned() } else { Some(name.to_string()) };
-        if is_private {
+        // `self` names the module.
+        if is_private && last != "self" {
             self.module.paths.push((path.clone(), last.span().start().line));
         }
         if let Some(name) = name {

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use super::{gone, numbers_in, process_tree, read_if_there, unexpected};
+use super::stat::Stat;
+use super::tree::process_tree;
+use super::{gone, numbers_in, read_if_there, unexpected};
 use crate::results::Cpu;
 
 /// What `stat` may be off by: user and system are each cut off to a tick.
@@ -189,39 +191,6 @@ impl Thread {
             voluntary: field("voluntary_ctxt_switches:"),
             involuntary: field("nonvoluntary_ctxt_switches:"),
         }
-    }
-}
-
-/// What is needed of `/proc/PID/stat`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Stat {
-    state: char,
-    pub(super) parent: u32,
-    /// Ticks in user mode, of threads that have ended too.
-    user: u64,
-    /// Ticks in the kernel.
-    system: u64,
-    /// Ticks from boot to its start: tells it from an earlier process of the same number.
-    started: u64,
-}
-
-impl Stat {
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        // The name may have spaces and parentheses itself; nothing after it has.
-        let (_, after_name) = text.rsplit_once(')')?;
-        let fields: Vec<&str> = after_name.split_whitespace().collect();
-        Some(Self {
-            state: fields.first()?.chars().next()?,
-            parent: fields.get(1)?.parse().ok()?,
-            user: fields.get(11)?.parse().ok()?,
-            system: fields.get(12)?.parse().ok()?,
-            started: fields.get(19)?.parse().ok()?,
-        })
-    }
-
-    /// Whether nobody has waited for it yet, which is all that is left of it.
-    fn has_ended(&self) -> bool {
-        matches!(self.state, 'Z' | 'X')
     }
 }
 

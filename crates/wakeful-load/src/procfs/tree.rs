@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-use super::processes::Stat;
+use super::stat::Stat;
 use super::{gone, numbers_in, read_if_there};
 
 /// A process and all its descendants, itself first.

@@ -4,34 +4,11 @@
 //! and encoded once, in [`Protocol::prepare`]; every connection's conversation then shares those bytes.
 
 use super::{
-    Answer, Conversation, Draw, Frames, Http1, Http2, InvalidTemplate, ProtocolError, Resp,
-    Template,
+    Answer, Conversation, Draw, Frames, Http1, Http2, InvalidTemplate, Protocol, ProtocolError,
+    Resp, Template,
 };
 
-/// What a connection speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// Payloads behind a four-byte length, echoed: `frames`.
-    Frames,
-    /// The protocol of Redis: `resp`.
-    Resp,
-    /// HTTP/1.1: `http1`.
-    Http1,
-    /// HTTP/2 with prior knowledge, without TLS: `h2`.
-    Http2,
-}
-
 impl Protocol {
-    /// Its name, as error messages have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Frames => "frames",
-            Self::Resp => "resp",
-            Self::Http1 => "http1",
-            Self::Http2 => "h2",
-        }
-    }
-
     /// Checks the template and encodes its request, once for all connections.
     ///
     /// # Errors

@@ -12,6 +12,7 @@
 
 mod hpack;
 mod receive;
+mod receiving;
 mod request;
 mod settings;
 mod streams;
@@ -21,17 +22,15 @@ mod wire;
 
 use std::{collections::BTreeSet, sync::Arc};
 
+pub(super) use self::wire::MIN_MAX_FRAME;
 use self::{
-    receive::Receiving,
+    receiving::Receiving,
     request::{NO_TABLE, Request},
     settings::{DEFAULT_WINDOW, Settings},
     streams::{Stream, Streams},
     wire::{Code, END_HEADERS, END_STREAM, Header, Kind, MAX_31},
 };
 use super::{Answer, Conversation, InvalidTemplate, Outcome, ProtocolError, Template};
-
-/// The largest payload that every peer takes, and that we take.
-pub(super) const MIN_MAX_FRAME: usize = 16_384;
 
 /// A conversation in [`Protocol::Http2`](super::Protocol::Http2).
 #[derive(Debug, Clone)]

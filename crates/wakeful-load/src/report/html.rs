@@ -1,26 +1,11 @@
 //! Pieces of HTML: escaped text, tables, figures.
 
 use super::{
-    ReportError,
+    error::ReportError,
+    escape::escape,
     look::Look,
     svg::{self, Caption},
 };
-
-/// Text that is text in HTML, and in an attribute's quotes.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in crate::format::plain(text).chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
 
 /// A table of percentiles: [`plain_table`], with the dashes explained where they stand.
 pub(super) fn table(label: &str, header: &[&str], rows: &[Vec<String>]) -> String {

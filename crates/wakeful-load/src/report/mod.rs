@@ -7,6 +7,8 @@
 
 use crate::results::{Results, Tradeoff};
 
+mod error;
+mod escape;
 mod html;
 mod look;
 mod page;
@@ -15,14 +17,7 @@ mod readme;
 mod role;
 mod svg;
 
-/// A report could not be made.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReportError {
-    /// A plot could not be drawn.
-    #[error("a plot could not be drawn: {0}")]
-    Plot(String),
-}
+pub use error::ReportError;
 
 /// The report: the text of one HTML file. Equal results make equal files.
 ///

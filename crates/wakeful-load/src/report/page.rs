@@ -2,7 +2,8 @@
 
 use super::{
     ReportError,
-    html::{Ids, escape, plain_table, table},
+    escape::escape,
+    html::{Ids, plain_table, table},
     plots,
 };
 use crate::{

@@ -1,6 +1,6 @@
 //! Plots for a README: each one SVG that needs no page around it.
 
-use super::{ReportError, html::escape, plots};
+use super::{error::ReportError, escape::escape, plots};
 use crate::results::{Results, Tradeoff};
 
 const STYLE: &str = include_str!("readme.css");

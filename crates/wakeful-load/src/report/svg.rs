@@ -11,7 +11,7 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use super::{ReportError, html::escape, look::Look, role::Role};
+use super::{error::ReportError, escape::escape, look::Look, role::Role};
 
 /// What shapes are drawn on.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

@@ -1,45 +1,19 @@
 //! What the peer's frames do, one method for each kind.
 
 use super::{
-    Http2, MIN_MAX_FRAME,
-    hpack::{self, Status},
+    Http2,
+    hpack::Status,
+    receiving::{Block, Data, Receiving},
     settings::WINDOW,
     wire::{
-        self, ACK, Code, END_HEADERS, END_STREAM, HEADER, Header, Kind, MAX_31, PADDED, error,
-        exactly,
+        self, ACK, Code, END_HEADERS, END_STREAM, HEADER, Header, Kind, MAX_31, MIN_MAX_FRAME,
+        PADDED, error, exactly,
     },
 };
 use crate::protocol::{Answer, Outcome, ProtocolError};
 
 /// Header blocks longer than this, as they are sent, are refused.
 const MAX_BLOCK: usize = 64 << 10;
-
-/// Where in the peer's bytes we are.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Receiving {
-    /// A DATA frame of which a part is still to come.
-    data: Option<Data>,
-    /// A header block of which a part is still to come.
-    block: Option<Block>,
-    /// That block's part which has come. Bounded by `MAX_BLOCK`; kept for its room.
-    fragments: Vec<u8>,
-    fields: hpack::Decoder,
-    /// Bytes of bodies on the whole connection since the peer was last given room.
-    pub(super) received: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Data {
-    stream: u32,
-    left: usize,
-    end: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Block {
-    stream: u32,
-    end: bool,
-}
 
 impl Http2 {
     /// Takes one frame, or a part of DATA. `None` when more bytes are needed.

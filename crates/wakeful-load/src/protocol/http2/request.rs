@@ -1,7 +1,7 @@
 //! A request's header block, encoded once: names of the static table and literals that are never put into a table, so
 //! that the same bytes mean the same on every stream.
 
-use super::{MIN_MAX_FRAME, hpack::STATIC_NAMES};
+use super::{hpack::STATIC_NAMES, wire::MIN_MAX_FRAME};
 use crate::protocol::{InvalidTemplate, Template};
 
 /// "The table holds nothing from here on", in front of a block.

@@ -1,9 +1,6 @@
 //! What both sides announce: our preface and settings, and the peer's settings.
 
-use super::{
-    MIN_MAX_FRAME,
-    wire::{self, Kind, MAX_31, error},
-};
+use super::wire::{self, Kind, MAX_31, MIN_MAX_FRAME, error};
 use crate::protocol::ProtocolError;
 
 /// How much of bodies the peer may send ahead, on each stream and on the whole connection. Bodies are dropped as they

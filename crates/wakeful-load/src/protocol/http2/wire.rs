@@ -2,6 +2,8 @@
 
 use super::super::{Protocol, ProtocolError};
 
+/// The largest payload that every peer takes, and that we take.
+pub(in crate::protocol) const MIN_MAX_FRAME: usize = 16_384;
 /// The length of a frame's header.
 pub(super) const HEADER: usize = 9;
 /// The largest value of a window or of a stream's number.

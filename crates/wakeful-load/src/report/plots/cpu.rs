@@ -3,7 +3,8 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::{Group, Servers, axis::Axis, frame::cut, groups, lines, rates, valid};
+use super::series::{Group, Servers, groups, valid};
+use super::{axis::Axis, frame::cut, lines, rates};
 use crate::{
     format,
     report::{

@@ -1,10 +1,8 @@
 //! The plots, a file for each, and what they share.
 
-use super::{ReportError, html, html::Ids, look::Look};
-use crate::{
-    format,
-    results::{Results, Run, Validity},
-};
+use self::series::{Servers, groups};
+use super::{error::ReportError, html::Ids};
+use crate::results::Results;
 
 mod axis;
 mod cpu;
@@ -15,6 +13,7 @@ mod percentiles;
 pub(super) use percentiles::row_of;
 mod rates;
 mod readme;
+mod series;
 pub(super) use readme::readme;
 mod timeline;
 mod tradeoff;
@@ -38,132 +37,4 @@ pub(super) fn sections(results: &Results, ids: &mut Ids) -> Result<Vec<Section>,
         ("Comparisons", forest::figures(results, ids)?),
         ("Response over time", timeline::figures(&groups, ids)?),
     ])
-}
-
-/// The name of the floor's line.
-const FLOOR: &str = "floor";
-
-/// More servers than this are too many to have a colour each.
-const CROWD: usize = 8;
-
-/// The servers, emphasised ones first: a server has the same line in every plot.
-struct Servers<'a>(Vec<&'a str>);
-
-/// Whether plots are about this server.
-fn emphasised(server: &str) -> bool {
-    server.starts_with("wakeful")
-}
-
-impl<'a> Servers<'a> {
-    fn of(results: &'a Results) -> Self {
-        let mut names: Vec<&str> = Vec::new();
-        for run in &results.runs {
-            if !names.contains(&run.server.as_str()) {
-                names.push(&run.server);
-            }
-        }
-        names.sort_by_key(|name| !emphasised(name));
-        Self(names)
-    }
-
-    /// How its line looks.
-    fn look(&self, server: &str) -> Look {
-        let index = self.index(server);
-        if emphasised(server) {
-            Look::Strong(index)
-        } else if self.0.len() > CROWD && self.0.iter().any(|name| emphasised(name)) {
-            Look::Quiet(index)
-        } else {
-            Look::Plain(index)
-        }
-    }
-
-    fn index(&self, server: &str) -> usize {
-        self.0.iter().position(|name| *name == server).unwrap_or_default()
-    }
-
-    /// A letter, or two from the 27th on.
-    fn key(&self, server: &str) -> String {
-        let index = self.index(server);
-        let letter = |i: usize| char::from(b'A' + u8::try_from(i % 26).unwrap_or_default());
-        match index / 26 {
-            0 => letter(index).to_string(),
-            again => format!("{}{}", letter(again - 1), letter(index)),
-        }
-    }
-
-    /// The server with that key.
-    fn by_key(&self, key: &str) -> Option<&'a str> {
-        self.0.iter().copied().find(|server| self.key(server) == key)
-    }
-
-    /// The same; the key itself if there is none.
-    fn named(&self, key: &str) -> String {
-        self.by_key(key).unwrap_or(key).to_owned()
-    }
-
-    /// The legend of these servers, in the order of their keys.
-    fn legend(&self, shown: &[(&str, bool)]) -> Result<String, ReportError> {
-        let room = frame::Frame::of(html::Window::Wide).names;
-        let mut shown = shown.to_vec();
-        shown.sort_by_key(|(server, _)| self.index(server));
-        let entries: Vec<_> = shown
-            .iter()
-            .map(|(server, valid)| html::Entry {
-                look: self.look(server),
-                key: self.key(server),
-                name: format!("{server}{}", if *valid { "" } else { " (✗ INVALID)" }),
-                said: shown.len() > CROWD
-                    && server.chars().count() + if *valid { 0 } else { 2 } <= room,
-            })
-            .collect();
-        html::legend(&entries)
-    }
-}
-
-/// Runs that differ only by their server.
-struct Group<'a> {
-    title: String,
-    runs: Vec<&'a Run>,
-}
-
-fn groups(results: &Results) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for run in &results.runs {
-        let title = conditions(run);
-        match groups.iter_mut().find(|group| group.title == title) {
-            Some(group) => group.runs.push(run),
-            None => groups.push(Group { title, runs: vec![run] }),
-        }
-    }
-    groups
-}
-
-/// What a run was measured under, besides its server.
-fn conditions(run: &Run) -> String {
-    match run.rate {
-        Some(rate) => format!("{}, {}", format::rate(rate), setting(run)),
-        None => setting(run),
-    }
-}
-
-/// What a run was measured under, besides its server and rate.
-fn setting(run: &Run) -> String {
-    let schedule = if run.schedule == "closed" { "closed loop" } else { &run.schedule };
-    let s = if run.connections == 1 { "" } else { "s" };
-    format!("{schedule}, {} connection{s}", format::count(run.connections as u64))
-}
-
-/// What stands behind the name of what is not valid.
-fn mark(valid: bool) -> &'static str {
-    if valid { "" } else { " ✗" }
-}
-
-fn valid(run: &Run) -> bool {
-    run.validity == Validity::Valid
-}
-
-/// Whether the median may be believed, and the CPU time: the generator may have been late for a few requests.
-fn median_stands(run: &Run) -> bool {
-    !matches!(run.validity, Validity::Invalid { up_to: None, .. })
 }

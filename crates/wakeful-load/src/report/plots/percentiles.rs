@@ -1,6 +1,7 @@
 //! Percentile curves, with an axis on which each nine has the same room.
 
-use super::{FLOOR, Group, Servers, axis, axis::Axis, lines, mark, valid};
+use super::series::{FLOOR, Group, Servers, mark, valid};
+use super::{axis, axis::Axis, lines};
 use crate::{
     format,
     report::{

@@ -1,6 +1,7 @@
 //! Latency against rate: the median and the 99th percentile, each in a plot.
 
-use super::{FLOOR, Servers, axis, axis::Axis, lines, mark, median_stands, setting, valid};
+use super::series::{FLOOR, Servers, mark, median_stands, setting, valid};
+use super::{axis, axis::Axis, lines};
 use crate::{
     format,
     report::{

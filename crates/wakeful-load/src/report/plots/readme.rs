@@ -2,7 +2,8 @@
 
 use plotters::style::text_anchor::HPos;
 
-use super::{Servers, axis, axis::Axis, frame::Frame, lines, rates};
+use super::series::Servers;
+use super::{axis, axis::Axis, frame::Frame, lines, rates};
 use crate::{
     report::{ReportError, look::Look, role::Role, svg},
     results::Results,

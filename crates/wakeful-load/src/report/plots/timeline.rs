@@ -1,10 +1,11 @@
 //! Response over time: a small plot for each run.
 
-use super::{Group, axis, axis::Axis, lines, valid};
+use super::series::{Group, valid};
+use super::{axis, axis::Axis, lines};
 use crate::{
     format,
     report::{
-        ReportError,
+        ReportError, escape,
         html::{self, Figure, Ids},
         look::Look,
     },
@@ -39,7 +40,7 @@ pub(super) fn figures(groups: &[Group<'_>], ids: &mut Ids) -> Result<String, Rep
             "response time (log)",
         );
         let open = if count <= 12 { " open=\"open\"" } else { "" };
-        let title = html::escape(&group.title);
+        let title = escape::escape(&group.title);
         out.push_str(&format!(
             "<details class=\"group\"{open}><summary>{title}</summary>\n<div class=\"grid\">\n"
         ));

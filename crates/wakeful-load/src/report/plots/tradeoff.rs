@@ -2,7 +2,8 @@
 
 use plotters::style::text_anchor::HPos;
 
-use super::{Servers, axis, axis::Axis, median_stands, rates};
+use super::series::{Servers, median_stands};
+use super::{axis, axis::Axis, rates};
 use crate::{
     format,
     report::{
