@@ -11,10 +11,11 @@ use std::io;
 use std::rc::Rc;
 
 use super::batch::Batch;
+use super::options::KEPT;
+use super::reply;
 use super::resp::Words;
 use super::service::Local;
 use super::shard::{Condition, Key, Operation, Refused};
-use super::{KEPT, reply};
 use crate::buffers::Charge;
 use crate::patience::PatientStream;
 

@@ -11,11 +11,11 @@ use wakeful::net::Stream;
 use wakeful::task::yield_now;
 use wakeful::time::timeout;
 
-use super::KvOptions;
 use super::admin::{self, Client};
 use super::answers::Answers;
 use super::command::Command;
 use super::input::Input;
+use super::options::KvOptions;
 use super::reply;
 use super::resp::Words;
 use super::service::Local;

@@ -14,8 +14,8 @@ use wakeful::accept::Counts;
 use wakeful::net::ListenAddr;
 use wakeful::{JoinHandle, LoopHandle};
 
-use super::KvOptions;
 use super::batch::Batch;
+use super::options::KvOptions;
 use super::refusals::Refusals;
 use super::resp::Limits;
 use super::shard::{Key, Meter, Meters, Shard};

@@ -5,89 +5,20 @@
 
 mod entry;
 mod meter;
-
-use std::ops::Range;
+mod operation;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;
 
 use self::entry::Entry;
 pub(super) use self::meter::{Meter, Meters};
+use self::operation::TABLES;
+pub(super) use self::operation::{Condition, Key, Operation, Refused};
 use super::reply;
 use crate::buffers::Charge;
 
-const TABLES: usize = 1024;
-/// Which bits of a hash choose the table. The lowest choose the place in a table and the highest seven tell its entries apart (hashbrown); those between
-/// choose the loop.
-const TABLE_BITS: Range<u32> = 22..32;
-const LOOP_BITS: Range<u32> = 32..56;
 /// More entries than this are dropped on a thread of their own.
 const MANY: usize = 10_000;
-
-/// A key, with its hash.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Key<'a> {
-    pub(super) hash: u64,
-    pub(super) bytes: &'a [u8],
-}
-
-impl Key<'_> {
-    /// Which of so many loops owns it.
-    #[inline]
-    pub(super) fn owner(&self, loops: usize) -> usize {
-        let bits = self.hash >> LOOP_BITS.start & ((1 << LOOP_BITS.len()) - 1);
-        (bits as usize * loops) >> LOOP_BITS.len()
-    }
-
-    #[inline]
-    fn table(&self) -> usize {
-        (self.hash >> TABLE_BITS.start) as usize % TABLES
-    }
-}
-
-/// What is done with a key. Each has one answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
-    /// Its value, or null.
-    Get,
-    /// OK, or null if the condition did not hold.
-    Set(Condition),
-    /// As `Set`, but the answer is what was there before, or null.
-    Swap(Condition),
-    /// So much more: the new number.
-    Add(i64),
-    /// How many keys were removed: one or none.
-    Remove,
-    /// How many there are: one or none.
-    Count,
-    /// Every key is removed, whatever this one is: OK.
-    Clear,
-}
-
-/// When a key is set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Condition {
-    Always,
-    IfAbsent,
-    IfPresent,
-}
-
-/// Why a key is as it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
-    #[error("OOM command not allowed when used memory > 'maxmemory'.")]
-    OutOfMemory,
-    #[error("OOM no memory left: a limit of the process, its cgroup or the machine is reached")]
-    NoMemory,
-    #[error("OOM answer not allowed when client buffers > 'maxmemory-clients'.")]
-    NoRoomToAnswer,
-    #[error("OOM command not allowed when client buffers > 'maxmemory-clients'.")]
-    NoRoomToSend,
-    #[error("ERR value is not an integer or out of range")]
-    NotAnInteger,
-    #[error("ERR increment or decrement would overflow")]
-    Overflow,
-}
 
 /// See the module.
 #[derive(Debug)]

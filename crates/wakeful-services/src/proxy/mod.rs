@@ -34,6 +34,7 @@ mod pieces;
 mod request_body;
 mod response_body;
 mod service;
+mod silence;
 mod tunnel;
 mod upgrade;
 mod websocket;

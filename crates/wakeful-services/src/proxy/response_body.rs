@@ -21,7 +21,7 @@ use wakeful_http::client::{ClientError, ResponseBody};
 use super::backends::Exchange;
 use super::budget::{Budget, Share};
 use super::request_body::Progress;
-use super::service::within;
+use super::silence::within;
 use super::{headers, pieces};
 
 /// What the proxy answers with: its own words, or a backend's.

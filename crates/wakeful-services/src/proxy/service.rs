@@ -1,17 +1,14 @@
 //! One request through the proxy: its head made fit, its body read, a backend chosen, and another one where the first failed without acting on it.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
-use wakeful::time::{Deadline, seen_until};
 use wakeful_http::RequestBody;
 use wakeful_http::client::{ClientError, HttpVersion};
 
@@ -21,6 +18,7 @@ use super::counts::LoopCounts;
 use super::headers::{self, Client, Refusal, Step};
 use super::request_body::{BufferedRequest, Progress};
 use super::response_body::{ProxyBody, ReadAhead};
+use super::silence::within;
 use super::tunnel::Tunnels;
 use crate::panics;
 
@@ -221,30 +219,6 @@ fn answer(status: StatusCode, body: ProxyBody) -> Response<ProxyBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response
-}
-
-/// `future`'s output; `None`: for so long neither that nor a piece of the request went on.
-pub(super) async fn within<F: Future>(
-    silence: Duration,
-    progress: &Progress,
-    mut future: Pin<&mut F>,
-) -> Option<F::Output> {
-    let until = || progress.last().checked_add(silence);
-    let Some(first) = until() else { return Some(future.await) };
-    let mut deadline = Deadline::at(first);
-    poll_fn(|cx| {
-        if let Poll::Ready(output) = future.as_mut().poll(cx) {
-            return Poll::Ready(Some(output));
-        }
-        while Pin::new(&mut deadline).poll(cx).is_ready() {
-            match until() {
-                Some(later) if later > seen_until() => deadline.reset(later),
-                _ => return Poll::Ready(None),
-            }
-        }
-        Poll::Pending
-    })
-    .await
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {

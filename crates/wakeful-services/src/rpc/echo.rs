@@ -9,9 +9,11 @@ use futures_core::Stream;
 use tonic::{Code, Request, Response, Status, Streaming};
 use wakeful::time::{Sleep, sleep};
 
-use super::MAX_DELAY;
 use super::proto::echo_server::Echo;
 use super::proto::{ClientStreamResponse, EchoRequest, EchoResponse, ServerStreamRequest};
+
+/// The longest delay and interval that a client may ask for.
+pub const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// Without a state.
 #[derive(Debug, Clone, Copy)]

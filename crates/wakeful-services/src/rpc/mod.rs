@@ -18,6 +18,7 @@ use wakeful_http::grpc::{self, GrpcLayer, Reflection};
 use wakeful_http::{GrpcCalls, Limits};
 
 use self::echo::Echoing;
+pub use self::echo::MAX_DELAY;
 use self::proto::echo_server::{EchoServer, SERVICE_NAME};
 use crate::ServeOptions;
 use crate::admin::{self, RunningService};
@@ -37,8 +38,6 @@ pub mod proto {
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/wakeful.echo.v1.bin");
 }
 
-/// The longest delay and interval that a client may ask for.
-pub const MAX_DELAY: Duration = Duration::from_secs(60);
 /// How long streams may go on when the server drains.
 const LINGER: Duration = Duration::from_secs(1);
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::Refused;
+use super::operation::Refused;
 use crate::buffers::Budget;
 
 /// The numbers of all shards.

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use wakeful::net::PeerAddr;
 use wakeful_http::{Caller, Security};
 
-use super::names::remove_where;
+use super::names::{is_about_client, remove_where};
 
 /// What becomes of what a client says about those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,11 +66,6 @@ impl Client {
             Security::Tls => "https",
         }
     }
-}
-
-/// May backends take it for the truth about a client? `Forwarded`, `X-Forwarded` with whatever behind it, `X-Real-IP`.
-pub(super) fn is_about_client(name: &str) -> bool {
-    name.starts_with("x-forwarded") || matches!(name, "forwarded" | "x-real-ip")
 }
 
 pub(super) fn tell(

@@ -7,8 +7,6 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::forwarded;
-
 /// What belongs to one connection whether `Connection` names it or not (RFC 9110, 7.6.1), besides `proxy-*`.
 const HOP_BY_HOP: [HeaderName; 6] = [
     CONNECTION,
@@ -66,7 +64,12 @@ fn is_misleading(name: &HeaderName) -> bool {
         return false;
     }
     let name = name.replace('_', "-");
-    NOT_WITH_UNDERSCORES.contains(&&*name) || forwarded::is_about_client(&name)
+    NOT_WITH_UNDERSCORES.contains(&&*name) || is_about_client(&name)
+}
+
+/// May backends take it for the truth about a client? `Forwarded`, `X-Forwarded` with whatever behind it, `X-Real-IP`.
+pub(super) fn is_about_client(name: &str) -> bool {
+    name.starts_with("x-forwarded") || matches!(name, "forwarded" | "x-real-ip")
 }
 
 /// Would the sender read trailers? Only that is told to the next hop, of all that `TE` may say.
@@ -78,7 +81,7 @@ pub(super) fn wants_trailers(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What no trailer may say, because who merged it into the head would be misled: the framing, the route, the credentials (RFC 9110, 6.5.1). And what is said about the client, see [`forwarded`].
+/// What no trailer may say, because who merged it into the head would be misled: the framing, the route, the credentials (RFC 9110, 6.5.1). And what is said about the client, see [`forwarded`](super::forwarded).
 const NOT_IN_TRAILERS: [HeaderName; 14] = [
     CONTENT_LENGTH,
     HOST,
@@ -103,6 +106,6 @@ pub fn trailers(mut trailers: HeaderMap) -> HeaderMap {
     for name in &NOT_IN_TRAILERS {
         trailers.remove(name);
     }
-    remove_where(&mut trailers, |name| forwarded::is_about_client(name.as_str()));
+    remove_where(&mut trailers, |name| is_about_client(name.as_str()));
     trailers
 }

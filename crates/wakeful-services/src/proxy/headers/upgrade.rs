@@ -11,19 +11,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, resp
 use hyper::ext::Protocol;
 use wakeful_http::client::HttpVersion;
 
-use super::{BadResponse, Framing, Refusal, Settings};
-
-/// Which protocols clients may change to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Upgrades {
-    /// None: `Upgrade` is taken away, and the request goes on as any other.
-    Off,
-    /// WebSockets.
-    #[default]
-    WebSocket,
-    /// Any protocol but versions of HTTP and TLS, and what begins as they do.
-    Any,
-}
+use super::framing::Framing;
+use super::refusal::Refusal;
+use super::response::BadResponse;
+use super::settings::{Settings, Upgrades};
 
 /// How a client asked for another protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,58 @@
+//! Why a request does not go on.
+
+use http::StatusCode;
+
+/// Why a request does not go on. [`status`](Self::status) is what the client gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // Each says it by its text.
+pub enum Refusal {
+    #[error("tunnels by CONNECT are not supported, but for WebSockets in HTTP/2")]
+    Connect,
+    #[error("TRACE has a body")]
+    TraceWithBody,
+    #[error("both Content-Length and Transfer-Encoding")]
+    LengthAndCoding,
+    #[error("Content-Length is no number, or they differ")]
+    ContentLength,
+    #[error("the transfer coding is malformed, or chunked twice")]
+    TransferEncoding,
+    #[error("a transfer coding other than chunked")]
+    UnknownCoding,
+    #[error("Transfer-Encoding in a request that is not HTTP/1.1")]
+    CodingNotAllowed,
+    #[error("there is no Host")]
+    NoHost,
+    #[error("more than one Host")]
+    ManyHosts,
+    #[error("the host is invalid")]
+    InvalidHost,
+    #[error("Host and :authority differ")]
+    HostsDiffer,
+    #[error("the request target has not the form that the method asks for")]
+    Target,
+    #[error("a scheme other than http and https")]
+    Scheme,
+    #[error("a header field of a connection in HTTP/2")]
+    ConnectionField,
+    #[error("an expectation other than 100-continue")]
+    Expectation,
+    #[error("the HTTP version is not supported")]
+    Version,
+    #[error("the request has passed this proxy before: it goes in circles")]
+    Loop,
+}
+
+impl Refusal {
+    /// What the client gets.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::Connect | Self::UnknownCoding => StatusCode::NOT_IMPLEMENTED,
+            Self::Expectation => StatusCode::EXPECTATION_FAILED,
+            Self::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            Self::Loop => StatusCode::LOOP_DETECTED,
+            _ => StatusCode::BAD_REQUEST,
+        }
+    }
+}
