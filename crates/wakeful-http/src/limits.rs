@@ -7,10 +7,13 @@ pub(crate) mod flood;
 pub(crate) mod frames;
 mod http2;
 pub(crate) mod peers;
+mod timeouts;
 
 use std::time::Duration;
 
 pub use http2::Http2Limits;
+pub(crate) use timeouts::LONGEST_TIMEOUT;
+use timeouts::SHORTEST_TIMEOUT;
 
 /// hyper's least; the defaults are larger.
 const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
@@ -18,10 +21,6 @@ const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
 const GREATEST_URI_LIMIT: usize = 65_534;
 /// `http::HeaderMap` holds no more, and for HTTP/1 hyper has room for so many in each request.
 const GREATEST_HEADERS_LIMIT: usize = 24_576;
-/// Below it, timers would do nothing else.
-const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
-/// Nobody lives to see it, and a clock can hold it: `Duration::MAX` from now on is beyond every clock.
-pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 /// The most that Linux takes (`TCP_KEEPIDLE`).
 const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
 /// How many probes a silent peer gets, a third of `keepalive` apart.

@@ -11,7 +11,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::format::{self, Line};
-use super::{Inner, Query};
+use super::settings::Query;
+use super::{AccessLog, Inner};
 
 const FLUSH_AFTER: Duration = Duration::from_millis(100);
 const FLUSH_AT: usize = 64 * 1024;
@@ -24,6 +25,13 @@ pub(crate) struct LoopLog {
     count: Cell<u64>,
     /// Of the task that hands over.
     waker: RefCell<Option<Waker>>,
+}
+
+impl AccessLog {
+    /// The buffer of the loop on this thread.
+    pub(crate) fn on_this_loop(&self) -> Rc<LoopLog> {
+        LoopLog::new(self.inner.clone())
+    }
 }
 
 impl LoopLog {

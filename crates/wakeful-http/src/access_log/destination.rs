@@ -11,7 +11,8 @@ use std::time::SystemTime;
 
 use wakeful::log::{self, OncePerSecond};
 
-use super::{Destination, Format, format};
+use super::format;
+use super::settings::{Destination, Format};
 use crate::panics;
 
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use http::{Method, Version};
 use humantime::{Rfc3339Timestamp, format_rfc3339_millis};
 use wakeful::net::PeerAddr;
 
-use super::Format;
+use super::settings::Format;
 use crate::dates;
 
 /// Longer texts are cut.

@@ -8,10 +8,10 @@
 mod buffer;
 mod destination;
 mod format;
+mod settings;
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,46 +20,12 @@ use wakeful::log::{LossyWriter, Queue};
 
 pub(crate) use buffer::LoopLog;
 pub(crate) use format::Line;
+pub use settings::{Destination, Format, Query};
 
 use destination::Sink;
 
 /// Buffers on their way to the writer, in all.
 const QUEUE: Queue = Queue { writes: 256, bytes: 32 << 20 };
-
-/// What a line looks like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Format {
-    /// A JSON object on each line: `time` (RFC 3339, UTC, when the request came), `peer`, `method`, `path`, `query` if it is logged, `protocol`, `status` (null if none was sent), `bytes` of the response's body, `duration_us` (from the
-    /// request's header to the last byte of the body), `aborted` (the body did not come to its end, or there was no response), `user_agent`, `referer`,
-    /// `request_id`, `trace_id`, the last four where there are such. Bytes that are no UTF-8 are U+FFFD.
-    #[default]
-    Json,
-    /// The common log format of Apache: `127.0.0.1 - - [22/Nov/2026:06:30:00 +0000] "GET / HTTP/1.1" 200 5`. Bytes that are not visible ASCII, quotes and backslashes are `\xNN`; a status that was never sent is `-`.
-    Common,
-    /// The common format, and behind it the referer and the user agent in quotes.
-    Combined,
-}
-
-/// Where lines go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Destination {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-    /// The end of a file, which is made if it is not there.
-    File(PathBuf),
-}
-
-/// Whether queries are logged: they may hold what should not be kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Query {
-    /// The path only.
-    #[default]
-    Omit,
-    /// `path?query`; in JSON a field of its own.
-    Log,
-}
 
 /// An access log, for [`Observe::access_log`](crate::observe::Observe::access_log).
 ///
@@ -143,11 +109,6 @@ impl AccessLog {
     #[must_use]
     pub fn written(&self) -> u64 {
         self.inner.writer.written()
-    }
-
-    /// The buffer of the loop on this thread.
-    pub(crate) fn on_this_loop(&self) -> std::rc::Rc<LoopLog> {
-        LoopLog::new(self.inner.clone())
     }
 }
 

@@ -12,10 +12,15 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
 use wakeful::time::turn_time;
 
-use super::ClientError;
+use super::error::ClientError;
 use super::tasks::Told;
 use crate::BoxError;
 use crate::panics::{self, Contained, SafeWaker};
+
+/// What a request's body has to be: any [`Body`] that is `Unpin` and whose pieces are `Send` (hyper asks for it; nothing is sent anywhere).
+pub trait OutgoingBody: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static {}
+
+impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> OutgoingBody for B {}
 
 /// The body of a response.
 ///

@@ -7,7 +7,13 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::InvalidTarget;
+/// The text or URI names no server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} names no HTTP server: {reason}")]
+pub struct InvalidTarget {
+    pub(super) text: String,
+    pub(super) reason: &'static str,
+}
 
 /// Why there is no response, or not all of its body. Each names the server.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::ptr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use async_channel::{Sender, bounded};
@@ -17,13 +17,14 @@ use http::HeaderValue;
 use http::uri::Authority;
 use wakeful::time::timeout;
 
-use super::body::OpenStream;
+use super::body::{OpenStream, OutgoingBody};
 use super::connect::{Transport, connect};
-use super::http1::Http1;
-use super::http2::Http2;
+use super::error::ClientError;
+use super::http1::{self, Http1};
+use super::http2::{self, Http2};
 use super::look_up::LookUp;
 use super::settings::{ClientBuilder, ClientCounts};
-use super::{ClientError, HttpVersion, OutgoingBody, Target};
+use super::target::{HttpVersion, Target};
 use crate::panics::SafeWaker;
 
 /// A server that a [`Client`](super::Client) talks to, with its pool of connections. Clones share the pool.
@@ -167,12 +168,16 @@ impl<B: OutgoingBody> Slot<B> {
         let broken = |source| ClientError::Exchange { target: pool.label.clone(), source };
         let lease = match pool.target.version {
             HttpVersion::Http1 => {
-                let connection = Http1::start(&pool, transport).await.map_err(broken)?;
+                let owner: Weak<Pool<B>> = Rc::downgrade(&pool);
+                let started = Http1::start(owner, &pool.settings, transport).await;
+                let connection = started.map_err(broken)?;
                 self.is_filled = true;
                 Lease::Http1(Http1Lease { pool: pool.clone(), connection, is_sent: false })
             }
             HttpVersion::Http2 => {
-                let connection = Http2::start(&pool, transport).await.map_err(broken)?;
+                let owner: Weak<Pool<B>> = Rc::downgrade(&pool);
+                let started = Http2::start(owner, &pool.settings, transport).await;
+                let connection = started.map_err(broken)?;
                 self.is_filled = true;
                 // A new one has room.
                 let stream = connection.open_stream();
@@ -293,7 +298,7 @@ impl<B: OutgoingBody> Pool<B> {
     }
 
     /// Hands what there is to those that wait for it.
-    pub(super) fn serve_waiting(self: &Rc<Self>) {
+    fn serve_waiting(self: &Rc<Self>) {
         loop {
             {
                 let waiting = &mut self.state.borrow_mut().waiting;
@@ -313,7 +318,7 @@ impl<B: OutgoingBody> Pool<B> {
     }
 
     /// `connection` waits for its next request, here or with the first request that waits.
-    pub(super) fn give_back(self: &Rc<Self>, connection: &Rc<Http1<B>>) {
+    fn give_back(self: &Rc<Self>, connection: &Rc<Http1<B>>) {
         connection.release();
         let mut state = self.state.borrow_mut();
         let has_room = state.idle.len() < self.settings.max_idle.max(state.waiting.len());
@@ -325,17 +330,28 @@ impl<B: OutgoingBody> Pool<B> {
         drop(state);
         self.serve_waiting();
     }
+}
 
-    pub(super) fn forget_http1(self: &Rc<Self>, connection: &Rc<Http1<B>>) {
+impl<B: OutgoingBody> http1::Owner<B> for Pool<B> {
+    fn is_free(self: Rc<Self>, connection: &Rc<Http1<B>>) {
+        self.give_back(connection);
+    }
+
+    fn has_ended(self: Rc<Self>, connection: &Rc<Http1<B>>) {
         let mut state = self.state.borrow_mut();
         state.idle.retain(|idle| !Rc::ptr_eq(idle, connection));
         state.open -= 1;
         drop(state);
         self.serve_waiting();
     }
+}
 
-    /// It has ended, or gets no more requests.
-    pub(super) fn forget_http2(self: &Rc<Self>, connection: &Http2<B>) {
+impl<B: OutgoingBody> http2::Owner<B> for Pool<B> {
+    fn has_room(self: Rc<Self>) {
+        self.serve_waiting();
+    }
+
+    fn is_over(self: Rc<Self>, connection: &Http2<B>) {
         let mut state = self.state.borrow_mut();
         state.shared.retain(|shared| !ptr::eq(&**shared, connection));
         state.open -= 1;

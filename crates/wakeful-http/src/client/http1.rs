@@ -9,18 +9,26 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 use wakeful::time::sleep_until;
 
-use super::OutgoingBody;
-use super::body::Outgoing;
+use super::body::{Outgoing, OutgoingBody};
 use super::connect::{Io, Seen, Transport};
-use super::host::Pool;
+use super::settings::ClientBuilder;
 use crate::panics;
+
+/// Whose connections they are.
+pub(super) trait Owner<B: OutgoingBody> {
+    /// `connection` waits for its next request.
+    fn is_free(self: Rc<Self>, connection: &Rc<Http1<B>>);
+
+    /// `connection` has ended.
+    fn has_ended(self: Rc<Self>, connection: &Rc<Http1<B>>);
+}
 
 pub(super) struct Http1<B: OutgoingBody> {
     /// None once it is to close.
@@ -44,11 +52,15 @@ type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
 
 impl<B: OutgoingBody> Http1<B> {
     /// It begins as leased.
-    pub(super) async fn start(pool: &Rc<Pool<B>>, transport: Transport) -> hyper::Result<Rc<Self>> {
+    pub(super) async fn start(
+        owner: Weak<dyn Owner<B>>,
+        settings: &ClientBuilder,
+        transport: Transport,
+    ) -> hyper::Result<Rc<Self>> {
         let (io, seen) = Io::new(transport);
         let (sender, connection) = http1::Builder::new()
-            .max_buf_size(pool.settings.max_header_size)
-            .max_header_size(pool.settings.max_header_size)
+            .max_buf_size(settings.max_header_size)
+            .max_header_size(settings.max_header_size)
             .handshake::<_, Outgoing<B>>(io)
             .await?;
         let this = Rc::new(Self {
@@ -58,7 +70,7 @@ impl<B: OutgoingBody> Http1<B> {
             used: Cell::new(false),
             idle_since: Cell::new(Instant::now()),
         });
-        wakeful::spawn(drive(connection, this.clone(), Rc::downgrade(pool))).detach();
+        wakeful::spawn(drive(connection, this.clone(), owner, settings.idle_timeout)).detach();
         Ok(this)
     }
 
@@ -107,14 +119,11 @@ impl<B: OutgoingBody> Http1<B> {
 async fn drive<B: OutgoingBody>(
     connection: http1::Connection<Io, Outgoing<B>>,
     this: Rc<Http1<B>>,
-    pool: Weak<Pool<B>>,
+    owner: Weak<dyn Owner<B>>,
+    idle_timeout: Duration,
 ) {
-    let idle_timeout = match pool.upgrade() {
-        Some(pool) => pool.settings.idle_timeout,
-        None => return,
-    };
-    let ending = Ending { this, pool };
-    let Ending { this, pool } = &ending;
+    let ending = Ending { this, owner };
+    let Ending { this, owner } = &ending;
     let mut connection = pin!(connection);
     // Not moved with each request: when it fires it says how long it really was.
     let mut timer = pin!(sleep_until(Instant::now() + idle_timeout));
@@ -127,8 +136,8 @@ async fn drive<B: OutgoingBody>(
             return Poll::Ready(());
         }
         if this.stage.get() == Stage::Sent && this.is_ready() {
-            match pool.upgrade() {
-                Some(pool) => pool.give_back(this),
+            match owner.upgrade() {
+                Some(owner) => owner.is_free(this),
                 None => this.close(),
             }
         }
@@ -148,13 +157,13 @@ async fn drive<B: OutgoingBody>(
 /// Gives the connection's place back to the pool, even if a request's body panics in the connection's task.
 struct Ending<B: OutgoingBody> {
     this: Rc<Http1<B>>,
-    pool: Weak<Pool<B>>,
+    owner: Weak<dyn Owner<B>>,
 }
 
 impl<B: OutgoingBody> Drop for Ending<B> {
     fn drop(&mut self) {
-        if let Some(pool) = self.pool.upgrade() {
-            pool.forget_http1(&self.this);
+        if let Some(owner) = self.owner.upgrade() {
+            owner.has_ended(&self.this);
         }
     }
 }

@@ -20,16 +20,24 @@ use hyper::client::conn::{TrySendError, http2};
 use wakeful::io::LoopTimer;
 use wakeful::time::{sleep_until, turn_time};
 
-use super::OutgoingBody;
-use super::body::{OpenStream, Outgoing, Streams};
+use super::body::{OpenStream, Outgoing, OutgoingBody, Streams};
 use super::connect::{Io, Seen, Transport};
-use super::host::Pool;
+use super::settings::ClientBuilder;
 use super::tasks::{Tasks, Told};
 use crate::panics::{self, Contained};
 
+/// Whose connections they are.
+pub(super) trait Owner<B: OutgoingBody> {
+    /// A connection has room for more streams than before.
+    fn has_room(self: Rc<Self>);
+
+    /// `connection` takes no more requests.
+    fn is_over(self: Rc<Self>, connection: &Http2<B>);
+}
+
 pub(super) struct Http2<B: OutgoingBody> {
     sender: RefCell<Option<http2::SendRequest<Outgoing<B>>>>,
-    pool: Weak<Pool<B>>,
+    owner: Weak<dyn Owner<B>>,
     tasks: Tasks,
     streams: Cell<usize>,
     /// How many streams the server allows.
@@ -51,10 +59,14 @@ type Driven<B> = http2::Connection<Io, Outgoing<B>, Tasks>;
 type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
 
 impl<B: OutgoingBody> Http2<B> {
-    pub(super) async fn start(pool: &Rc<Pool<B>>, transport: Transport) -> hyper::Result<Rc<Self>> {
+    pub(super) async fn start(
+        owner: Weak<dyn Owner<B>>,
+        settings: &ClientBuilder,
+        transport: Transport,
+    ) -> hyper::Result<Rc<Self>> {
         let (io, seen) = Io::new(transport);
         let tasks = Tasks::default();
-        let headers = u32::try_from(pool.settings.max_header_size).unwrap_or(u32::MAX);
+        let headers = u32::try_from(settings.max_header_size).unwrap_or(u32::MAX);
         let (sender, connection) = http2::Builder::new(tasks.clone())
             .timer(LoopTimer)
             .max_header_list_size(headers)
@@ -63,7 +75,7 @@ impl<B: OutgoingBody> Http2<B> {
             .await?;
         let this = Rc::new(Self {
             sender: RefCell::new(Some(sender)),
-            pool: Rc::downgrade(pool),
+            owner,
             tasks,
             streams: Cell::new(0),
             limit: Cell::new(connection.current_max_send_streams()),
@@ -73,7 +85,7 @@ impl<B: OutgoingBody> Http2<B> {
             heard: Cell::new(Instant::now()),
             is_aside: Cell::new(false),
         });
-        wakeful::spawn(drive(connection, this.clone(), seen)).detach();
+        wakeful::spawn(drive(connection, this.clone(), seen, settings.idle_timeout)).detach();
         Ok(this)
     }
 
@@ -126,8 +138,8 @@ impl<B: OutgoingBody> Streams for Http2<B> {
         let silence = Instant::now().saturating_duration_since(opened.max(self.heard.get()));
         if silence >= SILENCE && !self.is_aside.replace(true) {
             panics::log!(debug, "a connection of the client is silent, and is set aside");
-            if let Some(pool) = self.pool.upgrade() {
-                pool.forget_http2(self);
+            if let Some(owner) = self.owner.upgrade() {
+                owner.is_over(self);
             }
         }
     }
@@ -136,9 +148,9 @@ impl<B: OutgoingBody> Streams for Http2<B> {
         self.streams.set(self.streams.get() - 1);
         self.idle_since.set(Instant::now());
         if !self.is_aside.get()
-            && let Some(pool) = self.pool.upgrade()
+            && let Some(owner) = self.owner.upgrade()
         {
-            pool.serve_waiting();
+            owner.has_room();
         }
         if self.is_aside.get() && self.streams.get() == 0 {
             self.close();
@@ -146,11 +158,12 @@ impl<B: OutgoingBody> Streams for Http2<B> {
     }
 }
 
-async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen: Rc<Seen>) {
-    let idle_timeout = match this.pool.upgrade() {
-        Some(pool) => pool.settings.idle_timeout,
-        None => return,
-    };
+async fn drive<B: OutgoingBody>(
+    connection: Driven<B>,
+    this: Rc<Http2<B>>,
+    seen: Rc<Seen>,
+    idle_timeout: Duration,
+) {
     let ending = Ending(this);
     let this = &ending.0;
     let told = Told::of(&this.tasks);
@@ -187,9 +200,9 @@ async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, seen:
             return Poll::Ready(());
         }
         if (this.limit.replace(limit) < limit || is_told)
-            && let Some(pool) = this.pool.upgrade()
+            && let Some(owner) = this.owner.upgrade()
         {
-            pool.serve_waiting();
+            owner.has_room();
         }
         while timer.as_mut().poll(cx).is_ready() {
             let is_idle = this.streams.get() == 0;
@@ -209,10 +222,10 @@ struct Ending<B: OutgoingBody>(Rc<Http2<B>>);
 
 impl<B: OutgoingBody> Drop for Ending<B> {
     fn drop(&mut self) {
-        if let Some(pool) = self.0.pool.upgrade()
+        if let Some(owner) = self.0.owner.upgrade()
             && !self.0.is_aside.replace(true)
         {
-            pool.forget_http2(&self.0);
+            owner.is_over(&self.0);
         }
     }
 }

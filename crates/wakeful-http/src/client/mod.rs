@@ -31,6 +31,7 @@
 //! And only if there is a body to send again: one that is empty from the start, one that was not looked at, or one that can be cloned ([`Host::send_replayable`]).
 
 mod body;
+mod build;
 mod connect;
 mod error;
 mod exchange;
@@ -39,147 +40,18 @@ mod host;
 mod http1;
 mod http2;
 mod look_up;
+mod pools;
 mod settings;
 mod target;
 mod tasks;
 mod upgrade;
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::rc::Rc;
-use std::sync::Arc;
-
-use http::{Request, Response};
-use http_body::Body;
-use http_body_util::Full;
-use hyper::body::Bytes;
-
-pub use self::body::ResponseBody;
-pub use self::error::ClientError;
+pub use self::body::{OutgoingBody, ResponseBody};
+pub use self::error::{ClientError, InvalidTarget};
 pub use self::exchange::SendFailure;
 pub use self::grpc::{GrpcBody, GrpcService};
 pub use self::host::Host;
+pub use self::pools::Client;
 pub use self::settings::{ClientBuilder, ClientCounts};
-pub use self::target::{HttpVersion, InvalidTarget, Target};
+pub use self::target::{HttpVersion, Target};
 pub use self::upgrade::UpgradeAnswer;
-use crate::BoxError;
-
-/// What a request's body has to be: any [`Body`] that is `Unpin` and whose pieces are `Send` (hyper asks for it; nothing is sent anywhere).
-pub trait OutgoingBody: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static {}
-
-impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> OutgoingBody for B {}
-
-/// Beyond so many hosts those without connections are forgotten.
-const MANY_HOSTS: usize = 64;
-
-/// A client with its pools, of one loop. Clones share them; when the last one and all [`Host`]s are gone, idle connections close.
-///
-/// *Threads*: neither `Send` nor `Sync`. Make one on each loop.
-pub struct Client<B: OutgoingBody> {
-    inner: Rc<Inner<B>>,
-}
-
-struct Inner<B: OutgoingBody> {
-    settings: Rc<ClientBuilder>,
-    counts: Arc<ClientCounts>,
-    hosts: RefCell<HashMap<Target, Host<B>>>,
-}
-
-impl<B: OutgoingBody> Clone for Client<B> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone() }
-    }
-}
-
-impl<B: OutgoingBody> Default for Client<B> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<B: OutgoingBody> std::fmt::Debug for Client<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client")
-            .field("hosts", &self.inner.hosts.borrow().len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// Not for every body, because the type of `Client::builder()` could not be inferred then.
-impl Client<Full<Bytes>> {
-    /// Returns the default settings, to be changed. [`ClientBuilder::build`] makes a client for any type of body.
-    ///
-    /// ```
-    /// use http_body_util::Empty;
-    /// use hyper::body::Bytes;
-    /// use wakeful_http::client::Client;
-    ///
-    /// # wakeful::block_on(async {
-    /// let client = Client::builder().retries(0).build::<Empty<Bytes>>();
-    /// # drop(client);
-    /// # });
-    /// ```
-    pub fn builder() -> ClientBuilder {
-        ClientBuilder::default()
-    }
-}
-
-impl<B: OutgoingBody> Client<B> {
-    /// With the default settings.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::with(ClientBuilder::default())
-    }
-
-    fn with(settings: ClientBuilder) -> Self {
-        let hosts = RefCell::new(HashMap::new());
-        Self {
-            inner: Rc::new(Inner { settings: Rc::new(settings), counts: Arc::default(), hosts }),
-        }
-    }
-
-    /// The pool of connections to `target`, which it makes if there is none. No connection is made yet.
-    pub fn host(&self, target: &Target) -> Host<B> {
-        let mut hosts = self.inner.hosts.borrow_mut();
-        if let Some(host) = hosts.get(target) {
-            return host.clone();
-        }
-        if hosts.len() >= MANY_HOSTS {
-            hosts.retain(|_, host| host.is_in_use());
-        }
-        let host =
-            Host::new(target.clone(), self.inner.settings.clone(), self.inner.counts.clone());
-        hosts.insert(target.clone(), host.clone());
-        host
-    }
-
-    /// Sends `request` to the host that its URI names, as [`Host::send`] does.
-    ///
-    /// # Errors
-    /// The URI has no host, or its scheme is neither `http` nor `https`; or those of [`Host::send`].
-    pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, ClientError> {
-        let target = Target::of(request.uri(), self.inner.settings.version)?;
-        self.host(&target).send(request).await
-    }
-
-    /// As [`send`](Self::send), with a body that can be cloned to be sent again.
-    ///
-    /// # Errors
-    /// As for [`send`](Self::send).
-    pub async fn send_replayable(
-        &self,
-        request: Request<B>,
-    ) -> Result<Response<ResponseBody>, ClientError>
-    where
-        B: Clone,
-    {
-        let target = Target::of(request.uri(), self.inner.settings.version)?;
-        self.host(&target).send_replayable(request).await
-    }
-
-    /// What this client counted; may be read from any thread.
-    #[must_use]
-    pub fn counts(&self) -> Arc<ClientCounts> {
-        self.inner.counts.clone()
-    }
-}

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Client, HttpVersion, OutgoingBody};
+use super::target::HttpVersion;
 use crate::limits::LONGEST_TIMEOUT;
 use crate::tls::ClientTls;
 
 /// hyper's least for the buffer of a connection.
 const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
 
-/// The settings of a [`Client`]. Those that count connections are for each host on each loop.
+/// The settings of a [`Client`](super::Client). Those that count connections are for each host on each loop.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
@@ -63,7 +63,7 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Which HTTP [`Client::send`] speaks to the hosts that URIs name. A [`Target`](super::Target) says it for itself.
+    /// Which HTTP [`Client::send`](super::Client::send) speaks to the hosts that URIs name. A [`Target`](super::Target) says it for itself.
     pub fn version(mut self, version: HttpVersion) -> Self {
         self.version = version;
         self
@@ -133,11 +133,6 @@ impl ClientBuilder {
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
-    }
-
-    /// A client with these settings.
-    pub fn build<B: OutgoingBody>(self) -> Client<B> {
-        Client::with(self)
     }
 }
 

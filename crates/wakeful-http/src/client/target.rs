@@ -9,7 +9,7 @@ use http::Uri;
 use http::uri::{Authority, Scheme};
 use wakeful::net::ListenAddr;
 
-use super::ClientError;
+use super::error::{ClientError, InvalidTarget};
 use crate::Security;
 
 /// Which HTTP a connection speaks.
@@ -195,14 +195,6 @@ impl fmt::Display for Target {
             Place::Abstract(name) => ListenAddr::Abstract(name.clone()).fmt(f),
         }
     }
-}
-
-/// The text or URI names no server.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} names no HTTP server: {reason}")]
-pub struct InvalidTarget {
-    pub(super) text: String,
-    pub(super) reason: &'static str,
 }
 
 #[cfg(test)]

@@ -17,9 +17,10 @@ use wakeful::log::OncePerSecond;
 use super::beneath::Opened;
 use super::body::{FileBody, Piece};
 use super::conditional::{Validators, Verdict};
+use super::encoding;
 use super::path::Target;
 use super::ranges::{self, Ranges};
-use super::{Precompressed, Shared, encoding};
+use super::settings::{Precompressed, Shared};
 use crate::{dates, panics};
 
 const INDEX: &[u8] = b"index.html";

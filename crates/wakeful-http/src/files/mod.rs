@@ -13,6 +13,7 @@ mod encoding;
 mod jobs;
 mod path;
 mod ranges;
+mod settings;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,8 +27,10 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use tower_service::Service;
 
 pub use body::FileBody;
+pub use settings::{HiddenFiles, Precompressed};
 
 use jobs::{Job, Jobs};
+use settings::Shared;
 
 use crate::{Refusal, local};
 
@@ -75,35 +78,6 @@ const DEFAULT_MAX_JOBS: usize = 4096;
 #[derive(Debug, Clone)]
 pub struct ServeDir {
     shared: Arc<Shared>,
-}
-
-#[derive(Debug, Clone)]
-struct Shared {
-    root: Arc<beneath::Root>,
-    cache_control: Option<HeaderValue>,
-    precompressed: Precompressed,
-    hidden_files: HiddenFiles,
-    /// In bytes.
-    chunk_size: u64,
-    jobs: Jobs,
-}
-
-/// Whether compressed files beside the files are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precompressed {
-    /// They are files like any other.
-    Ignore,
-    /// `file.br`, else `file.gz`, is sent in place of `file` to clients that accept it; one that is older than `file` as well.
-    Offer,
-}
-
-/// What happens to names that begin with a dot, as `.git` and `.env`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HiddenFiles {
-    /// They are not there. But for `/.well-known/`, which is made for being served (RFC 8615).
-    Refuse,
-    /// They are files like any other.
-    Serve,
 }
 
 impl ServeDir {

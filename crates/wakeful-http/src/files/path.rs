@@ -3,7 +3,7 @@
 //! What comes out is a chain of names, none of which is empty, `.`, `..`, or holds a slash or NUL: it can only lead down. (Symbolic links are
 //! the business of `beneath`.) A name may be any other bytes, as Linux has it: no UTF-8 is asked for, and a backslash is a character.
 
-use super::HiddenFiles;
+use super::settings::HiddenFiles;
 
 /// What a path names.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
+
 /// The limits that only HTTP/2 has. Out of range becomes the nearest in it.
 ///
 /// | setting | default | range | beyond it |
@@ -69,8 +71,7 @@ impl Default for Http2Limits {
 impl Http2Limits {
     pub(super) fn clamped(mut self) -> Self {
         const GREATEST_WINDOW: u32 = (1 << 31) - 1;
-        let in_range =
-            |timeout: Duration| timeout.clamp(super::SHORTEST_TIMEOUT, super::LONGEST_TIMEOUT);
+        let in_range = |timeout: Duration| timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         self.max_streams = self.max_streams.max(1);
         self.stream_window = self.stream_window.min(GREATEST_WINDOW);
         self.connection_window = self.connection_window.clamp(65_535, GREATEST_WINDOW);

@@ -31,6 +31,7 @@
 //! whether it holds; and when hyper's connection ends by it, the bytes go to who waits. An upgraded connection stays on its loop, counts as open until its [`Upgraded`] is dropped, and is aborted
 //! when the grace period of a drain is over: what uses it should await [`drain_begins`](crate::drain_begins).
 
+mod error;
 mod offer;
 mod upgraded;
 
@@ -40,6 +41,7 @@ use std::task::{Context, Poll};
 
 use http::Request;
 
+pub use self::error::UpgradeError;
 use self::offer::Offer;
 #[cfg(feature = "ws")]
 pub(crate) use self::offer::OwnRefusal;
@@ -58,24 +60,6 @@ pub(crate) fn take(extensions: &mut http::Extensions) -> OnUpgrade {
         (None, Some(theirs)) => Source::Http2(theirs),
         (None, None) => Source::None,
     })
-}
-
-/// Why there is no upgrade.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UpgradeError {
-    /// The request asked for none.
-    #[error("the request does not ask for an upgrade")]
-    NotAsked,
-    /// The response was not 101, nor 2xx to CONNECT; or the connection ended before.
-    #[error("the response was no upgrade, or could not be sent")]
-    Refused,
-    /// The future was polled on another thread than its connection's loop.
-    #[error("an upgrade is awaited on the loop of its connection, and this is another thread")]
-    OtherThread,
-    /// On HTTP/2.
-    #[error("the stream was not upgraded: {0}")]
-    Http2(hyper::Error),
 }
 
 /// The future of [`on`].

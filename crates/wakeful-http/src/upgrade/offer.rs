@@ -13,8 +13,8 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use wakeful::log::OncePerSecond;
 
-use super::upgraded::Io;
-use super::{UpgradeError, Upgraded};
+use super::error::UpgradeError;
+use super::upgraded::{Io, Upgraded};
 use crate::homed::Homed;
 use crate::panics;
 

@@ -1,0 +1,110 @@
+//! The client: its pools by their hosts.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{Request, Response};
+
+use super::body::{OutgoingBody, ResponseBody};
+use super::error::ClientError;
+use super::host::Host;
+use super::settings::{ClientBuilder, ClientCounts};
+use super::target::Target;
+
+/// Beyond so many hosts those without connections are forgotten.
+const MANY_HOSTS: usize = 64;
+
+/// A client with its pools, of one loop. Clones share them; when the last one and all [`Host`]s are gone, idle connections close.
+///
+/// *Threads*: neither `Send` nor `Sync`. Make one on each loop.
+pub struct Client<B: OutgoingBody> {
+    inner: Rc<Inner<B>>,
+}
+
+struct Inner<B: OutgoingBody> {
+    settings: Rc<ClientBuilder>,
+    counts: Arc<ClientCounts>,
+    hosts: RefCell<HashMap<Target, Host<B>>>,
+}
+
+impl<B: OutgoingBody> Clone for Client<B> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<B: OutgoingBody> Default for Client<B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<B: OutgoingBody> std::fmt::Debug for Client<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client")
+            .field("hosts", &self.inner.hosts.borrow().len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: OutgoingBody> Client<B> {
+    /// With the default settings.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(ClientBuilder::default())
+    }
+
+    pub(super) fn with(settings: ClientBuilder) -> Self {
+        let hosts = RefCell::new(HashMap::new());
+        Self {
+            inner: Rc::new(Inner { settings: Rc::new(settings), counts: Arc::default(), hosts }),
+        }
+    }
+
+    /// The pool of connections to `target`, which it makes if there is none. No connection is made yet.
+    pub fn host(&self, target: &Target) -> Host<B> {
+        let mut hosts = self.inner.hosts.borrow_mut();
+        if let Some(host) = hosts.get(target) {
+            return host.clone();
+        }
+        if hosts.len() >= MANY_HOSTS {
+            hosts.retain(|_, host| host.is_in_use());
+        }
+        let host =
+            Host::new(target.clone(), self.inner.settings.clone(), self.inner.counts.clone());
+        hosts.insert(target.clone(), host.clone());
+        host
+    }
+
+    /// Sends `request` to the host that its URI names, as [`Host::send`] does.
+    ///
+    /// # Errors
+    /// The URI has no host, or its scheme is neither `http` nor `https`; or those of [`Host::send`].
+    pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, ClientError> {
+        let target = Target::of(request.uri(), self.inner.settings.version)?;
+        self.host(&target).send(request).await
+    }
+
+    /// As [`send`](Self::send), with a body that can be cloned to be sent again.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub async fn send_replayable(
+        &self,
+        request: Request<B>,
+    ) -> Result<Response<ResponseBody>, ClientError>
+    where
+        B: Clone,
+    {
+        let target = Target::of(request.uri(), self.inner.settings.version)?;
+        self.host(&target).send_replayable(request).await
+    }
+
+    /// What this client counted; may be read from any thread.
+    #[must_use]
+    pub fn counts(&self) -> Arc<ClientCounts> {
+        self.inner.counts.clone()
+    }
+}
