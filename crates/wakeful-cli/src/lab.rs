@@ -1,14 +1,12 @@
 //! `wakeful lab`.
 
+mod arguments;
 mod others;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use clap::Args;
-use wakeful_lab::peers::PeersError;
 use wakeful_lab::{EXPERIMENTS, Experiment, Lab, LabError, ProbeRuns, Size};
 use wakeful_load::bench::Bench;
 use wakeful_load::progress::Progress;
@@ -16,105 +14,17 @@ use wakeful_load::report;
 use wakeful_load::results::{Results, Verdict};
 use wakeful_load::table::{self, Style};
 
+pub(crate) use self::arguments::Arguments;
+use self::arguments::Refusal;
 use self::others::{Others, print_peers, wanted};
 use crate::load::{INTERRUPTED, Outputs, command_line, print, until_interrupted};
 use crate::logging::say;
-use crate::numbers::{count, share_of_cpu, time_in};
 
 /// As clap says it of everything that can be seen from the flags alone.
 const WRONG_USAGE: u8 = 2;
 
 /// A claim does not hold here.
 const DOES_NOT_HOLD: u8 = 3;
-
-#[derive(Debug, Args)]
-#[command(after_long_help = EXIT_CODES)]
-pub(crate) struct Arguments {
-    /// An experiment's name; or `list`, which says what there is, `peers`, which builds them, or `all`.
-    #[arg(value_name = "NAME", default_value = "list")]
-    what: String,
-
-    /// Minutes instead of an hour: fewer rounds and parts, and fewer peers unless --peers names them.
-    #[arg(long)]
-    quick: bool,
-
-    /// Only these peers, by name or program; `none` for wakeful alone.
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    peers: Option<Vec<String>>,
-
-    /// Where the sources of the peers are; looked for above the current directory and above the program unless given.
-    #[arg(long, value_name = "DIR")]
-    peers_dir: Option<PathBuf>,
-
-    /// What makes the schedules repeatable.
-    #[arg(long, default_value_t = 1, value_parser = count::<u64>)]
-    seed: u64,
-
-    /// late-wake: how far away the loop's timer is, 200ms to 10m. 5s unless given; 2s with --quick.
-    #[arg(long, value_name = "TIME", value_parser = timer)]
-    timer: Option<Duration>,
-
-    /// sleepy-median, shared-socket: only these of its parts.
-    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
-    parts: Option<Vec<String>>,
-
-    /// sleepy-median, shared-socket: how many rounds. 5 unless given; 2 with --quick. In sleepy-median, quota, silence, chain, and the peers that no claim names have half as many.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
-
-    /// sleepy-median, shared-socket: the measured time of a block, 100ms to 1m. 1.2s and 1s unless given; 500ms and 400ms with --quick.
-    #[arg(long, value_name = "TIME", value_parser = block)]
-    block: Option<Duration>,
-
-    /// What is measured while other programs use more than this share of a CPU is measured again.
-    #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = share_of_cpu)]
-    quiet_share: f64,
-
-    /// Print JSON instead of tables: an array with an entry for each experiment.
-    #[arg(long)]
-    json: bool,
-
-    /// Print the tables as Markdown.
-    #[arg(long, conflicts_with = "json")]
-    markdown: bool,
-
-    /// Write a report: one HTML file with plots. With `all`, the name of each experiment is put in front of the file's.
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-
-    /// Write the plot of p50 against the rate as SVG. sleepy-median's others are written beside it: FILE-frontier.svg, p50 against
-    /// CPU at each rate, and FILE-max-cpu.svg.
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-}
-
-const EXIT_CODES: &str = "\
-Exit codes: 0 every claim holds or cannot be told here; 1 an error; 2 wrong usage; 3 a claim does not hold;
-130 ended by Ctrl-C.";
-
-/// Why there is nothing to show.
-enum Refusal {
-    /// There is nothing of that name.
-    WrongUsage(String),
-    Interrupted,
-    Error(String),
-}
-
-impl From<String> for Refusal {
-    fn from(line: String) -> Self {
-        Self::Error(line)
-    }
-}
-
-impl From<PeersError> for Refusal {
-    fn from(error: PeersError) -> Self {
-        match error {
-            PeersError::Unknown { .. } => Self::WrongUsage(error.to_string()),
-            PeersError::Interrupted => Self::Interrupted,
-            error => Self::Error(error.to_string()),
-        }
-    }
-}
 
 /// # Errors
 /// A line for the user.
@@ -225,14 +135,6 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
     } else {
         ExitCode::SUCCESS
     })
-}
-
-fn timer(text: &str) -> Result<Duration, String> {
-    time_in(text, &(Duration::from_millis(200)..=Duration::from_secs(600)), "200ms to 10m")
-}
-
-fn block(text: &str) -> Result<Duration, String> {
-    time_in(text, &(Duration::from_millis(100)..=Duration::from_secs(60)), "100ms to 1m")
 }
 
 /// Whether `--parts`, `--rounds` and `--block` mean something to one of the experiments.

@@ -15,12 +15,13 @@ fn holds(condition: &Meta) -> Option<bool> {
     if list.path.is_ident("not") {
         parts.next().flatten().map(|holds| !holds)
     } else if list.path.is_ident("all") {
-        parts.try_fold(true, |all, part| match part {
-            Some(false) => Err(false),
-            Some(true) => Ok(all),
-            None => Ok(false),
-        })
-        .map_or(Some(false), |all| all.then_some(true))
+        parts
+            .try_fold(true, |all, part| match part {
+                Some(false) => Err(false),
+                Some(true) => Ok(all),
+                None => Ok(false),
+            })
+            .map_or(Some(false), |all| all.then_some(true))
     } else {
         let parts: Vec<_> = parts.collect();
         if parts.contains(&Some(true)) {

@@ -1,6 +1,6 @@
 //! The rooms of a crate, from the top down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,6 @@ impl Layers {
     /// A room has no layer.
     pub(crate) fn upward<'a>(&self, graph: &'a Graph) -> Result<Vec<Arrow<'a>>, String> {
         let mut upward = Vec::new();
-        if self.layers.is_empty() { return Ok(upward); }
         let layer = |file: &Path| {
             let none = || format!("{}: the room {} has no layer", self.name, self.room(file));
             self.layer(file).ok_or_else(none)
@@ -78,19 +77,20 @@ impl Layers {
         Ok(upward)
     }
 
-    /// The rooms, layer by layer, with their lines of code.
-    pub(crate) fn print(&self, modules: &[Module]) {
+    /// The rooms, layer by layer: their files, their lines of code, and the rooms that each imports from.
+    pub(crate) fn print(&self, modules: &[Module], graph: &Graph) {
         for rooms in &self.layers {
-            let of_room = |room: &String| {
+            println!("  --");
+            for room in rooms {
                 let here = modules.iter().filter(|module| self.room(&module.file) == *room);
-                let (files, lines) =
-                    here.fold((0, 0), |(files, lines), module| {
-                        (files + usize::from(module.lines > 0), lines + module.lines)
-                    });
-                format!("{room} ({files} files, {lines} lines)")
-            };
-            let rooms: Vec<_> = rooms.iter().map(of_room).collect();
-            println!("  {}", rooms.join(", "));
+                let files: BTreeMap<_, _> =
+                    here.map(|module| (&module.file, module.lines)).collect();
+                let lines: usize = files.values().sum();
+                let arrows = graph.arrows().filter(|arrow| self.room(arrow.from) == *room);
+                let to: BTreeSet<_> = arrows.map(|arrow| self.room(arrow.to)).collect();
+                let to: Vec<_> = to.into_iter().filter(|to| to != room).collect();
+                println!("  {room} ({} files, {lines} lines) -> {}", files.len(), to.join(" "));
+            }
         }
     }
 }

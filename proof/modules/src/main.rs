@@ -45,7 +45,7 @@ fn check(layers: &Path) -> Result<usize, String> {
         let modules = source::read(&layers.root)?;
         let graph = Graph::new(&modules);
         println!("{}", layers.name);
-        layers.print(&modules);
+        layers.print(&modules, &graph);
         for circle in graph.circles() {
             faults += 1;
             println!("  CIRCLE, tied by {} imports", circle.len());

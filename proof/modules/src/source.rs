@@ -48,8 +48,10 @@ struct Reader {
 impl Reader {
     /// Reads a module's file, and the files of the modules in it, which are in `folder`.
     fn file(&mut self, file: &Path, folder: &Path, parent: Option<usize>) -> Result<usize, String> {
-        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let parsed = syn::parse_file(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+        let text =
+            fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let parsed =
+            syn::parse_file(&text).map_err(|error| format!("{}: {error}", file.display()))?;
         let lines = text.lines().count();
         self.module(&parsed.items, file, folder, parent, lines)
     }

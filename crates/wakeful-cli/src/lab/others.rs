@@ -7,7 +7,7 @@ use wakeful_lab::peers::{Built, Catalog, Language, PeersError};
 use wakeful_lab::probes::{Probe, ReadyProbe, Source};
 use wakeful_lab::{EXPERIMENTS, Experiment};
 
-use super::{Arguments, Refusal};
+use super::arguments::{Arguments, Refusal};
 use crate::load::{print, until_interrupted};
 use crate::logging::say;
 
