@@ -76,7 +76,7 @@ where
     F: Future + 'static,
 {
     fn execute(&self, future: F) {
-        crate::task::spawn(future).detach();
+        crate::event_loop::spawn(future).detach();
     }
 }
 

@@ -47,7 +47,6 @@ pub use self::join_error::JoinError;
 #[doc(hidden)]
 pub use self::safe_waker::SafeWaker;
 pub use self::yield_now::{YieldNow, yield_now};
-pub use crate::event_loop::{spawn, spawn_with};
 
 pub(crate) use self::blocking::{keep_a_thread, on_own_thread};
 pub(crate) use self::closure::send;
