@@ -119,7 +119,7 @@ impl ConnectionServer {
         self
     }
 
-    /// When connections go on to other loops, if their handlers let them: see [`Moving`]. `None`: never.
+    /// When connections go on to other loops, if their handlers let them: see [`Moving`](super::Moving). `None`: never.
     pub fn moves(mut self, moves: Option<Moves>) -> Self {
         self.moves = moves;
         self

@@ -73,7 +73,7 @@ impl Serving {
         self.listeners.failure()
     }
 
-    /// Lets nobody in any more (see [`AcceptStrategy`]; a client that tries to connect by TCP meanwhile is refused a second later), accepts what the kernel's backlogs hold, closes the listeners, tells the connections, waits up to `grace` until all have closed, aborts the rest, and
+    /// Lets nobody in any more (see [`AcceptStrategy`](super::AcceptStrategy); a client that tries to connect by TCP meanwhile is refused a second later), accepts what the kernel's backlogs hold, closes the listeners, tells the connections, waits up to `grace` until all have closed, aborts the rest, and
     /// stops the loops. Returns how many were aborted. Where the limit of connections or a lack of descriptors keeps
     /// connections in the backlog, the open ones are told first, and those in the backlog are served as the open ones
     /// close. What is left in the backlog after `grace` is closed, and counts as aborted. It always ends: a loop that one of its tasks blocks is left behind a second

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-/// What a [`ConnectionServer`](super::ConnectionServer) counts.
+/// What a [`ConnectionServer`](crate::accept::ConnectionServer) counts.
 ///
 /// *Threads*: `Send` and `Sync`. Each number is exact; two of them are not read at the same instant.
 #[derive(Debug, Default)]
@@ -144,7 +144,7 @@ impl LoopCounts {
         self.turned_away.load(Ordering::Relaxed)
     }
 
-    /// Connections that went on from this loop to another one: see [`Moving`](super::Moving).
+    /// Connections that went on from this loop to another one: see [`Moving`](crate::accept::Moving).
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::str::FromStr;
 
-/// How [`Dispatch`](super::AcceptStrategy::Dispatch) chooses a loop. A loop's load is its open connections, with those on their way to it.
+/// How [`Dispatch`](crate::accept::AcceptStrategy::Dispatch) chooses a loop. A loop's load is its open connections, with those on their way to it.
 ///
 /// All but [`LeastLoaded`](Self::LeastLoaded) choose in a constant time, and none of them shares anything that is written with another thread: the
 /// dispatcher's state is its own, and loads are only read (`benches/benches/placement.rs` has what that saves).

@@ -46,10 +46,10 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 /// |---|---|---|
 /// | 1 | **wait**: ask the kernel for events; sleep only if nothing of any kind is runnable. [`before_park`](Self::before_park) hooks run just before such a sleep, or the spin in front of it | `max_wait` |
 /// | 2 | **take** what other threads pushed | what there is |
-/// | 3 | **events**: note them in their descriptors, wake who waits; those of [high](crate::Priority) sockets first | [`io_batch`](EventLoopBuilder::io_batch), and as many of high sockets |
+/// | 3 | **events**: note them in their descriptors, wake who waits; those of [high](crate::Priority) sockets first | [`io_batch`](crate::EventLoopBuilder::io_batch), and as many of high sockets |
 /// | 4 | **timers** that are due | `timer_budget` |
 /// | 5 | **next-turn callbacks** that the last turn queued | `callback_budget` |
-/// | 6 | **tasks and closures**: [high](crate::Priority) ones, then normal ones, each in the order in which they became ready | [`task_budget`](EventLoopBuilder::task_budget); while normal ones are ready, high ones have half of it |
+/// | 6 | **tasks and closures**: [high](crate::Priority) ones, then normal ones, each in the order in which they became ready | [`task_budget`](crate::EventLoopBuilder::task_budget); while normal ones are ready, high ones have half of it |
 /// | 7 | **this-turn callbacks**, also those that they queue themselves | `callback_budget` |
 /// | 8 | [`after_turn`](Self::after_turn) hooks | each once |
 ///
@@ -58,7 +58,7 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 /// `WAKEFUL_SHUFFLE=seed` (a number) has those run in a random order, repeatable by the seed: run your tests with a few seeds.
 ///
 /// Phases 4 to 7 run at least a few of their kind, and stop early when the turn has used up its
-/// [`turn_budget`](EventLoopBuilder::turn_budget). What a bound leaves over stays first in line for the next turn, and a
+/// [`turn_budget`](crate::EventLoopBuilder::turn_budget). What a bound leaves over stays first in line for the next turn, and a
 /// loop with anything left over does not sleep in between.
 ///
 /// # What waits for what
@@ -257,22 +257,22 @@ impl EventLoop {
         self.inner.spawn(priority, future)
     }
 
-    /// See [`wakeful::run_this_turn`](run_this_turn). Between turns, this is the next one.
+    /// See [`wakeful::run_this_turn`](crate::run_this_turn). Between turns, this is the next one.
     pub fn run_this_turn(&self, callback: impl FnOnce() + 'static) {
         self.inner.run_this_turn(callback);
     }
 
-    /// See [`wakeful::run_next_turn`](run_next_turn).
+    /// See [`wakeful::run_next_turn`](crate::run_next_turn).
     pub fn run_next_turn(&self, callback: impl FnOnce() + 'static) {
         self.inner.run_next_turn(callback);
     }
 
-    /// See [`wakeful::before_park`](before_park).
+    /// See [`wakeful::before_park`](crate::before_park).
     pub fn before_park(&self, callback: impl FnMut() + 'static) -> Hook {
         self.inner.callbacks.before_park(callback)
     }
 
-    /// See [`wakeful::after_turn`](after_turn).
+    /// See [`wakeful::after_turn`](crate::after_turn).
     pub fn after_turn(&self, callback: impl FnMut() + 'static) -> Hook {
         self.inner.callbacks.after_turn(callback)
     }
