@@ -1,24 +1,23 @@
 //! Bodies on their way through the limits: a request's as the service reads it, and a response's.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::{LengthLimitError, Limited};
+use http_body_util::Limited;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
-use crate::BoxError;
+use crate::error::BoxError;
+use crate::in_flight::InFlight;
 use crate::observe::Exchange;
 use crate::panics::{self, Contained, SafeWaker};
-use crate::requests::InFlight;
+use crate::progress::Progress;
 
 /// A request's body: hyper's, within the server's limits.
 ///
-/// Beyond [`Limits::max_body`](crate::Limits::max_body) reading it fails with a [`LengthLimitError`], as that of `http_body_util::Limited`; the client is answered 413, whatever the service makes of it,
+/// Beyond [`Limits::max_body`](crate::Limits::max_body) reading it fails with a [`LengthLimitError`](http_body_util::LengthLimitError), as that of `http_body_util::Limited`; the client is answered 413, whatever the service makes of it,
 /// unless the response has begun.
 ///
 /// *Threads*: `Send`.
@@ -73,67 +72,6 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
-    }
-}
-
-/// How far a request's body is. Shared with the body, which may be read on another thread.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Progress(Arc<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    received: AtomicU64,
-    /// Somebody reads, and nothing is there.
-    is_waiting: AtomicBool,
-    is_too_large: AtomicBool,
-    has_ended: AtomicBool,
-    /// It was dropped before its end.
-    is_cut: AtomicBool,
-}
-
-impl Progress {
-    fn saw(&self, polled: &Poll<Option<Result<Frame<Bytes>, BoxError>>>) {
-        self.0.is_waiting.store(polled.is_pending(), Ordering::Relaxed);
-        match polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
-                self.0.received.fetch_add(length, Ordering::Relaxed);
-                // Nothing comes behind them.
-                if frame.is_trailers() {
-                    self.0.has_ended.store(true, Ordering::Relaxed);
-                }
-            }
-            Poll::Ready(Some(Err(error))) if error.is::<LengthLimitError>() => {
-                self.0.is_too_large.store(true, Ordering::Relaxed);
-            }
-            Poll::Ready(None) => self.0.has_ended.store(true, Ordering::Relaxed),
-            _ => {}
-        }
-    }
-
-    /// How many bytes have come, and whether more are waited for.
-    pub(crate) fn now(&self) -> (u64, bool) {
-        (self.0.received.load(Ordering::Relaxed), self.0.is_waiting.load(Ordering::Relaxed))
-    }
-
-    /// Does nobody else hold the body, or look at it?
-    pub(crate) fn is_alone(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
-    }
-
-    fn is_dropped(&self) {
-        if !self.0.has_ended.load(Ordering::Relaxed) {
-            self.0.is_cut.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Was it dropped before its end?
-    pub(crate) fn is_cut(&self) -> bool {
-        self.0.is_cut.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn is_too_large(&self) -> bool {
-        self.0.is_too_large.load(Ordering::Relaxed)
     }
 }
 

@@ -9,53 +9,15 @@
 //! That it agrees with hyper is what `fuzzing` checks. It costs a copy of what is read and a scan of the heads; a server that does not ask for it ([`Limits::ambiguous_length`](crate::Limits::ambiguous_length)) pays nothing.
 
 mod chunks;
+mod state;
 
 use std::cell::RefCell;
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 
-use hyper::rt::{Read, ReadBuf, ReadBufCursor};
 use memchr::memchr;
 
-use self::chunks::Chunk;
+use self::state::{At, Chunk, Digits, Field, Head, expect, take};
 use crate::protocol::Protocol;
-use crate::watch::Watch;
 use crate::{AmbiguousLength, Limits};
-
-impl Watch {
-    /// Reads for hyper.
-    #[inline(always)]
-    pub(crate) fn poll_read<IO: Read>(
-        &self,
-        io: Pin<&mut IO>,
-        cx: &mut Context<'_>,
-        mut buf: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        let Some(framing) = &self.framing else { return io.poll_read(cx, buf) };
-        // What hyper lends to read into can be read back by unsafe code only.
-        self.local.with_scratch(|scratch| {
-            let room = scratch.len().min(buf.remaining());
-            let mut read = ReadBuf::new(&mut scratch[..room]);
-            ready!(io.poll_read(cx, read.unfilled()))?;
-            framing.borrow_mut().feed(read.filled());
-            buf.put_slice(read.filled());
-            Poll::Ready(Ok(()))
-        })
-    }
-
-    /// What is read next begins with a request; some of it may have been read before.
-    pub(crate) fn reads_anew(&self) {
-        if let Some(framing) = &self.framing {
-            framing.replace(Framing::default());
-        }
-    }
-
-    /// Can it be understood in one way only where the request ends that hyper has read? To be asked once for each.
-    pub(crate) fn is_framing_clear(&self) -> bool {
-        self.framing.as_ref().is_none_or(|framing| framing.borrow_mut().next())
-    }
-}
 
 /// See the module's documentation.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -64,62 +26,6 @@ pub(crate) struct Framing {
     head: Head,
     /// Heads that came and were not asked for yet.
     clean: u64,
-}
-
-/// What comes next.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum At {
-    /// A request line; empty lines may come before it.
-    #[default]
-    Begin,
-    /// The end of such an empty line.
-    BeginLf,
-    /// A line of a head.
-    Line,
-    /// The name of a field that matters, so many bytes of which have come.
-    Name(Field, usize),
-    /// What does not matter of a line.
-    Rest,
-    /// The value of Content-Length.
-    Length(Digits),
-    /// The end of the head's empty line.
-    HeadLf,
-    /// So many bytes of a body.
-    Body(u64),
-    /// A body in chunks; so many bytes are left of this one.
-    Chunked(Chunk, u64),
-    /// Nothing that could be understood, or that should be.
-    Lost,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
-    ContentLength,
-    TransferEncoding,
-}
-
-impl Field {
-    /// hyper takes no space before the colon.
-    fn name(self) -> &'static [u8] {
-        match self {
-            Self::ContentLength => b"content-length:",
-            Self::TransferEncoding => b"transfer-encoding:",
-        }
-    }
-}
-
-/// A number, with spaces around it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Digits {
-    number: Option<u64>,
-    is_over: bool,
-}
-
-/// What was seen of a head.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Head {
-    length: Option<u64>,
-    is_coded: bool,
 }
 
 impl Framing {
@@ -237,16 +143,6 @@ impl Framing {
         self.clean += 1;
         at
     }
-}
-
-fn expect(byte: u8, expected: u8, then: At) -> At {
-    if byte == expected { then } else { At::Lost }
-}
-
-/// How much of `bytes` belongs to what is left, and what is left then.
-fn take(left: u64, bytes: &[u8]) -> (usize, u64) {
-    let used = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-    (used, left - used as u64)
 }
 
 #[cfg(test)]

@@ -92,20 +92,23 @@
 //! # Where things are
 //! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
 //! from HTTP/1, `http1` when a connection of HTTP/1 may move, `framing` where its requests begin and end, `http2` what is watched of HTTP/2, `secured` a connection by TLS, and [`tls`] what TLS needs. What is bounded is in `limits`; `watch` says when a
-//! connection's limits strike, `guard` what is answered then, `service` what wraps the user's service for all of it, `requests` and `body` what is in flight, `life` what goes along to another loop, `local` what a loop's connections share, `counts` how often it happened. `drain` is how a server ends. [`client`] is the other side: requests to servers. `files` serves a directory (feature `files`), [`observe`] and [`access_log`] tell what a server does.
+//! connection's limits strike, `guard` what is answered then, `service` what wraps the user's service for all of it, `requests`, `in_flight`, `progress` and `body` what is in flight, `life` what goes along to another loop, `local` what a loop's connections share, `counts` how often it happened. `drain` is how a server ends. [`client`] is the other side: requests to servers. `files` serves a directory (feature `files`), [`observe`] and [`access_log`] tell what a server does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod access_log;
 mod body;
+mod caller;
 pub mod client;
 mod connection;
 mod counts;
 mod dates;
 mod drain;
 mod draining;
+mod error;
 #[cfg(feature = "files")]
 pub mod files;
+mod first_request;
 mod framing;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -115,12 +118,15 @@ mod guard;
 mod homed;
 mod http1;
 mod http2;
+mod in_flight;
 mod life;
 mod limits;
 mod local;
 pub mod observe;
 mod panics;
+mod progress;
 mod protocol;
+mod read;
 mod refuse;
 mod request_name;
 mod requests;
@@ -135,13 +141,12 @@ mod watch;
 pub mod ws;
 
 pub use body::RequestBody;
+pub use caller::{Caller, Security};
 pub use counts::{HttpCounts, LoopHttpCounts, Refusal};
 pub use drain::{DrainPlan, Readiness};
 pub use draining::{DrainBegins, drain_begins};
+pub use error::BoxError;
 pub use hyper::service::service_fn;
 pub use limits::{AmbiguousLength, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate};
 pub use observe::Peer;
-pub use server::{Caller, Running, Security, Server};
-
-/// An error of any kind.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub use server::{Running, Server};

@@ -8,6 +8,7 @@ pub(crate) mod frames;
 mod http2;
 pub(crate) mod peers;
 mod timeouts;
+pub(crate) mod waiting;
 
 use std::time::Duration;
 

@@ -6,9 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBufCursor, Write};
 use wakeful::net::Stream;
 
+use crate::read::poll_read;
 use crate::tls::TlsStream;
 
 /// What an HTTP/2 client begins with (RFC 9113, 3.4).
@@ -46,22 +47,6 @@ fn poll_append<IO: Read + Unpin>(
     let count = ready!(poll_read(stream, cx, &mut buf))?;
     to.extend_from_slice(&buf[..count]);
     Poll::Ready(Ok(count))
-}
-
-/// Reads what is there, at least a byte; 0 at the end.
-pub(crate) async fn read<IO: Read + Unpin>(io: &mut IO, buf: &mut [u8]) -> io::Result<usize> {
-    poll_fn(|cx| poll_read(io, cx, buf)).await
-}
-
-/// See [`read`].
-pub(crate) fn poll_read<IO: Read + Unpin>(
-    io: &mut IO,
-    cx: &mut Context<'_>,
-    buf: &mut [u8],
-) -> Poll<io::Result<usize>> {
-    let mut buf = ReadBuf::new(buf);
-    ready!(Pin::new(io).poll_read(cx, buf.unfilled()))?;
-    Poll::Ready(Ok(buf.filled().len()))
 }
 
 fn decide(start: &[u8]) -> Option<Protocol> {

@@ -17,7 +17,7 @@ use wakeful::time::timeout;
 
 use crate::dates;
 use crate::local::Local;
-use crate::protocol;
+use crate::read;
 
 /// For all of it.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -78,5 +78,5 @@ fn poll_forget<I: Read + Unpin>(io: &mut I, cx: &mut Context<'_>) -> Poll<io::Re
         /// by what is read from.)
         static UNREAD: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 << 10].into());
     }
-    UNREAD.with_borrow_mut(|buf| protocol::poll_read(io, cx, buf))
+    UNREAD.with_borrow_mut(|buf| read::poll_read(io, cx, buf))
 }

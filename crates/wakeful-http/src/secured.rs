@@ -17,7 +17,7 @@ use wakeful::net::{PeerAddr, Stream};
 use wakeful::time::{Deadline, timeout};
 
 use crate::body::RequestBody;
-use crate::connection::{drained, first_request, until};
+use crate::first_request::{drained, first_request, until};
 use crate::life::Life;
 use crate::local::Local;
 use crate::panics;

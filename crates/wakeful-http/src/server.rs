@@ -13,12 +13,13 @@ use hyper_util::service::TowerToHyperService;
 use wakeful::accept::{
     AcceptStrategy, Connection, ConnectionServer, Descriptors, Moves, SharedListener,
 };
-use wakeful::net::{ListenAddr, PeerAddr};
+use wakeful::net::ListenAddr;
 use wakeful::{LoopGroupBuilder, signal};
 
 pub use self::running::Running;
 
 use crate::body::RequestBody;
+use crate::caller::{Caller, Security};
 use crate::limits::PROBES;
 use crate::local::Shared;
 use crate::observe::Observe;
@@ -362,22 +363,4 @@ impl Server {
             })?;
         Ok(Running::new(serving, shared))
     }
-}
-
-/// Who opened a connection, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caller {
-    /// The other end.
-    pub peer: PeerAddr,
-    /// What protects the connection.
-    pub security: Security,
-}
-
-/// What protects a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Security {
-    /// Nothing: what goes over it can be read on the way.
-    Plain,
-    /// TLS.
-    Tls,
 }

@@ -18,12 +18,14 @@ use pin_project_lite::pin_project;
 use wakeful::net::PeerAddr;
 
 use crate::Refusal;
-use crate::body::{Progress, RequestBody, ResponseBody};
+use crate::body::{RequestBody, ResponseBody};
 use crate::guard::{self, Refused};
+use crate::in_flight::InFlight;
 use crate::observe::{Exchange, Observer, Peer};
 use crate::panics::Contained;
+use crate::progress::Progress;
 use crate::protocol::Protocol;
-use crate::requests::{InFlight, Kind};
+use crate::requests::Kind;
 use crate::upgrade::{Offered, Offers};
 use crate::watch::Watch;
 

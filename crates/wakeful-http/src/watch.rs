@@ -4,8 +4,8 @@
 //! hyper's connection its driver asks [`Watch::poll`], which reads the clock if the connection has gone from one [`Phase`] to another, and keeps one timer, armed late: it
 //! may be earlier than what is due, never later, so a request that comes and goes moves none. While requests are in flight it ticks, and looks at each of them.
 
+mod reads;
 mod timer;
-mod waiting;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,14 +16,14 @@ use slab::Slab;
 use wakeful::time::{seen_until, turn_time};
 
 pub(crate) use self::timer::Timer;
-pub(crate) use self::waiting::Waiting;
 
 use crate::Refusal;
-use crate::body::Progress;
 use crate::framing::Framing;
 use crate::life::Life;
+use crate::limits::waiting::Waiting;
 use crate::local::Local;
 use crate::panics;
+use crate::progress::Progress;
 use crate::protocol::Protocol;
 use crate::request_name::RequestNames;
 use crate::requests::{Key, Request};

@@ -4,24 +4,7 @@
 
 use memchr::{memchr, memchr2};
 
-use super::{At, expect, take};
-
-/// hyper's states, by hyper's names (`proto/h1/decode.rs`): it is stricter than RFC 9112 has to be, and whatever it refuses ends the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chunk {
-    Start,
-    Size,
-    SizeLws,
-    Extension,
-    SizeLf,
-    Body,
-    BodyCr,
-    BodyLf,
-    Trailer,
-    TrailerLf,
-    EndCr,
-    EndLf,
-}
+use super::state::{At, Chunk, expect, take};
 
 /// Goes on by at least a byte; returns by how many, and to where.
 pub(super) fn step(chunk: Chunk, left: u64, bytes: &[u8]) -> (usize, At) {

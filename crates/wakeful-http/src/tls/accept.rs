@@ -14,7 +14,7 @@ use wakeful::time::{timeout, timeout_at};
 
 use super::server::ServerTls;
 use super::stream::{TlsStream, Truncation};
-use crate::protocol::read;
+use crate::read::read;
 
 /// The first byte of a client's first record (RFC 8446, 5.1). Older clients than those of TLS 1.0 have another one, and are not served.
 const HANDSHAKE: u8 = 22;

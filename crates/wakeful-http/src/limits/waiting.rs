@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::limits::MinRate;
+use super::MinRate;
 
 /// Waiting for a client, and how much it does meanwhile.
 #[derive(Debug, Default)]

@@ -1,0 +1,69 @@
+//! The wait for a connection's first request.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use bytes::Bytes;
+use hyper::rt::Read;
+use wakeful::accept::Draining;
+use wakeful::net::PeerAddr;
+use wakeful::time::{Deadline, timeout};
+
+use crate::Refusal;
+use crate::life::Life;
+use crate::local::Local;
+use crate::panics;
+use crate::protocol::{Protocol, detect};
+
+/// Which protocol it is, and the bytes that say so. `None`: nothing came, or not before `end`, and that has been counted.
+pub(crate) async fn first_request<IO: Read + Unpin>(
+    io: &mut IO,
+    unread: &[u8],
+    end: impl Future<Output = ()>,
+    life: &Life,
+    local: &Local,
+    peer: PeerAddr,
+) -> Option<(Protocol, Bytes)> {
+    let limits = local.limits();
+    let (patience, late) = match life.served() {
+        0 => (limits.header_timeout, Refusal::HeaderTimeout),
+        _ => (limits.idle_timeout, Refusal::IdleTimeout),
+    };
+    let detect = pin!(detect(io, unread));
+    match timeout(patience, until(end, detect)).await {
+        Ok(Some(Ok(Some(found)))) => return Some(found),
+        // Nobody waits for an answer.
+        Ok(None) => {}
+        Ok(Some(Ok(None))) if life.served() > 0 => {}
+        Ok(Some(Ok(None))) => local.refuse(Refusal::NoRequest),
+        Ok(Some(Err(error))) => {
+            local.refuse(Refusal::NoRequest);
+            panics::log!(debug, %peer, %error, "no request came");
+        }
+        Err(error) => {
+            local.refuse(late);
+            panics::log!(debug, %peer, %error, "no request came");
+        }
+    }
+    None
+}
+
+/// The draining has begun, and nothing comes any more of what may have been on its way.
+pub(crate) async fn drained(draining: &Draining, local: &Local) {
+    draining.started().await;
+    Deadline::after(local.linger()).await;
+}
+
+/// `future`'s output; `None` when `end` comes before.
+pub(crate) async fn until<F: Future>(
+    end: impl Future<Output = ()>,
+    mut future: Pin<&mut F>,
+) -> Option<F::Output> {
+    let mut end = pin!(end);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
