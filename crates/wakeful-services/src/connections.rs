@@ -1,6 +1,7 @@
 //! What the services on plain connections share.
 
 use std::io;
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use crate::panics;
 use futures_io::AsyncRead;
 use wakeful::log::OncePerSecond;
 use wakeful::net::{PeerAddr, Stream};
+use wakeful::time::{sleep, timeout};
 
 /// Logs how a connection ended. A peer that broke the protocol is worth a warning, at most one a second.
 pub(crate) fn log(peer: &PeerAddr, outcome: io::Result<()>) {
@@ -47,6 +49,29 @@ pub(crate) fn set_options(stream: &Stream, keepalive: Option<Duration>) -> io::R
         }
         None => stream.unset_keepalive(),
     }
+}
+
+/// For a client that reads its last answers slowly (as nginx's `lingering_time`).
+const LONGEST: Duration = Duration::from_secs(30);
+/// How often the kernel is asked what it has not sent.
+const ASKED: Duration = Duration::from_millis(50);
+
+/// Ends our side of a connection, and waits until the client has the answers that are with the kernel. What it still sends
+/// is read and forgotten: a close with something unread would reset the connection, and the kernel forget them.
+pub(crate) async fn end_when_sent(mut stream: Stream) -> io::Result<()> {
+    stream.shutdown(Shutdown::Write)?;
+    let forget = async {
+        let (mut scratch, mut has_ended) = (vec![0; 16 * 1024], false);
+        while stream.unsent()? > 0 {
+            if has_ended {
+                sleep(ASKED).await;
+            } else if let Ok(read) = timeout(ASKED, stream.read(&mut scratch)).await {
+                has_ended = read? == 0;
+            }
+        }
+        Ok(())
+    };
+    timeout(LONGEST, forget).await.unwrap_or(Ok(()))
 }
 
 /// Reads once into `space`. 0: the peer has ended, or `told` was ready and nothing else was.

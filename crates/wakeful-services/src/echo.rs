@@ -27,7 +27,7 @@ pub use self::frames::MAX_PAYLOAD;
 pub(crate) use self::frames::fuzzing::check as check_frames;
 use crate::ServeOptions;
 use crate::buffers::Budget;
-use crate::connections::{KEEPALIVE, log, set_options};
+use crate::connections::{KEEPALIVE, end_when_sent, log, set_options};
 use crate::patience::PatientStream;
 
 /// Settings of this service.
@@ -124,6 +124,10 @@ async fn serve(
         let limit = if told.is_some() { options.idle_timeout } else { options.stall_timeout };
         let count = stream.read_unless_told(frames.space()?, told, limit).await?;
         if count == 0 {
+            if frames.is_empty() && draining.is_started() {
+                drop(frames);
+                return Box::pin(end_when_sent(stream.into_inner())).await;
+            }
             return frames.end();
         }
         frames.add(count);

@@ -20,7 +20,7 @@ use super::reply;
 use super::resp::Words;
 use super::service::Local;
 use super::shard::Operation;
-use crate::connections::set_options;
+use crate::connections::{end_when_sent, set_options};
 use crate::panics;
 use crate::patience::PatientStream;
 
@@ -71,6 +71,10 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
         let limit = if input.is_empty() { idle_timeout } else { stall_timeout };
         if input.read_from(&mut stream, told, limit).await? == 0 {
             return if input.is_empty() {
+                if draining.is_started() {
+                    drop((input, session));
+                    return Box::pin(end_when_sent(stream.into_inner())).await;
+                }
                 Ok(())
             } else {
                 Err(io::ErrorKind::UnexpectedEof.into())

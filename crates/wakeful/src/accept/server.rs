@@ -32,8 +32,8 @@ use crate::balance::moves::Moves;
 use crate::event_loop::spawn;
 use crate::group::LoopGroupBuilder;
 use crate::net::Listener;
-use crate::sys::process::Process;
 use crate::supervise::supervise;
+use crate::sys::process::Process;
 
 /// Serves connections on every loop of a group. HTTP is in `wakeful-http`; this is for protocols of
 /// your own.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::driver::door::{Door, Turn};
 use crate::event_loop::spawn;
-use crate::sys::panics;
 use crate::supervise::supervise;
+use crate::sys::panics;
 use crate::time::sleep;
 
 /// What a loop has accepted counts half after so long, in nanoseconds.

@@ -9,6 +9,7 @@ use super::byte_stream::{ByteStream, StreamIo, read_methods, stream_methods, wri
 use super::tcp::TcpStream;
 use super::unix::UnixStream;
 use crate::priority::Priority;
+use crate::sys::unsent::unsent;
 
 read_methods!(Stream);
 write_methods!(Stream);
@@ -33,6 +34,16 @@ impl Stream {
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.io().is_broken()
+    }
+
+    /// How many bytes were written and have not come to the other end. A close with something unread would reset the
+    /// connection, and the kernel forget them. One system call. For servers that end a connection.
+    ///
+    /// # Errors
+    /// The kernel's.
+    #[doc(hidden)]
+    pub fn unsent(&self) -> io::Result<usize> {
+        unsent(self.as_fd())
     }
 }
 

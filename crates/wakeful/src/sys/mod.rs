@@ -23,3 +23,5 @@ pub(crate) mod sync;
 pub(crate) mod thread;
 #[allow(unsafe_code)]
 pub(crate) mod uninit;
+#[allow(unsafe_code)]
+pub(crate) mod unsent;
