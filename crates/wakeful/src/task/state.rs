@@ -114,4 +114,5 @@ impl State {
 }
 
 #[cfg(all(test, wakeful_loom))]
+#[allow(unsafe_code)]
 mod loom_tests;
