@@ -218,7 +218,7 @@ async fn close<IO: Read + Write + Unpin>(
             if refusal.is_some() || watch.was_refused() || watch.leaves_body() {
                 refuse::linger(&mut io).await;
             } else if has_come && result.is_ok() {
-                // Requests behind the last one that is answered, and a client that may still read.
+                // More requests have come than we answer, and the client may still read the last response.
                 refuse::linger_while_it_reads(&mut io, watch.local.going_away()).await;
             }
             return result;

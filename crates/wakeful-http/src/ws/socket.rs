@@ -20,7 +20,8 @@ use wakeful::time::Deadline;
 
 use super::lengths::{Followed, NotMinimal};
 use super::{CloseCode, CloseFrame, Error, Message};
-use crate::{DrainBegins, panics};
+use crate::DrainBegins;
+use crate::panics::{self, SafeWaker};
 
 /// How long the client may take to answer a Close.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
@@ -47,6 +48,9 @@ struct Flushers {
     both: Arc<Both>,
     /// Wakes them.
     waker: Waker,
+    /// A waker whose clone panics would leave its place in `both` locked.
+    reader: SafeWaker,
+    writer: SafeWaker,
 }
 
 #[derive(Debug, Default)]
@@ -58,16 +62,17 @@ struct Both {
 impl Flushers {
     fn new() -> Self {
         let both = Arc::<Both>::default();
-        Self { waker: both.clone().into(), both }
+        let (reader, writer) = Default::default();
+        Self { waker: both.clone().into(), both, reader, writer }
     }
 
-    fn with_reader(&self, cx: &Context<'_>) -> Context<'_> {
-        self.both.reader.register(cx.waker());
+    fn with_reader(&mut self, cx: &mut Context<'_>) -> Context<'_> {
+        self.reader.with(cx, |cx| self.both.reader.register(cx.waker()));
         Context::from_waker(&self.waker)
     }
 
-    fn with_writer(&self, cx: &Context<'_>) -> Context<'_> {
-        self.both.writer.register(cx.waker());
+    fn with_writer(&mut self, cx: &mut Context<'_>) -> Context<'_> {
+        self.writer.with(cx, |cx| self.both.writer.register(cx.waker()));
         Context::from_waker(&self.waker)
     }
 }

@@ -346,8 +346,8 @@ fn a_stream_that_a_goaway_leaves_out_is_sent_again() {
     });
 }
 
-/// As nginx does, which ends a connection behind so many requests: by hand, empty settings, then a GOAWAY with stream 0, NO_ERROR, once the
-/// request is there.
+/// Ends the connection by GOAWAY when a request has come, and takes none: as nginx does after
+/// `keepalive_requests`. The frames are written by hand: empty settings, then GOAWAY with stream 0.
 async fn leaves_out(mut stream: TcpStream) {
     stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
     let mut buf = [0; 4096];

@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 
 use super::limit::Permit;
 use crate::balance::counts::Counts;
+use crate::net::accepted::Accepted;
 use crate::net::{DetachedStream, PeerAddr};
 use crate::sys::panics;
 
@@ -15,13 +16,27 @@ use crate::sys::panics;
 pub(super) struct Held {
     /// What its handler wants to have on the next loop.
     pub(super) carried: Option<Box<dyn Any + Send>>,
-    pub(super) counts: Arc<Counts>,
+    counts: Arc<Counts>,
     /// The loop that it is on, or on its way to.
-    pub(super) number: usize,
+    number: usize,
     /// Where it came in.
     pub(super) listener: usize,
-    pub(super) _open: mpsc::Sender<Infallible>,
-    pub(super) _permit: Permit,
+    _open: mpsc::Sender<Infallible>,
+    _permit: Permit,
+}
+
+impl Held {
+    /// One more is open, on loop `number` or on its way there.
+    pub(super) fn new(
+        counts: Arc<Counts>,
+        number: usize,
+        listener: usize,
+        open: mpsc::Sender<Infallible>,
+        permit: Permit,
+    ) -> Self {
+        counts.of(number).one_more_open();
+        Self { carried: None, counts, number, listener, _open: open, _permit: permit }
+    }
 }
 
 impl Drop for Held {
@@ -39,7 +54,7 @@ pub(super) struct Arrival {
     pub(super) peer: PeerAddr,
     pub(super) held: Option<Held>,
     /// The loop that accepted it.
-    pub(super) accepted_by: usize,
+    accepted_by: usize,
     /// How many loops did not take it.
     pub(super) refusals: usize,
     /// Another loop has served it before.
@@ -47,6 +62,12 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
+    /// A connection that loop `accepted_by` has accepted.
+    pub(super) fn new(accepted: Accepted, held: Held, accepted_by: usize) -> Self {
+        let (stream, held) = (Some(accepted.stream), Some(held));
+        Self { stream, peer: accepted.peer, held, accepted_by, refusals: 0, moved: false }
+    }
+
     /// A connection that loop `from` has served, and gives to loop `to`.
     pub(super) fn moved(stream: DetachedStream, peer: PeerAddr, held: Held, to: usize) -> Self {
         let from = held.number;

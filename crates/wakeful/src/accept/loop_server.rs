@@ -78,23 +78,9 @@ where
         permit: Permit,
         number: usize,
     ) -> Arrival {
-        self.shared.counts.of(number).one_more_open();
-        let held = Held {
-            carried: None,
-            counts: self.shared.counts.clone(),
-            number,
-            listener,
-            _open: self.shared.open.clone(),
-            _permit: permit,
-        };
-        Arrival {
-            stream: Some(accepted.stream),
-            peer: accepted.peer,
-            held: Some(held),
-            accepted_by: self.number,
-            refusals: 0,
-            moved: false,
-        }
+        let Shared { counts, open, .. } = &self.shared;
+        let held = Held::new(counts.clone(), number, listener, open.clone(), permit);
+        Arrival::new(accepted, held, self.number)
     }
 
     /// Serves it on this loop.
@@ -137,7 +123,7 @@ impl Drop for Hold {
 }
 
 pin_project! {
-    /// The task of a connection. The handler is called server, and not where the connection was accepted: a panic in it ends this
+    /// The task of a connection. The handler is called here, and not where the connection was accepted: a panic in it ends this
     /// task alone. An `async` block would store the handler's future twice.
     struct ConnectionTask<H, F> {
         #[pin]

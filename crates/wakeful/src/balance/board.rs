@@ -39,7 +39,7 @@ pub(crate) struct Board {
     reviews: Mutex<Reviews>,
     watchers: Mutex<Vec<Watcher>>,
     /// Of several loops.
-    standby: Option<Alarm>,
+    alarm: Option<Alarm>,
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ struct Reviews {
 
 impl Board {
     pub(crate) fn new(loops: usize, activity: Option<Activity>) -> io::Result<Self> {
-        let standby = (loops > 1).then(Alarm::new).transpose()?;
+        let alarm = (loops > 1).then(Alarm::new).transpose()?;
         let active = activity.as_ref().map_or(loops, Activity::active);
         let targets = activity.as_ref().map_or_else(Targets::default, Activity::targets);
         Ok(Self {
@@ -74,7 +74,7 @@ impl Board {
             next_review: AtomicU64::new(REVIEW_EVERY),
             reviews: Mutex::new(Reviews { activity, busy: vec![0; loops].into(), at: 0 }),
             watchers: Mutex::default(),
-            standby,
+            alarm,
         })
     }
 

@@ -32,7 +32,7 @@ const MARGIN: Duration = Duration::from_millis(1);
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Alarm {
-    alarm: Timer,
+    timer: Timer,
     clock: Clock,
     /// [`PATIENCE`] and [`JUST_NOW`], in ticks.
     patience: u64,
@@ -47,7 +47,7 @@ impl Alarm {
     pub(super) fn new() -> io::Result<Self> {
         let clock = Clock::get();
         Ok(Self {
-            alarm: Timer::new()?,
+            timer: Timer::new()?,
             clock,
             patience: clock.ticks(PATIENCE),
             just_now: clock.ticks(JUST_NOW),
@@ -72,8 +72,8 @@ impl Alarm {
         at > now && at - now <= 2 * self.patience
     }
 
-    pub(super) fn alarm(&self) -> &Timer {
-        &self.alarm
+    pub(super) fn timer(&self) -> &Timer {
+        &self.timer
     }
 
     /// Has it been set, and not yet rung?
@@ -104,7 +104,7 @@ impl Alarm {
     fn set(&self, due: u64, after: Option<Duration>) {
         let Some(setting) = panics::try_lock(&self.setting) else { return };
         self.due.store(due, Ordering::SeqCst);
-        let armed = self.alarm.arm(after);
+        let armed = self.timer.arm(after);
         drop(setting);
         if let Err(error) = armed {
             panics::log!(debug, %error, "the alarm of a group cannot be set");
@@ -119,44 +119,44 @@ mod tests {
     const START: u64 = 1 << 40;
 
     fn pushed_at(now: u64) -> Alarm {
-        let standby = Alarm::new().unwrap();
-        standby.push(now);
-        standby
+        let alarm = Alarm::new().unwrap();
+        alarm.push(now);
+        alarm
     }
 
     #[test]
     fn an_alarm_is_set_until_it_rings() {
-        let standby = pushed_at(START);
-        let rings = START + standby.patience;
-        assert!(standby.is_set(START) && standby.is_set(rings - 1) && !standby.is_set(rings));
-        assert!(!standby.has_rung(rings - 1) && standby.has_rung(rings));
+        let alarm = pushed_at(START);
+        let rings = START + alarm.patience;
+        assert!(alarm.is_set(START) && alarm.is_set(rings - 1) && !alarm.is_set(rings));
+        assert!(!alarm.has_rung(rings - 1) && alarm.has_rung(rings));
         // Not for each push.
-        standby.push(START + standby.just_now);
-        assert!(standby.has_rung(rings));
-        standby.push(START + standby.just_now + 1);
-        assert!(!standby.has_rung(rings));
-        standby.stop();
-        assert!(!standby.is_set(START) && !standby.has_rung(rings));
+        alarm.push(START + alarm.just_now);
+        assert!(alarm.has_rung(rings));
+        alarm.push(START + alarm.just_now + 1);
+        assert!(!alarm.has_rung(rings));
+        alarm.stop();
+        assert!(!alarm.is_set(START) && !alarm.has_rung(rings));
     }
 
     #[test]
     fn after_a_jump_back_the_alarm_has_rung_and_is_set_anew() {
-        let standby = pushed_at(START);
+        let alarm = pushed_at(START);
         let now = START / 2;
-        assert!(standby.has_rung(now) && !standby.is_set(now));
-        standby.push(now);
-        assert!(standby.is_set(now) && standby.has_rung(now + standby.patience));
+        assert!(alarm.has_rung(now) && !alarm.is_set(now));
+        alarm.push(now);
+        assert!(alarm.is_set(now) && alarm.has_rung(now + alarm.patience));
         // Another CPU that is a little behind is no jump.
-        let behind = now - standby.patience / 2;
-        assert!(standby.is_set(behind) && !standby.has_rung(behind));
+        let behind = now - alarm.patience / 2;
+        assert!(alarm.is_set(behind) && !alarm.has_rung(behind));
     }
 
     #[test]
     fn a_loop_that_was_heard_of_before_a_jump_back_is_stuck() {
-        let standby = Alarm::new().unwrap();
-        let over = |now| standby.is_over(START, now);
-        assert!(!over(START) && !over(START + standby.patience - 1));
-        assert!(over(START + standby.patience) && over(START / 2));
-        assert!(!over(START - standby.patience / 2), "another CPU that is a little behind");
+        let alarm = Alarm::new().unwrap();
+        let over = |now| alarm.is_over(START, now);
+        assert!(!over(START) && !over(START + alarm.patience - 1));
+        assert!(over(START + alarm.patience) && over(START / 2));
+        assert!(!over(START - alarm.patience / 2), "another CPU that is a little behind");
     }
 }

@@ -50,7 +50,7 @@ impl BusyPoll {
         self
     }
 
-    /// Has the kernel busy-poll for `epoll`, and reads it back: a kernel that takes the call and does nothing would be found out.
+    /// Has the kernel busy-poll for `epoll`, and reads the settings back: a kernel that takes the call and does nothing would be found out.
     pub(super) fn apply(self, epoll: BorrowedFd<'_>) -> io::Result<()> {
         let microseconds = u32::try_from(self.time.as_micros()).ok();
         let mut params = libc::epoll_params {

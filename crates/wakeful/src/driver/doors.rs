@@ -22,7 +22,7 @@ pub(crate) struct Doors {
 }
 
 impl Doors {
-    /// For the loops of the process `process`.
+    /// For the loops of `process`.
     pub(crate) fn new(process: Process) -> Self {
         Self { process, list: Mutex::default(), of_child: OnceBox::new() }
     }

@@ -147,16 +147,16 @@ impl Inner {
         self.pulse.begin(time, self.stopwatch.last(), self.counters.idle_ticks(), look);
     }
 
-    /// Has `sleep_observer` told from now on, and the loop woken by `alarm` when it sleeps.
+    /// Has `observer` told of each sleep from now on, and the loop woken by `alarm` when it sleeps.
     pub(super) fn observe_sleep(
         &self,
-        sleep_observer: Box<dyn SleepObserver>,
+        observer: Box<dyn SleepObserver>,
         alarm: &Timer,
     ) -> io::Result<()> {
         self.driver.watch_alarm(alarm)?;
         // It may take turns for long before it first sleeps.
-        sleep_observer.after_sleep();
-        let fresh = self.sleep_observer.set(sleep_observer).is_ok();
+        observer.after_sleep();
+        let fresh = self.sleep_observer.set(observer).is_ok();
         debug_assert!(fresh, "a loop is of one group");
         Ok(())
     }

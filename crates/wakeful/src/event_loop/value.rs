@@ -285,10 +285,10 @@ impl EventLoop {
     /// See [`Inner::observe_sleep`].
     pub(crate) fn observe_sleep(
         &self,
-        sleep_observer: Box<dyn SleepObserver>,
+        observer: Box<dyn SleepObserver>,
         alarm: &Timer,
     ) -> io::Result<()> {
-        self.inner.observe_sleep(sleep_observer, alarm)
+        self.inner.observe_sleep(observer, alarm)
     }
 
     fn enter_to_run(&self) -> io::Result<Running<'_>> {

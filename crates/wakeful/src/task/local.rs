@@ -307,26 +307,19 @@ pub(super) unsafe fn schedule_in_order(
 
 /// How many tasks of the loop that runs on this thread wait for their run.
 pub(crate) fn ready_here() -> usize {
-    // SAFETY: as in `schedule`.
-    unsafe { CURRENT.get().as_ref() }.map_or(0, Local::ready)
+    with_current_if_any(|local| local.map_or(0, Local::ready))
 }
 
 /// Counts an operation that the cooperative budget has put off, on the loop that runs on this thread.
 #[cold]
 pub(super) fn count_forced_yield() {
-    // SAFETY: as in `schedule`.
-    if let Some(local) = unsafe { CURRENT.get().as_ref() } {
-        local.counters.forced_yields.add(1);
-    }
+    with_current_if_any(|local| local.into_iter().for_each(|it| it.counters.forced_yields.add(1)));
 }
 
 /// Counts a panic that was contained, on the loop that runs on this thread.
 #[cold]
 fn count_panic() {
-    // SAFETY: as in `schedule`.
-    if let Some(local) = unsafe { CURRENT.get().as_ref() } {
-        local.counters.panics.add(1);
-    }
+    with_current_if_any(|local| local.into_iter().for_each(|it| it.counters.panics.add(1)));
 }
 
 /// Calls `f` with the loop that runs on this thread, if one does.
@@ -339,8 +332,7 @@ pub(super) fn with_current_if_any<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
 /// Calls `f` with the loop that runs on this thread.
 #[inline]
 pub(super) fn with_current<R>(f: impl FnOnce(&Local) -> R) -> R {
-    // SAFETY: as in `schedule`.
-    f(unsafe { CURRENT.get().as_ref() }.expect("tasks run within a turn of their loop"))
+    with_current_if_any(|local| f(local.expect("tasks run within a turn of their loop")))
 }
 
 /// While this lives, its loop is the thread's. Guards end in the reverse of their order.

@@ -20,57 +20,57 @@ impl Member {
     }
 
     /// It does not come back from a turn.
-    fn is_stuck(&self, standby: &Alarm, now: u64) -> bool {
+    fn is_stuck(&self, alarm: &Alarm, now: u64) -> bool {
         let heard = self.heard.load(Ordering::SeqCst);
-        heard != 0 && standby.is_over(heard, now)
+        heard != 0 && alarm.is_over(heard, now)
     }
 }
 
 impl Board {
     /// A loop is awake, and takes turns.
     pub(crate) fn hear(&self, number: usize) {
-        let Some(standby) = &self.standby else { return };
-        let now = standby.now();
+        let Some(alarm) = &self.alarm else { return };
+        let now = alarm.now();
         self.members[number].heard.store(now, Ordering::SeqCst);
         let active = self.active();
-        if standby.has_rung(now) {
-            self.stand_in(standby, number, now);
+        if alarm.has_rung(now) {
+            self.stand_in(alarm, number, now);
         } else if number < active {
-            standby.push(now);
+            alarm.push(now);
         }
     }
 
     /// A loop has slept.
     fn is_back(&self, number: usize) {
-        let Some(standby) = &self.standby else { return };
-        let (now, active) = (standby.now(), self.active());
+        let Some(alarm) = &self.alarm else { return };
+        let (now, active) = (alarm.now(), self.active());
         self.members[number].heard.store(now, Ordering::SeqCst);
-        if standby.has_rung(now) {
-            self.stand_in(standby, number, now);
-        } else if number < active && !standby.is_set(now) {
-            standby.push(now);
+        if alarm.has_rung(now) {
+            self.stand_in(alarm, number, now);
+        } else if number < active && !alarm.is_set(now) {
+            alarm.push(now);
         }
     }
 
     /// A loop sleeps next. `often`: it has done so before since it said something last.
     fn leave(&self, number: usize, often: bool) {
-        let Some(standby) = &self.standby else { return };
+        let Some(alarm) = &self.alarm else { return };
         self.members[number].heard.store(0, Ordering::SeqCst);
         if often || number >= self.active() {
             return;
         }
-        self.stop_if_none_is_awake(standby);
+        self.stop_if_none_is_awake(alarm);
     }
 
     /// Stops the alarm, unless an active loop is awake, or stuck: what sleeps is woken by what comes.
-    fn stop_if_none_is_awake(&self, standby: &Alarm) {
+    fn stop_if_none_is_awake(&self, alarm: &Alarm) {
         if self.any_active(|member| !member.sleeps()) {
             return;
         }
-        standby.stop();
+        alarm.stop();
         // One who came back meanwhile may have seen it set.
         if self.any_active(|member| !member.sleeps()) {
-            standby.push(standby.now());
+            alarm.push(alarm.now());
         }
     }
 
@@ -80,20 +80,18 @@ impl Board {
 
     /// Which loops do not come back from their turns?
     pub(crate) fn stuck(&self) -> impl Fn(usize) -> bool + Copy + '_ {
-        let standby = self.standby.as_ref().map(|standby| (standby, standby.now()));
-        move |number| {
-            standby.is_some_and(|(standby, now)| self.members[number].is_stuck(standby, now))
-        }
+        let alarm = self.alarm.as_ref().map(|alarm| (alarm, alarm.now()));
+        move |number| alarm.is_some_and(|(alarm, now)| self.members[number].is_stuck(alarm, now))
     }
 
     /// The alarm has rung, and loop `me` looks who is to blame.
     #[cold]
-    fn stand_in(&self, standby: &Alarm, me: usize, now: u64) {
-        standby.push(now);
+    fn stand_in(&self, alarm: &Alarm, me: usize, now: u64) {
+        alarm.push(now);
         if me >= self.active() {
-            self.stop_if_none_is_awake(standby);
+            self.stop_if_none_is_awake(alarm);
         }
-        let is_stuck = |member: &Member| member.is_stuck(standby, now);
+        let is_stuck = |member: &Member| member.is_stuck(alarm, now);
         if !self.any_active(is_stuck) {
             return;
         }
@@ -134,7 +132,7 @@ impl Seat {
 
     /// What wakes the loop when it has to stand in for others, if it ever has.
     pub(crate) fn alarm(&self) -> Option<&Timer> {
-        self.board.standby.as_ref().map(Alarm::alarm)
+        self.board.alarm.as_ref().map(Alarm::timer)
     }
 }
 

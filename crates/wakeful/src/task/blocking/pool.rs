@@ -76,7 +76,7 @@ pub(super) fn current() -> io::Result<&'static Pool> {
     find(|process| !process.is_forked(), Process::current)
 }
 
-/// The pool of the process that built the loop with this process. Other than [`current`] it also knows
+/// The pool of the process that built a loop. Other than [`current`] it also knows
 /// a child of a bare `clone(2)`.
 fn of(process: &Process) -> io::Result<&'static Pool> {
     find(|pool| pool.is_same(process), || Ok(*process))
