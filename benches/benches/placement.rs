@@ -1,7 +1,8 @@
-//! Picking a loop for the next connection, by several threads at once: what a shared counter costs beside a state of each thread's own.
+//! Picking a loop for the next connection, by several threads at once: what a shared counter costs
+//! beside a state of each thread's own.
 //!
-//! A thread picks as fast as it can, one of two threads or alone; the time is that of one pick. `wakeful`'s are [`Picker`]s, one for each thread,
-//! as a server has one for each dispatcher.
+//! A thread picks as fast as it can, one of two threads or alone; the time is that of one pick.
+//! `wakeful`'s are [`Picker`]s, one for each thread, as a server has one for each dispatcher.
 #![allow(missing_docs)] // What criterion's macros make.
 
 mod shared;

@@ -1,9 +1,10 @@
-//! What the bounds of a turn cost, and what they buy: why `io_batch`, `task_budget` and `turn_budget` have the defaults that
-//! they have.
+//! What the bounds of a turn cost, and what they buy: why `io_batch`, `task_budget` and
+//! `turn_budget` have the defaults that they have.
 //!
-//! A bound is paid for by asking the kernel more often, and bought is how soon the loop looks at everything else: a turn's length is how
-//! long a timer that has just come due, a post or a high socket waits behind a flood. Each line is the best of several rounds, all lines
-//! taken in turn, because what disturbs a round only makes it longer.
+//! A bound is paid for by asking the kernel more often, and bought is how soon the loop looks at
+//! everything else: a turn's length is how long a timer that has just come due, a post or a high
+//! socket waits behind a flood. Each line is the best of several rounds, all lines taken in turn,
+//! because what disturbs a round only makes it longer.
 
 use std::cell::Cell;
 use std::hint::black_box;

@@ -1,4 +1,5 @@
-//! One axum router, served by wakeful-http and by `axum::serve`: what `many-connections.sh` compares.
+//! One axum router, served by wakeful-http and by `axum::serve`: what `many-connections.sh`
+//! compares.
 //!
 //! `hello_axum wakeful|tokio ADDR`. One thread; SIGTERM ends it.
 

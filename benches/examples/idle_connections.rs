@@ -1,7 +1,9 @@
-//! Many connections that each had one answer and then say nothing: what `many-connections.sh` opens.
+//! Many connections that each had one answer and then say nothing: what `many-connections.sh`
+//! opens.
 //!
-//! `idle_connections http|frames PORT COUNT`. Each goes to another address of the loopback network, in turn, so that the ports
-//! suffice. Prints `ready` when all have had their answer, and holds them until its standard input ends.
+//! `idle_connections http|frames PORT COUNT`. Each goes to another address of the loopback network,
+//! in turn, so that the ports suffice. Prints `ready` when all have had their answer, and holds
+//! them until its standard input ends.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -1,7 +1,7 @@
 //! A task that another task of the same loop wakes, again and again: what `atomics.sh` counts.
 //!
-//! `local_wakes wakeful|tokio ROUNDS`. In each round both tasks run once: the one is woken by the other, which then wakes itself by a
-//! yield. So there are two wakes a round.
+//! `local_wakes wakeful|tokio ROUNDS`. In each round both tasks run once: the one is woken by the
+//! other, which then wakes itself by a yield. So there are two wakes a round.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

@@ -1,4 +1,5 @@
-//! The least that a connection can be: a task with a stream and 32 bytes, which it sends back. What `many-connections.sh` compares.
+//! The least that a connection can be: a task with a stream and 32 bytes, which it sends back. What
+//! `many-connections.sh` compares.
 //!
 //! `small_echo wakeful|tokio ADDR`. One thread; SIGTERM ends it.
 

@@ -1,7 +1,10 @@
-//! The client: an open loop of random arrivals. One thread asks, and for each connection one takes the answers.
+//! The client: an open loop of random arrivals. One thread asks, and for each connection one takes
+//! the answers.
 //!
-//! Unlike `wakeful load` it sleeps in between: two loops need both CPUs of a small machine, and one that spins would take one of them away. What its sleep adds, some tens of
-//! microseconds, is in every contender's figures, since times count from when a request was due; with a real-time priority (`load-skew.sh`) it is not much more.
+//! Unlike `wakeful load` it sleeps in between: two loops need both CPUs of a small machine, and one
+//! that spins would take one of them away. What its sleep adds, some tens of microseconds, is in
+//! every contender's figures, since times count from when a request was due; with a real-time
+//! priority (`load-skew.sh`) it is not much more.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,10 +1,14 @@
-//! Load skew: the connections of one loop become ten times as expensive as all others. What `load-skew.sh` runs.
+//! Load skew: the connections of one loop become ten times as expensive as all others. What
+//! `load-skew.sh` runs.
 //!
-//! Four connections are opened that one loop serves, and begin to ask for a millisecond of computing each time, so that their loop works 0.7 of
-//! its time. Then eight others come, which ask for a tenth of that; the server's strategy says where they go. Response times of both, and where the
-//! connections are in the end, for each strategy of wakeful's with and without moving, and for Tokio, whose two workers take tasks from each other.
+//! Four connections are opened that one loop serves, and begin to ask for a millisecond of
+//! computing each time, so that their loop works 0.7 of its time. Then eight others come, which ask
+//! for a tenth of that; the server's strategy says where they go. Response times of both, and where
+//! the connections are in the end, for each strategy of wakeful's with and without moving, and for
+//! Tokio, whose two workers take tasks from each other.
 //!
-//! `load_skew [--rounds N] [--seconds N] [--servers-under COMMAND]`. It starts itself as the server of each contender: `COMMAND load_skew serve CONTENDER`.
+//! `load_skew [--rounds N] [--seconds N] [--servers-under COMMAND]`. It starts itself as the server
+//! of each contender: `COMMAND load_skew serve CONTENDER`.
 
 mod contenders;
 mod load;

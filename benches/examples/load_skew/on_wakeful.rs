@@ -1,4 +1,5 @@
-//! The service on wakeful: two loops that park, so that their CPU time compares with that of Tokio's workers; all else is as it comes.
+//! The service on wakeful: two loops that park, so that their CPU time compares with that of
+//! Tokio's workers; all else is as it comes.
 
 use std::io;
 use std::time::Duration;

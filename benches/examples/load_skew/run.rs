@@ -13,7 +13,8 @@ use crate::threads::{cpu_times, used};
 const EXPENSIVE: (usize, f64, u64) = (4, 700.0, 1000);
 const CHEAP: (usize, f64, u64) = (8, 1000.0, 100);
 
-/// Asked to find out which thread serves a connection, in microseconds: much more than anything else takes then.
+/// Asked to find out which thread serves a connection, in microseconds: much more than anything
+/// else takes then.
 const PROBE: u64 = 3000;
 
 /// Connections are opened until so many are on one loop.
@@ -87,7 +88,8 @@ fn kind((_, rate, microseconds): (usize, f64, u64), steps: u64) -> Kind {
     Kind { connections: Vec::new(), rate, steps: steps * microseconds }
 }
 
-/// So many connections that one loop serves; others are closed again. On Tokio no thread has a connection, and it means nothing.
+/// So many connections that one loop serves; others are closed again. On Tokio no thread has a
+/// connection, and it means nothing.
 fn on_one_loop(
     load: &mut Load,
     server: &Server,

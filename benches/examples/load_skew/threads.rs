@@ -11,7 +11,8 @@ pub fn cpu_times(pid: u32) -> io::Result<BTreeMap<u32, Duration>> {
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let task = task?;
         let number = task.file_name().to_str().and_then(|name| name.parse().ok());
-        // "time on the CPU, time on a run queue, time slices": proc(5); nanoseconds. A thread that has just ended is none.
+        // "time on the CPU, time on a run queue, time slices": proc(5); nanoseconds. A thread that
+        // has just ended is none.
         let Ok(stat) = fs::read_to_string(task.path().join("schedstat")) else { continue };
         let time = stat.split(' ').next().and_then(|nanos| nanos.parse().ok());
         let (Some(number), Some(time)) = (number, time) else {

@@ -1,6 +1,7 @@
 //! What a request asks for: so many steps of a computation, the same in every server.
 //!
-//! Steps and not time: a server that is held up by others still has all of its work to do. How many a microsecond has is measured once for all contenders.
+//! Steps and not time: a server that is held up by others still has all of its work to do. How many
+//! a microsecond has is measured once for all contenders.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -186,7 +186,8 @@ fn list() -> Result<(), String> {
     Ok(())
 }
 
-/// Opens the files of all experiments before anything runs: one that cannot be written is no surprise after an hour.
+/// Opens the files of all experiments before anything runs: one that cannot be written is no
+/// surprise after an hour.
 fn open(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result<Vec<Outputs>, String> {
     if let Some(path) = &arguments.plot {
         // An older plot stays until there is a new one.

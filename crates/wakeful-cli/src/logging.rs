@@ -1,4 +1,5 @@
-//! The program's log: `tracing` lines, panics and messages, all by one writer that never waits. See [`wakeful::log`].
+//! The program's log: `tracing` lines, panics and messages, all by one writer that never waits. See
+//! [`wakeful::log`].
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -22,8 +23,9 @@ impl Drop for Logging {
     }
 }
 
-/// Logs to standard error what `RUST_LOG` says, by default everything from `info` on except h2's warnings. h2 warns of what
-/// single clients do, which could fill a disk; `wakeful_http_refused_total` counts that.
+/// Logs to standard error what `RUST_LOG` says, by default everything from `info` on except h2's
+/// warnings. h2 warns of what single clients do, which could fill a disk;
+/// `wakeful_http_refused_total` counts that.
 pub(crate) fn start() -> Logging {
     let log = LOG.get_or_init(|| LossyWriter::new(io::stderr())).clone();
     report_panics(&log);

@@ -24,7 +24,8 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// Load a server and measure its latency honestly, whatever it is built on.
     Load(Box<load::Arguments>),
-    /// Run experiments: the public cases behind wakeful's guarantees, beside the systems they happened to.
+    /// Run experiments: the public cases behind wakeful's guarantees, beside the systems they
+    /// happened to.
     Lab(lab::Arguments),
 }
 

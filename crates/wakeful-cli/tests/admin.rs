@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::{GUARD, Service, get};
 
-/// A backend, and each service with `--admin` and these arguments: its name, itself, and where it and its admin listen.
+/// A backend, and each service with `--admin` and these arguments: its name, itself, and where it
+/// and its admin listen.
 fn each(arguments: &[&str], test: impl Fn(&str, Service, &str, &str)) {
     let mut backend = Service::start(&["http", "--listen", "127.0.0.1:0"]);
     let to = backend.behind("listening on ");

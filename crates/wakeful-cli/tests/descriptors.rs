@@ -1,4 +1,5 @@
-//! `wakeful serve` with few descriptors (`ulimit -n`): connections leave some for what they ask for.
+//! `wakeful serve` with few descriptors (`ulimit -n`): connections leave some for what they ask
+//! for.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use common::{GUARD, Service};
 
-/// In how many seconds the server probes this client, by what the kernel says of the server's socket. `None`: never.
+/// In how many seconds the server probes this client, by what the kernel says of the server's
+/// socket. `None`: never.
 fn probed_in(client: &TcpStream) -> Option<u32> {
     let port = |addr: SocketAddr| format!(":{:04X}", addr.port());
     let (near, far) = (port(client.local_addr().unwrap()), port(client.peer_addr().unwrap()));
@@ -16,7 +17,8 @@ fn probed_in(client: &TcpStream) -> Option<u32> {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         for line in table.lines() {
             let fields: Vec<_> = line.split_whitespace().collect();
-            // The server's own side, once it has answered: which timer runs, and for how many hundredths of a second.
+            // The server's own side, once it has answered: which timer runs, and for how many
+            // hundredths of a second.
             if fields[1].ends_with(&far) && fields[2].ends_with(&near) {
                 let (timer, left) = fields[5].split_once(':').unwrap();
                 match timer {

@@ -138,7 +138,8 @@ fn values_for_which_the_process_has_no_memory_are_refused() {
         let head = format!("*3\r\n$3\r\nSET\r\n$2\r\n{number:02}\r\n${}\r\n", value.len());
         let mut writer = connect(&addr);
         writer.set_write_timeout(Some(GUARD)).unwrap();
-        // Its query buffer may be what there is no memory for: then the answer comes before all is sent.
+        // Its query buffer may be what there is no memory for: then the answer comes before all is
+        // sent.
         let _ = writer.write_all(&[head.as_bytes(), &value, b"\r\n"].concat());
         let mut answer = [0; 4];
         writer.read_exact(&mut answer).unwrap();

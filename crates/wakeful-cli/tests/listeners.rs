@@ -1,4 +1,5 @@
-//! Listeners as a user has them: one that fails under its service, names without a file, and what is said of addresses.
+//! Listeners as a user has them: one that fails under its service, names without a file, and what
+//! is said of addresses.
 
 mod common;
 
@@ -11,7 +12,8 @@ use common::{GUARD, PROGRAM, Service};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-/// The listening TCP socket of a child, as a descriptor of this process. `None`: that is not allowed here.
+/// The listening TCP socket of a child, as a descriptor of this process. `None`: that is not
+/// allowed here.
 fn listener_of(service: &Service) -> Option<OwnedFd> {
     let pid = Pid::from_child(&service.child);
     let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();

@@ -1,4 +1,5 @@
-//! `wakeful load` as its users run it: exit codes, outputs, Ctrl-C, servers that die. None of these tests looks at a time.
+//! `wakeful load` as its users run it: exit codes, outputs, Ctrl-C, servers that die. None of these
+//! tests looks at a time.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
@@ -276,8 +277,9 @@ fn times_asleep(pid: u32) -> u64 {
     used.map_or(0, |used| used.voluntary_switches)
 }
 
-/// The server, once it has been loaded in the measured time: it sleeps at most once for each of 32 connections and for each request,
-/// and a few times before. One that was only tried out has had no request.
+/// The server, once it has been loaded in the measured time: it sleeps at most once for each of 32
+/// connections and for each request, and a few times before. One that was only tried out has had no
+/// request.
 fn measured_server_of(run: &mut Child, stderr: &mut impl Read) -> u32 {
     loop {
         let mut servers = children(run.id()).into_iter();
@@ -344,8 +346,8 @@ fn the_lab_lists_what_it_has_and_names_what_it_has_not() {
     assert!(text(&timer.stderr).contains("it is for late-wake"), "{timer:?}");
 }
 
-/// `wakeful lab blocked-consumer` with a shell instead of cargo, which runs this script. Its exit code, what it said, and how often cargo
-/// was started.
+/// `wakeful lab blocked-consumer` with a shell instead of cargo, which runs this script. Its exit
+/// code, what it said, and how often cargo was started.
 fn lab_with_cargo(name: &str, script: &str, flags: &[&str]) -> (Option<i32>, String, usize) {
     let dir = std::env::temp_dir().join(format!("wakeful-cargo-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();

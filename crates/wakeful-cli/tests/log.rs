@@ -1,4 +1,5 @@
-//! A standard error that fails, or that nobody reads, changes nothing for clients and nothing for the end of the program.
+//! A standard error that fails, or that nobody reads, changes nothing for clients and nothing for
+//! the end of the program.
 
 mod common;
 

@@ -238,7 +238,8 @@ fn kv_answers_redis_commands_within_its_limits() {
 fn rpc_answers_grpc() {
     let arguments = ["rpc", "--listen", "127.0.0.1:0", "--loops", "2", "--max-message", "1KiB"];
     let mut server = Server::start(&arguments, 1);
-    // It is a service of HTTP: that the call is answered shows who answers. (.ci/grpc-clients has real clients.)
+    // It is a service of HTTP: that the call is answered shows who answers. (.ci/grpc-clients has
+    // real clients.)
     for (path, says) in [("Unary", "\r\n\0\0\0\0\0\r\n"), ("Missing", "grpc-status: 12\r\n")] {
         let mut stream = server.connect();
         let header = format!(
@@ -591,8 +592,8 @@ fn threads(pid: u32) -> Vec<(char, u64)> {
     tasks.filter_map(thread).collect()
 }
 
-/// Waits until all threads sleep at one moment: all did at two looks, and none has gone to sleep once more in between. What wakes
-/// them then comes from outside.
+/// Waits until all threads sleep at one moment: all did at two looks, and none has gone to sleep
+/// once more in between. What wakes them then comes from outside.
 fn until_all_sleep(pid: u32) {
     let start = Instant::now();
     loop {
@@ -605,9 +606,10 @@ fn until_all_sleep(pid: u32) {
     }
 }
 
-/// The system calls of an echo server, by name, from behind its second answer on a connection to its last of so many. What happens
-/// once is not among them: at the start and at the end threads talk to each other, in an order that is not the same each time; and
-/// a new socket is announced as writable, alone or together with the second request.
+/// The system calls of an echo server, by name, from behind its second answer on a connection to
+/// its last of so many. What happens once is not among them: at the start and at the end threads
+/// talk to each other, in an order that is not the same each time; and a new socket is announced as
+/// writable, alone or together with the second request.
 fn traced(requests: usize) -> Option<BTreeMap<String, usize>> {
     let log = std::env::temp_dir().join(format!("wakeful-strace-{}", std::process::id()));
     let mut command = Command::new("strace");
@@ -641,7 +643,8 @@ fn traced(requests: usize) -> Option<BTreeMap<String, usize>> {
     server.wait();
     let text = std::fs::read_to_string(&log).unwrap();
     std::fs::remove_file(&log).unwrap();
-    // `PID NAME(ARGUMENTS) = RESULT`; what goes on behind another thread's line is `PID <... NAME resumed>` there.
+    // `PID NAME(ARGUMENTS) = RESULT`; what goes on behind another thread's line is
+    // `PID <... NAME resumed>` there.
     let lines = text.lines().filter_map(|line| Some(line.split_once(' ')?.1.trim()));
     let calls = lines.filter(|line| !line.starts_with("<...")).filter_map(|l| l.split_once('('));
     let calls: Vec<(&str, &str)> = calls.collect();

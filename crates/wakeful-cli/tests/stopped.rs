@@ -1,6 +1,8 @@
-//! Processes that are stopped for longer than their time limits (SIGSTOP), and run again: what arrived in time is answered.
+//! Processes that are stopped for longer than their time limits (SIGSTOP), and run again: what
+//! arrived in time is answered.
 //!
-//! A test sends while the program is stopped, sleeps until the limit has passed, and lets it run. The sleeps are what is tested; nothing is synchronised by them.
+//! A test sends while the program is stopped, sleeps until the limit has passed, and lets it run.
+//! The sleeps are what is tested; nothing is synchronised by them.
 
 mod common;
 
@@ -115,7 +117,8 @@ fn response_head(mut stream: &TcpStream) -> String {
     text
 }
 
-/// By prior knowledge: the preface, settings, and GET / of the static table. What matters is that HEADERS come back.
+/// By prior knowledge: the preface, settings, and GET / of the static table. What matters is that
+/// HEADERS come back.
 #[test]
 fn streams_of_http2_that_came_within_the_idle_timeout_are_answered() {
     let (service, addr) = http(&["--idle-timeout", "0.3"]);

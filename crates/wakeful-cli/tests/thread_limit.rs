@@ -1,4 +1,5 @@
-//! `wakeful serve` where the process may start no more threads: `pids.max` of a cgroup, and `ulimit -u` of another user.
+//! `wakeful serve` where the process may start no more threads: `pids.max` of a cgroup, and
+//! `ulimit -u` of another user.
 
 mod common;
 
@@ -88,7 +89,8 @@ fn cpu_time(process: u32) -> Duration {
     Duration::from_millis(10 * (ticks(11) + ticks(12)))
 }
 
-/// Starts `serve http --root` by `command`, has `limit` set its limit, and then asks for files and tells it to end.
+/// Starts `serve http --root` by `command`, has `limit` set its limit, and then asks for files and
+/// tells it to end.
 fn serves_files_at_the_limit(mut command: Command, limit: impl FnOnce(u32)) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

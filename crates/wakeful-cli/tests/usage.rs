@@ -1,5 +1,5 @@
-//! What is said of a value that an option does not take, and of a limit that is reached: the option, the value, the range; the
-//! limit.
+//! What is said of a value that an option does not take, and of a limit that is reached: the
+//! option, the value, the range; the limit.
 
 mod common;
 

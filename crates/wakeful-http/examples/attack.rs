@@ -1,12 +1,15 @@
 //! Attacks a server of HTTP, for `benches/attacks.sh`: only ever one of your own.
 //!
-//! `attack KIND PORT SECONDS [RATE]`, on 127.0.0.1. Prints how many connections it opened. KIND, with what RATE is and its default:
+//! `attack KIND PORT SECONDS [RATE]`, on 127.0.0.1. Prints how many connections it opened. KIND,
+//! with what RATE is and its default:
 //!
-//! * `slowloris`, `slowloris-burst`: so many connections (1,000) send a byte of a header each second, evenly or all at once, and come again when they are
-//!   closed.
+//! * `slowloris`, `slowloris-burst`: so many connections (1,000) send a byte of a header each
+//!   second, evenly or all at once, and come again when they are closed.
 //! * `connect-reset`: so many connections a second (10,000) come, and are reset.
-//! * `header-bomb`, `hpack-bomb`: so many a second (500) send a header of 256 KiB, or one of 12 KiB that stands for 40 MiB.
-//! * `rapid-reset`, `continuation`, `settings`, `ping`: so many a second (100) send 20,000 such frames each, or as many as they may.
+//! * `header-bomb`, `hpack-bomb`: so many a second (500) send a header of 256 KiB, or one of 12 KiB
+//!   that stands for 40 MiB.
+//! * `rapid-reset`, `continuation`, `settings`, `ping`: so many a second (100) send 20,000 such
+//!   frames each, or as many as they may.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -147,12 +150,14 @@ fn slowloris(port: u16, end: Instant, connections: u32, bytes: Bytes) -> u64 {
     opened
 }
 
-/// Sends it in pieces until the server resets it or all is sent, then reads until the server closes, or says nothing for a while.
+/// Sends it in pieces until the server resets it or all is sent, then reads until the server
+/// closes, or says nothing for a while.
 fn send(port: u16, text: &[u8]) -> io::Result<()> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     stream.set_read_timeout(Some(TIMEOUT))?;
-    // It may be reset before it is through. In one piece, the rest would still cost this machine's CPUs, which is not the server's doing.
+    // It may be reset before it is through. In one piece, the rest would still cost this machine's
+    // CPUs, which is not the server's doing.
     let _ = text.chunks(PIECE).try_for_each(|piece| stream.write_all(piece));
     let mut buf = [0; 4096];
     while stream.read(&mut buf).is_ok_and(|count| count > 0) {}

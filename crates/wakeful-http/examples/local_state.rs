@@ -1,7 +1,9 @@
-//! State that is not `Send`: each loop makes a service of its own, which holds an `Rc`. No lock, no atomic.
+//! State that is not `Send`: each loop makes a service of its own, which holds an `Rc`. No lock, no
+//! atomic.
 //!
-//! Try `curl 127.0.0.1:8080` a few times: each loop counts for itself, so the number depends on which loop took the
-//! connection. `curl 127.0.0.1:8080 127.0.0.1:8080` sends two requests on one connection: one loop, two numbers in a row.
+//! Try `curl 127.0.0.1:8080` a few times: each loop counts for itself, so the number depends on
+//! which loop took the connection. `curl 127.0.0.1:8080 127.0.0.1:8080` sends two requests on one
+//! connection: one loop, two numbers in a row.
 
 use std::cell::Cell;
 use std::convert::Infallible;

@@ -1,12 +1,16 @@
-//! OpenTelemetry traces without a tokio runtime: each request's span continues the client's trace, and a thread of the SDK exports them in batches.
+//! OpenTelemetry traces without a tokio runtime: each request's span continues the client's trace,
+//! and a thread of the SDK exports them in batches.
 //!
 //! ```console
 //! $ cargo run --release -p wakeful-http --example opentelemetry
-//! $ curl -H 'traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' http://127.0.0.1:8080/work
+//! $ curl -H 'traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' \
+//!     http://127.0.0.1:8080/work
 //! ```
 //!
-//! The spans are printed when the server ends, or each five seconds. To send them to a collector, take `opentelemetry-otlp` with `default-features = false` and the features `trace`, `http-proto` and
-//! `reqwest-blocking-client` for the exporter: it blocks the SDK's thread, never a loop. (`grpc-tonic`, and the SDK's `rt-tokio`, need a tokio runtime.)
+//! The spans are printed when the server ends, or each five seconds. To send them to a collector,
+//! take `opentelemetry-otlp` with `default-features = false` and the features `trace`, `http-proto`
+//! and `reqwest-blocking-client` for the exporter: it blocks the SDK's thread, never a loop.
+//! (`grpc-tonic`, and the SDK's `rt-tokio`, need a tokio runtime.)
 
 use std::time::Duration;
 

@@ -1,6 +1,8 @@
-//! Server-sent events: each client hears a tick once a second. A server that drains gives the streams the grace period, and then ends them.
+//! Server-sent events: each client hears a tick once a second. A server that drains gives the
+//! streams the grace period, and then ends them.
 //!
-//! (`Sse::keep_alive` needs axum's feature `tokio` and its timers: send comments by `Event::default().comment(…)` where a proxy asks for them.)
+//! (`Sse::keep_alive` needs axum's feature `tokio` and its timers: send comments by
+//! `Event::default().comment(…)` where a proxy asks for them.)
 //!
 //! ```console
 //! $ cargo run --release -p wakeful-http --example sse

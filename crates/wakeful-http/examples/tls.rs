@@ -1,7 +1,8 @@
 //! An axum service by TLS. Its files are read again when they change.
 //!
 //! ```console
-//! $ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem -subj /CN=localhost -addext subjectAltName=DNS:localhost
+//! $ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+//!     -keyout key.pem -out cert.pem -subj /CN=localhost -addext subjectAltName=DNS:localhost
 //! $ cargo run --release -p wakeful-http --example tls -- cert.pem key.pem
 //! $ curl --cacert cert.pem https://localhost:8443/
 //! ```

@@ -1,14 +1,16 @@
 //! A handler that needs a tokio runtime: give it one on the side, and await its work from the loop.
 //!
-//! Try `curl 127.0.0.1:8080/`. The handler runs on a wakeful loop; what it hands over runs on tokio's thread, where
-//! tokio's timers, sockets and `spawn` work; the answer comes back through a waker.
+//! Try `curl 127.0.0.1:8080/`. The handler runs on a wakeful loop; what it hands over runs on
+//! tokio's thread, where tokio's timers, sockets and `spawn` work; the answer comes back through a
+//! waker.
 
 use std::time::Duration;
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use tokio::runtime::{Builder, Handle};
 
-/// Stands for a database driver, or any other crate that calls `tokio::time`, `tokio::net` or `tokio::spawn`.
+/// Stands for a database driver, or any other crate that calls `tokio::time`, `tokio::net` or
+/// `tokio::spawn`.
 async fn needs_tokio() -> &'static str {
     tokio::time::sleep(Duration::from_millis(1)).await;
     "answered by way of tokio\n"

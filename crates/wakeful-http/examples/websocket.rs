@@ -1,6 +1,9 @@
-//! A chat among the clients of one loop, over WebSockets: `cargo run -p wakeful-http --features ws --example websocket`, then open http://127.0.0.1:8080 in two windows.
+//! A chat among the clients of one loop, over WebSockets:
+//! `cargo run -p wakeful-http --features ws --example websocket`, then open http://127.0.0.1:8080
+//! in two windows.
 //!
-//! Who is there is an `Rc` in a thread-local: sockets and their tasks stay on their loop, so nothing is `Send` and nothing is locked. With one loop, as here, everybody meets everybody.
+//! Who is there is an `Rc` in a thread-local: sockets and their tasks stay on their loop, so
+//! nothing is `Send` and nothing is locked. With one loop, as here, everybody meets everybody.
 
 use std::cell::RefCell;
 use std::rc::Rc;

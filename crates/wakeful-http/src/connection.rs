@@ -20,8 +20,8 @@ use crate::tls::ServerTls;
 use crate::watch::Watch;
 use crate::{BoxError, Refusal, draining, http1, http2, refuse, secured};
 
-/// Serves `connection` until it closes, or goes on to another loop. What goes wrong with a single connection is the client's, and is logged at
-/// debug level.
+/// Serves `connection` until it closes, or goes on to another loop. What goes wrong with a single
+/// connection is the client's, and is logged at debug level.
 pub(crate) async fn serve<S, B>(
     connection: Connection,
     service: S,

@@ -1,6 +1,7 @@
 //! What a server counts of HTTP, for each of its loops: read from any thread, without stopping one.
 //!
-//! Each number has one writer, its loop, so a count is a load and a store on a cache line that no other loop writes.
+//! Each number has one writer, its loop, so a count is a load and a store on a cache line that no
+//! other loop writes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,9 +54,11 @@ refusals! {
     PeerRate = "peer_rate",
     /// Too many requests were in flight.
     Requests = "requests",
-    /// A [file](crate::files::ServeDir) could not be served, because the process could start no thread for it.
+    /// A [file](crate::files::ServeDir) could not be served, because the process could start no
+    /// thread for it.
     NoThread = "no_thread",
-    /// A [file](crate::files::ServeDir) could not be served, because [too many](crate::files::ServeDir::max_jobs) were being read.
+    /// A [file](crate::files::ServeDir) could not be served, because [too
+    /// many](crate::files::ServeDir::max_jobs) were being read.
     FileJobs = "file_jobs",
     /// A header was too large, or had too many fields.
     HeaderTooLarge = "header_too_large",
@@ -67,13 +70,15 @@ refusals! {
     Malformed = "malformed",
     /// A request of HTTP/1 has no `Host`, where it must have one, or more than one.
     Host = "host",
-    /// A request of HTTP/1 has both `Content-Length` and `Transfer-Encoding`, where that is [refused](crate::Limits::ambiguous_length).
+    /// A request of HTTP/1 has both `Content-Length` and `Transfer-Encoding`, where that is
+    /// [refused](crate::Limits::ambiguous_length).
     AmbiguousLength = "ambiguous_length",
     /// A connection was too old, and what was in flight took longer than its grace.
     MaxAge = "max_age",
     /// A frame, or their order, is not HTTP/2.
     Http2Protocol = "http2_protocol",
-    /// h2 refused a request before the service saw it: too many streams, a malformed header or one that is too large.
+    /// h2 refused a request before the service saw it: too many streams, a malformed header or one
+    /// that is too large.
     Http2Refused = "http2_refused",
     /// A client did not answer a PING.
     Http2PingTimeout = "http2_ping_timeout",
@@ -95,7 +100,8 @@ const CLASSES: usize = 5;
 
 /// What a [`Server`](crate::Server) counts of HTTP.
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact; two of them are not read at the same instant.
+/// *Threads*: `Send` and `Sync`. Each number is exact; two of them are not read at the same
+/// instant.
 #[derive(Debug)]
 pub struct HttpCounts {
     loops: Box<[CachePadded<LoopHttpCounts>]>,

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-/// 9999-12-31T23:59:59Z: the last second for which `httpdate` and `humantime` have a text. Behind it, and before 1970, the one
-/// panics and the other fails.
+/// 9999-12-31T23:59:59Z: the last second for which `httpdate` and `humantime` have a text. Behind
+/// it, and before 1970, the one panics and the other fails.
 const LAST: Duration = Duration::from_secs(253_402_300_799);
 
-/// `time`, or the nearest moment that has a date. A wall clock may be anywhere, and a request must not pay for it.
+/// `time`, or the nearest moment that has a date. A wall clock may be anywhere, and a request must
+/// not pay for it.
 pub(crate) fn writable(time: SystemTime) -> SystemTime {
     time.clamp(SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + LAST)
 }

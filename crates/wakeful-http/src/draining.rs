@@ -1,7 +1,8 @@
-//! The server that a loop works for, and whether it drains: for handlers and layers, at no cost for those that do not ask.
+//! The server that a loop works for, and whether it drains: for handlers and layers, at no cost for
+//! those that do not ask.
 //!
-//! A loop of a server's group belongs to that server alone, so a thread-local is enough: nothing has to be put into each request. A loop
-//! knows from its first connection on.
+//! A loop of a server's group belongs to that server alone, so a thread-local is enough: nothing
+//! has to be put into each request. A loop knows from its first connection on.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -19,8 +20,9 @@ thread_local! {
     static HERE: RefCell<Option<(Draining, LoopHandle)>> = const { RefCell::new(None) };
 }
 
-/// Waits until the server of this loop begins to drain: for ever, on a thread that serves no connection of a [`Server`](crate::Server). What would go on (server-sent events, a gRPC stream, a
-/// WebSocket) waits for it beside its own events, and then comes to its end.
+/// Waits until the server of this loop begins to drain: for ever, on a thread that serves no
+/// connection of a [`Server`](crate::Server). What would go on (server-sent events, a gRPC stream,
+/// a WebSocket) waits for it beside its own events, and then comes to its end.
 ///
 /// ```
 /// use futures_lite::FutureExt;
@@ -40,7 +42,8 @@ thread_local! {
 /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(handler));
 /// ```
 ///
-/// It costs neither a lock nor an allocation, and stays on its loop; [`Readiness`](crate::Readiness) is for other threads.
+/// It costs neither a lock nor an allocation, and stays on its loop;
+/// [`Readiness`](crate::Readiness) is for other threads.
 ///
 /// *Cancel-safe*.
 pub fn drain_begins() -> DrainBegins {
@@ -50,7 +53,8 @@ pub fn drain_begins() -> DrainBegins {
 
 /// The future of [`drain_begins`].
 ///
-/// *Threads*: `Send`, and may be dropped anywhere. Polled on another thread than its loop's it waits for ever, and that is logged: [`Readiness`](crate::Readiness) is for other threads.
+/// *Threads*: `Send`, and may be dropped anywhere. Polled on another thread than its loop's it
+/// waits for ever, and that is logged: [`Readiness`](crate::Readiness) is for other threads.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct DrainBegins(Option<Homed<DrainingStarted>>);

@@ -16,7 +16,8 @@ use crate::local::Local;
 use crate::panics;
 use crate::protocol::{Protocol, detect};
 
-/// Which protocol it is, and the bytes that say so. `None`: nothing came, or not before `end`, and that has been counted.
+/// Which protocol it is, and the bytes that say so. `None`: nothing came, or not before `end`, and
+/// that has been counted.
 pub(crate) async fn first_request<IO: Read + Unpin>(
     io: &mut IO,
     unread: &[u8],

@@ -1,12 +1,20 @@
-//! Where the requests of an HTTP/1 connection begin and end, found out beside hyper, so that one with both Content-Length and Transfer-Encoding can be refused.
+//! Where the requests of an HTTP/1 connection begin and end, found out beside hyper, so that one
+//! with both Content-Length and Transfer-Encoding can be refused.
 //!
-//! RFC 9112 (6.1) leaves a server the choice: refuse it, or go by the coding and close. hyper does the latter, and takes the length out before a service sees the request, so who wants the former has to read the bytes. Heads cannot be told from
-//! bodies that look like heads but by their framing, so [`Framing`] follows all of it: a state of a few words, fed with whatever is read, in whatever pieces, before hyper has it.
+//! RFC 9112 (6.1) leaves a server the choice: refuse it, or go by the coding and close. hyper does
+//! the latter, and takes the length out before a service sees the request, so who wants the former
+//! has to read the bytes. Heads cannot be told from bodies that look like heads but by their
+//! framing, so [`Framing`] follows all of it: a state of a few words, fed with whatever is read, in
+//! whatever pieces, before hyper has it.
 //!
-//! It counts the heads that are clean, and a request is served only if its head is among those. From where hyper gives a connection up on, it counts none: should hyper go on all the same, the request is refused. What it does not look at, hyper does: names
-//! and values are checked there, and only what passes both is served.
+//! It counts the heads that are clean, and a request is served only if its head is among those.
+//! From where hyper gives a connection up on, it counts none: should hyper go on all the same, the
+//! request is refused. What it does not look at, hyper does: names and values are checked there,
+//! and only what passes both is served.
 //!
-//! That it agrees with hyper is what `fuzzing` checks. It costs a copy of what is read and a scan of the heads; a server that does not ask for it ([`Limits::ambiguous_length`](crate::Limits::ambiguous_length)) pays nothing.
+//! That it agrees with hyper is what `fuzzing` checks. It costs a copy of what is read and a scan
+//! of the heads; a server that does not ask for it
+//! ([`Limits::ambiguous_length`](crate::Limits::ambiguous_length)) pays nothing.
 
 mod chunks;
 mod state;

@@ -1,4 +1,5 @@
-//! What the targets in `fuzz/` call, each with arbitrary bytes. The tests call it with generated ones and with the corpus, so that it is gone through without a fuzzer as well.
+//! What the targets in `fuzz/` call, each with arbitrary bytes. The tests call it with generated
+//! ones and with the corpus, so that it is gone through without a fuzzer as well.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -17,7 +18,8 @@ use hyper::service::service_fn;
 use crate::Limits;
 use crate::framing::Framing;
 
-/// Bytes of a connection of HTTP/1: hyper and [`Framing`] find the same requests at the same places, and those with both lengths are refused, and no other ones.
+/// Bytes of a connection of HTTP/1: hyper and [`Framing`] find the same requests at the same
+/// places, and those with both lengths are refused, and no other ones.
 ///
 /// # Panics
 /// They do not.

@@ -1,4 +1,5 @@
-//! What is refused before the service is called, what is answered in its place, and what answers say of the connection.
+//! What is refused before the service is called, what is answered in its place, and what answers
+//! say of the connection.
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::Body as _;
@@ -31,7 +32,8 @@ impl Watch {
         if request.headers().len() > limits.max_headers {
             return Err(Refused::new(Refusal::HeaderTooLarge));
         }
-        // Where nothing is limited too: no body is as long, and what counts its bytes must not overflow.
+        // Where nothing is limited too: no body is as long, and what counts its bytes must not
+        // overflow.
         let most = if limits.max_body > 0 { limits.max_body } else { LONGEST_BODY };
         let is_too_large = request.body().size_hint().lower() > most.min(LONGEST_BODY);
         if request.method() != Method::CONNECT && is_too_large {
@@ -58,7 +60,8 @@ fn has_right_host(request: &Request<Incoming>) -> bool {
     has_host && hosts.next().is_none()
 }
 
-/// A stream that goes on for as long as it likes, with a deadline of its own, or an ordinary request.
+/// A stream that goes on for as long as it likes, with a deadline of its own, or an ordinary
+/// request.
 pub(crate) fn kind(request: &Request<Incoming>, limits: &Limits) -> Kind {
     let is_grpc = || {
         let content_type = request.headers().get(header::CONTENT_TYPE);
@@ -83,7 +86,8 @@ impl Refused {
     }
 }
 
-/// The answer to what is refused; the connection goes with it if what would come of the request is not wanted.
+/// The answer to what is refused; the connection goes with it if what would come of the request is
+/// not wanted.
 pub(crate) fn head(refused: Refused, watch: &Watch) -> http::response::Parts {
     let status = status(refused.refusal);
     let mut response = Response::new(());

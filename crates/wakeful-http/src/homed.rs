@@ -1,7 +1,8 @@
 //! A value that belongs to its loop's thread, in a type that is `Send` in fact.
 //!
-//! Frameworks ask for requests and handlers that are `Send`, and some of them move a request to another thread. So what a request carries must survive that: used elsewhere it says so, and dropped
-//! elsewhere it goes home.
+//! Frameworks ask for requests and handlers that are `Send`, and some of them move a request to
+//! another thread. So what a request carries must survive that: used elsewhere it says so, and
+//! dropped elsewhere it goes home.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

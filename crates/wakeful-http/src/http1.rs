@@ -1,11 +1,18 @@
-//! An HTTP/1 connection on one loop: to its end, or until it goes on to another loop between two requests.
+//! An HTTP/1 connection on one loop: to its end, or until it goes on to another loop between two
+//! requests.
 //!
-//! hyper does not say when it is idle. What is seen of it is that its service is called, that a response's body ends, and that it flushes behind its last write: a connection is between two requests when none is
-//! in flight, its body neither, and everything is flushed. (hyper's own deadline for headers would tell, but costs each request a second round of hyper's loop.)
+//! hyper does not say when it is idle. What is seen of it is that its service is called, that a
+//! response's body ends, and that it flushes behind its last write: a connection is between two
+//! requests when none is in flight, its body neither, and everything is flushed. (hyper's own
+//! deadline for headers would tell, but costs each request a second round of hyper's loop.)
 //!
-//! That is what [`Seen`] and [`Watch`] see, and hyper has the last word: told to shut down gracefully, it ends at once if it is idle, with everything flushed, and may be taken apart. If it is not, it finishes what it does with `connection: close`, and stays. So a mistake here costs a connection, not a byte.
+//! That is what [`Seen`] and [`Watch`] see, and hyper has the last word: told to shut down
+//! gracefully, it ends at once if it is idle, with everything flushed, and may be taken apart. If
+//! it is not, it finishes what it does with `connection: close`, and stays. So a mistake here costs
+//! a connection, not a byte.
 //!
-//! A connection that is being upgraded, or closes behind its response, ends in the poll that flushes it, so it never moves.
+//! A connection that is being upgraded, or closes behind its response, ends in the poll that
+//! flushes it, so it never moves.
 
 mod seen;
 
@@ -148,7 +155,8 @@ where
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Act::PollAgain) => {}
                 Poll::Ready(Act::Finish) => {
-                    // If it is not idle, hyper ends it behind what it still does: once told is enough.
+                    // If it is not idle, hyper ends it behind what it still does: once told is
+                    // enough.
                     seen.finishes.set(true);
                     Pin::new(&mut connection).graceful_shutdown();
                 }
@@ -158,7 +166,8 @@ where
     })
     .await;
     if let Ended::ByPanic(payload) = ended {
-        // Not while it unwinds: what the service, its future or a body has may panic in its drop, too.
+        // Not while it unwinds: what the service, its future or a body has may panic in its drop,
+        // too.
         panics::contain(|| drop(connection));
         resume_unwind(payload);
     }
@@ -214,11 +223,13 @@ async fn close<IO: Read + Write + Unpin>(
             if let Some(refusal) = refusal {
                 watch.local.refuse(refusal);
             }
-            // Its own answer is written; what is still on its way to it must not reset the connection before that was read.
+            // Its own answer is written; what is still on its way to it must not reset the
+            // connection before that was read.
             if refusal.is_some() || watch.was_refused() || watch.leaves_body() {
                 refuse::linger(&mut io).await;
             } else if has_come && result.is_ok() {
-                // More requests have come than we answer, and the client may still read the last response.
+                // More requests have come than we answer, and the client may still read the last
+                // response.
                 refuse::linger_while_it_reads(&mut io, watch.local.going_away()).await;
             }
             return result;

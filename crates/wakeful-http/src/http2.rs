@@ -1,6 +1,9 @@
-//! An HTTP/2 connection, to its end on one loop: the state of its streams and header tables cannot be taken along.
+//! An HTTP/2 connection, to its end on one loop: the state of its streams and header tables cannot
+//! be taken along.
 //!
-//! h2 sees every byte; [`Observed`] shows [`Seen`] the headers of frames as they go by, in both directions, so that floods are noticed and, at the end, the client can be told why in a frame of its own.
+//! h2 sees every byte; [`Observed`] shows [`Seen`] the headers of frames as they go by, in both
+//! directions, so that floods are noticed and, at the end, the client can be told why in a frame of
+//! its own.
 
 mod observed;
 mod seen;

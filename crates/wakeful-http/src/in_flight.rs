@@ -68,7 +68,8 @@ impl InFlight {
         name_slow_work(|| self.watch.names.get(self.key.place));
     }
 
-    /// Its response's body was asked for more. Who has some is asked again as soon as there is room for that.
+    /// Its response's body was asked for more. Who has some is asked again as soon as there is room
+    /// for that.
     pub(crate) fn asked(&self, has_some: bool) {
         if self.watch.protocol == Protocol::Http2 {
             self.with(|request| request.is_held_up = has_some);

@@ -1,4 +1,5 @@
-//! HTTP on wakeful's event loops: axum routers, and any other tower service, without a tokio runtime.
+//! HTTP on wakeful's event loops: axum routers, and any other tower service, without a tokio
+//! runtime.
 //!
 //! ```no_run
 //! use axum::{Router, routing::get};
@@ -9,23 +10,31 @@
 //! }
 //! ```
 //!
-//! HTTP/1.1 and HTTP/2 (by its preface, "prior knowledge") on every listener, through hyper. Each loop of a
-//! [`LoopGroup`](wakeful::LoopGroup) accepts. An HTTP/1.1 connection may go on to another loop between two requests, when loops are uneven or fewer of them are active
+//! HTTP/1.1 and HTTP/2 (by its preface, "prior knowledge") on every listener, through hyper. Each
+//! loop of a [`LoopGroup`](wakeful::LoopGroup) accepts. An HTTP/1.1 connection may go on to another
+//! loop between two requests, when loops are uneven or fewer of them are active
 //! ([`Server::moves`]); one of HTTP/2 stays on the loop that accepted it.
 //!
 //! # TLS
-//! [`Server::bind_tls`] and [`Server::tls`], by rustls: see [`tls`]. HTTP/2 is agreed on in the handshake. A connection by TLS stays on the loop that accepted it.
+//! [`Server::bind_tls`] and [`Server::tls`], by rustls: see [`tls`]. HTTP/2 is agreed on in the
+//! handshake. A connection by TLS stays on the loop that accepted it.
 //!
 //! # Services that are not `Send`
-//! [`Server::serve_with`] takes a closure that makes the service on each loop; the service may hold `Rc`s.
+//! [`Server::serve_with`] takes a closure that makes the service on each loop; the service may hold
+//! `Rc`s.
 //!
 //! # Handlers that need a tokio runtime
-//! A library that calls `tokio::spawn`, or tokio's timers or sockets, needs a tokio runtime around it. Give it one on the side, and
-//! call it through its handle: the example `tokio_side_runtime` shows how.
+//! A library that calls `tokio::spawn`, or tokio's timers or sockets, needs a tokio runtime around
+//! it. Give it one on the side, and call it through its handle: the example `tokio_side_runtime`
+//! shows how.
 //!
 //! # Layers
-//! axum's own middleware works, and so do tower-http's layers (`tests/tower_http.rs` runs these): `trace`, `cors`, `compression-*` and `decompression-*`, `catch-panic`, `limit`, `normalize-path`, `request-id`, `propagate-header`,
-//! `sensitive-headers`, `set-header`, `validate-request`, `auth`, `add-extension`, `csrf`, `redirect`, `set-status`, `map-*`. They need no more of tokio than its traits. What does not work without a tokio runtime, and what to take instead:
+//! axum's own middleware works, and so do tower-http's layers (`tests/tower_http.rs` runs these):
+//! `trace`, `cors`, `compression-*` and `decompression-*`, `catch-panic`, `limit`,
+//! `normalize-path`, `request-id`, `propagate-header`, `sensitive-headers`, `set-header`,
+//! `validate-request`, `auth`, `add-extension`, `csrf`, `redirect`, `set-status`, `map-*`. They
+//! need no more of tokio than its traits. What does not work without a tokio runtime, and what to
+//! take instead:
 //!
 //! | | needs | instead |
 //! |---|---|---|
@@ -37,7 +46,11 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use axum::{Router, extract::Request, http::StatusCode, middleware::{Next, from_fn}, response::{IntoResponse, Response}};
+//! use axum::extract::Request;
+//! use axum::http::StatusCode;
+//! use axum::middleware::{Next, from_fn};
+//! use axum::response::{IntoResponse, Response};
+//! use axum::Router;
 //!
 //! async fn deadline(request: Request, next: Next) -> Response {
 //!     match wakeful::time::timeout(Duration::from_secs(5), next.run(request)).await {
@@ -50,10 +63,12 @@
 //! ```
 //!
 //! # Logs and traces
-//! [`Server::observe`] takes an access log, request ids, W3C trace context, and what makes each request's `tracing` span; the example `opentelemetry` exports these without a tokio runtime.
+//! [`Server::observe`] takes an access log, request ids, W3C trace context, and what makes each
+//! request's `tracing` span; the example `opentelemetry` exports these without a tokio runtime.
 //!
-//! A `tracing` subscriber and the panic hook run on the loops. If they write to standard error themselves, a pipe that nobody reads stops the
-//! server, and a full disk ends it. Write through a [`LossyWriter`](wakeful::log::LossyWriter); [`wakeful::log`] says why.
+//! A `tracing` subscriber and the panic hook run on the loops. If they write to standard error
+//! themselves, a pipe that nobody reads stops the server, and a full disk ends it. Write through a
+//! [`LossyWriter`](wakeful::log::LossyWriter); [`wakeful::log`] says why.
 //!
 //! ```no_run
 //! use std::io::{self, IsTerminal};
@@ -67,7 +82,8 @@
 //!     report_panics(&log);
 //!     // Also behind a panic in `main`: axum panics at a malformed route.
 //!     let _flush = log.flush_on_drop(Duration::from_secs(1));
-//!     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,h2=error"));
+//!     let default = |_| EnvFilter::new("info,h2=error");
+//!     let filter = EnvFilter::try_from_default_env().unwrap_or_else(default);
 //!     tracing_subscriber::fmt()
 //!         .with_env_filter(filter)
 //!         .with_writer(move || log.clone())
@@ -80,8 +96,9 @@
 //! ```
 //!
 //! # Panics
-//! A handler that panics closes its connection (HTTP/2: resets its stream) without an answer. The panic hook reports it; no count
-//! does. tower-http's `catch-panic` makes it a 500, which is counted.
+//! A handler that panics closes its connection (HTTP/2: resets its stream) without an answer. The
+//! panic hook reports it; no count does. tower-http's `catch-panic` makes it a 500, which is
+//! counted.
 //!
 //! # gRPC
 //! Services that tonic generates are served as any other router: see `grpc` (feature `grpc`).
@@ -90,9 +107,16 @@
 //! See [`upgrade`], and `ws` (feature `ws`).
 //!
 //! # Where things are
-//! `server` has the settings and the life of a server, `connection` one connection from its first byte, `protocol` how HTTP/2 is told
-//! from HTTP/1, `http1` when a connection of HTTP/1 may move, `framing` where its requests begin and end, `http2` what is watched of HTTP/2, `secured` a connection by TLS, and [`tls`] what TLS needs. What is bounded is in `limits`; `watch` says when a
-//! connection's limits strike, `guard` what is answered then, `service` what wraps the user's service for all of it, `requests`, `in_flight`, `progress` and `body` what is in flight, `life` what goes along to another loop, `local` what a loop's connections share, `counts` how often it happened. `drain` is how a server ends. [`client`] is the other side: requests to servers. `files` serves a directory (feature `files`), [`observe`] and [`access_log`] tell what a server does.
+//! `server` has the settings and the life of a server, `connection` one connection from its first
+//! byte, `protocol` how HTTP/2 is told from HTTP/1, `http1` when a connection of HTTP/1 may move,
+//! `framing` where its requests begin and end, `http2` what is watched of HTTP/2, `secured` a
+//! connection by TLS, and [`tls`] what TLS needs. What is bounded is in `limits`; `watch` says when
+//! a connection's limits strike, `guard` what is answered then, `service` what wraps the user's
+//! service for all of it, `requests`, `in_flight`, `progress` and `body` what is in flight, `life`
+//! what goes along to another loop, `local` what a loop's connections share, `counts` how often it
+//! happened. `drain` is how a server ends. [`client`] is the other side: requests to servers.
+//! `files` serves a directory (feature `files`), [`observe`] and [`access_log`] tell what a server
+//! does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

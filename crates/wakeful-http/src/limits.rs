@@ -1,7 +1,8 @@
 //! What a server bounds, and what it answers beyond each bound.
 //!
-//! [`Limits`] has the settings. `peers` is the table of clients, `frames` what is seen of HTTP/2's frames, `flood` how many of them are too many; what a connection does about all that, and when, is in
-//! `watch`. Every limit that strikes is counted by its [`Refusal`](crate::Refusal).
+//! [`Limits`] has the settings. `peers` is the table of clients, `frames` what is seen of HTTP/2's
+//! frames, `flood` how many of them are too many; what a connection does about all that, and when,
+//! is in `watch`. Every limit that strikes is counted by its [`Refusal`](crate::Refusal).
 
 pub(crate) mod flood;
 pub(crate) mod frames;
@@ -27,7 +28,9 @@ const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
 /// How many probes a silent peer gets, a third of `keepalive` apart.
 pub(crate) const PROBES: u32 = 3;
 
-/// What a server bounds: [`Server::limits`](crate::Server::limits). `None` is no limit, and so is 0 for what has no range; what is out of its range becomes the nearest in it, and a time beyond 30 years (`Duration::MAX`) is 30 years.
+/// What a server bounds: [`Server::limits`](crate::Server::limits). `None` is no limit, and so is 0
+/// for what has no range; what is out of its range becomes the nearest in it, and a time beyond 30
+/// years (`Duration::MAX`) is 30 years.
 ///
 /// | setting | default | range | beyond it |
 /// |---|---|---|---|
@@ -51,22 +54,28 @@ pub(crate) const PROBES: u32 = 3;
 /// | `grpc_calls` | [`GrpcCalls::Limited`] | [`GrpcCalls`] | |
 /// | `http2` | | [`Http2Limits`] | |
 ///
-/// Not limits, and always there: HTTP/1 that is malformed is answered 400 and closes, and so is HTTP/1.1 without `Host`, or with two. Each [`Refusal`](crate::Refusal) is counted.
+/// Not limits, and always there: HTTP/1 that is malformed is answered 400 and closes, and so is
+/// HTTP/1.1 without `Host`, or with two. Each [`Refusal`](crate::Refusal) is counted.
 ///
 /// A client that is gone is noticed within a second or two, though its response has nothing to say
 /// (server-sent events, a long poll): its request is given up. One of HTTP/1.1 that ends its side
 /// may wait for its answer, and cannot be told from one that has closed, until `keepalive` asks for
 /// it.
 ///
-/// A peer is an IPv4 address, or the /64 network of an IPv6 address; clients of Unix sockets are none. Behind a proxy all clients are one peer.
+/// A peer is an IPv4 address, or the /64 network of an IPv6 address; clients of Unix sockets are
+/// none. Behind a proxy all clients are one peer.
 ///
-/// Deadlines are looked at about four times within each, by one timer for each connection: a request may have a quarter more time than its limit says, and costs no timer. `body_timeout`,
-/// `min_rate` (for bodies) and `request_timeout` do not apply to what `CONNECT` or an upgrade has opened, nor does `max_body`; nor do these three to calls of gRPC, where `grpc_calls` says so.
+/// Deadlines are looked at about four times within each, by one timer for each connection: a
+/// request may have a quarter more time than its limit says, and costs no timer. `body_timeout`,
+/// `min_rate` (for bodies) and `request_timeout` do not apply to what `CONNECT` or an upgrade has
+/// opened, nor does `max_body`; nor do these three to calls of gRPC, where `grpc_calls` says so.
 ///
-/// When a connection of HTTP/1.1 moves to another loop, its age, its requests and its place in its peer's account go along; header and idle timeout count anew.
+/// When a connection of HTTP/1.1 moves to another loop, its age, its requests and its place in its
+/// peer's account go along; header and idle timeout count anew.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// How long a client may take for a request's header, from its first byte on; for the first one, from the connection on.
+    /// How long a client may take for a request's header, from its first byte on; for the first
+    /// one, from the connection on.
     pub header_timeout: Duration,
     /// How long a connection may be open without a request.
     pub idle_timeout: Duration,
@@ -74,26 +83,31 @@ pub struct Limits {
     pub body_timeout: Option<Duration>,
     /// How long a request may take, from its header to its response's end.
     pub request_timeout: Option<Duration>,
-    /// After how long a silent peer is probed, in whole seconds: one that has vanished without a word
-    /// would keep its connection for ever where nothing is to be sent to it, as with WebSockets and
-    /// streams of gRPC. Set on the listeners, whose connections inherit it; `None` leaves them as
-    /// they are.
+    /// After how long a silent peer is probed, in whole seconds: one that has vanished without a
+    /// word would keep its connection for ever where nothing is to be sent to it, as with
+    /// WebSockets and streams of gRPC. Set on the listeners, whose connections inherit it; `None`
+    /// leaves them as they are.
     pub keepalive: Option<Duration>,
     /// How slow a client may be.
     pub min_rate: Option<MinRate>,
-    /// How many connections are open at a time, on all loops together. 0 means as many as the process has [descriptors](crate::Server::descriptors) for.
+    /// How many connections are open at a time, on all loops together. 0 means as many as the
+    /// process has [descriptors](crate::Server::descriptors) for.
     pub max_connections: usize,
     /// How many of them one peer may have.
     pub max_connections_per_peer: u32,
-    /// How many requests are in flight at a time, on all loops together. With this limit each request changes a number that all loops share.
+    /// How many requests are in flight at a time, on all loops together. With this limit each
+    /// request changes a number that all loops share.
     pub max_requests: usize,
     /// How many requests a second one peer may send.
     pub peer_rate: Option<PeerRate>,
     /// How large a request's header may be, in bytes.
     ///
-    /// HTTP/1 counts what came: the request line, the fields, and their line ends, up to the empty line and with it. The trailers of a chunked body may have as much again, and the connection's read buffer is bounded by as much.
-    /// HTTP/2 counts what it means, however it was packed, as RFC 9113 (6.5.2) has it: for each field its name, its value and 32 bytes, `:method` and its like included. That has to stay below the limit; clients are told of it (SETTINGS_MAX_HEADER_LIST_SIZE), and trailers are
-    /// counted by themselves.
+    /// HTTP/1 counts what came: the request line, the fields, and their line ends, up to the empty
+    /// line and with it. The trailers of a chunked body may have as much again, and the
+    /// connection's read buffer is bounded by as much. HTTP/2 counts what it means, however it was
+    /// packed, as RFC 9113 (6.5.2) has it: for each field its name, its value and 32 bytes,
+    /// `:method` and its like included. That has to stay below the limit; clients are told of it
+    /// (SETTINGS_MAX_HEADER_LIST_SIZE), and trailers are counted by themselves.
     pub max_header_size: usize,
     /// How many fields a header may have.
     pub max_headers: usize,
@@ -113,23 +127,32 @@ pub struct Limits {
     pub http2: Http2Limits,
 }
 
-/// What becomes of a request of HTTP/1 that has both `Content-Length` and `Transfer-Encoding`. Two readers may see its end in two places, which is how requests are smuggled past a proxy; RFC 9112 (6.1) lets a server choose.
+/// What becomes of a request of HTTP/1 that has both `Content-Length` and `Transfer-Encoding`. Two
+/// readers may see its end in two places, which is how requests are smuggled past a proxy; RFC 9112
+/// (6.1) lets a server choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AmbiguousLength {
-    /// The coding counts, the service does not see the length, and the connection closes behind the response. Enough where the server is the last to read the request.
+    /// The coding counts, the service does not see the length, and the connection closes behind the
+    /// response. Enough where the server is the last to read the request.
     #[default]
     Resolve,
-    /// It is answered 400, the service does not see it, and the connection closes. For proxies. All that is read of HTTP/1 is copied once more for it, and heads are scanned a second time.
+    /// It is answered 400, the service does not see it, and the connection closes. For proxies. All
+    /// that is read of HTTP/1 is copied once more for it, and heads are scanned a second time.
     Refuse,
 }
 
-/// Whether calls of gRPC have the time limits of requests: `body_timeout`, `min_rate` for bodies, `request_timeout`. A call is a request whose content type is `application/grpc…`, whoever says so.
+/// Whether calls of gRPC have the time limits of requests: `body_timeout`, `min_rate` for bodies,
+/// `request_timeout`. A call is a request whose content type is `application/grpc…`, whoever says
+/// so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GrpcCalls {
-    /// They have. Right where nothing is gRPC: nobody escapes the limits by calling himself so. A stream on which the client is silent for long, or says little, ends early.
+    /// They have. Right where nothing is gRPC: nobody escapes the limits by calling himself so. A
+    /// stream on which the client is silent for long, or says little, ends early.
     #[default]
     Limited,
-    /// They have not: a stream may be silent for as long as it likes, and has a deadline of its own (`grpc-timeout`). For servers of gRPC. Where other requests are served beside, any client can spare itself those limits, on all paths; sizes, numbers and rates hold on.
+    /// They have not: a stream may be silent for as long as it likes, and has a deadline of its own
+    /// (`grpc-timeout`). For servers of gRPC. Where other requests are served beside, any client
+    /// can spare itself those limits, on all paths; sizes, numbers and rates hold on.
     Unlimited,
 }
 
@@ -156,7 +179,8 @@ pub struct PeerRate {
 pub struct MaxAge {
     /// From its accept on.
     pub age: Duration,
-    /// Up to such a share of `age` is added, differently for each connection, so that those which came together do not go together: 0.0 to 1.0.
+    /// Up to such a share of `age` is added, differently for each connection, so that those which
+    /// came together do not go together: 0.0 to 1.0.
     pub jitter: f64,
     /// How long what is in flight then may go on.
     pub grace: Duration,
@@ -219,7 +243,8 @@ impl Limits {
         self
     }
 
-    /// How often a busy connection is looked at: about four times within the shortest of its limits, and at most every second.
+    /// How often a busy connection is looked at: about four times within the shortest of its
+    /// limits, and at most every second.
     pub(crate) fn tick(&self) -> Option<Duration> {
         let window = self.min_rate.map(|rate| rate.window);
         let shortest = [self.body_timeout, self.request_timeout, window];

@@ -1,4 +1,5 @@
-//! What the connections of one loop share: the server's limits, this loop's counts, and what all loops count together.
+//! What the connections of one loop share: the server's limits, this loop's counts, and what all
+//! loops count together.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -71,7 +72,8 @@ pub(crate) fn readiness() -> Option<Readiness> {
     HERE.with_borrow(|here| here.as_ref().map(|(shared, _)| shared.readiness.clone()))
 }
 
-/// Counts a refusal for the loop that this thread runs, if it is a server's. For services that do not see their connection.
+/// Counts a refusal for the loop that this thread runs, if it is a server's. For services that do
+/// not see their connection.
 #[cfg(feature = "files")]
 pub(crate) fn refuse_here(refusal: Refusal) {
     HERE.with_borrow(|here| {

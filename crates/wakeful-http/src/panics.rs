@@ -1,4 +1,5 @@
-//! Panics of wakers and of log subscribers end where they began. A waker may be another executor's, and others wait beside it.
+//! Panics of wakers and of log subscribers end where they began. A waker may be another executor's,
+//! and others wait beside it.
 
 use std::io::IoSlice;
 use std::ops::{Deref, DerefMut};
@@ -20,10 +21,11 @@ pub(crate) fn discard(waker: Option<Waker>) {
     contain(|| drop(waker));
 }
 
-/// Contains a panic in the drop of what it has. Within another panic that would be the end of the process.
+/// Contains a panic in the drop of what it has. Within another panic that would be the end of the
+/// process.
 ///
-/// What hyper has of a stream of HTTP/2 may panic there: where a panic has ended the connection (of a body's data, say), h2's lock stays
-/// poisoned.
+/// What hyper has of a stream of HTTP/2 may panic there: where a panic has ended the connection (of
+/// a body's data, say), h2's lock stays poisoned.
 #[derive(Debug)]
 pub(crate) struct Contained<T>(
     /// `None` only while it is dropped.
@@ -69,8 +71,9 @@ impl<T> Drop for Contained<T> {
     }
 }
 
-/// A body's data. hyper has several pieces of it in a collection, where two that panic in their drop (as `Bytes::from_owner` does if its
-/// owner does) would be the end of the process; h2 drops it with its lock held.
+/// A body's data. hyper has several pieces of it in a collection, where two that panic in their
+/// drop (as `Bytes::from_owner` does if its owner does) would be the end of the process; h2 drops
+/// it with its lock held.
 impl<T: Buf> Buf for Contained<T> {
     #[inline]
     fn remaining(&self) -> usize {
@@ -98,7 +101,8 @@ impl<T: Buf> Buf for Contained<T> {
     }
 }
 
-/// Logs at a level of `tracing`, and contains a panic in the subscriber, which is the program's code.
+/// Logs at a level of `tracing`, and contains a panic in the subscriber, which is the program's
+/// code.
 macro_rules! log {
     ($level:ident, $($event:tt)+) => {
         $crate::panics::contain(|| ::tracing::$level!($($event)+))

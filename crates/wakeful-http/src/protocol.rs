@@ -21,7 +21,8 @@ pub(crate) enum Protocol {
     Http2,
 }
 
-/// Reads, behind what was read on another loop, until the bytes can only be one of the two, and gives back what it has read. `None`: the peer closed before.
+/// Reads, behind what was read on another loop, until the bytes can only be one of the two, and
+/// gives back what it has read. `None`: the peer closed before.
 pub(crate) async fn detect<IO: Read + Unpin>(
     stream: &mut IO,
     unread: &[u8],
@@ -37,7 +38,8 @@ pub(crate) async fn detect<IO: Read + Unpin>(
     }
 }
 
-/// Reads as much as a small request has: usually one read, and hyper's first one brings nothing new. While it waits, there is no buffer.
+/// Reads as much as a small request has: usually one read, and hyper's first one brings nothing
+/// new. While it waits, there is no buffer.
 fn poll_append<IO: Read + Unpin>(
     stream: &mut IO,
     cx: &mut Context<'_>,

@@ -1,7 +1,9 @@
-//! Last words to a client: an answer of HTTP/1 without a request to answer to, and a close that lets it (or HTTP/2's last frame) be read.
+//! Last words to a client: an answer of HTTP/1 without a request to answer to, and a close that
+//! lets it (or HTTP/2's last frame) be read.
 //!
-//! A socket that is closed with something unread in it resets its connection, and the reset may overtake the answer. So what still comes is read and forgotten, within bounds
-//! (as `lingering_close` of nginx does).
+//! A socket that is closed with something unread in it resets its connection, and the reset may
+//! overtake the answer. So what still comes is read and forgotten, within bounds (as
+//! `lingering_close` of nginx does).
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -50,8 +52,8 @@ pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
     let _ = timeout(PATIENCE, discard(io, PATIENCE)).await;
 }
 
-/// As [`linger`], for a client that reads its last response and still says something as it does (how much more it
-/// would take, for one): until nothing came for `silence`.
+/// As [`linger`], for a client that reads its last response and still says something as it does
+/// (how much more it would take, for one): until nothing came for `silence`.
 pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(io: &mut I, silence: Duration) {
     let _ = timeout(LONGEST, discard(io, silence)).await;
 }
@@ -74,8 +76,8 @@ async fn discard<I: Read + Write + Unpin>(io: &mut I, silence: Duration) -> io::
 /// Reads what is there, at least a byte, and forgets it; 0 at the end.
 fn poll_forget<I: Read + Unpin>(io: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     thread_local! {
-        /// A flood that is over still has to be read: with few calls. Each loop has one, and no connection has any. (`Local`'s scratch may be in use
-        /// by what is read from.)
+        /// A flood that is over still has to be read: with few calls. Each loop has one, and no
+        /// connection has any. (`Local`'s scratch may be in use by what is read from.)
         static UNREAD: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 << 10].into());
     }
     UNREAD.with_borrow_mut(|buf| read::poll_read(io, cx, buf))

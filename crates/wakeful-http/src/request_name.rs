@@ -1,7 +1,8 @@
 //! The name of a request in the report of a slow turn: its method and the beginning of its path.
 //!
-//! The service consumes the request, so the name is a copy. It is made for each request and read only after a slow poll, so a
-//! connection uses the room of one request's name for the next. (The clone of a method allocates if its name has more than 15 bytes: the client's own invention.)
+//! The service consumes the request, so the name is a copy. It is made for each request and read
+//! only after a slow poll, so a connection uses the room of one request's name for the next. (The
+//! clone of a method allocates if its name has more than 15 bytes: the client's own invention.)
 
 use std::cell::RefCell;
 use std::fmt;
@@ -71,7 +72,8 @@ impl RequestNames {
     }
 }
 
-/// Only graphic ASCII: the rest is percent-encoded, so that no client can forge or hide a line of the log.
+/// Only graphic ASCII: the rest is percent-encoded, so that no client can forge or hide a line of
+/// the log.
 impl fmt::Display for RequestName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.method)?;
@@ -110,7 +112,8 @@ mod tests {
 
     #[test]
     fn bytes_that_a_terminal_may_interpret_are_escaped() {
-        // `Uri` refuses ASCII control characters and admits other UTF-8: a control character (CSI), one that reverses the text, a letter.
+        // `Uri` refuses ASCII control characters and admits other UTF-8: a control character (CSI),
+        // one that reverses the text, a letter.
         assert_eq!(name("GET", "/\u{9b}31m"), "GET /%C2%9B31m");
         assert_eq!(name("GET", "/\u{202e}x\u{e4}"), "GET /%E2%80%AEx%C3%A4");
     }

@@ -29,7 +29,8 @@ pub(crate) struct Request {
     /// Its deadline is its own.
     pub(crate) is_free: bool,
     pub(crate) is_responding: bool,
-    /// Of HTTP/2: the service has more to say, or is not asked, because the client gives no room; and since when that was seen.
+    /// Of HTTP/2: the service has more to say, or is not asked, because the client gives no room;
+    /// and since when that was seen.
     pub(crate) is_held_up: bool,
     pub(crate) held_up_since: Option<Instant>,
     pub(crate) verdict: Option<Refusal>,
@@ -91,7 +92,8 @@ impl Request {
         (self.reading.is_too_slow(rate, passed) && !is_silent).then_some(Refusal::SlowRequest)
     }
 
-    /// Looks how its response fares; `is_stalled`: the connection sends nothing to speak of, though it has something.
+    /// Looks how its response fares; `is_stalled`: the connection sends nothing to speak of, though
+    /// it has something.
     pub(crate) fn look_at_response(
         &mut self,
         now: Instant,

@@ -1,7 +1,8 @@
 //! One connection by TLS: the handshake, the protocol, and then HTTP as without it.
 //!
-//! It stays on its loop: its keys and counters cannot be taken along. A client that has begun its handshake when the server begins to drain may finish it, and ask its first
-//! request; one that has said nothing yet is closed, as without TLS.
+//! It stays on its loop: its keys and counters cannot be taken along. A client that has begun its
+//! handshake when the server begins to drain may finish it, and ask its first request; one that has
+//! said nothing yet is closed, as without TLS.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -27,7 +28,8 @@ use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
 use crate::watch::Watch;
 use crate::{BoxError, Refusal, http1, http2};
 
-/// So long behind its handshake a client may send its first request although the server drains: who has taken the trouble is about to ask.
+/// So long behind its handshake a client may send its first request although the server drains: who
+/// has taken the trouble is about to ask.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Serves it until it closes.
@@ -90,7 +92,8 @@ pub(crate) async fn serve<S, B>(
     }
 }
 
-/// Ends a connection that nothing is to be sent on, as TLS has it. Who does not take the few bytes at once is not waited for.
+/// Ends a connection that nothing is to be sent on, as TLS has it. Who does not take the few bytes
+/// at once is not waited for.
 async fn goodbye(mut stream: TlsStream<Stream>) {
     let _ = timeout(Duration::ZERO, poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx))).await;
 }

@@ -57,8 +57,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `addr`: a [`SocketAddr`](std::net::SocketAddr), a [`ListenAddr`], or a text, `127.0.0.1:8080`,
-    /// `[::1]:8080`, `unix:PATH`. Connections wait in the backlog until the server starts.
+    /// Listens on `addr`: a [`SocketAddr`](std::net::SocketAddr), a [`ListenAddr`], or a text,
+    /// `127.0.0.1:8080`, `[::1]:8080`, `unix:PATH`. Connections wait in the backlog until the
+    /// server starts.
     ///
     /// # Errors
     /// The text is no address; the address is in use, not one of this host, or needs a privilege.
@@ -134,9 +135,10 @@ impl Server {
         }
     }
 
-    /// Speaks TLS on all addresses that it listens on so far, Unix sockets included, and plain HTTP on none of them. Clients choose HTTP/2 or HTTP/1.1 in the
-    /// handshake (ALPN); one that chooses nothing is told by its first bytes. Connections by TLS stay on their loops. Keep a clone of `tls` to
-    /// [reload](ServerTls::reload) its certificates.
+    /// Speaks TLS on all addresses that it listens on so far, Unix sockets included, and plain HTTP
+    /// on none of them. Clients choose HTTP/2 or HTTP/1.1 in the handshake (ALPN); one that chooses
+    /// nothing is told by its first bytes. Connections by TLS stay on their loops. Keep a clone of
+    /// `tls` to [reload](ServerTls::reload) its certificates.
     pub fn tls(mut self, tls: ServerTls) -> Self {
         self.tls.fill(Some(tls));
         self
@@ -154,15 +156,16 @@ impl Server {
         self
     }
 
-    /// When connections go on to other loops. `None`: never. One of HTTP/1.1 moves between two requests, when the last response is written and the next request not complete, and with what has come of
-    /// it; one of HTTP/2 never does.
+    /// When connections go on to other loops. `None`: never. One of HTTP/1.1 moves between two
+    /// requests, when the last response is written and the next request not complete, and with what
+    /// has come of it; one of HTTP/2 never does.
     pub fn moves(mut self, moves: Option<Moves>) -> Self {
         self.moves = moves;
         self
     }
 
-    /// How many descriptors the server keeps back from its connections, for the files and backends that they need. It matters
-    /// only without [`Limits::max_connections`].
+    /// How many descriptors the server keeps back from its connections, for the files and backends
+    /// that they need. It matters only without [`Limits::max_connections`].
     pub fn descriptors(mut self, kept: Descriptors) -> Self {
         self.descriptors = kept;
         self
@@ -197,7 +200,9 @@ impl Server {
         self
     }
 
-    /// Whether it is ready, and when it drains: for the service that it will be given, and for other threads. (A handler that only has to end when the server drains needs none of it: [`drain_begins`](crate::drain_begins).)
+    /// Whether it is ready, and when it drains: for the service that it will be given, and for
+    /// other threads. (A handler that only has to end when the server drains needs none of it:
+    /// [`drain_begins`](crate::drain_begins).)
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
@@ -208,11 +213,12 @@ impl Server {
         self.listeners.iter().map(SharedListener::local_addr)
     }
 
-    /// Serves `service` until Ctrl-C or SIGTERM, and then drains; a second signal does not wait for that. Blocks
-    /// the calling thread.
+    /// Serves `service` until Ctrl-C or SIGTERM, and then drains; a second signal does not wait for
+    /// that. Blocks the calling thread.
     ///
     /// # Errors
-    /// The loops cannot be started; a loop already runs on this thread; a loop was blocked at the end.
+    /// The loops cannot be started; a loop already runs on this thread; a loop was blocked at the
+    /// end.
     #[track_caller]
     pub fn serve<S, B>(self, service: S) -> io::Result<()>
     where
@@ -229,8 +235,8 @@ impl Server {
         self.serve_with(move || TowerToHyperService::new(service.clone()))
     }
 
-    /// As [`serve`](Self::serve), with a hyper service that `make` makes on each loop and that need not be
-    /// `Send`: [`service_fn`](crate::service_fn) makes one of a function.
+    /// As [`serve`](Self::serve), with a hyper service that `make` makes on each loop and that need
+    /// not be `Send`: [`service_fn`](crate::service_fn) makes one of a function.
     ///
     /// ```no_run
     /// use std::cell::Cell;
@@ -315,8 +321,9 @@ impl Server {
         })
     }
 
-    /// As [`start_with`](Self::start_with), with a service for each connection: `make` is called on each loop, and what it returns with the caller of each connection on that loop. A connection that moves
-    /// to another loop gets another service.
+    /// As [`start_with`](Self::start_with), with a service for each connection: `make` is called on
+    /// each loop, and what it returns with the caller of each connection on that loop. A connection
+    /// that moves to another loop gets another service.
     ///
     /// # Errors
     /// As for [`start`](Self::start).

@@ -1,6 +1,9 @@
-//! The service of one connection, as hyper calls it: an upgrade is offered, the request is observed, the limits are kept, and then the user's service is called.
+//! The service of one connection, as hyper calls it: an upgrade is offered, the request is
+//! observed, the limits are kept, and then the user's service is called.
 //!
-//! One wrapper, one future and one body for all of it: each layer of its own would copy every request and every response once more. What each does is in `upgrade`, `observe`, `guard` and `requests`.
+//! One wrapper, one future and one body for all of it: each layer of its own would copy every
+//! request and every response once more. What each does is in `upgrade`, `observe`, `guard` and
+//! `requests`.
 
 use std::any::Any;
 use std::future::Future;
@@ -69,8 +72,9 @@ impl<S> ConnectionService<S> {
         Answer { state: State::Refused { head }, held: None, in_flight: None, exchange, offered }
     }
 
-    /// Runs the user's code, and keeps a panic in it for the request's own future. HTTP/2 calls the service in the
-    /// connection's task, where a panic would end all the other requests. With HTTP/1 there is no other request.
+    /// Runs the user's code, and keeps a panic in it for the request's own future. HTTP/2 calls the
+    /// service in the connection's task, where a panic would end all the other requests. With
+    /// HTTP/1 there is no other request.
     #[inline(always)]
     fn contain<R>(&self, f: impl FnOnce() -> R) -> thread::Result<R> {
         match self.watch.protocol {

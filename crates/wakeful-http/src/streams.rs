@@ -33,8 +33,9 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
     }
 }
 
-/// An HTTP/2 connection, whose streams end when this is dropped. h2 tells them of its end, too, but not when it was a panic (of a
-/// body's data, say), which leaves its lock poisoned: they would wait for ever, and stay in flight.
+/// An HTTP/2 connection, whose streams end when this is dropped. h2 tells them of its end, too, but
+/// not when it was a panic (of a body's data, say), which leaves its lock poisoned: they would wait
+/// for ever, and stay in flight.
 pub(crate) struct Alive<'a>(pub(crate) &'a Watch);
 
 impl Drop for Alive<'_> {

@@ -1,8 +1,12 @@
-//! What a connection does, as far as its limits ask: what is in flight, since when it is idle, what it waits for.
+//! What a connection does, as far as its limits ask: what is in flight, since when it is idle, what
+//! it waits for.
 //!
-//! One [`Watch`] for each connection, shared by what hyper is given (the io, the service, the executor) and by who drives hyper. They only note what happens, without asking a clock. After each poll of
-//! hyper's connection its driver asks [`Watch::poll`], which reads the clock if the connection has gone from one [`Phase`] to another, and keeps one timer, armed late: it
-//! may be earlier than what is due, never later, so a request that comes and goes moves none. While requests are in flight it ticks, and looks at each of them.
+//! One [`Watch`] for each connection, shared by what hyper is given (the io, the service, the
+//! executor) and by who drives hyper. They only note what happens, without asking a clock. After
+//! each poll of hyper's connection its driver asks [`Watch::poll`], which reads the clock if the
+//! connection has gone from one [`Phase`] to another, and keeps one timer, armed late: it may be
+//! earlier than what is due, never later, so a request that comes and goes moves none. While
+//! requests are in flight it ticks, and looks at each of them.
 
 mod reads;
 mod timer;
@@ -74,7 +78,8 @@ pub(crate) struct Watch {
     pub(crate) gone: Cell<bool>,
     /// How many of its streams were upgraded and are open.
     pub(crate) tunnels: Cell<usize>,
-    /// Of HTTP/1: the body of the last request that had one. Somebody may read it behind the response.
+    /// Of HTTP/1: the body of the last request that had one. Somebody may read it behind the
+    /// response.
     pub(crate) last_body: RefCell<Option<Progress>>,
     /// Of HTTP/1, where an ambiguous length is refused: what was read on this loop.
     pub(crate) framing: Option<RefCell<Framing>>,
@@ -220,7 +225,8 @@ impl Watch {
         if timer.is_set_until(self.due(phase), now, cx) {
             return Poll::Pending;
         }
-        // Not the clock: what arrived before a deadline is read first, also after a pause of the process.
+        // Not the clock: what arrived before a deadline is read first, also after a pause of the
+        // process.
         let seen = seen_until();
         loop {
             ready!(timer.poll(self.due(phase), seen, now, cx));
@@ -232,7 +238,8 @@ impl Watch {
         }
     }
 
-    /// Notes since when it is in its phase: from a request's end to the next one's beginning it has been in another one, though nobody has looked.
+    /// Notes since when it is in its phase: from a request's end to the next one's beginning it has
+    /// been in another one, though nobody has looked.
     fn enter(&self, phase: Phase, now: Instant) {
         let (before, ..) = self.phase.get();
         let here = (phase, self.life.served(), self.closing.get());
@@ -274,7 +281,8 @@ impl Watch {
         due
     }
 
-    /// What keeps it busy is nothing that is seen here, and nobody says when that is over: its driver looks.
+    /// What keeps it busy is nothing that is seen here, and nobody says when that is over: its
+    /// driver looks.
     fn is_to_be_asked(&self) -> bool {
         !self.is_in_flight() && !self.is_write_blocked()
     }
@@ -331,7 +339,8 @@ impl Watch {
         // The next tick polls hyper first.
         self.checks_client.set(self.protocol == Protocol::Http1);
         let passed = now.saturating_duration_since(self.ticked.replace(now));
-        // A tick that is later than another one would have been: the process was stopped, and did not read. The client is not to blame.
+        // A tick that is later than another one would have been: the process was stopped, and did
+        // not read. The client is not to blame.
         let stopped = passed.saturating_sub(2 * limits.tick().unwrap_or(ASKED));
         let passed = passed - stopped;
         if let Some(rate) = limits.min_rate

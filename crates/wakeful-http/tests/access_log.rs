@@ -1,4 +1,5 @@
-//! The access log: a line for each request that says what became of it, whoever leaves in between, and however slow the destination is.
+//! The access log: a line for each request that says what became of it, whoever leaves in between,
+//! and however slow the destination is.
 
 mod common;
 

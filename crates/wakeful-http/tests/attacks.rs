@@ -1,4 +1,5 @@
-//! Attacks, small enough for any machine: the server stays up for others, holds no more than it may, and says what happened.
+//! Attacks, small enough for any machine: the server stays up for others, holds no more than it
+//! may, and says what happened.
 
 mod common;
 
@@ -15,7 +16,8 @@ use wakeful_http::{Limits, Refusal, Running};
 use common::frames::{Client, *};
 use common::*;
 
-/// What a test may add to the process: far above what it needs, far below what an unbounded queue would.
+/// What a test may add to the process: far above what it needs, far below what an unbounded queue
+/// would.
 const MEMORY: u64 = 64 << 20;
 
 /// In bytes.

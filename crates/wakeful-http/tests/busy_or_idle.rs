@@ -1,4 +1,5 @@
-//! When a connection counts as idle: not while a body comes or goes, though no request is in flight; and as soon as nothing does.
+//! When a connection counts as idle: not while a body comes or goes, though no request is in
+//! flight; and as soon as nothing does.
 
 mod common;
 
@@ -100,8 +101,8 @@ fn behind_a_body_that_nobody_reads_a_connection_is_idle() {
     assert_eq!(running.shutdown(Duration::from_secs(4)).unwrap(), 0);
 }
 
-/// hyper reads once for the rest, and closes if that was not all of it. The next request of a client
-/// that does not know that would be lost.
+/// hyper reads once for the rest, and closes if that was not all of it. The next request of a
+/// client that does not know that would be lost.
 #[test]
 fn an_answer_to_a_body_that_is_not_read_says_that_the_connection_closes() {
     let running = start(Limits::default());

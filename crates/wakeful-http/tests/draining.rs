@@ -1,4 +1,5 @@
-//! How a server ends: what is in flight finishes, what is idle closes, what never ends is aborted and counted.
+//! How a server ends: what is in flight finishes, what is idle closes, what never ends is aborted
+//! and counted.
 
 mod common;
 
@@ -69,7 +70,8 @@ fn what_is_in_flight_finishes_while_what_is_idle_closes() {
     assert_eq!(counts.open(), 0);
 }
 
-/// Connected and sent, but the loops had no time to accept: the kernel's backlog has them when the server is told to end.
+/// Connected and sent, but the loops had no time to accept: the kernel's backlog has them when the
+/// server is told to end.
 #[test]
 fn requests_that_wait_in_the_backlog_when_the_server_ends_are_answered() {
     for strategy in [

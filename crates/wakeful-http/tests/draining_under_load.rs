@@ -1,4 +1,5 @@
-//! A server that ends in the middle of a load loses no request: each one that was sent is answered, and then nobody listens any more.
+//! A server that ends in the middle of a load loses no request: each one that was sent is answered,
+//! and then nobody listens any more.
 
 mod common;
 
@@ -26,7 +27,8 @@ use wakeful_http::DrainPlan;
 
 use common::*;
 
-/// In all, 5,000 requests a second, if the machine can: 2,000 on connections of HTTP/1.1 that are kept, 1,000 on new ones, 2,000 on streams.
+/// In all, 5,000 requests a second, if the machine can: 2,000 on connections of HTTP/1.1 that are
+/// kept, 1,000 on new ones, 2,000 on streams.
 const PACE: Duration = Duration::from_millis(10);
 const KEPT: u64 = 20;
 const NEW: u64 = 10;
@@ -68,7 +70,8 @@ fn ask(number: u64) -> http::Request<Full<Bytes>> {
     request("GET", &format!("/n/{number}"), "")
 }
 
-/// One request after the other on a connection, and on a new one when the server has said that it closes.
+/// One request after the other on a connection, and on a new one when the server has said that it
+/// closes.
 async fn keep(addr: SocketAddr, seen: Rc<Seen>) {
     let mut number = 0;
     while let Some(stream) = connect(addr, &seen).await {
@@ -127,14 +130,16 @@ async fn stream(addr: SocketAddr, seen: Rc<Seen>) {
     }
 }
 
-/// h2 refuses a new stream by itself, once it has a GOAWAY: the one that says that the server has no error.
+/// h2 refuses a new stream by itself, once it has a GOAWAY: the one that says that the server has
+/// no error.
 fn was_not_sent(error: &hyper::Error) -> bool {
     use std::error::Error;
     let h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
     h2.is_some_and(|h2| h2.is_go_away() && h2.reason() == Some(h2::Reason::NO_ERROR))
 }
 
-/// Drains a server in the middle of the load, with `plan`; returns how many requests its handlers began.
+/// Drains a server in the middle of the load, with `plan`; returns how many requests its handlers
+/// began.
 fn drain(strategy: AcceptStrategy, plan: DrainPlan) {
     let served = Arc::new(AtomicU64::new(0));
     let counted = served.clone();

@@ -1,5 +1,5 @@
-//! Files while the process may start no thread to read them on. A process of its own, because the limit is the process's. The test's
-//! thread gives up being root, whom the limit does not bind.
+//! Files while the process may start no thread to read them on. A process of its own, because the
+//! limit is the process's. The test's thread gives up being root, whom the limit does not bind.
 #![cfg(feature = "files")]
 
 use std::os::unix::fs::chown;

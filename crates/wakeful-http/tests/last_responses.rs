@@ -1,4 +1,6 @@
-//! A connection's last response comes whole, also to a client that reads it slowly and says something as it does. A socket that is closed then answers by a reset, which cuts the response off.
+//! A connection's last response comes whole, also to a client that reads it slowly and says
+//! something as it does. A socket that is closed then answers by a reset, which cuts the response
+//! off.
 
 mod common;
 
@@ -14,7 +16,8 @@ use wakeful_http::{Limits, Running};
 use common::frames::{Client, *};
 use common::*;
 
-/// More than the sockets of both sides have room for at once, and less than the server's alone may come to have.
+/// More than the sockets of both sides have room for at once, and less than the server's alone may
+/// come to have.
 const LARGE: usize = 3 << 20;
 const WINDOW: u32 = 64 << 20;
 

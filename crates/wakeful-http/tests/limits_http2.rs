@@ -150,7 +150,8 @@ fn a_header_that_is_too_large_is_431_and_one_beyond_all_measure_ends_the_connect
 fn a_header_is_counted_as_http2_counts_it_and_stays_below_its_limit() {
     let running = start(Limits { max_header_size: 8 * 1024, ..Limits::default() });
     let mut client = Client::new(&running);
-    // `:method GET`, `:scheme http`, `:path /`, `:authority x`, and `x` with its value: 32 bytes for each besides.
+    // `:method GET`, `:scheme http`, `:path /`, `:authority x`, and `x` with its value: 32 bytes
+    // for each besides.
     let others = 7 + 3 + 7 + 4 + 5 + 1 + 10 + 1 + 1 + 5 * 32;
     for (stream, size, status) in [(1, 8 * 1024 - 1, "200"), (3, 8 * 1024, "431")] {
         let header = [head("GET", "/"), field("x", &"y".repeat(size - others))].concat();

@@ -1,4 +1,5 @@
-//! Connections go on to another loop while requests go on: no answer is lost, repeated, or for somebody else.
+//! Connections go on to another loop while requests go on: no answer is lost, repeated, or for
+//! somebody else.
 
 mod common;
 
@@ -21,7 +22,8 @@ use wakeful_http::{AmbiguousLength, Limits, Refusal, Running, Server};
 
 use common::*;
 
-/// Two loops, of which the first one has all connections until it has too much to do, which is soon.
+/// Two loops, of which the first one has all connections until it has too much to do, which is
+/// soon.
 fn moving_server() -> Server {
     let event_loop = EventLoop::builder().idle(IdlePolicy::Park);
     let targets = Targets { utilisation: 0.05, least: 1 };
@@ -71,7 +73,8 @@ fn answer(stream: &mut BufReader<TcpStream>) -> String {
     String::from_utf8(body).unwrap()
 }
 
-/// Three requests at a time on one connection, of which the last one comes in two parts, until it is told to stop, and then a few more. Returns how many.
+/// Three requests at a time on one connection, of which the last one comes in two parts, until it
+/// is told to stop, and then a few more. Returns how many.
 fn ask_until(stream: TcpStream, first: u64, stop: &AtomicBool) -> u64 {
     let mut stream = BufReader::new(stream);
     stream.get_ref().set_nodelay(true).unwrap();

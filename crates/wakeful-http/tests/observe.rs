@@ -1,4 +1,5 @@
-//! Request ids, trace context, the peer, and spans, as a handler, a client and a subscriber see them.
+//! Request ids, trace context, the peer, and spans, as a handler, a client and a subscriber see
+//! them.
 
 mod common;
 
@@ -158,7 +159,8 @@ impl<S: tracing::Subscriber> Layer<S> for Spans {
     }
 }
 
-/// The only test with a subscriber, because it is the process's. The others' requests have spans too then, with other paths.
+/// The only test with a subscriber, because it is the process's. The others' requests have spans
+/// too then, with other paths.
 #[test]
 fn a_subscriber_sees_a_span_for_each_request_with_its_status_at_the_end() {
     let spans = Spans::default();

@@ -1,4 +1,5 @@
-//! A handler or a body that panics ends its request (HTTP/1.1: its connection), and gives back what that held.
+//! A handler or a body that panics ends its request (HTTP/1.1: its connection), and gives back what
+//! that held.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! A handler that panics while nobody reads the log. A program of its own, because the panic hook is the process's.
+//! A handler that panics while nobody reads the log. A program of its own, because the panic hook
+//! is the process's.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! A subscriber of `tracing` that panics whatever it is told of a request's span. It is this process's only one.
+//! A subscriber of `tracing` that panics whatever it is told of a request's span. It is this
+//! process's only one.
 
 mod common;
 

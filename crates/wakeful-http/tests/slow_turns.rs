@@ -1,4 +1,5 @@
-//! The report of a slow turn names the slowest request, for HTTP/1 and HTTP/2, by handler and by body.
+//! The report of a slow turn names the slowest request, for HTTP/1 and HTTP/2, by handler and by
+//! body.
 
 mod common;
 
@@ -61,7 +62,8 @@ impl Named {
     }
 }
 
-/// Asks until a report has the name. A loop reports one slow turn in a second, and the machine may be slow too.
+/// Asks until a report has the name. A loop reports one slow turn in a second, and the machine may
+/// be slow too.
 fn is_named(name: &str, mut ask: impl FnMut()) {
     let named = Named::get();
     until(name, || {

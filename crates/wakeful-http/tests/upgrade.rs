@@ -1,4 +1,5 @@
-//! Connections that leave HTTP: both ways, with what came too early, and when there is none to leave.
+//! Connections that leave HTTP: both ways, with what came too early, and when there is none to
+//! leave.
 
 mod common;
 

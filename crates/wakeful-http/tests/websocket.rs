@@ -1,4 +1,5 @@
-//! WebSockets, driven by tungstenite's client: messages, limits, mistakes, handshakes, and the drain.
+//! WebSockets, driven by tungstenite's client: messages, limits, mistakes, handshakes, and the
+//! drain.
 
 mod common;
 

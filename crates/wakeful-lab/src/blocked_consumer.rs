@@ -1,8 +1,11 @@
-//! `lab blocked-consumer`: does the consumer of a ready list wait for a thread that feeds it, and what does it cost that it does not.
+//! `lab blocked-consumer`: does the consumer of a ready list wait for a thread that feeds it, and
+//! what does it cost that it does not.
 //!
-//! All of it is the probe `ready-list` (`peers/ready-list`), which has every contender in one program: the public stress with 8 to 128 producers,
-//! one producer and one consumer with a CPU each, the sweep with little contention, producers stopped in the middle of their push, and a
-//! service whose replies come from worker threads. What is run is in [`contenders`], what is claimed in [`verdicts`].
+//! All of it is the probe `ready-list` (`peers/ready-list`), which has every contender in one
+//! program: the public stress with 8 to 128 producers, one producer and one consumer with a CPU
+//! each, the sweep with little contention, producers stopped in the middle of their push, and a
+//! service whose replies come from worker threads. What is run is in [`contenders`], what is
+//! claimed in [`verdicts`].
 
 mod contenders;
 mod tables;
@@ -155,7 +158,8 @@ impl Experiment for BlockedConsumer {
         // At whatever point somebody waits, it is as long as the deadline.
         let points = Part { rounds: 1, ..extent.part(POINTS, &[], 1.0) };
         let steps = Part { rounds: 1, ..extent.part(STEPS, &[], 5.0) };
-        // A claim takes the ratio of longest drains, so that one round does not tell: shorter ones, but 30 periods of the quota in each.
+        // A claim takes the ratio of longest drains, so that one round does not tell: shorter ones,
+        // but 30 periods of the quota in each.
         let quota = extent.lasting(QUOTA, extent.quota_seconds);
         let hog = Part { rounds: 1, ..extent.lasting(HOG, extent.hog_seconds) };
         let service = extent.lasting(SERVICE, extent.seconds);

@@ -1,8 +1,9 @@
 //! Claims: a ratio of two contenders' figures with a bound, and the verdict on it.
 //!
-//! The ratio is taken round by round, and its median with a 99 % bootstrap interval decides: a claim holds if the whole interval is on
-//! its side of the bound, does not hold if the whole interval is on the other, and otherwise this machine cannot tell. What is no
-//! ratio ([`in_every_round`]) holds if every round keeps the bound.
+//! The ratio is taken round by round, and its median with a 99 % bootstrap interval decides: a
+//! claim holds if the whole interval is on its side of the bound, does not hold if the whole
+//! interval is on the other, and otherwise this machine cannot tell. What is no ratio
+//! ([`in_every_round`]) holds if every round keeps the bound.
 
 use wakeful_load::format;
 use wakeful_load::results::{Claim, Floor, Verdict};
@@ -37,8 +38,9 @@ pub struct RatioClaim {
 }
 
 impl RatioClaim {
-    /// The verdict. Figures of the same round are at the same place in both. What was measured is marked where the median response time
-    /// of one of the two is under twice the floor's: the ratio then is more of the generator and the kernel than of the two.
+    /// The verdict. Figures of the same round are at the same place in both. What was measured is
+    /// marked where the median response time of one of the two is under twice the floor's: the
+    /// ratio then is more of the generator and the kernel than of the two.
     #[must_use]
     pub fn judge(
         &self,
@@ -67,8 +69,8 @@ fn median_p50(figures: &[Figures]) -> Option<f64> {
     (!p50s.is_empty()).then(|| median(&p50s))
 }
 
-/// The verdict on a ratio of two contenders' figures, each with its name. Figures of the same round are at the same place in both; a
-/// round that lacks one of them does not count.
+/// The verdict on a ratio of two contenders' figures, each with its name. Figures of the same round
+/// are at the same place in both; a round that lacks one of them does not count.
 #[must_use]
 pub fn ratio(
     text: &str,
@@ -102,7 +104,8 @@ pub fn ratio(
     Claim { claim: text.to_owned(), measured, verdict }
 }
 
-/// The verdict on a figure that has to keep its bound in each round: a count, or a ratio to something within the same run.
+/// The verdict on a figure that has to keep its bound in each round: a count, or a ratio to
+/// something within the same run.
 #[must_use]
 pub fn in_every_round(text: &str, of: (&str, &[Option<f64>]), bound: Bound) -> Claim {
     let figures: Vec<f64> = of.1.iter().copied().flatten().collect();

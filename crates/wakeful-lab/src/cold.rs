@@ -1,6 +1,8 @@
-//! One synchronous call to a server that has never been called: a fresh process, nothing but a connection, a request and its answer.
+//! One synchronous call to a server that has never been called: a fresh process, nothing but a
+//! connection, a request and its answer.
 //!
-//! The client is a thread that blocks, as a synchronous caller does; it has a CPU of its own. Nobody connects before it does.
+//! The client is a thread that blocks, as a synchronous caller does; it has a CPU of its own.
+//! Nobody connects before it does.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};

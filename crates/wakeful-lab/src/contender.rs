@@ -21,8 +21,8 @@ pub struct Contender {
 pub enum Cpus {
     /// The first one only: a server of one thread.
     One,
-    /// All, the generator's included if there are no more than two: what a server of two threads needs, and what it
-    /// does to its neighbours is part of the result.
+    /// All, the generator's included if there are no more than two: what a server of two threads
+    /// needs, and what it does to its neighbours is part of the result.
     All,
     /// All but the generator's.
     Others,

@@ -1,7 +1,8 @@
 //! `lab herd`: how many threads does a connection wake, and who gets it.
 //!
-//! Servers whose workers share one Unix socket ([`contenders`]), clients that connect for every request ([`client`]), and the kernel's
-//! own trace of who is woken and what for ([`trace`], [`woken`]); what is claimed is in [`verdicts`].
+//! Servers whose workers share one Unix socket ([`contenders`]), clients that connect for every
+//! request ([`client`]), and the kernel's own trace of who is woken and what for ([`trace`],
+//! [`woken`]); what is claimed is in [`verdicts`].
 
 mod block;
 mod client;
@@ -28,7 +29,8 @@ const ONE: Case = Case {
 };
 /// The public case, with as many connections in full.
 const PUBLIC: Case = back_to_back("2 clients, 8 loops", 2, 8);
-/// Nobody has time to sleep. Above the load that wakeful concentrates, and for some seconds before, so that all loops are active.
+/// Nobody has time to sleep. Above the load that wakeful concentrates, and for some seconds before,
+/// so that all loops are active.
 const SATURATED: Case = Case {
     before: 20_000,
     work: Duration::from_micros(200),

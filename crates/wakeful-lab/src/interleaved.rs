@@ -1,8 +1,8 @@
-//! Several contenders in interleaved rounds, A B C and then C B A, so that what drifts slowly favours nobody; and what was measured of
-//! each, round by round.
+//! Several contenders in interleaved rounds, A B C and then C B A, so that what drifts slowly
+//! favours nobody; and what was measured of each, round by round.
 //!
-//! One that fails is left out from then on, with a note; it never ends the experiment. Figures of the same round are compared with each
-//! other ([`claims`](crate::claims)).
+//! One that fails is left out from then on, with a note; it never ends the experiment. Figures of
+//! the same round are compared with each other ([`claims`](crate::claims)).
 
 use wakeful_load::bench::{BenchError, Undisturbed};
 use wakeful_load::program::ProgramError;
@@ -54,8 +54,9 @@ impl From<ProgramError> for Failure {
     }
 }
 
-/// Measures contenders by name in `rounds` interleaved rounds. `run` gets the index of one, and a label for the user. Ended by the user, it
-/// returns what there is. How long it takes is for the caller to tell the bench's progress, before an experiment's first part.
+/// Measures contenders by name in `rounds` interleaved rounds. `run` gets the index of one, and a
+/// label for the user. Ended by the user, it returns what there is. How long it takes is for the
+/// caller to tell the bench's progress, before an experiment's first part.
 ///
 /// # Errors
 /// The machine is at fault.
@@ -139,7 +140,8 @@ impl<T> Measured<T> {
         self.contenders.iter().filter(measured).map(|one| one.name.as_str())
     }
 
-    /// What was measured of the one of that name, round by round; nothing if there is no such contender.
+    /// What was measured of the one of that name, round by round; nothing if there is no such
+    /// contender.
     #[must_use]
     pub fn of(&self, name: &str) -> &[Option<T>] {
         let one = self.contenders.iter().find(|one| one.name == name);

@@ -1,7 +1,8 @@
 //! `lab late-wake`: how late is work that is ready while its loop sleeps, or is about to.
 //!
-//! Three parts: the public case ([`DEFERRED`]), one cold call ([`cold`]), and posts from another thread to a loop that sleeps and to
-//! one that does not. What is run is in [`contenders`], what is claimed in [`verdicts`].
+//! Three parts: the public case ([`DEFERRED`]), one cold call ([`cold`]), and posts from another
+//! thread to a loop that sleeps and to one that does not. What is run is in [`contenders`], what is
+//! claimed in [`verdicts`].
 
 mod contenders;
 mod tables;

@@ -1,10 +1,11 @@
-//! Experiments. Each tells a public case with its published figures, runs the same work here on wakeful and on its peers, and gives a
-//! verdict on every claim.
+//! Experiments. Each tells a public case with its published figures, runs the same work here on
+//! wakeful and on its peers, and gives a verdict on every claim.
 //!
 //! [`EXPERIMENTS`] is the list; an [`Experiment`] gets a [`Lab`] and returns
-//! [`Results`](wakeful_load::results::Results). Contenders are programs: [`wakeful`](contender::wakeful) itself and the [`peers`], which are built
-//! from source beside it. [`rounds`] loads servers interleaved, [`mod@probes`] are programs
-//! that measure inside themselves, [`interleaved`] is for them and for everything else, [`claims`] decides.
+//! [`Results`](wakeful_load::results::Results). Contenders are programs:
+//! [`wakeful`](contender::wakeful) itself and the [`peers`], which are built from source beside it.
+//! [`rounds`] loads servers interleaved, [`mod@probes`] are programs that measure inside
+//! themselves, [`interleaved`] is for them and for everything else, [`claims`] decides.
 
 mod blocked_consumer;
 pub mod claims;

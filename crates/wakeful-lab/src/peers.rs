@@ -1,7 +1,9 @@
-//! The peers: the same services on other runtimes, built from source in a workspace of their own beside wakeful.
+//! The peers: the same services on other runtimes, built from source in a workspace of their own
+//! beside wakeful.
 //!
-//! `peers/catalog.json` lists them. Each is built by itself, so that one that cannot be built is only left out, with the reason; but
-//! nothing is measured without the probes that are nobody's, with which wakeful itself is measured.
+//! `peers/catalog.json` lists them. Each is built by itself, so that one that cannot be built is
+//! only left out, with the reason; but nothing is measured without the probes that are nobody's,
+//! with which wakeful itself is measured.
 
 mod built;
 
@@ -110,7 +112,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Finds and reads the catalog: in `dir`, or in `peers` of the directories above the current one, or above the program.
+    /// Finds and reads the catalog: in `dir`, or in `peers` of the directories above the current
+    /// one, or above the program.
     ///
     /// # Errors
     /// It is not there, or not as it should be.
@@ -127,8 +130,8 @@ impl Catalog {
         }
     }
 
-    /// Only the peers and probes of these names; a name without a variant stands for all of its variants. Probes that are nobody's,
-    /// wakeful's own and bare floors, stay.
+    /// Only the peers and probes of these names; a name without a variant stands for all of its
+    /// variants. Probes that are nobody's, wakeful's own and bare floors, stay.
     ///
     /// # Errors
     /// A name that does not exist.
@@ -155,11 +158,12 @@ impl Catalog {
         Ok(())
     }
 
-    /// Builds the programs that the peers and the probes need, first those of the probes that are nobody's; cargo's output goes to stderr.
-    /// `say` is told what is done.
+    /// Builds the programs that the peers and the probes need, first those of the probes that are
+    /// nobody's; cargo's output goes to stderr. `say` is told what is done.
     ///
     /// # Errors
-    /// The user set `interrupted`, which Ctrl-C ends a build by as well; or a probe that is nobody's cannot be built.
+    /// The user set `interrupted`, which Ctrl-C ends a build by as well; or a probe that is
+    /// nobody's cannot be built.
     pub fn build(
         &self,
         probes: &[Probe],
@@ -277,7 +281,8 @@ impl Catalog {
     }
 }
 
-/// Builds, unless the user has ended it. A build that ends by the user's Ctrl-C says nothing about what it was to build.
+/// Builds, unless the user has ended it. A build that ends by the user's Ctrl-C says nothing about
+/// what it was to build.
 fn unless<T>(interrupted: &AtomicBool, build: impl FnOnce() -> T) -> Result<T, PeersError> {
     let is_interrupted = || interrupted.load(Ordering::Relaxed);
     if is_interrupted() {
@@ -287,7 +292,8 @@ fn unless<T>(interrupted: &AtomicBool, build: impl FnOnce() -> T) -> Result<T, P
     if is_interrupted() { Err(PeersError::Interrupted) } else { Ok(outcome) }
 }
 
-/// What selects a package and those of its features that a program needs, so that another one that cannot be built is no hindrance.
+/// What selects a package and those of its features that a program needs, so that another one that
+/// cannot be built is no hindrance.
 fn of_package(package: &str, features: &str) -> Vec<String> {
     ["--package", package, "--no-default-features", "--features", features]
         .map(str::to_owned)

@@ -1,8 +1,9 @@
 //! Probes: small programs in `peers/` that measure inside one process and print one line of JSON.
 //!
-//! [`measure`] runs those of one part of an experiment in [interleaved] rounds, each alone on a quiet machine, pinned,
-//! for a bounded time, and reads what they print into the experiment's own type. One that is missing, fails, hangs or prints
-//! something else is left out with a note; it never ends the experiment.
+//! [`measure`] runs those of one part of an experiment in [interleaved] rounds, each alone on a
+//! quiet machine, pinned, for a bounded time, and reads what they print into the experiment's own
+//! type. One that is missing, fails, hangs or prints something else is left out with a note; it
+//! never ends the experiment.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,17 +27,20 @@ pub struct Probe {
     pub name: String,
     /// Which part of the experiment it belongs to.
     pub part: &'static str,
-    /// By which name `--peers` selects it. Nothing for wakeful's own and for bare floors, which are always there.
+    /// By which name `--peers` selects it. Nothing for wakeful's own and for bare floors, which are
+    /// always there.
     pub peer: Option<&'static str>,
     /// The program's file name.
     pub program: &'static str,
     /// How it is built.
     pub source: Source,
-    /// Its arguments. `{first}` stands for the first CPU that may be used, and `{last}` for the last: threads pin themselves.
+    /// Its arguments. `{first}` stands for the first CPU that may be used, and `{last}` for the
+    /// last: threads pin themselves.
     pub arguments: Vec<String>,
     /// On which CPUs it is started.
     pub cpus: Cpus,
-    /// How much longer than five times what is [expected](Part::each) it may take until it is killed.
+    /// How much longer than five times what is [expected](Part::each) it may take until it is
+    /// killed.
     pub patience: Duration,
     /// Whether quick runs have it.
     pub quick: bool,
@@ -49,7 +53,8 @@ pub enum Source {
     Cargo {
         /// The package.
         package: &'static str,
-        /// Those of its features that the program needs, with commas between; the default ones are off.
+        /// Those of its features that the program needs, with commas between; the default ones are
+        /// off.
         features: &'static str,
     },
     /// By `peers/c/build.sh`; C++ too.
@@ -108,7 +113,8 @@ impl Part {
     }
 }
 
-/// Runs the lab's probes of one part in interleaved rounds. Ended by the user, it returns what there is.
+/// Runs the lab's probes of one part in interleaved rounds. Ended by the user, it returns what
+/// there is.
 ///
 /// # Errors
 /// The machine is at fault, and not a probe: those are left out from then on, with a note.

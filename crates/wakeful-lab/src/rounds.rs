@@ -1,5 +1,6 @@
-//! Many contenders under many loads, interleaved: each round measures every pair of them once, in the opposite order of the round
-//! before, so that what drifts slowly favours nobody. Figures of the same round are compared with each other.
+//! Many contenders under many loads, interleaved: each round measures every pair of them once, in
+//! the opposite order of the round before, so that what drifts slowly favours nobody. Figures of
+//! the same round are compared with each other.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,9 @@
-//! `lab shared-socket`: what it costs that a socket belongs to one loop, and what it costs if it does not.
+//! `lab shared-socket`: what it costs that a socket belongs to one loop, and what it costs if it
+//! does not.
 //!
-//! Its parts, each of which can be run by itself (`--parts`), are in [`PARTS`]: the public table of reads and writes, the public crash beside servers
-//! that are not to crash, what it takes to pick a loop, and the torture run. Who takes part is in [`contenders`], what is claimed in [`verdicts`].
+//! Its parts, each of which can be run by itself (`--parts`), are in [`PARTS`]: the public table of
+//! reads and writes, the public crash beside servers that are not to crash, what it takes to pick a
+//! loop, and the torture run. Who takes part is in [`contenders`], what is claimed in [`verdicts`].
 
 mod contenders;
 mod crash;

@@ -1,6 +1,8 @@
-//! `lab sleepy-median`: is a server slower when it has less to do, and what does it cost that it is not.
+//! `lab sleepy-median`: is a server slower when it has less to do, and what does it cost that it is
+//! not.
 //!
-//! Its parts, each of which can be run by itself (`--parts`), are in [`PARTS`]; who takes part is in [`contenders`], what is claimed in [`verdicts`].
+//! Its parts, each of which can be run by itself (`--parts`), are in [`PARTS`]; who takes part is
+//! in [`contenders`], what is claimed in [`verdicts`].
 
 mod cases;
 mod cgroup;

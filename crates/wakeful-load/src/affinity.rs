@@ -47,7 +47,8 @@ pub fn format_cpus(cpus: &[usize]) -> String {
     ranges.collect::<Vec<_>>().join(",")
 }
 
-/// The CPUs that the calling thread may run on now, rising. A thread that was pinned has only those.
+/// The CPUs that the calling thread may run on now, rising. A thread that was pinned has only
+/// those.
 ///
 /// # Errors
 ///
@@ -57,13 +58,13 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// Lets the calling thread run on these CPUs and on no others. Other threads, those that it started earlier too, stay
-/// as they are.
+/// Lets the calling thread run on these CPUs and on no others. Other threads, those that it started
+/// earlier too, stay as they are.
 ///
 /// # Errors
 ///
-/// If there are no CPUs in the list, or one of them does not exist, is offline, or is forbidden to this process by its
-/// container or cpuset. The thread then runs where it did before.
+/// If there are no CPUs in the list, or one of them does not exist, is offline, or is forbidden to
+/// this process by its container or cpuset. The thread then runs where it did before.
 pub fn pin_current_thread(cpus: &[usize]) -> io::Result<()> {
     check(cpus, online_cpus().as_deref())?;
     let before = sched_getaffinity(None)?;

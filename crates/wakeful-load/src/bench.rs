@@ -1,8 +1,9 @@
-//! Blocks: the unit of every measurement. A block waits for a quiet machine, starts a fresh server, loads it as planned, and reads
-//! the server's CPU time over exactly the measured time.
+//! Blocks: the unit of every measurement. A block waits for a quiet machine, starts a fresh server,
+//! loads it as planned, and reads the server's CPU time over exactly the measured time.
 //!
-//! A block that other programs spoilt is measured again, a bounded number of times, and how often is part of the answer. What counts
-//! is the CPU time that others used, never how late the generator was: a server that slows the generator down stays in.
+//! A block that other programs spoilt is measured again, a bounded number of times, and how often
+//! is part of the answer. What counts is the CPU time that others used, never how late the
+//! generator was: a server that slows the generator down stays in.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,8 +61,8 @@ pub struct Load {
     pub slow_clients: usize,
 }
 
-/// What stands beside a server while it is loaded, and is told of a block's moments. A block that is measured again begins again with
-/// [`server_started`](Self::server_started).
+/// What stands beside a server while it is loaded, and is told of a block's moments. A block that
+/// is measured again begins again with [`server_started`](Self::server_started).
 pub trait Companion {
     /// The server accepts connections; its clients come next.
     ///
@@ -74,7 +75,8 @@ pub trait Companion {
     fn pids(&self) -> Vec<u32> {
         Vec::new()
     }
-    /// The measured time is about to begin. Called on the generator's thread: it must not take longer than some 0.1 ms.
+    /// The measured time is about to begin. Called on the generator's thread: it must not take
+    /// longer than some 0.1 ms.
     fn window_begins(&mut self) {}
     /// The measured time is over.
     fn window_ended(&mut self) {}
@@ -164,8 +166,8 @@ fn kernel(doing: &'static str) -> impl FnOnce(io::Error) -> BenchError {
 }
 
 impl<'a> Bench<'a> {
-    /// Uses all CPUs that this process may use: the last one for the generator, the others for servers. With one CPU only, nothing
-    /// is pinned.
+    /// Uses all CPUs that this process may use: the last one for the generator, the others for
+    /// servers. With one CPU only, nothing is pinned.
     ///
     /// # Errors
     /// The kernel does not say which CPUs those are.
@@ -234,7 +236,8 @@ impl<'a> Bench<'a> {
     /// Measures one block, again as long as it was spoilt.
     ///
     /// # Errors
-    /// The server does not start, cannot be reached or dies; or the user ended it before anything was measured.
+    /// The server does not start, cannot be reached or dies; or the user ended it before anything
+    /// was measured.
     pub fn block(
         &mut self,
         spec: &ServerSpec,
@@ -263,7 +266,8 @@ impl<'a> Bench<'a> {
         Ok(Block { repeated: measured.repeated, ..measured.value })
     }
 
-    /// Measures anything on a quiet machine, again as long as it was spoilt: `measure` also says whether it was.
+    /// Measures anything on a quiet machine, again as long as it was spoilt: `measure` also says
+    /// whether it was.
     ///
     /// # Errors
     /// Those of `measure`, and what waiting for a quiet machine says.
@@ -286,7 +290,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Waits until other programs leave the machine alone, for a bounded time. A block that nobody disturbed shows that as well.
+    /// Waits until other programs leave the machine alone, for a bounded time. A block that nobody
+    /// disturbed shows that as well.
     fn wait_for_quiet(&mut self) -> Result<(), BenchError> {
         if self.was_quiet.is_some_and(|at| at.elapsed() < QUIET_LASTS) {
             return Ok(());
@@ -300,7 +305,8 @@ impl<'a> Bench<'a> {
         waited.map(drop).map_err(kernel("cannot read the CPUs' use"))
     }
 
-    /// Starts a server and stops it again, so that one which cannot be started is known before anything is waited for.
+    /// Starts a server and stops it again, so that one which cannot be started is known before
+    /// anything is waited for.
     ///
     /// # Errors
     /// It does not start.
@@ -370,7 +376,8 @@ impl<'a> Bench<'a> {
                 })
         });
         let cpu = watch.cpu;
-        // Over the whole block and not only the measured time: looking takes milliseconds, which would show.
+        // Over the whole block and not only the measured time: looking takes milliseconds, which
+        // would show.
         let outside = machine.and_then(|before| before.outside().ok()).unwrap_or_default();
         drop(slow_clients);
         let measurement =
@@ -390,7 +397,8 @@ impl<'a> Bench<'a> {
 /// Reads the server's counters at both ends of the measured time, and looks after it.
 struct BlockWatch<'a> {
     server: &'a Server,
-    /// Its processes, and its companion's: looked up beforehand, since that takes longer than reading them.
+    /// Its processes, and its companion's: looked up beforehand, since that takes longer than
+    /// reading them.
     pids: Vec<u32>,
     companion: &'a mut (dyn Companion + Send),
     interrupted: &'a AtomicBool,

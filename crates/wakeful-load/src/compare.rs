@@ -1,7 +1,9 @@
-//! A against B: interleaved A B B A blocks with a fresh server each, so that what drifts slowly cancels out; and before that A
-//! against A, which shows how much of a difference is nothing but noise.
+//! A against B: interleaved A B B A blocks with a fresh server each, so that what drifts slowly
+//! cancels out; and before that A against A, which shows how much of a difference is nothing but
+//! noise.
 //!
-//! Both blocks of a pair have the same seed, so that the same requests are due at the same times; each pair has its own.
+//! Both blocks of a pair have the same seed, so that the same requests are due at the same times;
+//! each pair has its own.
 
 use crate::bench::{Bench, BenchError, Block, Load};
 use crate::results::{Comparison, Floor, Metric};
@@ -107,7 +109,8 @@ const COMPARED: [(&str, Figure); 6] = [
     ("throughput", |figures| Some(figures.throughput)),
 ];
 
-/// Decides what the pairs show. A latency that is under twice the floor's is marked: more than half of it is not the server's.
+/// Decides what the pairs show. A latency that is under twice the floor's is marked: more than half
+/// of it is not the server's.
 #[must_use]
 pub fn decide(
     (a, b): (&str, &str),

@@ -1,7 +1,9 @@
-//! The highest rate at which a server keeps a promise such as `p99<1ms`: doubling, then bisection, then confirmed.
+//! The highest rate at which a server keeps a promise such as `p99<1ms`: doubling, then bisection,
+//! then confirmed.
 //!
-//! The answer is an interval: at its lower end the promise was kept in three blocks out of three; at its upper end it was broken. A
-//! rate at which the run is INVALID counts as one at which it was not kept: whatever the generator could not offer was not answered.
+//! The answer is an interval: at its lower end the promise was kept in three blocks out of three;
+//! at its upper end it was broken. A rate at which the run is INVALID counts as one at which it was
+//! not kept: whatever the generator could not offer was not answered.
 
 use std::fmt;
 use std::str::FromStr;
@@ -109,7 +111,8 @@ impl fmt::Display for Promise {
 }
 
 impl Promise {
-    /// Whether a run kept it, which by its own figures is VALID or not: that other programs disturbed it is not the server's fault.
+    /// Whether a run kept it, which by its own figures is VALID or not: that other programs
+    /// disturbed it is not the server's fault.
     #[must_use]
     pub fn is_kept_by(&self, run: &Run, own: &Validity) -> bool {
         *own == Validity::Valid
@@ -138,7 +141,8 @@ impl Promise {
 pub struct Found {
     /// What was asked.
     pub promise: Promise,
-    /// The highest rate at which the promise was kept three times; none at all was found if it is `None`.
+    /// The highest rate at which the promise was kept three times; none at all was found if it is
+    /// `None`.
     pub kept: Option<f64>,
     /// The lowest rate above that at which it was not; `None` if the search ended before.
     pub broken: Option<f64>,
@@ -167,7 +171,8 @@ impl fmt::Display for Found {
     }
 }
 
-/// Searches. Blocks are as long as the plan says, or longer where the percentile needs more samples.
+/// Searches. Blocks are as long as the plan says, or longer where the percentile needs more
+/// samples.
 ///
 /// # Errors
 /// A block's.
@@ -207,7 +212,8 @@ impl Search<'_, '_> {
     fn bracket(&mut self) -> Result<Bracket, Stopped> {
         let (mut kept, mut broken) = self.double()?;
         loop {
-            // The lower end is confirmed before it is believed; if it is not, it becomes the upper end.
+            // The lower end is confirmed before it is believed; if it is not, it becomes the upper
+            // end.
             (kept, broken) = self.bisect(kept, broken)?;
             let Some(rate) = kept else { return Ok((None, broken)) };
             let mut is_kept = true;

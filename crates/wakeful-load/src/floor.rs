@@ -1,4 +1,5 @@
-//! What the generator and the kernel take by themselves: the same load against a server that only answers, and spins.
+//! What the generator and the kernel take by themselves: the same load against a server that only
+//! answers, and spins.
 
 use std::time::Duration;
 
@@ -15,10 +16,12 @@ use crate::servers::ServerSpec;
 /// As long as p99.9 needs at 50k/s.
 const DURATION: Duration = Duration::from_secs(2);
 
-/// In a closed loop there is no rate to ask the floor about; this one is known to be far from saturation.
+/// In a closed loop there is no rate to ask the floor about; this one is known to be far from
+/// saturation.
 const INSTEAD_OF_CLOSED: f64 = 10_000.0;
 
-/// Frames of `bytes` each way over TCP, whatever the plan's protocol, over as many connections and at the rate of `load`.
+/// Frames of `bytes` each way over TCP, whatever the plan's protocol, over as many connections and
+/// at the rate of `load`.
 ///
 /// # Errors
 /// As of any block.

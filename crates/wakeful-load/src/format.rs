@@ -124,7 +124,8 @@ pub fn metric(name: &str, value: f64) -> String {
     }
 }
 
-/// A cell of a table: a figure has its spread behind it, with the unit only once if all have the same.
+/// A cell of a table: a figure has its spread behind it, with the unit only once if all have the
+/// same.
 pub fn cell(cell: &Cell, unit: Unit) -> String {
     match cell {
         Cell::Text(text) => text.clone(),

@@ -1,4 +1,5 @@
-//! What the machine takes from a thread that wants nothing but to read the clock: the floor of every generator's punctuality.
+//! What the machine takes from a thread that wants nothing but to read the clock: the floor of
+//! every generator's punctuality.
 
 use std::io;
 use std::thread;
@@ -52,8 +53,8 @@ fn describe(mut gaps: Vec<u64>, total: u64) -> Gaps {
     }
 }
 
-/// The lag that is exceeded for `share` of the time: what is due in a gap waits for its end, so that a gap of length g exceeds a lag
-/// of l for g − l. The gaps are sorted.
+/// The lag that is exceeded for `share` of the time: what is due in a gap waits for its end, so
+/// that a gap of length g exceeds a lag of l for g − l. The gaps are sorted.
 fn lag(gaps: &[u64], share: u64) -> u64 {
     let (mut sum, mut count) = (0, 0);
     for (index, gap) in gaps.iter().enumerate().rev() {
@@ -73,7 +74,8 @@ mod tests {
 
     #[test]
     fn the_lag_of_random_arrivals_follows_from_the_gaps() {
-        // Ten gaps of 100 µs in 10 ms: a tenth of the time; what is due in them waits evenly up to 100 µs.
+        // Ten gaps of 100 µs in 10 ms: a tenth of the time; what is due in them waits evenly up to
+        // 100 µs.
         let gaps = describe(vec![100_000; 10], 10_000_000);
         assert!((gaps.lost - 0.1).abs() < 1e-9);
         assert_eq!(gaps.lag_p99, 90_000);

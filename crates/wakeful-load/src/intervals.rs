@@ -1,5 +1,6 @@
-//! Interval logs in HdrHistogram's format, version 2 of its encoding (compressed, base64): what HistogramLogAnalyzer, HdrHistogram's own
-//! plotter and other public viewers open. Values are nanoseconds.
+//! Interval logs in HdrHistogram's format, version 2 of its encoding (compressed, base64): what
+//! HistogramLogAnalyzer, HdrHistogram's own plotter and other public viewers open. Values are
+//! nanoseconds.
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
@@ -35,7 +36,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Runs, each under its tag, an entry for each slice of their time. They follow each other as if no time had passed in between.
+    /// Runs, each under its tag, an entry for each slice of their time. They follow each other as
+    /// if no time had passed in between.
     #[must_use]
     pub fn of_runs(runs: &[(String, Recording)]) -> Self {
         let mut start = Duration::ZERO;

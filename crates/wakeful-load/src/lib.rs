@@ -1,8 +1,9 @@
 //! Open-loop load and honest latency, for any server on Linux.
 //!
-//! Requests are due on a [`Schedule`](schedule::Schedule) that nothing can move, are sent late rather than skipped, and their times count from when they
-//! were due. [`generator::run`] applies a [`Plan`](generator::Plan) from one thread that never sleeps; [`summary`] says whether what it measured may
-//! be believed. Around that:
+//! Requests are due on a [`Schedule`](schedule::Schedule) that nothing can move, are sent late
+//! rather than skipped, and their times count from when they were due. [`generator::run`] applies a
+//! [`Plan`](generator::Plan) from one thread that never sleeps; [`summary`] says whether what it
+//! measured may be believed. Around that:
 //!
 //! | module | for |
 //! |---|---|

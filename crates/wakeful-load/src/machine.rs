@@ -10,8 +10,8 @@ use crate::results::Machine;
 
 const UNKNOWN: &str = "unknown";
 
-/// Describes this machine, now. What cannot be found out is `unknown`, or 0 if it is a number. Takes a few
-/// milliseconds, mostly to read `/proc` and `/sys`.
+/// Describes this machine, now. What cannot be found out is `unknown`, or 0 if it is a number.
+/// Takes a few milliseconds, mostly to read `/proc` and `/sys`.
 #[must_use]
 pub fn describe() -> Machine {
     let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();

@@ -1,7 +1,9 @@
-//! A server that does nothing but answer frames, and spins: what is left of a response time is the generator and the kernel.
+//! A server that does nothing but answer frames, and spins: what is left of a response time is the
+//! generator and the kernel.
 //!
-//! It can also be slow in a known way, so that the generator itself can be tested: a delay for each answer from a seeded
-//! distribution, which holds up no other answer; and a stall of the whole server at fixed intervals.
+//! It can also be slow in a known way, so that the generator itself can be tested: a delay for each
+//! answer from a seeded distribution, which holds up no other answer; and a stall of the whole
+//! server at fixed intervals.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,9 +1,11 @@
 //! What the kernel counted: CPU time of processes and of CPUs, from `/proc`.
 //!
-//! Readings are cumulative, and only differences of two of them mean anything; a difference is never negative.
+//! Readings are cumulative, and only differences of two of them mean anything; a difference is
+//! never negative.
 //!
-//! Unless a kernel counts interrupts apart (`CONFIG_IRQ_TIME_ACCOUNTING`), a thread's time includes the interrupts and
-//! softirqs that it was interrupted by, and those of its own packets over loopback.
+//! Unless a kernel counts interrupts apart (`CONFIG_IRQ_TIME_ACCOUNTING`), a thread's time includes
+//! the interrupts and softirqs that it was interrupted by, and those of its own packets over
+//! loopback.
 
 mod cpus;
 mod processes;

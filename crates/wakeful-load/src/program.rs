@@ -1,8 +1,9 @@
-//! Programs that measure inside themselves: started alone on a quiet machine, run to their end within a bounded time, and what they
-//! printed is the result.
+//! Programs that measure inside themselves: started alone on a quiet machine, run to their end
+//! within a bounded time, and what they printed is the result.
 //!
-//! One that other programs disturbed is run again, as blocks are ([`Bench::undisturbed`]). It is the leader of a process group that
-//! ends with us, as a server is, and is reaped only after its CPU time was read, so that its own work is nobody else's.
+//! One that other programs disturbed is run again, as blocks are ([`Bench::undisturbed`]). It is
+//! the leader of a process group that ends with us, as a server is, and is reaped only after its
+//! CPU time was read, so that its own work is nobody else's.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -30,7 +31,8 @@ const MOST_PRINTED: u64 = 1 << 20;
 pub struct Program {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// On which CPUs it is started; `None` leaves it to the kernel. It may pin its threads within those itself.
+    /// On which CPUs it is started; `None` leaves it to the kernel. It may pin its threads within
+    /// those itself.
     pub cpus: Option<Vec<usize>>,
     /// It is killed after this.
     pub within: Duration,
@@ -70,8 +72,8 @@ pub enum ProgramError {
 }
 
 impl Bench<'_> {
-    /// Runs a program to its end on a quiet machine, again as long as other programs disturbed it. What it printed on stdout is
-    /// returned, at most 1 MiB.
+    /// Runs a program to its end on a quiet machine, again as long as other programs disturbed it.
+    /// What it printed on stdout is returned, at most 1 MiB.
     ///
     /// # Errors
     /// It cannot be started, fails, or does not end in time; or the user ended it.

@@ -1,4 +1,5 @@
-//! What is going on and how long it will take, on stderr: one line that is redrawn on a terminal, a line for each block elsewhere.
+//! What is going on and how long it will take, on stderr: one line that is redrawn on a terminal, a
+//! line for each block elsewhere.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
@@ -53,7 +54,8 @@ impl Progress {
         }
     }
 
-    /// So many blocks more will be measured, each of about this length, after all that is expected by now.
+    /// So many blocks more will be measured, each of about this length, after all that is expected
+    /// by now.
     pub fn expect(&mut self, blocks: usize, each: Duration) {
         self.parts.push((blocks, each));
     }
@@ -109,8 +111,8 @@ impl Progress {
         self.parts.iter().map(|(blocks, _)| blocks).sum()
     }
 
-    /// How long the blocks to come will take, the current one included: what was expected, as much longer or shorter as those that are
-    /// done took.
+    /// How long the blocks to come will take, the current one included: what was expected, as much
+    /// longer or shorter as those that are done took.
     fn left(&self) -> Duration {
         let (mut done, mut expected, mut left) = (self.done, Duration::ZERO, Duration::ZERO);
         for &(blocks, each) in &self.parts {

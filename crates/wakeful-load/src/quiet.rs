@@ -1,18 +1,22 @@
 //! Whether other programs had the CPUs meanwhile, and waiting until they do not.
 //!
-//! What the CPUs of server and generator did in threads, minus what our own processes used, is what outsiders used.
-//! How fast anything answered has no part in it: a server that makes its generator late spoils nothing.
+//! What the CPUs of server and generator did in threads, minus what our own processes used, is what
+//! outsiders used. How fast anything answered has no part in it: a server that makes its generator
+//! late spoils nothing.
 //!
 //! # What it cannot see
 //!
-//! * `/proc/stat` counts in ticks of 10 ms, cut off, and most kernels find out what runs by looking at each timer
-//!   interrupt. [`Outside::resolution`] is what may be but rounding: 28 ms on two CPUs. Below 0.5 s that is more than the
-//!   default limit, so a short block is called spoilt only by more than that.
-//! * Interrupts and softirqs are never charged to outsiders by themselves, as those of loopback are our own packets. But
-//!   a kernel without `CONFIG_IRQ_TIME_ACCOUNTING` has them in our threads' time as well, and so up to
-//!   [`Outside::interrupts`] of outside use could hide behind them. What other processes are seen to use is therefore
-//!   counted one by one too; hidden stay those in other containers, and those that end before the second reading.
-//! * Threads of ours that run on other CPUs are deducted as if they had run on these: pin them, or name their CPUs too.
+//! * `/proc/stat` counts in ticks of 10 ms, cut off, and most kernels find out what runs by looking
+//!   at each timer interrupt. [`Outside::resolution`] is what may be but rounding: 28 ms on two
+//!   CPUs. Below 0.5 s that is more than the default limit, so a short block is called spoilt only
+//!   by more than that.
+//! * Interrupts and softirqs are never charged to outsiders by themselves, as those of loopback are
+//!   our own packets. But a kernel without `CONFIG_IRQ_TIME_ACCOUNTING` has them in our threads'
+//!   time as well, and so up to [`Outside::interrupts`] of outside use could hide behind them. What
+//!   other processes are seen to use is therefore counted one by one too; hidden stay those in
+//!   other containers, and those that end before the second reading.
+//! * Threads of ours that run on other CPUs are deducted as if they had run on these: pin them, or
+//!   name their CPUs too.
 //! * Children of ours that start and end between two readings count as outsiders.
 
 mod strangers;
@@ -44,12 +48,13 @@ pub struct Baseline {
 /// What others used since the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Outside {
-    /// CPU time of other programs and of the kernel's own threads, in CPUs: 1 is a whole CPU all the time.
+    /// CPU time of other programs and of the kernel's own threads, in CPUs: 1 is a whole CPU all
+    /// the time.
     pub share: f64,
     /// What the hypervisor took, in CPUs.
     pub steal: f64,
-    /// Interrupts and softirqs, in CPUs. They are in nobody's share, but at most this much of `share` may hide behind
-    /// them.
+    /// Interrupts and softirqs, in CPUs. They are in nobody's share, but at most this much of
+    /// `share` may hide behind them.
     pub interrupts: f64,
     /// The time since the baseline, in seconds.
     pub seconds: f64,
@@ -58,14 +63,14 @@ pub struct Outside {
 }
 
 impl Baseline {
-    /// Starts a measurement of what is used on `cpus` by processes other than `pids` and their descendants. No CPUs
-    /// means all of the machine. Reads all of `/proc`, which took 1 to 5 ms with 100 processes: do it before the time
-    /// that is measured.
+    /// Starts a measurement of what is used on `cpus` by processes other than `pids` and their
+    /// descendants. No CPUs means all of the machine. Reads all of `/proc`, which took 1 to 5 ms
+    /// with 100 processes: do it before the time that is measured.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::NotFound`] if one of the processes is gone, [`io::ErrorKind::InvalidInput`] if one of the CPUs
-    /// does not exist, and what reading `/proc` says.
+    /// [`io::ErrorKind::NotFound`] if one of the processes is gone, [`io::ErrorKind::InvalidInput`]
+    /// if one of the CPUs does not exist, and what reading `/proc` says.
     pub fn take(pids: &[u32], cpus: &[usize]) -> io::Result<Self> {
         let (at, times) = (Instant::now(), CpuTimes::read()?);
         let cpus =
@@ -82,8 +87,8 @@ impl Baseline {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::NotFound`] if one of our processes is gone, as nobody knows what it used; and what reading
-    /// `/proc` says.
+    /// [`io::ErrorKind::NotFound`] if one of our processes is gone, as nobody knows what it used;
+    /// and what reading `/proc` says.
     pub fn outside(&self) -> io::Result<Outside> {
         let (seconds, times) = (self.at.elapsed().as_secs_f64(), CpuTimes::read()?);
         let (ours, all) = (read_trees(&self.pids)?, Processes::read()?);
@@ -140,8 +145,8 @@ fn read_trees(pids: &[u32]) -> io::Result<ProcessCpu> {
     Ok(all)
 }
 
-/// `cpus` is what each of them did, `ours` the seconds that our processes used, and `strangers` those that others were
-/// seen to use.
+/// `cpus` is what each of them did, `ours` the seconds that our processes used, and `strangers`
+/// those that others were seen to use.
 fn outside(cpus: &[CpuTime], ours: f64, strangers: f64, seconds: f64, tick: f64) -> Outside {
     let mut outside = Outside { seconds, cpus: cpus.len(), ..Outside::default() };
     if seconds <= 0.0 {
@@ -150,8 +155,9 @@ fn outside(cpus: &[CpuTime], ours: f64, strangers: f64, seconds: f64, tick: f64)
     let sum = |ticks: fn(&CpuTime) -> u64| cpus.iter().map(ticks).sum::<u64>() as f64 * tick;
     let interrupts = sum(CpuTime::in_interrupts);
     let steal = sum(|cpu| cpu.steal);
-    // Two ways to the same figure: by what was running at the ticks, and by the clock less what was idle. The first is
-    // a sample; the second is exact where the kernel times its idleness. Only what both agree on is somebody's.
+    // Two ways to the same figure: by what was running at the ticks, and by the clock less what was
+    // idle. The first is a sample; the second is exact where the kernel times its idleness. Only
+    // what both agree on is somebody's.
     let at_ticks = sum(CpuTime::in_tasks);
     let not_idle =
         seconds * cpus.len() as f64 - sum(|cpu| cpu.idle + cpu.iowait) - steal - interrupts;
@@ -169,8 +175,8 @@ fn outside(cpus: &[CpuTime], ours: f64, strangers: f64, seconds: f64, tick: f64)
 pub struct Limits {
     /// What others may use, in CPUs, the hypervisor included.
     pub share: f64,
-    /// The time over which it has to be so, and between two looks; at least 50 ms. In less than 0.5 s, a
-    /// little more than [`share`](Limits::share) is not told from rounding.
+    /// The time over which it has to be so, and between two looks; at least 50 ms. In less than 0.5
+    /// s, a little more than [`share`](Limits::share) is not told from rounding.
     pub settle: Duration,
     /// How long to wait before giving up.
     pub patience: Duration,
@@ -194,9 +200,9 @@ pub struct Waited {
     pub last: Outside,
 }
 
-/// Waits until processes other than `ours` and their descendants leave `cpus` alone. Blocks the calling thread, for at
-/// least one time of settling. After each that was not quiet, `go_on` learns what it was like, and says whether to wait
-/// on.
+/// Waits until processes other than `ours` and their descendants leave `cpus` alone. Blocks the
+/// calling thread, for at least one time of settling. After each that was not quiet, `go_on` learns
+/// what it was like, and says whether to wait on.
 ///
 /// # Errors
 ///

@@ -1,5 +1,6 @@
-//! What is kept of each request. Nothing here allocates or asks the kernel once the measured time has begun, and every page has been
-//! touched before: the recorder must not show in what it records.
+//! What is kept of each request. Nothing here allocates or asks the kernel once the measured time
+//! has begun, and every page has been touched before: the recorder must not show in what it
+//! records.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -58,7 +59,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Room for what is intended in `window`, nanoseconds since the run began, of so many kinds, if they are to be told apart.
+    /// Room for what is intended in `window`, nanoseconds since the run began, of so many kinds, if
+    /// they are to be told apart.
     pub(crate) fn new(window: Range<u64>, kinds: usize) -> Self {
         let length = window.end - window.start;
         let interval = (length.div_ceil(MOST_INTERVALS)).max(nanoseconds(SHORTEST_INTERVAL));
@@ -78,7 +80,8 @@ impl Recording {
         }
     }
 
-    /// The measured time begins then, and is as long as it was to be. Nothing may have been recorded yet.
+    /// The measured time begins then, and is as long as it was to be. Nothing may have been
+    /// recorded yet.
     pub(crate) fn begin_at(&mut self, start: u64) {
         self.window = start..start + (self.window.end - self.window.start);
     }
@@ -123,7 +126,8 @@ impl Recording {
         }
     }
 
-    /// Gives up the histograms of the slices, which take most of the memory: what is left is a few hundred KiB.
+    /// Gives up the histograms of the slices, which take most of the memory: what is left is a few
+    /// hundred KiB.
     pub fn forget_intervals(&mut self) {
         self.intervals = Vec::new();
     }

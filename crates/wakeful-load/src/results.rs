@@ -77,7 +77,8 @@ pub struct Floor {
     pub validity: Validity,
 }
 
-/// What a thread that only reads the clock is kept from its CPU: by interrupts, other threads and the hypervisor.
+/// What a thread that only reads the clock is kept from its CPU: by interrupts, other threads and
+/// the hypervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gaps {
     /// Gaps of more than 10 µs between two readings, a second.
@@ -86,7 +87,8 @@ pub struct Gaps {
     pub lost: f64,
     /// The longest.
     pub longest: u64,
-    /// How late, at the 99th percentile, is what is due at a random time: no generator on this CPU can do better.
+    /// How late, at the 99th percentile, is what is due at a random time: no generator on this CPU
+    /// can do better.
     pub lag_p99: u64,
 }
 
@@ -139,12 +141,14 @@ pub struct Run {
     /// How many of the blocks that count were spoilt as well, because the repeats were used up.
     #[serde(default)]
     pub spoilt: usize,
-    /// Whether it was asked for more than it can do, to find that out: this is no failure, and its response times mean nothing.
+    /// Whether it was asked for more than it can do, to find that out: this is no failure, and its
+    /// response times mean nothing.
     #[serde(default)]
     pub saturated: bool,
 }
 
-/// A distribution of times, in nanoseconds. A quantile with fewer than 100 samples beyond it is absent.
+/// A distribution of times, in nanoseconds. A quantile with fewer than 100 samples beyond it is
+/// absent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Percentiles {
     /// Samples.
@@ -222,8 +226,8 @@ pub enum Validity {
     Invalid {
         /// Why not, one sentence each.
         reasons: Vec<String>,
-        /// The highest percentile that may be believed nevertheless: `p50` or `p90`. Only the generator was late, and not for
-        /// as many requests.
+        /// The highest percentile that may be believed nevertheless: `p50` or `p90`. Only the
+        /// generator was late, and not for as many requests.
         #[serde(default)]
         up_to: Option<String>,
     },
@@ -261,10 +265,11 @@ pub struct Metric {
     pub high: f64,
     /// The same for A against A: the noise floor.
     pub noise: Option<(f64, f64, f64)>,
-    /// `higher`, `lower` or `no difference`: what may be claimed of B. `cannot tell` with too few pairs.
+    /// `higher`, `lower` or `no difference`: what may be claimed of B. `cannot tell` with too few
+    /// pairs.
     pub verdict: String,
-    /// Whether A's or B's figure is under twice the floor's: more than half of it is not the server's, so that the
-    /// ratio says less than it seems to.
+    /// Whether A's or B's figure is under twice the floor's: more than half of it is not the
+    /// server's, so that the ratio says less than it seems to.
     #[serde(default)]
     pub near_floor: bool,
 }
@@ -343,8 +348,8 @@ impl Cell {
         Self::Text(text.into())
     }
 
-    /// The median of what was measured, with the lowest and the highest. What is not finite is left out; of nothing, there is
-    /// [`Cell::Absent`].
+    /// The median of what was measured, with the lowest and the highest. What is not finite is left
+    /// out; of nothing, there is [`Cell::Absent`].
     #[must_use]
     pub fn of(measured: &[f64]) -> Self {
         let mut finite: Vec<f64> =

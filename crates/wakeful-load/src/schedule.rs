@@ -1,4 +1,5 @@
-//! When requests are due. A schedule is fixed before the first request is sent: nothing that the server does can move it.
+//! When requests are due. A schedule is fixed before the first request is sent: nothing that the
+//! server does can move it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +14,8 @@ pub enum Schedule {
     Constant(f64),
     /// Nanoseconds since the start at which each request is due, rising.
     Trace(Arc<[u64]>),
-    /// No schedule: each connection sends when its last answer has come. It measures saturation, and hides stalls.
+    /// No schedule: each connection sends when its last answer has come. It measures saturation,
+    /// and hides stalls.
     Closed,
 }
 
@@ -43,7 +45,8 @@ impl Schedule {
         }
     }
 
-    /// The times at which requests are due, in nanoseconds since the start. The same seed gives the same times.
+    /// The times at which requests are due, in nanoseconds since the start. The same seed gives the
+    /// same times.
     #[must_use]
     pub fn arrivals(&self, seed: u64) -> Arrivals {
         Arrivals {
@@ -135,7 +138,8 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Reads a trace: one time for each line, in seconds since the start; empty lines and those that begin with `#` are skipped.
+/// Reads a trace: one time for each line, in seconds since the start; empty lines and those that
+/// begin with `#` are skipped.
 ///
 /// # Errors
 /// A line that is no number, is negative, or goes back in time; or no line at all.

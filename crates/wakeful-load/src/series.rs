@@ -1,6 +1,8 @@
-//! Blocks of the same server under the same load: the figures of each, and all of them as one line of the results.
+//! Blocks of the same server under the same load: the figures of each, and all of them as one line
+//! of the results.
 //!
-//! The distributions are merged, and the whole is judged; what a block was by itself stays in its [`Figures`].
+//! The distributions are merged, and the whole is judged; what a block was by itself stays in its
+//! [`Figures`].
 
 use crate::bench::Block;
 use crate::generator::{Measurement, Plan};
@@ -8,7 +10,8 @@ use crate::recorder::Recording;
 use crate::results::{Cpu, Run, Validity};
 use crate::summary::{self, Surroundings};
 
-/// What one block comes to. Times are nanoseconds; a quantile with fewer than 100 samples beyond it is absent.
+/// What one block comes to. Times are nanoseconds; a quantile with fewer than 100 samples beyond it
+/// is absent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
     /// Median response time.

@@ -32,10 +32,11 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// A server that accepts connections, or did.
 ///
-/// One that was started here is the leader of a process group of its own. It is stopped by [`stop`](Server::stop) or
-/// when this is dropped, and nothing but that group is ever signalled. If this process ends without dropping it, killed
-/// for instance, a small shell that waits for that kills the group; on a machine without `sh`, the server is left.
-/// Processes that leave the group, as daemons do, are left too.
+/// One that was started here is the leader of a process group of its own. It is stopped by
+/// [`stop`](Server::stop) or when this is dropped, and nothing but that group is ever signalled. If
+/// this process ends without dropping it, killed for instance, a small shell that waits for that
+/// kills the group; on a machine without `sh`, the server is left. Processes that leave the group,
+/// as daemons do, are left too.
 ///
 /// Can be shared between threads.
 #[derive(Debug)]
@@ -109,12 +110,14 @@ pub enum ServerError {
 }
 
 impl Server {
-    /// Starts a server, or takes one that runs already, and waits until it accepts a connection. That costs it
-    /// connections on which nothing is ever sent. Blocks the calling thread, for `ready_within` and a little.
+    /// Starts a server, or takes one that runs already, and waits until it accepts a connection.
+    /// That costs it connections on which nothing is ever sent. Blocks the calling thread, for
+    /// `ready_within` and a little.
     ///
-    /// A command is started on a port of 127.0.0.1 that was free a moment ago, and on `cpus` alone; the caller's own
-    /// CPUs stay as they are. Its stdin and stdout are `/dev/null`. For a server that runs already `cpus` means nothing; its process
-    /// is looked up by its listening socket, if it is on this machine and we may see it.
+    /// A command is started on a port of 127.0.0.1 that was free a moment ago, and on `cpus` alone;
+    /// the caller's own CPUs stay as they are. Its stdin and stdout are `/dev/null`. For a server
+    /// that runs already `cpus` means nothing; its process is looked up by its listening socket, if
+    /// it is on this machine and we may see it.
     ///
     /// # Errors
     ///
@@ -135,8 +138,9 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts a server and connects to it not even once, so that its first connection is the caller's. It is told to listen on `ip` and
-    /// port 0, and has to say `listening on ADDRESS` on stderr. Blocks the calling thread until it does, for `ready_within` at most.
+    /// Starts a server and connects to it not even once, so that its first connection is the
+    /// caller's. It is told to listen on `ip` and port 0, and has to say `listening on ADDRESS` on
+    /// stderr. Blocks the calling thread until it does, for `ready_within` at most.
     ///
     /// # Errors
     /// As [`start`](Self::start); and `spec` is of a server that runs already.
@@ -172,8 +176,9 @@ impl Server {
         }
     }
 
-    /// Starts a server that listens on the Unix socket `path`, and waits until it accepts a connection, as [`start`](Self::start) does.
-    /// `{addr}` stands for `unix:PATH` in its arguments.
+    /// Starts a server that listens on the Unix socket `path`, and waits until it accepts a
+    /// connection, as [`start`](Self::start) does. `{addr}` stands for `unix:PATH` in its
+    /// arguments.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -250,8 +255,9 @@ impl Server {
         }
     }
 
-    /// Says which process a server that ran already is, so that its CPU time can be measured. It is never signalled.
-    /// Of a server that was started here the process is known, and this changes nothing.
+    /// Says which process a server that ran already is, so that its CPU time can be measured. It is
+    /// never signalled. Of a server that was started here the process is known, and this changes
+    /// nothing.
     pub fn attach(&mut self, pid: u32) {
         if let Process::Foreign(known) = &mut self.process {
             *known = Some(pid);
@@ -288,8 +294,9 @@ impl Server {
         self.pid().and_then(|pid| process_tree(pid).ok()).unwrap_or_default()
     }
 
-    /// How its process ended, with the last lines of its stderr; `None` as long as it runs, and if it is unknown. Does
-    /// not wait for it to end, but up to 100 ms for the last lines of one that has.
+    /// How its process ended, with the last lines of its stderr; `None` as long as it runs, and if
+    /// it is unknown. Does not wait for it to end, but up to 100 ms for the last lines of one that
+    /// has.
     #[must_use]
     pub fn died(&self) -> Option<String> {
         match &self.process {
@@ -308,8 +315,9 @@ impl Server {
         }
     }
 
-    /// Stops what was started here: SIGTERM to its group, SIGKILL once its leader has ended or after a second. Blocks
-    /// until the leader has ended. A server that ran already runs on. Does nothing the second time.
+    /// Stops what was started here: SIGTERM to its group, SIGKILL once its leader has ended or
+    /// after a second. Blocks until the leader has ended. A server that ran already runs on. Does
+    /// nothing the second time.
     pub fn stop(&mut self) {
         if let Process::Started { group, .. } = &mut self.process {
             group.stop();
@@ -351,7 +359,8 @@ fn connect(addr: &str, timeout: Duration) -> io::Result<()> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for addr in addr.to_socket_addrs()? {
         match TcpStream::connect_timeout(&addr, timeout) {
-            // With nobody there, the kernel may give us that very port, and connect us to ourselves.
+            // With nobody there, the kernel may give us that very port, and connect us to
+            // ourselves.
             Ok(stream) if stream.local_addr()? == addr => {
                 failed = io::ErrorKind::ConnectionRefused.into();
             }

@@ -1,4 +1,5 @@
-//! Clients that dribble: each sends one byte of its request at a time, and reads what comes. A server must not let them hold up others.
+//! Clients that dribble: each sends one byte of its request at a time, and reads what comes. A
+//! server must not let them hold up others.
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +36,8 @@ impl SlowClients {
         conversation.request(&mut bytes);
         let open = || Ok::<_, io::Error>((target.connect()?, 0));
         let mut clients = (0..count).map(|_| open()).collect::<io::Result<Vec<_>>>()?;
-        // One request over and over; HTTP/2 may not repeat a stream, so there the connection is opened again.
+        // One request over and over; HTTP/2 may not repeat a stream, so there the connection is
+        // opened again.
         let again = match conversation {
             AnyConversation::Http2(_) => None,
             _ => Some(start_of_request),

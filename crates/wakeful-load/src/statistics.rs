@@ -1,12 +1,15 @@
 //! The few statistics that a paired comparison needs, and when it may claim a difference.
 //!
-//! A and B are measured in interleaved pairs of blocks; what counts is each pair's ratio B / A, so that what drifts
-//! slowly cancels out. **The rule:** B is called higher or lower than A only if three things agree. The exact Wilcoxon
-//! signed-rank test of the pairs' ratios gives p ≤ 0.02; the 99 % bootstrap interval of the ratio's median lies wholly
-//! on that side of 1; and, if A was also measured against itself, the interval does not overlap the band in
-//! which the middle 80 % of the bootstrapped medians of A against A lie. Anything else is "no difference", and fewer than [`MIN_PAIRS`] pairs are never more than that.
+//! A and B are measured in interleaved pairs of blocks; what counts is each pair's ratio B / A, so
+//! that what drifts slowly cancels out. **The rule:** B is called higher or lower than A only if
+//! three things agree. The exact Wilcoxon signed-rank test of the pairs' ratios gives p ≤ 0.02; the
+//! 99 % bootstrap interval of the ratio's median lies wholly on that side of 1; and, if A was also
+//! measured against itself, the interval does not overlap the band in which the middle 80 % of the
+//! bootstrapped medians of A against A lie. Anything else is "no difference", and fewer than
+//! [`MIN_PAIRS`] pairs are never more than that.
 //!
-//! The rank test is there because the bootstrap of a median is too sure of itself with so few pairs.
+//! The rank test is there because the bootstrap of a median is too sure of itself with so few
+//! pairs.
 
 use std::fmt;
 
@@ -16,10 +19,12 @@ pub const MIN_PAIRS: usize = 7;
 /// The confidence of the intervals of [`compare`].
 pub const CONFIDENCE: f64 = 0.99;
 
-/// How much of A against A's bootstrap is its centre band. The intervals of both at 99 % hide what everyone can see.
+/// How much of A against A's bootstrap is its centre band. The intervals of both at 99 % hide what
+/// everyone can see.
 const NOISE_BAND: f64 = 0.8;
 
-/// The level of the rank test, both sides together: in 1 of 50 comparisons of equals at most it errs.
+/// The level of the rank test, both sides together: in 1 of 50 comparisons of equals at most it
+/// errs.
 const RANK_LEVEL: f64 = 0.02;
 
 /// How often the bootstrap draws a new sample.
@@ -35,8 +40,8 @@ pub fn median(values: &[f64]) -> f64 {
     median_of(&mut values.to_vec())
 }
 
-/// The bootstrap interval of the median: the middle `confidence` (0 to 1) of the medians of samples drawn from `values`
-/// with replacement. The same values and seed give the same interval.
+/// The bootstrap interval of the median: the middle `confidence` (0 to 1) of the medians of samples
+/// drawn from `values` with replacement. The same values and seed give the same interval.
 ///
 /// # Panics
 ///
@@ -58,8 +63,8 @@ pub fn bootstrap_median_interval(values: &[f64], confidence: f64, seed: u64) -> 
     (medians[cut], medians[RESAMPLES - 1 - cut])
 }
 
-/// The two-sided p of Wilcoxon's signed-rank test that `differences` are symmetric around 0: exact, with mean ranks for
-/// ties and without zeros. 1 if nothing is left.
+/// The two-sided p of Wilcoxon's signed-rank test that `differences` are symmetric around 0: exact,
+/// with mean ranks for ties and without zeros. 1 if nothing is left.
 #[must_use]
 pub fn signed_rank_p(differences: &[f64]) -> f64 {
     let mut differences: Vec<f64> =
@@ -147,8 +152,8 @@ pub struct Compared {
     pub difference: Difference,
 }
 
-/// Compares pairs `(a, b)` of one figure by the module's rule. `noise` are pairs of A against A, from the same run if
-/// possible.
+/// Compares pairs `(a, b)` of one figure by the module's rule. `noise` are pairs of A against A,
+/// from the same run if possible.
 ///
 /// A pair counts only if both figures are positive and finite. `None` if no pair does.
 #[must_use]
@@ -173,7 +178,8 @@ pub fn compare(pairs: &[(f64, f64)], noise: Option<&[(f64, f64)]>, seed: u64) ->
     Some(Compared { ratio, noise, p, difference })
 }
 
-/// The median of the pairs' second / first and its 99 % interval. `None` if no pair has two positive, finite figures.
+/// The median of the pairs' second / first and its 99 % interval. `None` if no pair has two
+/// positive, finite figures.
 #[must_use]
 pub fn ratio_of_pairs(pairs: &[(f64, f64)], seed: u64) -> Option<Ratio> {
     ratio(&log_ratios(pairs), seed)
@@ -303,7 +309,8 @@ mod tests {
         assert!(compared.noise.unwrap().high > compared.ratio.high);
     }
 
-    /// Blocks as a machine gives them: log-normal noise, what drifts for both, and now and then a spoilt block.
+    /// Blocks as a machine gives them: log-normal noise, what drifts for both, and now and then a
+    /// spoilt block.
     struct Blocks {
         random: SplitMix,
         noise: f64,
@@ -349,7 +356,8 @@ mod tests {
             let mut blocks = Blocks { random: SplitMix(u64::from(run) << 20), noise, outliers };
             let pairs = blocks.pairs(count, ratio);
             let floor = blocks.pairs(count, 1.0);
-            // No claim without the rank test, and it is quick: it saves the test most of its intervals.
+            // No claim without the rank test, and it is quick: it saves the test most of its
+            // intervals.
             if signed_rank_p(&log_ratios(&pairs)) > RANK_LEVEL {
                 continue;
             }

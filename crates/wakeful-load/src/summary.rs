@@ -13,8 +13,8 @@ const SAMPLES_BEYOND: f64 = 100.0;
 /// At least this share of what was offered has to be answered, without a growing pile.
 const LEAST_ACHIEVED: f64 = 0.995;
 
-/// The highest percentile reported (p99 at most) of the send lag may be this share of that of the response time, or
-/// [`LAG_ALLOWED`].
+/// The highest percentile reported (p99 at most) of the send lag may be this share of that of the
+/// response time, or [`LAG_ALLOWED`].
 const LAG_SHARE: f64 = 0.1;
 
 /// A send lag of 10 µs is allowed in any case.
@@ -83,7 +83,8 @@ pub fn judge(plan: &Plan, measurement: &Measurement) -> Validity {
                 measurement.piled_up, recording.failed
             ));
         }
-        // From the highest quantile that is reported, p99 at most: further out it is a matter of luck here as well.
+        // From the highest quantile that is reported, p99 at most: further out it is a matter of
+        // luck here as well.
         let quantiles = [(0.99, "p99"), (0.9, "p90"), (0.5, "p50")];
         let enough = |(at, _): &&(f64, _)| has_enough_beyond(&recording.response, *at);
         let first = quantiles.iter().position(|it| enough(&it)).unwrap_or(2);

@@ -84,8 +84,9 @@ fn row_of_kind(kind: &KindOfRequest) -> Vec<String> {
     row
 }
 
-/// One line for each server: the medians at each rate, CPU at the rate that is named, and what it does in a closed loop, if it was in one. An `!` follows
-/// what is INVALID as a whole. What was saturated has its throughput instead, in brackets.
+/// One line for each server: the medians at each rate, CPU at the rate that is named, and what it
+/// does in a closed loop, if it was in one. An `!` follows what is INVALID as a whole. What was
+/// saturated has its throughput instead, in brackets.
 pub fn by_rate(results: &Results, cpu_at: f64, style: Style) -> String {
     let mut servers: Vec<&str> = Vec::new();
     let mut rates: Vec<f64> = Vec::new();
@@ -140,7 +141,8 @@ fn doubt(run: &Run) -> &'static str {
     }
 }
 
-/// In a closed loop, response times follow from the number of connections: no floor is of interest there.
+/// In a closed loop, response times follow from the number of connections: no floor is of interest
+/// there.
 pub(crate) fn floor_for(run: &Run, floor: Option<&Floor>) -> Percentiles {
     let floor = floor.filter(|_| run.rate.is_some());
     floor.map(|floor| floor.response.clone()).unwrap_or_default()

@@ -89,7 +89,8 @@ impl Target {
         }
     }
 
-    /// Begins to open a connection. The socket turns writable once it is established, or has failed.
+    /// Begins to open a connection. The socket turns writable once it is established, or has
+    /// failed.
     pub(crate) fn begin_connect(&self) -> io::Result<OwnedFd> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = |family| rustix::net::socket_with(family, SocketType::STREAM, flags, None);

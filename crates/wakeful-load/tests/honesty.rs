@@ -1,4 +1,5 @@
-//! Whether the generator may be trusted: against servers whose slowness is known, it has to say what is known.
+//! Whether the generator may be trusted: against servers whose slowness is known, it has to say
+//! what is known.
 //!
 //! Times are compared with those that the server was told, never with those of another machine.
 
@@ -15,8 +16,8 @@ use wakeful_load::results::Validity;
 use wakeful_load::schedule::Schedule;
 use wakeful_load::{Recording, affinity, summary};
 
-/// Two spinning threads at a time are as many as small machines have CPUs for. Inside is what is left of the time for which all tests
-/// together may wait for a quiet machine, and try again.
+/// Two spinning threads at a time are as many as small machines have CPUs for. Inside is what is
+/// left of the time for which all tests together may wait for a quiet machine, and try again.
 static ONE_AT_A_TIME: Mutex<Duration> = Mutex::new(Duration::from_secs(30));
 
 fn alone() -> MutexGuard<'static, Duration> {
@@ -59,10 +60,12 @@ enum Attempt {
     Spoilt(String),
 }
 
-/// Only what was measured while hardly anybody else used the machine, and is VALID, says anything about the generator. It is waited for
-/// that, and tried again, for as long as `patience` lasts; a machine that is never quiet skips the test and says so. An attempt has a
-/// measurement of each server, one behind the other. `attempts` of them have to be wrong before the generator is, since the hypervisor takes
-/// what no counter here shows: that is decided even behind the end of `patience`.
+/// Only what was measured while hardly anybody else used the machine, and is VALID, says anything
+/// about the generator. It is waited for that, and tried again, for as long as `patience` lasts; a
+/// machine that is never quiet skips the test and says so. An attempt has a measurement of each
+/// server, one behind the other. `attempts` of them have to be wrong before the generator is, since
+/// the hypervisor takes what no counter here shows: that is decided even behind the end of
+/// `patience`.
 fn on_a_quiet_machine<const SERVERS: usize>(
     patience: &mut Duration,
     attempts: usize,
@@ -125,9 +128,10 @@ fn attempt<const SERVERS: usize>(
     judge(&measured)
 }
 
-/// Of each slice of a plan that is run again and again, with the same requests and delays, the run in which it took the least time on
-/// average. Others who use the CPU, the hypervisor first of all, only ever add to it, and not to the same slice each time; what the generator
-/// gets wrong each time is in all of them.
+/// Of each slice of a plan that is run again and again, with the same requests and delays, the run
+/// in which it took the least time on average. Others who use the CPU, the hypervisor first of all,
+/// only ever add to it, and not to the same slice each time; what the generator gets wrong each
+/// time is in all of them.
 #[derive(Default)]
 struct FastestSlices(Vec<Histogram<u64>>);
 
@@ -167,8 +171,9 @@ fn quantile(sorted: &[f64], quantile: f64) -> f64 {
     sorted[(sorted.len() as f64 * quantile) as usize]
 }
 
-/// What delays become, sorted, where each meets `times` times what the floor has. A delay does not choose what it meets: they are
-/// paired by a sequence that fills the square (or cube) evenly, Roberts' R2, so that it comes out the same each time.
+/// What delays become, sorted, where each meets `times` times what the floor has. A delay does not
+/// choose what it meets: they are paired by a sequence that fills the square (or cube) evenly,
+/// Roberts' R2, so that it comes out the same each time.
 fn beside_floor(delays: &[f64], floor: &[f64], times: usize) -> Vec<f64> {
     const STEPS: [f64; 2] = [0.754_877_666_246_692_7, 0.569_840_290_998_053_2];
     let met = |index: usize| STEPS[..times].iter().map(move |step| (index as f64 * step).fract());
@@ -182,7 +187,8 @@ fn beside_floor(delays: &[f64], floor: &[f64], times: usize) -> Vec<f64> {
 #[test]
 fn percentiles_agree_with_a_known_distribution() {
     let mut alone = alone();
-    // What the kernel, the host and this build take for a round trip, besides the server's delay: the same load, answered at once.
+    // What the kernel, the host and this build take for a round trip, besides the server's delay:
+    // the same load, answered at once.
     let at_once = Slowness::default();
     let slow = Slowness {
         delay: Duration::from_millis(2),
@@ -202,12 +208,14 @@ fn percentiles_agree_with_a_known_distribution() {
         floor.meet(&of_floor.recording);
         delayed.meet(&of_delayed.recording);
         let (floor, measured) = (floor.sorted(), delayed.sorted());
-        // The server's first delays belong to the millisecond before the measured time; a few more or less do not matter.
+        // The server's first delays belong to the millisecond before the measured time; a few more
+        // or less do not matter.
         let mut delays: Vec<f64> =
             slow.delays().take(measured.len()).map(|delay| delay.as_nanos() as f64).collect();
         delays.sort_by(f64::total_cmp);
-        // What keeps the server or the generator from its CPU meets an answer that is held twice: on the way in, and on the way out. What
-        // the way itself takes, the floor's median, is met once.
+        // What keeps the server or the generator from its CPU meets an answer that is held twice:
+        // on the way in, and on the way out. What the way itself takes, the floor's median, is met
+        // once.
         let (once, twice) = (beside_floor(&delays, &floor, 1), beside_floor(&delays, &floor, 2));
         let way = quantile(&floor, 0.5);
         for at in [0.1, 0.5, 0.9, 0.99] {
@@ -237,14 +245,15 @@ fn a_stall_shows_where_it_belongs_and_a_closed_loop_hides_it() {
     };
     let open = |server: &NullServerThread| {
         let mut open = plan(server, Schedule::Poisson(5000.0));
-        // Four whole stalls, a second apart from the server's start on. Of the 500 requests that are due in one, most cannot be sent before its
-        // end: they have waited all the same.
+        // Four whole stalls, a second apart from the server's start on. Of the 500 requests that
+        // are due in one, most cannot be sent before its end: they have waited all the same.
         open.duration = Duration::from_millis(4500);
         (open.connections, open.in_flight) = (32, 2);
         open
     };
     on_a_quiet_machine(&mut alone, 3, [slow], open, |[seen]| {
-        // Requests due in a stall wait for its end: from 0 to 100 ms, evenly. Behind it the server has to catch up.
+        // Requests due in a stall wait for its end: from 0 to 100 ms, evenly. Behind it the server
+        // has to catch up.
         let stalled = 0.4 / 4.5;
         for quantile in [0.5, 0.95, 0.99, 0.999] {
             let wait = f64::max(0.0, 1.0 - (1.0 - quantile) / stalled) * 100.0;
@@ -264,7 +273,8 @@ fn a_stall_shows_where_it_belongs_and_a_closed_loop_hides_it() {
         closed
     };
     on_a_quiet_machine(&mut alone, 3, [slow], closed, |[hidden]| {
-        // The same stalls; but while the server stood still no request was sent, so that only four met each.
+        // The same stalls; but while the server stood still no request was sent, so that only four
+        // met each.
         match hidden.recording.response.value_at_quantile(0.99) {
             ..10_000_000 => Attempt::Right,
             p99 => Attempt::Wrong(format!("p99 {p99} ns")),
@@ -320,8 +330,8 @@ fn a_generator_robbed_of_its_cpu_says_invalid() {
         Validity::Invalid { reasons, .. } => reasons.iter().any(|one| one.contains(reason)),
         _ => false,
     };
-    // Whoever keeps the server from its CPU meanwhile makes the responses so slow that the lag no longer matters. Such a run is judged
-    // rightly, and says nothing here.
+    // Whoever keeps the server from its CPU meanwhile makes the responses so slow that the lag no
+    // longer matters. Such a run is judged rightly, and says nothing here.
     let mut others = Vec::new();
     loop {
         let open = judge_beside_hogs(&plan);

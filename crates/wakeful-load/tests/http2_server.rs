@@ -35,7 +35,8 @@ async fn serve(builder: h2::server::Builder, peer: DuplexStream, body: Vec<u8>) 
             assert_eq!(request.headers()["x-sent"], "as it was");
             assert_eq!(take_body(request).await, body);
             let status = STATUSES[order as usize % STATUSES.len()];
-            // Fields that come again, fields that never do, and fields too long to stay in the table.
+            // Fields that come again, fields that never do, and fields too long to stay in the
+            // table.
             let response = Response::builder()
                 .status(status)
                 .header("server", "the same each time")

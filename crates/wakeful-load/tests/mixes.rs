@@ -1,4 +1,5 @@
-//! A mix of commands: what the server gets is what was asked for, and each kind of request is counted by itself.
+//! A mix of commands: what the server gets is what was asked for, and each kind of request is
+//! counted by itself.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

@@ -58,7 +58,8 @@ fn every_plot_is_well_formed_and_says_what_it_shows() {
         assert!(!text.contains("=\"#"), "{text}");
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }
-    // Percentiles, two rates, CPU, a setting, the frontier at each rate and comparisons in two sizes each, and a timeline for each run.
+    // Percentiles, two rates, CPU, a setting, the frontier at each rate and comparisons in two
+    // sizes each, and a timeline for each run.
     assert_eq!(seen, (4 + 2 + 1 + 1 + 4 + 2) * 2 + 99);
 }
 

@@ -1,4 +1,5 @@
-//! Traces are replayed whole: what they say is offered, no more, and their last answers are waited for.
+//! Traces are replayed whole: what they say is offered, no more, and their last answers are waited
+//! for.
 
 use std::time::Duration;
 

@@ -2,7 +2,9 @@
 //! `cargo run -p wakeful-services --example grpc`, then
 //! `grpcurl -plaintext -d '{"message": "hello"}' 127.0.0.1:50051 wakeful.echo.v1.Echo/Unary`.
 //!
-//! tonic asks handlers for `Send` futures. A handler here never leaves the loop of its connection, so a `SendWrapper` around what is not `Send` (or around the whole future, as here) is all it needs.
+//! tonic asks handlers for `Send` futures. A handler here never leaves the loop of its connection,
+//! so a `SendWrapper` around what is not `Send` (or around the whole future, as here) is all it
+//! needs.
 
 use std::cell::Cell;
 use std::rc::Rc;

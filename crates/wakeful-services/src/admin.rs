@@ -1,7 +1,10 @@
-//! What operators look at, apart from what clients reach: `/healthz`, `/readyz` and `/metrics` on listeners of their own.
+//! What operators look at, apart from what clients reach: `/healthz`, `/readyz` and `/metrics` on
+//! listeners of their own.
 //!
-//! They are served by another server, on a loop of its own: no limit of the service strikes them, a busy service does not delay them, and they answer until the service has drained. One implementation for all services of HTTP;
-//! `http` answers on the same paths among its own, by the same functions.
+//! They are served by another server, on a loop of its own: no limit of the service strikes them, a
+//! busy service does not delay them, and they answer until the service has drained. One
+//! implementation for all services of HTTP; `http` answers on the same paths among its own, by the
+//! same functions.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +30,8 @@ const MAX_CONNECTIONS: usize = 16;
 const LOOP: usize = 4;
 /// What a service keeps back for that loop, and for their connections, and some more.
 const FOR_OPERATORS: usize = MAX_CONNECTIONS + 8;
-/// The share of a small limit of descriptors that any one purpose gets, beside the connections of clients.
+/// The share of a small limit of descriptors that any one purpose gets, beside the connections of
+/// clients.
 const SHARE: usize = 8;
 
 /// For how long a connection of theirs may say nothing: others may wait for its place.
@@ -112,7 +116,8 @@ impl RunningService {
         self.server
     }
 
-    /// Ends as planned; see [`Running::drain`]. Meanwhile `/readyz` for operators says 503, until there is nothing left to look at. Blocks the calling thread.
+    /// Ends as planned; see [`Running::drain`]. Meanwhile `/readyz` for operators says 503, until
+    /// there is nothing left to look at. Blocks the calling thread.
     ///
     /// # Errors
     /// A loop was blocked, and was left behind.

@@ -1,7 +1,7 @@
 //! What the buffers of all connections of a service may take together.
 //!
-//! A buffer is counted while it is larger than [`FREE`]. So a small command touches no shared counter, and a large one does so
-//! each time its buffer doubles.
+//! A buffer is counted while it is larger than [`FREE`]. So a small command touches no shared
+//! counter, and a large one does so each time its buffer doubles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -56,7 +56,8 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Counts a buffer of `size` bytes. False: the budget has no room for it, and nothing has changed.
+    /// Counts a buffer of `size` bytes. False: the budget has no room for it, and nothing has
+    /// changed.
     #[inline]
     #[must_use]
     pub(crate) fn cover(&mut self, budget: &Arc<Budget>, size: usize) -> bool {

@@ -12,7 +12,8 @@ use wakeful::log::OncePerSecond;
 use wakeful::net::{PeerAddr, Stream};
 use wakeful::time::{sleep, timeout};
 
-/// Logs how a connection ended. A peer that broke the protocol is worth a warning, at most one a second.
+/// Logs how a connection ended. A peer that broke the protocol is worth a warning, at most one a
+/// second.
 pub(crate) fn log(peer: &PeerAddr, outcome: io::Result<()>) {
     match outcome {
         Ok(()) => {}
@@ -28,15 +29,17 @@ pub(crate) fn log(peer: &PeerAddr, outcome: io::Result<()>) {
     }
 }
 
-/// After how long a silent peer is probed by default. Redis's default for `tcp-keepalive` is the same.
+/// After how long a silent peer is probed by default. Redis's default for `tcp-keepalive` is the
+/// same.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(300);
 /// The longest that Linux takes (`TCP_KEEPIDLE`).
 pub(crate) const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
-/// So many probes, a third of that time apart, as in Redis: a peer that has vanished is gone after twice that time.
+/// So many probes, a third of that time apart, as in Redis: a peer that has vanished is gone after
+/// twice that time.
 const PROBES: u32 = 3;
 
-/// What a connection needs before it is served: small answers go out at once, and a peer that has vanished is noticed (but not
-/// with `keepalive: None`).
+/// What a connection needs before it is served: small answers go out at once, and a peer that has
+/// vanished is noticed (but not with `keepalive: None`).
 pub(crate) fn set_options(stream: &Stream, keepalive: Option<Duration>) -> io::Result<()> {
     let Stream::Tcp(stream) = stream else { return Ok(()) };
     stream.set_nodelay(true)?;
@@ -56,8 +59,9 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// How often the kernel is asked what it has not sent.
 const ASKED: Duration = Duration::from_millis(50);
 
-/// Ends our side of a connection, and waits until the client has the answers that are with the kernel. What it still sends
-/// is read and forgotten: a close with something unread would reset the connection, and the kernel forget them.
+/// Ends our side of a connection, and waits until the client has the answers that are with the
+/// kernel. What it still sends is read and forgotten: a close with something unread would reset the
+/// connection, and the kernel forget them.
 pub(crate) async fn end_when_sent(mut stream: Stream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     let forget = async {

@@ -1,15 +1,20 @@
-//! Echo: a frame is a length (4 bytes, big-endian) and so many bytes of payload, at most 16 MiB; each is answered
-//! with itself. A longer one closes its connection.
+//! Echo: a frame is a length (4 bytes, big-endian) and so many bytes of payload, at most 16 MiB;
+//! each is answered with itself. A longer one closes its connection.
 //!
-//! The answer is written straight from the buffer that the request was read into. All frames that came complete in one read are
-//! answered by one write; so a request costs a wait, a read and a write.
+//! The answer is written straight from the buffer that the request was read into. All frames that
+//! came complete in one read are answered by one write; so a request costs a wait, a read and a
+//! write.
 //!
-//! The frames of all connections together may take a limited amount of memory. A connection that needs more is closed.
+//! The frames of all connections together may take a limited amount of memory. A connection that
+//! needs more is closed.
 //!
-//! When its loop has too much to do, or is not to be active any more, a connection goes on to another one as soon as all whole frames are answered, with the part of the next one that has come.
+//! When its loop has too much to do, or is not to be active any more, a connection goes on to
+//! another one as soon as all whole frames are answered, with the part of the next one that has
+//! come.
 //!
-//! A *frontend* has another echo service answer for it: each of its connections has one to the backend, and passes whole frames on, both ways. It stays on its loop.
-//! (Frames carry no number, so answers on a shared connection could be told apart only by their order.)
+//! A *frontend* has another echo service answer for it: each of its connections has one to the
+//! backend, and passes whole frames on, both ways. It stays on its loop. (Frames carry no number,
+//! so answers on a shared connection could be told apart only by their order.)
 
 mod frames;
 mod frontend;
@@ -33,15 +38,18 @@ use crate::patience::PatientStream;
 /// Settings of this service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoOptions {
-    /// What the frames of all connections may take together, in bytes; 0 is no limit. Buffers of up to 16 KiB are not counted.
+    /// What the frames of all connections may take together, in bytes; 0 is no limit. Buffers of up
+    /// to 16 KiB are not counted.
     pub max_memory: usize,
     /// How many connections may be open. Further ones wait; 0 is no limit.
     pub max_connections: usize,
     /// How long a connection may be open between two frames. `None`: for ever. Not of a frontend.
     pub idle_timeout: Option<Duration>,
-    /// How long nothing may come of a frame that has begun, or be taken of an answer. `None`: for ever. Not of a frontend.
+    /// How long nothing may come of a frame that has begun, or be taken of an answer. `None`: for
+    /// ever. Not of a frontend.
     pub stall_timeout: Option<Duration>,
-    /// After how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. One that does not answer is gone after as long again. `None`: never.
+    /// After how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. One that
+    /// does not answer is gone after as long again. `None`: never.
     pub keepalive: Option<Duration>,
 }
 
@@ -86,7 +94,8 @@ pub fn start(
     })
 }
 
-/// Starts a frontend of the echo service that listens on `backend`. A backend that cannot be reached closes the connection that was to use it.
+/// Starts a frontend of the echo service that listens on `backend`. A backend that cannot be
+/// reached closes the connection that was to use it.
 ///
 /// # Errors
 /// The loops cannot be started.

@@ -44,7 +44,8 @@ struct Shared {
 pub struct HttpOptions {
     /// What is served on every path that is not the service's own, `/` included.
     pub files: Option<ServeDir>,
-    /// Where requests are logged; then they have ids too, and traces are continued. HUP opens a file anew.
+    /// Where requests are logged; then they have ids too, and traces are continued. HUP opens a
+    /// file anew.
     pub access_log: Option<AccessLog>,
 }
 
@@ -71,7 +72,8 @@ impl HttpOptions {
     }
 }
 
-/// Starts the service on `listeners`. Those of `admin` answer `/healthz`, `/readyz` and `/metrics` too, on a loop of their own.
+/// Starts the service on `listeners`. Those of `admin` answer `/healthz`, `/readyz` and `/metrics`
+/// too, on a loop of their own.
 ///
 /// # Errors
 /// The loops cannot be started, or no signals be caught.
@@ -137,7 +139,8 @@ const INDEX: &str = include_str!("index.html");
 
 const STARTING: (StatusCode, &str) = (StatusCode::SERVICE_UNAVAILABLE, "starting\n");
 
-/// Ready as soon as the service can count itself (it accepts before, but not by much), until it is told to end.
+/// Ready as soon as the service can count itself (it accepts before, but not by much), until it is
+/// told to end.
 async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
     match shared.registry.get() {
         Some(_) => admin::ready(&shared.readiness),

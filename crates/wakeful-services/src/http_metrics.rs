@@ -1,4 +1,5 @@
-//! What a server counts of HTTP, as Prometheus text. Each `reason` is there from the start, so that an attack is a line that rises and not one that appears.
+//! What a server counts of HTTP, as Prometheus text. Each `reason` is there from the start, so that
+//! an attack is a line that rises and not one that appears.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use wakeful_http::{HttpCounts, LoopHttpCounts, Refusal};
 
-/// Reads the counts of a server when it is asked. Requests are for each loop, what was refused for all together.
+/// Reads the counts of a server when it is asked. Requests are for each loop, what was refused for
+/// all together.
 #[derive(Debug)]
 pub struct HttpMetrics(Arc<HttpCounts>);
 

@@ -1,4 +1,5 @@
-//! What the logs count, as Prometheus text. Dropped lines are worth an alarm: what an operator, a bill or a block list is to learn from the log is missing.
+//! What the logs count, as Prometheus text. Dropped lines are worth an alarm: what an operator, a
+//! bill or a block list is to learn from the log is missing.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! What loops and a server count, as Prometheus text. What each of it means, when it misleads and what to do about it is said at
-//! [`LoopMetrics`].
+//! What loops and a server count, as Prometheus text. What each of it means, when it misleads and
+//! what to do about it is said at [`LoopMetrics`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -113,15 +113,17 @@ const COUNTS: [Count; 6] = [
     ),
 ];
 
-/// The exported buckets, by the highest bit of what they hold: 0.256 µs to 8.6 s, and 1 to 131,071. Each is there whether it is empty or not,
-/// because a bucket that comes and goes is another series.
+/// The exported buckets, by the highest bit of what they hold: 0.256 µs to 8.6 s, and 1 to 131,071.
+/// Each is there whether it is empty or not, because a bucket that comes and goes is another
+/// series.
 const DURATION_BITS: std::ops::RangeInclusive<u32> = 7..=32;
 const NUMBER_BITS: std::ops::RangeInclusive<u32> = 0..=16;
 
 /// A histogram that was kept elsewhere.
 struct Kept {
     sum: f64,
-    /// Upper bounds, and how many values lie between one and the bound before. The last is infinite.
+    /// Upper bounds, and how many values lie between one and the bound before. The last is
+    /// infinite.
     buckets: Vec<(f64, u64)>,
 }
 

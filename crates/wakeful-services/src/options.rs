@@ -25,9 +25,11 @@ pub struct ServeOptions {
     pub pinning: Pinning,
     /// How connections reach the loops.
     pub accept: AcceptStrategy,
-    /// How busy loops may be before connections go to more of them; `None`: all loops always have some.
+    /// How busy loops may be before connections go to more of them; `None`: all loops always have
+    /// some.
     pub concentrate: Option<Targets>,
-    /// When open connections go on to other loops, if the service lets them: http (HTTP/1.1) and echo do.
+    /// When open connections go on to other loops, if the service lets them: http (HTTP/1.1) and
+    /// echo do.
     pub moves: Option<Moves>,
     /// What a loop does when it has nothing to do.
     pub idle: IdlePolicy,
@@ -116,7 +118,8 @@ pub fn bind(addrs: &[ListenAddr]) -> Result<Vec<SharedListener>, String> {
     addrs.iter().enumerate().map(bind).collect()
 }
 
-/// Is `addr` among what is listened on at `before`? `0.0.0.0` and `[::]` are all addresses with the port.
+/// Is `addr` among what is listened on at `before`? `0.0.0.0` and `[::]` are all addresses with the
+/// port.
 fn includes(before: &ListenAddr, addr: &ListenAddr) -> bool {
     match (before, addr) {
         (ListenAddr::Tcp(before), ListenAddr::Tcp(addr)) => {

@@ -1,8 +1,9 @@
 //! A stream whose peer may keep it waiting for a limited time only.
 //!
-//! A transfer that succeeds reads no clock. A timer is set when one has to wait, in quarters of the limit, and each quarter in which
-//! nothing moved is counted. So a limit strikes up to a quarter late. After the process was stopped it strikes only after what
-//! arrived was read: see `Deadline`. The socket is tried first here.
+//! A transfer that succeeds reads no clock. A timer is set when one has to wait, in quarters of the
+//! limit, and each quarter in which nothing moved is counted. So a limit strikes up to a quarter
+//! late. After the process was stopped it strikes only after what arrived was read: see `Deadline`.
+//! The socket is tried first here.
 
 use std::io;
 use std::pin::Pin;
@@ -38,7 +39,8 @@ impl PatientStream {
     ///
     /// # Errors
     /// The kernel's. `TimedOut`: nothing came for `limit`.
-    // No `async fn` here and below: what a request always passes is to be a part of its task's poll.
+    // No `async fn` here and below: what a request always passes is to be a part of its task's
+    // poll.
     #[inline(always)]
     pub(crate) fn read_unless_told<'a, F: Future<Output = ()>>(
         &'a mut self,

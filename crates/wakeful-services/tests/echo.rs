@@ -40,7 +40,8 @@ fn frame(number: u32) -> Vec<u8> {
     [&u32::try_from(payload.len()).unwrap().to_be_bytes()[..], &payload].concat()
 }
 
-/// Two frames at a time, of which the second one comes in parts, until it is told to stop, and then a few more.
+/// Two frames at a time, of which the second one comes in parts, until it is told to stop, and then
+/// a few more.
 fn ask_until(addr: SocketAddr, stop: &AtomicBool) {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(GUARD)).unwrap();

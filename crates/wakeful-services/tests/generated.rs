@@ -1,4 +1,5 @@
-//! What is generated from `proto/` is committed, so that a build needs no protoc. This compiles it anew, without one, and compares.
+//! What is generated from `proto/` is committed, so that a build needs no protoc. This compiles it
+//! anew, without one, and compares.
 
 use std::error::Error;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! In a drain the last answers of `kv` and `echo` come whole to a client that reads them slowly, and still asks meanwhile.
+//! In a drain the last answers of `kv` and `echo` come whole to a client that reads them slowly,
+//! and still asks meanwhile.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -48,7 +49,8 @@ fn connect(addr: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends `ask`, has the server drain, and reads the answer of `length` bytes in pieces, with a `more` behind each.
+/// Sends `ask`, has the server drain, and reads the answer of `length` bytes in pieces, with a
+/// `more` behind each.
 fn read_slowly(serving: Serving, ask: &[u8], more: &[u8], length: usize) -> Vec<u8> {
     let ListenAddr::Tcp(addr) = serving.local_addrs()[0] else { unreachable!("it is TCP") };
     let mut stream = connect(addr);
@@ -57,7 +59,8 @@ fn read_slowly(serving: Serving, ask: &[u8], more: &[u8], length: usize) -> Vec<
     stream.read_exact(&mut answer).unwrap();
     let (counts, began) = (serving.counts(), Instant::now());
     let draining = thread::spawn(move || serving.shutdown(GUARD));
-    // As long as the server would need to close. It must not, so this is no more than a chance for what is wrong.
+    // As long as the server would need to close. It must not, so this is no more than a chance for
+    // what is wrong.
     while counts.open() > 0 && began.elapsed() < Duration::from_millis(300) {
         thread::sleep(Duration::from_millis(10));
     }

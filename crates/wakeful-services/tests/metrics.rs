@@ -1,4 +1,5 @@
-//! The text of `/metrics`, read as strictly as a scraper may: each rule of the exposition format that a reader relies on.
+//! The text of `/metrics`, read as strictly as a scraper may: each rule of the exposition format
+//! that a reader relies on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

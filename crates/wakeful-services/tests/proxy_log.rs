@@ -1,4 +1,5 @@
-//! What operators read about backends: changes, and not each request that meets them. A process of its own, because there is one log.
+//! What operators read about backends: changes, and not each request that meets them. A process of
+//! its own, because there is one log.
 
 #[path = "proxy/common.rs"]
 mod common;

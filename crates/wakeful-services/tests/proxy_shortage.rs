@@ -1,4 +1,5 @@
-//! A proxy that has no descriptors left: that is its own trouble and no backend's. In a program of its own, because the limit is the process's.
+//! A proxy that has no descriptors left: that is its own trouble and no backend's. In a program of
+//! its own, because the limit is the process's.
 
 #[path = "proxy/common.rs"]
 mod common;

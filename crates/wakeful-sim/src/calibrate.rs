@@ -1,9 +1,11 @@
 //! Measures what the model's parameters are on this machine.
 //!
-//! Requests come at one gap, and not at random, so that each figure follows from what is measured by itself: the response of a spinning and of
-//! a parking server after a gap, and the CPU that a parking one uses for a request. A closed loop gives the service of requests that are
-//! ready together, and the time of a poll is taken in a loop here. Groups of requests, as regular as the rest, give the one figure that is fitted:
-//! how fast what was cold gets warm. What [`check`](crate::check) compares with has random gaps.
+//! Requests come at one gap, and not at random, so that each figure follows from what is measured
+//! by itself: the response of a spinning and of a parking server after a gap, and the CPU that a
+//! parking one uses for a request. A closed loop gives the service of requests that are ready
+//! together, and the time of a poll is taken in a loop here. Groups of requests, as regular as the
+//! rest, give the one figure that is fitted: how fast what was cold gets warm. What
+//! [`check`](crate::check) compares with has random gaps.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +24,8 @@ use crate::trace::{Length, Trace};
 /// Requests a second, falling: their gaps are no multiples of a timer's tick.
 const RATES: [f64; 6] = [48_700.0, 19_400.0, 9_700.0, 3_230.0, 970.0, 197.0];
 
-/// At a higher rate the next one comes while a parking server still wakes, which says nothing of a sleep.
+/// At a higher rate the next one comes while a parking server still wakes, which says nothing of a
+/// sleep.
 const SLEEPS_BETWEEN: f64 = 10_000.0;
 
 /// Nanoseconds within and between groups.
@@ -105,7 +108,8 @@ fn groups(block: Duration) -> Trace {
     groups
 }
 
-/// The warming with which the model has this median of the groups, in nanoseconds; the nearest, if there is none.
+/// The warming with which the model has this median of the groups, in nanoseconds; the nearest, if
+/// there is none.
 fn warming(groups: &Trace, p50: f64, costs: &Costs) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..20 {

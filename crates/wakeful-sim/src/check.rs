@@ -1,4 +1,5 @@
-//! Is the model right? It predicts what the real server does under loads that it was not calibrated with.
+//! Is the model right? It predicts what the real server does under loads that it was not calibrated
+//! with.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +51,8 @@ fn traces(seconds: u64, seed: u64) -> [Trace; 3] {
     ]
 }
 
-/// Replays three traces, and has the real server answer them: parking, spinning and adapting. The median of so many rounds counts.
+/// Replays three traces, and has the real server answer them: parking, spinning and adapting. The
+/// median of so many rounds counts.
 ///
 /// # Errors
 /// The server does not start or dies, or the user has ended it.

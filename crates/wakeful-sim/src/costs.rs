@@ -1,4 +1,5 @@
-//! What things take on one machine: the parameters of the model, as [`calibrate`](crate::calibrate) measures them.
+//! What things take on one machine: the parameters of the model, as [`calibrate`](crate::calibrate)
+//! measures them.
 
 use serde::{Deserialize, Serialize};
 use wakeful_load::results::Machine;
@@ -15,10 +16,11 @@ pub struct Costs {
     pub service: f64,
     /// To answer another one that was ready with it.
     pub service_batched: f64,
-    /// What a request takes longer that [comes after a gap](Self::cold): the share of it that the next one's client still sees, and of that the one behind it,
-    /// and so on. 0 to 1.
+    /// What a request takes longer that [comes after a gap](Self::cold): the share of it that the
+    /// next one's client still sees, and of that the one behind it, and so on. 0 to 1.
     pub warming: f64,
-    /// What depends on how long nothing had come, by rising [`gap`](Idle::gap). Between two of them it is interpolated by the gap's logarithm.
+    /// What depends on how long nothing had come, by rising [`gap`](Idle::gap). Between two of them
+    /// it is interpolated by the gap's logarithm.
     pub idle: Vec<Idle>,
 }
 
@@ -98,14 +100,16 @@ impl Costs {
         Ok(())
     }
 
-    /// The response that a client sees beside the wait for the loop and the service: what network and client take.
+    /// The response that a client sees beside the wait for the loop and the service: what network
+    /// and client take.
     #[must_use]
     pub fn outside(&self) -> f64 {
         // A spinning loop is in the middle of a poll, on average.
         (self.after(0.0).spinning - self.service - self.poll / 2.0).max(0.0)
     }
 
-    /// What a request takes longer that comes after such a gap: nothing that it needs is in a cache. Those behind it wait for that.
+    /// What a request takes longer that comes after such a gap: nothing that it needs is in a
+    /// cache. Those behind it wait for that.
     #[must_use]
     pub fn cold(&self, gap: f64) -> f64 {
         (self.after(gap).spinning - self.after(0.0).spinning).max(0.0)
@@ -124,7 +128,8 @@ impl Costs {
         (self.after(slept).parking_cpu - self.service - self.cold(slept)).max(0.0)
     }
 
-    /// The longest window that a loop sets itself which is given none: 25 times what a wake takes, 0.2 to 2 ms, as `wakeful::idle` has it.
+    /// The longest window that a loop sets itself which is given none: 25 times what a wake takes,
+    /// 0.2 to 2 ms, as `wakeful::idle` has it.
     #[must_use]
     pub fn max_window(&self) -> u64 {
         // Its survey sleeps for 0.2 ms before each wake.

@@ -33,17 +33,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Replay traces through the governor, through fixed windows of 0, 50, 200 and 1000 µs, and through a spin for ever. Exit code 1: a fixed
-    /// window beats the governor in both p50 (by over 1 %) and CPU (by over 1 % of a CPU) on a trace.
+    /// Replay traces through the governor, through fixed windows of 0, 50, 200 and 1000 µs, and
+    /// through a spin for ever. Exit code 1: a fixed window beats the governor in both p50 (by over
+    /// 1 %) and CPU (by over 1 % of a CPU) on a trace.
     Replay(Replay),
-    /// Simulate groups of loops, whose connections are placed and moved by a policy. Exit code 1: a verdict on `concentrate` does not hold.
+    /// Simulate groups of loops, whose connections are placed and moved by a policy. Exit code 1: a
+    /// verdict on `concentrate` does not hold.
     Group(Group),
-    /// Measure on this machine what the model's costs are, and print them as JSON. Needs two CPUs, the program `wakeful`, and a quiet machine for a minute or two.
+    /// Measure on this machine what the model's costs are, and print them as JSON. Needs two CPUs,
+    /// the program `wakeful`, and a quiet machine for a minute or two.
     Calibrate(Calibrate),
-    /// Compare the model with the real server under three loads that it was not calibrated with. Exit code 1: a p50 or a CPU share is predicted
-    /// more than 15 % wrong.
+    /// Compare the model with the real server under three loads that it was not calibrated with.
+    /// Exit code 1: a p50 or a CPU share is predicted more than 15 % wrong.
     Check(Check),
-    /// Write down when the requests to a TCP server arrive: a proxy in front of it, for `replay --trace`. It spins while it records.
+    /// Write down when the requests to a TCP server arrive: a proxy in front of it, for
+    /// `replay --trace`. It spins while it records.
     Record(Record),
 }
 
@@ -109,8 +113,8 @@ struct Record {
 
 #[derive(Debug, Args)]
 struct Replay {
-    /// A recorded trace: arrival times in nanoseconds, one a line, # for comments. May be given again. Unless given: the traces that are
-    /// built in.
+    /// A recorded trace: arrival times in nanoseconds, one a line, # for comments. May be given
+    /// again. Unless given: the traces that are built in.
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
     /// The costs, as `calibrate` writes them. Unless given: those that are built in.
@@ -136,22 +140,26 @@ struct Group {
     /// How many loops, each with a CPU of its own; several, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "1,2,8,16,64,128", value_parser = |text: &str| whole(text, 1, 1_024))]
     loops: Vec<usize>,
-    /// Requests a second, of all connections together: 250, 10k or 1M; several, separated by commas.
+    /// Requests a second, of all connections together: 250, 10k or 1M; several, separated by
+    /// commas.
     #[arg(long, value_delimiter = ',', default_value = "1k,10k,100k,1M")]
     rate: Vec<Rate>,
     /// How many connections, which all have the same rate.
     #[arg(long, default_value = "1024", value_parser = |text: &str| whole(text, 1, 1_000_000))]
     connections: usize,
-    /// How long a connection lasts on average, as 2s, until another one takes its place. Unless given: for ever.
+    /// How long a connection lasts on average, as 2s, until another one takes its place. Unless
+    /// given: for ever.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     life: Option<Duration>,
     /// Where connections are; several, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "concentrate,spread,burn,park")]
     policy: Vec<Placing>,
-    /// The share of its time that an active loop may work before another one becomes active, 0.05 to 0.95.
+    /// The share of its time that an active loop may work before another one becomes active, 0.05
+    /// to 0.95.
     #[arg(long, default_value_t = Targets::default().utilisation, value_parser = |text: &str| number(text, 0.05, 0.95))]
     target: f64,
-    /// A connection is moved when an active loop has so many times as many as they have on average, or so many times fewer, 1 to 100.
+    /// A connection is moved when an active loop has so many times as many as they have on average,
+    /// or so many times fewer, 1 to 100.
     #[arg(long, default_value_t = Moving::default().ratio, value_parser = |text: &str| number(text, 1.0, 100.0))]
     ratio: f64,
     /// The most moves a second, of all loops together.
@@ -163,7 +171,8 @@ struct Group {
     /// What a request takes its loop beyond what it costs by the costs, as 100us.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
     work: Duration,
-    /// How long the group is simulated, in seconds on its own clock; the first five are not measured, but for the moves.
+    /// How long the group is simulated, in seconds on its own clock; the first five are not
+    /// measured, but for the moves.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(6..=3600))]
     seconds: u64,
     /// What makes the load repeatable.
@@ -183,7 +192,8 @@ struct GovernorArguments {
     /// Which share of the events a spin should meet, 0.05 to 0.9999.
     #[arg(long, default_value_t = 0.999, value_parser = |text: &str| number(text, 0.05, 0.9999))]
     hit_rate: f64,
-    /// The longest spin, as 500us. Unless given: 25 times what a wake takes by the costs, 0.2 to 2 ms.
+    /// The longest spin, as 500us. Unless given: 25 times what a wake takes by the costs, 0.2 to 2
+    /// ms.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     max_window: Option<Duration>,
     /// The share of a CPU that spinning may use, 0 to 1.

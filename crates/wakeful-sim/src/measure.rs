@@ -1,4 +1,5 @@
-//! The real server under a real load, on this machine: `wakeful serve echo` on one CPU, the generator on another one, 1 KiB over 32 connections.
+//! The real server under a real load, on this machine: `wakeful serve echo` on one CPU, the
+//! generator on another one, 1 KiB over 32 connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -54,7 +55,8 @@ pub struct Measured {
 }
 
 impl<'a> Laboratory<'a> {
-    /// Servers on the first CPU that this process may use, the generator on the last one. `program` is `wakeful`.
+    /// Servers on the first CPU that this process may use, the generator on the last one. `program`
+    /// is `wakeful`.
     ///
     /// # Errors
     /// There is no second CPU.

@@ -1,11 +1,15 @@
 //! One loop on the model's clock: it waits under a policy, and answers in batches.
 //!
-//! The loop is free at some time. What has arrived by then is a batch: the first request of it costs [`Costs::service`], and [`Costs::cold`] if it is the first after a gap, each further one
-//! [`Costs::service_batched`], and what arrives meanwhile makes the next batch. If nothing has arrived, the loop spins or sleeps as
-//! `wakeful`'s own loop does (`event_loop/wait.rs`), and runs when a poll or a wake has found the next request. What a client sees is the
-//! time from the arrival to the end of its service, [`Costs::outside`], and what [`Costs::warming`] leaves of the last cold request.
+//! The loop is free at some time. What has arrived by then is a batch: the first request of it
+//! costs [`Costs::service`], and [`Costs::cold`] if it is the first after a gap, each further one
+//! [`Costs::service_batched`], and what arrives meanwhile makes the next batch. If nothing has
+//! arrived, the loop spins or sleeps as `wakeful`'s own loop does (`event_loop/wait.rs`), and runs
+//! when a poll or a wake has found the next request. What a client sees is the time from the
+//! arrival to the end of its service, [`Costs::outside`], and what [`Costs::warming`] leaves of the
+//! last cold request.
 //!
-//! What it does until the next request comes depends on nothing but when that is. So it is told of that one, and works out the time in between only then.
+//! What it does until the next request comes depends on nothing but when that is. So it is told of
+//! that one, and works out the time in between only then.
 
 use crate::costs::Costs;
 use crate::policy::{Decider, Policy};
@@ -107,7 +111,8 @@ impl<'a> Loop<'a> {
         self.gap = Some(found.gap);
     }
 
-    /// The next request of the batch, that arrived at `arrival` and takes so much `longer` than others: the response that its client sees.
+    /// The next request of the batch, that arrived at `arrival` and takes so much `longer` than
+    /// others: the response that its client sees.
     pub(crate) fn answer(&mut self, arrival: f64, longer: f64) -> f64 {
         let costs = self.costs;
         let (service, cold) = match self.gap.take() {

@@ -1,4 +1,5 @@
-//! Records when requests arrive: a proxy in front of a TCP server that writes down the time of each read.
+//! Records when requests arrive: a proxy in front of a TCP server that writes down the time of each
+//! read.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,8 +13,8 @@ use wakeful::{EventLoop, IdlePolicy, signal, time};
 
 use crate::trace::Trace;
 
-/// Passes on what comes to `listen` to the server at `to`, until `duration` is over or Ctrl-C, and returns when something came. Requests that
-/// come in one read count as one.
+/// Passes on what comes to `listen` to the server at `to`, until `duration` is over or Ctrl-C, and
+/// returns when something came. Requests that come in one read count as one.
 ///
 /// # Errors
 /// It cannot listen there. A connection that fails is closed, and that is all.

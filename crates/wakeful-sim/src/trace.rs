@@ -79,7 +79,8 @@ impl Trace {
         arrivals.named("bursts".to_owned())
     }
 
-    /// A request and, 100 µs apart, one or two that follow from its answer; then nothing for 5 ms on average. A short window meets three of five, and a long one hardly more.
+    /// A request and, 100 µs apart, one or two that follow from its answer; then nothing for 5 ms
+    /// on average. A short window meets three of five, and a long one hardly more.
     #[must_use]
     pub fn follow_ups(length: Length, seed: u64) -> Self {
         let mut arrivals = Arrivals::new(length, seed);
@@ -92,7 +93,8 @@ impl Trace {
         arrivals.named("follow-ups".to_owned())
     }
 
-    /// `rate` a second during `on`, then nothing during `off`, both random with these means in nanoseconds.
+    /// `rate` a second during `on`, then nothing during `off`, both random with these means in
+    /// nanoseconds.
     #[must_use]
     pub fn on_off(name: &str, rate: f64, on: f64, off: f64, length: Length, seed: u64) -> Self {
         let mut arrivals = Arrivals::new(length, seed);
@@ -134,8 +136,8 @@ impl Trace {
         arrivals.named("mixed".to_owned())
     }
 
-    /// A text of times in nanoseconds, one a line, in any order; empty lines and those that begin with `#` are skipped. It begins with its first
-    /// request.
+    /// A text of times in nanoseconds, one a line, in any order; empty lines and those that begin
+    /// with `#` are skipped. It begins with its first request.
     ///
     /// # Errors
     /// A line that is no such number, or no time at all.

@@ -1,4 +1,5 @@
-//! One end of a connection: it sends its stream and reads the peer's, in random pieces, and meanwhile does to its socket all that may be done to one.
+//! One end of a connection: it sends its stream and reads the peer's, in random pieces, and
+//! meanwhile does to its socket all that may be done to one.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -119,7 +120,8 @@ impl End {
         self.outcome = match self.talk_blocking(stream, random) {
             Ok(outcome) => outcome,
             Err(error) => {
-                // Also of a connection that is broken on purpose: its other end lives until this thread is done.
+                // Also of a connection that is broken on purpose: its other end lives until this
+                // thread is done.
                 if error.kind() == io::ErrorKind::WouldBlock {
                     let fault = format!("a thread waited in vain: {}", self.account);
                     self.world.ledger.fault(fault);
@@ -178,7 +180,8 @@ impl End {
         stream.shutdown(Shutdown::Write)
     }
 
-    /// Reads or writes once, whichever is possible first. The other one is given up, which must have moved nothing.
+    /// Reads or writes once, whichever is possible first. The other one is given up, which must
+    /// have moved nothing.
     async fn transfer(&mut self, stream: &mut Stream) -> io::Result<()> {
         let room = 1 + self.random.usize(..LONGEST);
         let piece = self.next_piece();
@@ -278,7 +281,8 @@ impl End {
         let mut unread = 0;
         if self.random.bool() {
             match poll_once(stream.read(&mut self.incoming)).await {
-                // What is read is taken where it arrives. Not the stream's end, which cannot travel.
+                // What is read is taken where it arrives. Not the stream's end, which cannot
+                // travel.
                 Some(Ok(count @ 1..)) => unread = count,
                 Some(Ok(_)) => self.mine().ended.store(true, SeqCst),
                 Some(Err(error)) => {
@@ -351,7 +355,8 @@ impl Drop for End {
     }
 }
 
-/// A call on a socket with a time limit is interrupted by SIGCONT, also where nobody handles that (signal(7)).
+/// A call on a socket with a time limit is interrupted by SIGCONT, also where nobody handles that
+/// (signal(7)).
 fn unless_continued<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

@@ -1,4 +1,5 @@
-//! The accounts: what each end of each connection sent and received, how it ended, and whether that is right.
+//! The accounts: what each end of each connection sent and received, how it ended, and whether that
+//! is right.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,11 +1,14 @@
 //! The program `wakeful-torture`: see `wakeful-torture --help`.
 //!
-//! Rounds of a few seconds. In each, a group of loops is started with random settings, and threads open connections on them (TCP, Unix, pairs, and clients that
-//! block) whose ends do to their streams all that may be done: read and write in random pieces, vectored, in halves, half-close, reset, shut down,
-//! go away, move to another loop or to a thread, change their priority; tasks are aborted; below the sockets faults are injected (feature `faults`). Around
-//! them user code panics, the log fails, and the process is stopped or at a limit (`hostile`). What
-//! must come of it is known: `bytes` has what must come, `ledger` the accounts of both ends of each connection, `end` the life of one end, `world` how connections are made,
-//! `round` what happens around them and what must be left when it is over: nothing.
+//! Rounds of a few seconds. In each, a group of loops is started with random settings, and threads
+//! open connections on them (TCP, Unix, pairs, and clients that block) whose ends do to their
+//! streams all that may be done: read and write in random pieces, vectored, in halves, half-close,
+//! reset, shut down, go away, move to another loop or to a thread, change their priority; tasks are
+//! aborted; below the sockets faults are injected (feature `faults`). Around them user code panics,
+//! the log fails, and the process is stopped or at a limit (`hostile`). What must come of it is
+//! known: `bytes` has what must come, `ledger` the accounts of both ends of each connection, `end`
+//! the life of one end, `world` how connections are made, `round` what happens around them and what
+//! must be left when it is over: nothing.
 
 mod bytes;
 mod end;
@@ -24,10 +27,11 @@ use clap::Parser;
 
 use crate::ledger::Ledger;
 
-/// Tortures wakeful's sockets and loops, and accounts for every byte. Exit code 1: something is wrong, and each fault was reported on stderr.
+/// Tortures wakeful's sockets and loops, and accounts for every byte. Exit code 1: something is
+/// wrong, and each fault was reported on stderr.
 ///
-/// A seed repeats the choices, not the interleaving of the threads. With WAKEFUL_SHUFFLE=seed, in a build with debug assertions, ready
-/// tasks run in a random order, too.
+/// A seed repeats the choices, not the interleaving of the threads. With WAKEFUL_SHUFFLE=seed, in a
+/// build with debug assertions, ready tasks run in a random order, too.
 #[derive(Debug, Parser)]
 #[command(name = "wakeful-torture", version)]
 struct Options {

@@ -1,4 +1,5 @@
-//! A round: a group of loops is started, tortured, and shut down, drained or in the midst of it. Then nothing may be left of it.
+//! A round: a group of loops is started, tortured, and shut down, drained or in the midst of it.
+//! Then nothing may be left of it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +24,8 @@ use crate::hostile::{Chosen, Kind as Fault, log, panics, server, stop, wakers};
 use crate::ledger::{Account, Ledger, lock};
 use crate::world::{Kind, World, accept, blocking, connect};
 
-/// Nothing has moved for so long: whatever waits will wait for ever. A connection that is not stuck moves every few milliseconds.
+/// Nothing has moved for so long: whatever waits will wait for ever. A connection that is not stuck
+/// moves every few milliseconds.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// The open descriptors, and what they are.
@@ -32,7 +34,8 @@ pub(crate) type Descriptors = BTreeMap<String, PathBuf>;
 /// Streams on their way by way of a thread.
 type Couriers = Mutex<mpsc::Receiver<(End, DetachedStream)>>;
 
-/// Runs one round of about `length`, behind which as much is open as `before`. What is wrong is a fault of the ledger.
+/// Runs one round of about `length`, behind which as much is open as `before`. What is wrong is a
+/// fault of the ledger.
 ///
 /// # Errors
 /// The round could not begin.
@@ -59,8 +62,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// What is open now and was not, or the other way about. The idle policy's survey of the machine, once in a process, has a
-/// descriptor for some milliseconds, so there is patience.
+/// What is open now and was not, or the other way about. The idle policy's survey of the machine,
+/// once in a process, has a descriptor for some milliseconds, so there is patience.
 fn new_descriptors(before: &Descriptors) -> io::Result<Option<String>> {
     let begun = Instant::now();
     loop {

@@ -1,4 +1,5 @@
-//! What everybody in a round shares, and the two ways to make a connection: within a loop, and the accept side of it.
+//! What everybody in a round shares, and the two ways to make a connection: within a loop, and the
+//! accept side of it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -78,7 +79,8 @@ impl World {
         }
     }
 
-    /// One of the addresses of this machine at which the loops listen: there are many, so that the ports suffice.
+    /// One of the addresses of this machine at which the loops listen: there are many, so that the
+    /// ports suffice.
     pub(crate) fn address(&self) -> SocketAddr {
         let number = self.seeds.load(Relaxed).to_be_bytes();
         (Ipv4Addr::new(127, 0, number[0] & 7, 1 + number[1] % 250), self.port).into()
@@ -138,7 +140,8 @@ async fn serve(world: Arc<World>, mut stream: Stream) {
     while known < HEADER {
         match stream.read(&mut header[known..]).await {
             Ok(count @ 1..) => known += count,
-            // Given up before it was said whose it is: an end that is missing is judged when the round is over.
+            // Given up before it was said whose it is: an end that is missing is judged when the
+            // round is over.
             Ok(_) | Err(_) => {
                 if was_reset(&stream) {
                     world.ledger.broke_unknown();

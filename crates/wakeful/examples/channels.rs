@@ -1,4 +1,5 @@
-//! Which channel? One that is free of a runtime: here `async-channel`, between tasks, and from a thread to a task.
+//! Which channel? One that is free of a runtime: here `async-channel`, between tasks, and from a
+//! thread to a task.
 
 use wakeful::spawn;
 

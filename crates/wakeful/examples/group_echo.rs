@@ -1,4 +1,5 @@
-//! An echo server on a loop per CPU, all of them on one listener. It connects to itself a few times, drains and ends.
+//! An echo server on a loop per CPU, all of them on one listener. It connects to itself a few
+//! times, drains and ends.
 
 use std::time::Duration;
 

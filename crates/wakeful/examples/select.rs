@@ -1,4 +1,5 @@
-//! Which select? That of `futures-util`, or `futures-lite`'s `or`; for time limits `wakeful::time::timeout`.
+//! Which select? That of `futures-util`, or `futures-lite`'s `or`; for time limits
+//! `wakeful::time::timeout`.
 
 use std::pin::pin;
 use std::time::Duration;

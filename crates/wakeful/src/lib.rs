@@ -1,7 +1,9 @@
-//! **wakeful**: an event-loop runtime for Linux servers, with one promise: *a ready event never waits.*
+//! **wakeful**: an event-loop runtime for Linux servers, with one promise: *a ready event never
+//! waits.*
 //!
-//! Between the moment when work becomes ready (bytes in a socket, a timer due, a task woken by another thread, a new
-//! connection) and the moment when the code for it runs, nothing stands but work that was ready earlier.
+//! Between the moment when work becomes ready (bytes in a socket, a timer due, a task woken by
+//! another thread, a new connection) and the moment when the code for it runs, nothing stands but
+//! work that was ready earlier.
 //!
 //! ```
 //! use wakeful::net::{TcpListener, TcpStream};
@@ -27,27 +29,34 @@
 //!
 //! # Where things are
 //! * [`block_on`], [`spawn`], [`main`](macro@main), [`test`](macro@test): the everyday.
-//! * [`EventLoop`] is the loop as a value, and has the phases of a turn; [`LoopHandle`] is how other threads reach it;
-//!   [`LoopGroup`] is a loop for each CPU.
-//! * [`net`]: sockets. [`time`]: timers. [`signal`]: signals. [`task`]: tasks, and work that blocks.
+//! * [`EventLoop`] is the loop as a value, and has the phases of a turn; [`LoopHandle`] is how
+//!   other threads reach it; [`LoopGroup`] is a loop for each CPU.
+//! * [`net`]: sockets. [`time`]: timers. [`signal`]: signals. [`task`]: tasks, and work that
+//!   blocks.
 //! * [`accept`]: how a server's connections reach its loops.
 //! * [`Priority`]: what is looked at first, as health checks.
 //! * [`IdlePolicy`]: what a loop does when it has nothing to do.
 //! * [`metrics`]: what a loop did and where its time went; where to look when requests are slow.
 //! * [`io`]: the traits of futures, tokio and hyper on our sockets.
-//! * [`log`]: how to log so that no loop waits for it. **Read this before you write a server**: a subscriber that writes to
-//!   standard error can block a loop, and a failing standard error can end the program.
+//! * [`log`]: how to log so that no loop waits for it. **Read this before you write a server**: a
+//!   subscriber that writes to standard error can block a loop, and a failing standard error can
+//!   end the program.
 //!
 //! # Futures need not be `Send`
-//! A loop's tasks stay on its thread. Sockets are neither `Send` nor `Sync`: a socket that two threads share does not compile.
-//! From another thread, [`LoopHandle::spawn`] takes a closure that makes the future on the loop.
+//! A loop's tasks stay on its thread. Sockets are neither `Send` nor `Sync`: a socket that two
+//! threads share does not compile. From another thread, [`LoopHandle::spawn`] takes a closure that
+//! makes the future on the loop.
 //!
 //! # Which channel, which select
-//! This crate has none: any crate that is free of a runtime works, because a [`Waker`](std::task::Waker) is all they need. We use, and test
-//! with, [`async-channel`](https://docs.rs/async-channel) for channels between tasks and threads,
-//! [`event-listener`](https://docs.rs/event-listener) for notifications, [`async-lock`](https://docs.rs/async-lock) for locks and semaphores,
-//! [`futures-util`](https://docs.rs/futures-util) or [`futures-lite`](https://docs.rs/futures-lite) for `select`, `join` and the extension traits. tokio's `sync` module also works, and so does
-//! `tokio::select!`; its `time`, `net` and `spawn` need a tokio runtime. See `examples/channels.rs` and `examples/select.rs`.
+//! This crate has none: any crate that is free of a runtime works, because a
+//! [`Waker`](std::task::Waker) is all they need. We use, and test with,
+//! [`async-channel`](https://docs.rs/async-channel) for channels between tasks and threads,
+//! [`event-listener`](https://docs.rs/event-listener) for notifications,
+//! [`async-lock`](https://docs.rs/async-lock) for locks and semaphores,
+//! [`futures-util`](https://docs.rs/futures-util) or [`futures-lite`](https://docs.rs/futures-lite)
+//! for `select`, `join` and the extension traits. tokio's `sync` module also works, and so does
+//! `tokio::select!`; its `time`, `net` and `spawn` need a tokio runtime. See `examples/channels.rs`
+//! and `examples/select.rs`.
 
 // Within the crate, `--cfg wakeful_loom` leaves only the models; the rest is compiled and unused.
 #![cfg_attr(wakeful_loom, allow(dead_code, unused_imports))]

@@ -1,7 +1,8 @@
 //! Points in the ready queue's push where a producer can be stopped.
 //!
-//! `ReadyQueue::push_at` calls a closure at each of them. In production that is [`at`], which is nothing; in unit tests
-//! [`at`] is a hook of the thread's; experiments hand in their own through `internals`.
+//! `ReadyQueue::push_at` calls a closure at each of them. In production that is [`at`], which is
+//! nothing; in unit tests [`at`] is a hook of the thread's; experiments hand in their own through
+//! `internals`.
 
 /// Where a producer is, within the ready queue's push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

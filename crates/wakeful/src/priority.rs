@@ -1,20 +1,29 @@
 //! The two classes of work: what is looked at first, and the rest.
 
-/// What a loop looks at first. Everything is [`Normal`](Self::Normal) unless it was asked to be otherwise.
+/// What a loop looks at first. Everything is [`Normal`](Self::Normal) unless it was asked to be
+/// otherwise.
 ///
-/// [`High`](Self::High) is for the little that must be on time when the rest is late: health checks, control traffic, a
-/// heartbeat. It is a class of tasks ([`spawn_with`](crate::spawn_with), [`LoopHandle::spawn_with`](crate::LoopHandle::spawn_with)),
-/// of closures ([`LoopHandle::run_with`](crate::LoopHandle::run_with)) and of sockets (`set_priority`, as
-/// [`TcpStream::set_priority`](crate::net::TcpStream::set_priority)); a service wants it for all that it consists of, because each is looked at in its own phase of
-/// [a turn](crate::EventLoop#a-turn). A task's class is chosen when it is spawned. Nothing inherits it, but a connection that a high listener accepts.
+/// [`High`](Self::High) is for the little that must be on time when the rest is late: health
+/// checks, control traffic, a heartbeat. It is a class of tasks ([`spawn_with`](crate::spawn_with),
+/// [`LoopHandle::spawn_with`](crate::LoopHandle::spawn_with)), of closures
+/// ([`LoopHandle::run_with`](crate::LoopHandle::run_with)) and of sockets (`set_priority`, as
+/// [`TcpStream::set_priority`](crate::net::TcpStream::set_priority)); a service wants it for all
+/// that it consists of, because each is looked at in its own phase of [a
+/// turn](crate::EventLoop#a-turn). A task's class is chosen when it is spawned. Nothing inherits
+/// it, but a connection that a high listener accepts.
 ///
-/// * A high task that is ready runs in the next turn at the latest, in front of all normal ones, however many they are.
-/// * It cannot starve them: high ones run at most half of a turn's [`task_budget`](crate::EventLoopBuilder::task_budget) while normal ones are
-///   ready, and never eight polls in a row, so that a turn without time left runs a normal one too.
-/// * Timers and callbacks have no class. A timer that is due is expired in the order of the deadlines, up to
-///   [`timer_budget`](crate::EventLoopBuilder::timer_budget) of them a turn; the task that waits for it then runs by its own class.
-/// * A loop without high sockets pays for none. One that has some asks the kernel a second time in turns in which one of them is ready, or
-///   a whole [`io_batch`](crate::EventLoopBuilder::io_batch) is; [`LoopMetrics::waits`](crate::LoopMetrics::waits) counts the first question only.
+/// * A high task that is ready runs in the next turn at the latest, in front of all normal ones,
+///   however many they are.
+/// * It cannot starve them: high ones run at most half of a turn's
+///   [`task_budget`](crate::EventLoopBuilder::task_budget) while normal ones are ready, and never
+///   eight polls in a row, so that a turn without time left runs a normal one too.
+/// * Timers and callbacks have no class. A timer that is due is expired in the order of the
+///   deadlines, up to [`timer_budget`](crate::EventLoopBuilder::timer_budget) of them a turn; the
+///   task that waits for it then runs by its own class.
+/// * A loop without high sockets pays for none. One that has some asks the kernel a second time in
+///   turns in which one of them is ready, or a whole
+///   [`io_batch`](crate::EventLoopBuilder::io_batch) is;
+///   [`LoopMetrics::waits`](crate::LoopMetrics::waits) counts the first question only.
 /// * What no loop can bound is a single poll: while one task computes, nobody else runs.
 ///
 /// A health check that is answered within a turn or two, whatever else the loop does:

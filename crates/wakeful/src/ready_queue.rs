@@ -1,7 +1,8 @@
 //! The ready queue: many producers, one loop, and the loop's sleep state in the same word.
 //!
-//! The queue is a stack of intrusive nodes. Its head is one atomic word: a pointer to the newest node, and three bits.
-//! "Is there work?" and "is the loop asleep?" are one word, so they cannot disagree, and no wake falls between them.
+//! The queue is a stack of intrusive nodes. Its head is one atomic word: a pointer to the newest
+//! node, and three bits. "Is there work?" and "is the loop asleep?" are one word, so they cannot
+//! disagree, and no wake falls between them.
 //!
 //! | operation | by | the head, in one read-modify-write |
 //! |---|---|---|
@@ -11,73 +12,96 @@
 //! | [`drain`](ReadyQueue::drain) | the loop, wait-free | (list, bits) → (empty, none), and the list is the loop's |
 //! | [`close`](ReadyQueue::close) | the loop, once, at its end | (list, bits) → (empty, CLOSED), and the list is the loop's |
 //!
-//! Whoever finds ASLEEP in the word that its swap replaced rings the bell, *after* the swap, unless a ring of the same sleep is *complete*. Not only
-//! the first one rings: if it stalls before its ring, nobody behind it is late.
+//! Whoever finds ASLEEP in the word that its swap replaced rings the bell, *after* the swap, unless
+//! a ring of the same sleep is *complete*. Not only the first one rings: if it stalls before its
+//! ring, nobody behind it is late.
 //!
 //! # Invariants
-//! 1. ASLEEP is set only by `try_sleep`, on an empty queue without bits, and cleared only by `drain` and `close`.
-//! 2. The loop waits (which is more than to ask the kernel and come back at once) only after a `try_sleep` that succeeded, without a drain in
-//!    between, and drains before it runs anybody's code.
-//! 3. A ring ends the loop's present wait, or its next one. (An eventfd, edge-triggered in the epoll that the loop waits on: each write
-//!    is an edge, and one that came before the wait is reported by it.)
+//! 1. ASLEEP is set only by `try_sleep`, on an empty queue without bits, and cleared only by
+//!    `drain` and `close`.
+//! 2. The loop waits (which is more than to ask the kernel and come back at once) only after a
+//!    `try_sleep` that succeeded, without a drain in between, and drains before it runs anybody's
+//!    code.
+//! 3. A ring ends the loop's present wait, or its next one. (An eventfd, edge-triggered in the
+//!    epoll that the loop waits on: each write is an edge, and one that came before the wait is
+//!    reported by it.)
 //! 4. CLOSED stays.
-//! 5. After a `try_sleep` that succeeded, the next one comes behind a drain: a number later than a sleep's own says that this sleep is over.
+//! 5. After a `try_sleep` that succeeded, the next one comes behind a drain: a number later than a
+//!    sleep's own says that this sleep is over.
 //!
 //! # Why no wake is lost
-//! Let P be a push (or a wake) that was accepted, and W a wait of the loop that follows P's swap or is under way when it happens.
-//! The claim: W ends. W has a sleep S before it (2). P and S are read-modify-writes of one word, so one precedes the other in its
-//! modification order, and so does every drain.
+//! Let P be a push (or a wake) that was accepted, and W a wait of the loop that follows P's swap or
+//! is under way when it happens. The claim: W ends. W has a sleep S before it (2). P and S are
+//! read-modify-writes of one word, so one precedes the other in its modification order, and so does
+//! every drain.
 //! * **P, S, no drain between.** S finds a node or WOKEN, so it fails: there is no W.
 //! * **P, drain, S.** The drain took what P brought, before S: W is not late for P.
-//! * **S, P, no drain between.** By (1) P's swap finds ASLEEP, so P rings (or need not, see below). If it rings before W or during it, W ends by (3). A pusher may be
-//!   stopped between its swap and its ring, and then W lasts until it goes on: W is late by *its own* pusher's pause, never by
-//!   another's. If W ended by itself meanwhile (a time-out, a signal, another ring), the drain behind W takes P's node, and P's ring comes
-//!   later: it may end some other wait in which nothing has come. So a spurious end is possible, a missing one is not.
+//! * **S, P, no drain between.** By (1) P's swap finds ASLEEP, so P rings (or need not, see below).
+//!   If it rings before W or during it, W ends by (3). A pusher may be stopped between its swap and
+//!   its ring, and then W lasts until it goes on: W is late by *its own* pusher's pause, never by
+//!   another's. If W ended by itself meanwhile (a time-out, a signal, another ring), the drain
+//!   behind W takes P's node, and P's ring comes later: it may end some other wait in which nothing
+//!   has come. So a spurious end is possible, a missing one is not.
 //! * **S, drain, P.** The loop woke in between, and P precedes the next sleep: the first two cases.
 //!
-//! A wake of a *task* that is scheduled already is not pushed again. It completes with the wake that scheduled the task (`task/state.rs`): if
-//! that one stands between the state's change and the swap, so does this one. A push that meets CLOSED gives its node back; one that precedes the
+//! A wake of a *task* that is scheduled already is not pushed again. It completes with the wake
+//! that scheduled the task (`task/state.rs`): if that one stands between the state's change and the
+//! swap, so does this one. A push that meets CLOSED gives its node back; one that precedes the
 //! close is in the list that the close takes. So at the loop's end, too, each node is somebody's.
 //!
-//! Conversely **nobody rings while the loop is awake**: ASLEEP is not set between a drain and the next `try_sleep`.
+//! Conversely **nobody rings while the loop is awake**: ASLEEP is not set between a drain and the
+//! next `try_sleep`.
 //!
 //! # Which ring may be left out
-//! Between the first ring and the moment when the loop gets its CPU thousands may push, and a system call for each would be the slowest thing
-//! here. So sleeps are numbered, in a second word: `try_sleep` publishes the next number *before* it tries for ASLEEP. Who has to ring reads the number n, rings, and
-//! then marks n; who finds n marked already does not ring. Each thread therefore rings once in a sleep at most, and one thread alone
-//! exactly once; but a signal handler that wakes the loop between its own thread's ring and mark rings again.
-//! * P's push met the sleep S with number s, and P reads n. By the swap that it met, n is s or later. If it is later, a drain ended S (5) and took P's
-//!   node: P owes no ring.
-//! * n = s, marked: the ring behind that mark was made after s was published, so after the wait in front of S had ended (2), and it ends W by (3). The drain behind W
-//!   comes after P's swap, which found ASLEEP, and takes P's node.
-//! * n = s, not marked: P rings itself, whoever else is about to. The mark is a swap from n to marked n: one that comes late meets another number, and fails.
+//! Between the first ring and the moment when the loop gets its CPU thousands may push, and a
+//! system call for each would be the slowest thing here. So sleeps are numbered, in a second word:
+//! `try_sleep` publishes the next number *before* it tries for ASLEEP. Who has to ring reads the
+//! number n, rings, and then marks n; who finds n marked already does not ring. Each thread
+//! therefore rings once in a sleep at most, and one thread alone exactly once; but a signal handler
+//! that wakes the loop between its own thread's ring and mark rings again.
+//! * P's push met the sleep S with number s, and P reads n. By the swap that it met, n is s or
+//!   later. If it is later, a drain ended S (5) and took P's node: P owes no ring.
+//! * n = s, marked: the ring behind that mark was made after s was published, so after the wait in
+//!   front of S had ended (2), and it ends W by (3). The drain behind W comes after P's swap, which
+//!   found ASLEEP, and takes P's node.
+//! * n = s, not marked: P rings itself, whoever else is about to. The mark is a swap from n to
+//!   marked n: one that comes late meets another number, and fails.
 //!
-//! Numbers come again after 2^63 sleeps (2^31 where words have 32 bits): a mark that is late by exactly so many would mark a sleep that nobody rang.
+//! Numbers come again after 2^63 sleeps (2^31 where words have 32 bits): a mark that is late by
+//! exactly so many would mark a sleep that nobody rang.
 //!
-//! What this adds to (2): a wait that heard the bell is followed by a drain, never by a second wait in the same sleep.
+//! What this adds to (2): a wait that heard the bell is followed by a drain, never by a second wait
+//! in the same sleep.
 //!
 //! # Why these memory orders are enough
-//! * That no wake is lost uses one word's modification order only, which every order has: no fence stands between "I sleep" and "is there work?", which
-//!   is where such protocols usually fail.
-//! * The number of the sleep is a second location. `try_sleep`'s swap is `Release` and those of pushes and wakes `Acquire`, so that who met the sleep reads its number or a later
-//!   one. The number itself is published with `Release` and read with `Acquire`: a ring for it comes after the wait before it. The mark is `Release`: its ring came first.
-//! * A push is `Release` and a drain or close `Acquire`: who takes a node sees what its pusher wrote, the link included. A drain reads the *last* push's
-//!   word, and the earlier pushes' too, because an unbroken chain of read-modify-writes continues each one's release sequence. A wake is `Release` for the
-//!   same reason: what it announces (a stop, a flag) is seen behind the drain that takes WOKEN, or a node pushed onto it.
-//! * The loads in front of a compare-and-swap, and its failure, are relaxed: they guess, the swap decides. A CLOSED that they see is true for
-//!   ever, and one that they do not see yet makes the swap fail.
-//! * `drain` looks before it swaps, relaxed: after its own `try_sleep` the loop cannot read an older word than the one it wrote; awake, an old
-//!   zero only means that the next `try_sleep` fails. `is_pending` is a hint of the same kind, and a drain follows it.
+//! * That no wake is lost uses one word's modification order only, which every order has: no fence
+//!   stands between "I sleep" and "is there work?", which is where such protocols usually fail.
+//! * The number of the sleep is a second location. `try_sleep`'s swap is `Release` and those of
+//!   pushes and wakes `Acquire`, so that who met the sleep reads its number or a later one. The
+//!   number itself is published with `Release` and read with `Acquire`: a ring for it comes after
+//!   the wait before it. The mark is `Release`: its ring came first.
+//! * A push is `Release` and a drain or close `Acquire`: who takes a node sees what its pusher
+//!   wrote, the link included. A drain reads the *last* push's word, and the earlier pushes' too,
+//!   because an unbroken chain of read-modify-writes continues each one's release sequence. A wake
+//!   is `Release` for the same reason: what it announces (a stop, a flag) is seen behind the drain
+//!   that takes WOKEN, or a node pushed onto it.
+//! * The loads in front of a compare-and-swap, and its failure, are relaxed: they guess, the swap
+//!   decides. A CLOSED that they see is true for ever, and one that they do not see yet makes the
+//!   swap fail.
+//! * `drain` looks before it swaps, relaxed: after its own `try_sleep` the loop cannot read an
+//!   older word than the one it wrote; awake, an old zero only means that the next `try_sleep`
+//!   fails. `is_pending` is a hint of the same kind, and a drain follows it.
 //! * A refused push reads CLOSED relaxed: it learns nothing but that.
 //!
 //! # Other properties
 //! * FIFO per producer: its later node is nearer to the head, and the drain turns the list round.
-//! * No ABA: nodes leave only all at once, so a swap that succeeds against a recycled address still links the true rest. A pusher follows no
-//!   link.
-//! * After its swap the node is the loop's and may be gone. A pusher keeps by itself what it still needs: the queue, for the ring.
+//! * No ABA: nodes leave only all at once, so a swap that succeeds against a recycled address still
+//!   links the true rest. A pusher follows no link.
+//! * After its swap the node is the loop's and may be gone. A pusher keeps by itself what it still
+//!   needs: the queue, for the ring.
 //!
-//! The models in `loom_tests` check each case, the mutants of `mutants/` that a test fails for each line that could be left out, and
-//! `tests/stress.rs` the whole under random load.
+//! The models in `loom_tests` check each case, the mutants of `mutants/` that a test fails for each
+//! line that could be left out, and `tests/stress.rs` the whole under random load.
 
 use std::fmt;
 use std::hint;
@@ -88,8 +112,8 @@ use crate::pause::{self, Point};
 use crate::priority::Priority;
 use crate::sys::sync::{AtomicPtr, AtomicUsize, UnsafeCell};
 
-/// The loop sleeps, or is about to: a pusher that finds this bit rings the bell, unless a ring of this
-/// sleep is complete.
+/// The loop sleeps, or is about to: a pusher that finds this bit rings the bell, unless a ring of
+/// this sleep is complete.
 const ASLEEP: usize = 0b001;
 /// Somebody asked for a turn without work of their own ([`ReadyQueue::wake`]).
 const WOKEN: usize = 0b010;
@@ -100,7 +124,8 @@ const BITS: usize = ASLEEP | WOKEN | CLOSED;
 /// In the number of a sleep: a ring of this sleep is complete. Numbers count by two.
 const RUNG: usize = 1;
 
-/// How long a pusher that met another one leaves the head alone: about a microsecond, a tenth of what a ring costs it.
+/// How long a pusher that met another one leaves the head alone: about a microsecond, a tenth of
+/// what a ring costs it.
 const PAUSES: u32 = 32;
 
 /// How a sleeping loop is woken: in production an eventfd, in the models a condition variable.
@@ -120,7 +145,8 @@ pub(crate) struct Node {
 
 /// What the loop does with a node of some kind once it has taken it.
 pub(crate) struct Kind {
-    /// Which of the loop's lists takes it. The queue itself has no classes: it keeps the order of the pushes.
+    /// Which of the loop's lists takes it. The queue itself has no classes: it keeps the order of
+    /// the pushes.
     pub(crate) priority: Priority,
     /// Runs the work. Called on the loop's thread, at most once for each time it was queued.
     pub(crate) run: unsafe fn(NonNull<Node>),
@@ -149,7 +175,8 @@ impl Node {
         self.kind
     }
 
-    /// The link. Whoever has the node (its queue's loop, or the thread that is pushing it) may use it.
+    /// The link. Whoever has the node (its queue's loop, or the thread that is pushing it) may use
+    /// it.
     ///
     /// # Safety
     /// `node` is alive, and no other thread touches its link at the same time.
@@ -204,8 +231,8 @@ impl<B: Bell> ReadyQueue<B> {
         unsafe { self.push_at(node, pause::at) }
     }
 
-    /// [`push`](Self::push), which calls `at` at each of its points, so that a test or an experiment can
-    /// stop a producer there. With an `at` that does nothing it is the same code.
+    /// [`push`](Self::push), which calls `at` at each of its points, so that a test or an
+    /// experiment can stop a producer there. With an `at` that does nothing it is the same code.
     ///
     /// # Errors
     /// As for [`push`](Self::push).
@@ -229,8 +256,8 @@ impl<B: Bell> ReadyQueue<B> {
             unsafe { Node::set_next(node, head.map_addr(|addr| addr & !BITS)) };
             at(Point::Linked);
             let new = node.as_ptr().map_addr(|addr| addr | bits);
-            // Release: the loop that takes the node sees what was written before the push. Acquire: the
-            // number of the sleep that this swap may find.
+            // Release: the loop that takes the node sees what was written before the push. Acquire:
+            // the number of the sleep that this swap may find.
             match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
                 Ok(_) => {
                     at(Point::Pushed);
@@ -242,8 +269,9 @@ impl<B: Bell> ReadyQueue<B> {
                 // The loop has taken what there was.
                 Err(now) if now.addr() & !BITS == 0 => head = now,
                 Err(_) => {
-                    // Others push too. Who tries again at once takes the head's cache line from one that
-                    // would have pushed many times with it: of eight producers on two CPUs, half as much gets through.
+                    // Others push too. Who tries again at once takes the head's cache line from one
+                    // that would have pushed many times with it: of eight producers on two CPUs,
+                    // half as much gets through.
                     (0..PAUSES).for_each(|_| hint::spin_loop());
                     head = self.head.load(Relaxed);
                 }
@@ -251,8 +279,8 @@ impl<B: Bell> ReadyQueue<B> {
         }
     }
 
-    /// Makes the loop take a turn soon, without work. Async-signal-safe: no allocation, no lock, and
-    /// errno stays as it was.
+    /// Makes the loop take a turn soon, without work. Async-signal-safe: no allocation, no lock,
+    /// and errno stays as it was.
     pub(crate) fn wake(&self) {
         let mut head = self.head.load(Relaxed);
         loop {
@@ -260,8 +288,8 @@ impl<B: Bell> ReadyQueue<B> {
                 return;
             }
             let new = head.map_addr(|addr| addr | WOKEN);
-            // Release: the loop that takes the bit sees what the waker wrote before, a stop for one.
-            // Acquire: as in `push_at`.
+            // Release: the loop that takes the bit sees what the waker wrote before, a stop for
+            // one. Acquire: as in `push_at`.
             match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
                 Ok(_) => {
                     if head.addr() & ASLEEP != 0 {
@@ -274,7 +302,8 @@ impl<B: Bell> ReadyQueue<B> {
         }
     }
 
-    /// Rings for a swap that found ASLEEP, unless a ring of the same sleep is complete. Async-signal-safe.
+    /// Rings for a swap that found ASLEEP, unless a ring of the same sleep is complete.
+    /// Async-signal-safe.
     #[cold]
     fn ring(&self) {
         // This sleep's number, or a later one. Acquire: our ring comes after the number.
@@ -286,13 +315,15 @@ impl<B: Bell> ReadyQueue<B> {
         }
     }
 
-    /// The loop says that it is about to sleep. `false`: there is work, stay awake. From `true` until
-    /// the next [`drain`](Self::drain) a pusher rings, unless a ring of this sleep is complete. The next
-    /// `try_sleep` comes behind that drain, and so does whatever follows a wait that heard the bell.
+    /// The loop says that it is about to sleep. `false`: there is work, stay awake. From `true`
+    /// until the next [`drain`](Self::drain) a pusher rings, unless a ring of this sleep is
+    /// complete. The next `try_sleep` comes behind that drain, and so does whatever follows a wait
+    /// that heard the bell.
     pub(crate) fn try_sleep(&self) -> bool {
         let asleep = ptr::without_provenance_mut(ASLEEP);
-        // The next number, not marked. Release: a ring for it comes after the last wait. A store would do,
-        // since a mark cannot follow it; but loom does not know that a swap reads the value in front of its own.
+        // The next number, not marked. Release: a ring for it comes after the last wait. A store
+        // would do, since a mark cannot follow it; but loom does not know that a swap reads the
+        // value in front of its own.
         let next = (self.sleep.load(Relaxed) | RUNG).wrapping_add(1);
         self.sleep.swap(next, AcqRel);
         // Release: who finds ASLEEP finds this number.
@@ -310,8 +341,8 @@ impl<B: Bell> ReadyQueue<B> {
         self.head.load(Relaxed).addr() & !ASLEEP != 0
     }
 
-    /// Takes all that was pushed, oldest first. Wait-free in the pushers; linear in what was pushed.
-    /// When nothing happened since the last drain this is one load.
+    /// Takes all that was pushed, oldest first. Wait-free in the pushers; linear in what was
+    /// pushed. When nothing happened since the last drain this is one load.
     #[inline]
     pub(crate) fn drain(&self) -> Drained {
         if self.head.load(Relaxed).is_null() {

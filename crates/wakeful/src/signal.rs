@@ -1,8 +1,9 @@
 //! Signals as futures.
 //!
-//! A handler sets a flag, and writes a byte into a socket pair that the loop watches (`sys::signals`, by the `signal-hook` crate): nothing else
-//! runs in the handler. Handlers are process-wide and stay; several [`Signals`] for one signal each get it. What arrives in a
-//! forked child is not told to its parent.
+//! A handler sets a flag, and writes a byte into a socket pair that the loop watches
+//! (`sys::signals`, by the `signal-hook` crate): nothing else runs in the handler. Handlers are
+//! process-wide and stay; several [`Signals`] for one signal each get it. What arrives in a forked
+//! child is not told to its parent.
 
 use std::future::{Future, pending, poll_fn};
 use std::io;
@@ -30,8 +31,9 @@ const ONE_SIGNAL: Duration = Duration::from_millis(100);
 
 /// Unblocks `signals` on the calling thread, and on the threads that it starts from then on.
 ///
-/// A process inherits the set of blocked signals from whoever started it, and a blocked signal never arrives. A program that is to end by TERM
-/// whatever its supervisor has blocked calls this first in `main`, before it starts a thread.
+/// A process inherits the set of blocked signals from whoever started it, and a blocked signal
+/// never arrives. A program that is to end by TERM whatever its supervisor has blocked calls this
+/// first in `main`, before it starts a thread.
 ///
 /// # Errors
 /// A number that is no signal; the others are unblocked.
@@ -41,8 +43,9 @@ pub fn unblock(signals: &[i32]) -> io::Result<()> {
 
 /// A stream of some signals' arrivals.
 ///
-/// From its making on, these signals no longer do what they did by default; when it is dropped, that does not come back.
-/// A forked child inherits that, and is told of its signals by streams of its own only: its parent's hear nothing of them.
+/// From its making on, these signals no longer do what they did by default; when it is dropped,
+/// that does not come back. A forked child inherits that, and is told of its signals by streams of
+/// its own only: its parent's hear nothing of them.
 ///
 /// ```no_run
 /// use wakeful::signal::{SIGTERM, Signals};
@@ -55,7 +58,8 @@ pub fn unblock(signals: &[i32]) -> io::Result<()> {
 /// # }
 /// ```
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread. Signals themselves may arrive on any thread.
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread. Signals themselves may
+/// arrive on any thread.
 #[derive(Debug)]
 pub struct Signals {
     /// Readable when one has arrived. One for all: descriptors may be few.
@@ -70,8 +74,8 @@ impl Signals {
     /// Catches `signals` from now on.
     ///
     /// # Errors
-    /// A signal that cannot be caught (`SIGKILL`, `SIGSTOP`, those of the program's own faults); no loop runs here; no
-    /// descriptors left.
+    /// A signal that cannot be caught (`SIGKILL`, `SIGSTOP`, those of the program's own faults); no
+    /// loop runs here; no descriptors left.
     pub fn new(signals: &[i32]) -> io::Result<Self> {
         let (write, read) = StdUnixStream::pair().map_err(explain_call_error("socketpair"))?;
         let (write, pipe) = (Arc::new(write), UnixStream::from_std(read)?);
@@ -88,7 +92,8 @@ impl Signals {
         Ok(this)
     }
 
-    /// Waits for the next of the signals and returns its number. Arrivals of one signal that nobody took in time may count as one.
+    /// Waits for the next of the signals and returns its number. Arrivals of one signal that nobody
+    /// took in time may count as one.
     ///
     /// *Cancel-safe*.
     ///
@@ -106,7 +111,8 @@ impl Signals {
                     }
                     self.look = false;
                 }
-                // Each byte comes behind the flag of its signal, so who has taken bytes finds all flags that they stand for.
+                // Each byte comes behind the flag of its signal, so who has taken bytes finds all
+                // flags that they stand for.
                 if ready!(self.pipe.io().poll_read(cx, &mut [0; 64][..]))? == 0 {
                     // Of no signals at all: nobody ever writes.
                     return Poll::Pending;
@@ -126,14 +132,18 @@ impl Drop for Signals {
     }
 }
 
-/// Runs a server until it is told to end: calls `start`, waits for Ctrl-C (SIGINT) or SIGTERM, and calls `drain` with what `start` returned.
+/// Runs a server until it is told to end: calls `start`, waits for Ctrl-C (SIGINT) or SIGTERM, and
+/// calls `drain` with what `start` returned.
 ///
-/// A second signal does not wait for `drain`: the result is `None`, and the program should exit. (Within a tenth of a second it is taken for the same one: `timeout(1)`
-/// and terminals signal a process and its group.) Blocks the
-/// calling thread, on a small loop of its own. `start` is called on that thread, in front of the loop's first turn: it may block, and what it spawns runs as soon as it returns.
+/// A second signal does not wait for `drain`: the result is `None`, and the program should exit.
+/// (Within a tenth of a second it is taken for the same one: `timeout(1)` and terminals signal a
+/// process and its group.) Blocks the calling thread, on a small loop of its own. `start` is called
+/// on that thread, in front of the loop's first turn: it may block, and what it spawns runs as soon
+/// as it returns.
 ///
-/// `drain` runs on a thread of its own. If none can be started because the process is at its limit of threads, `drain` runs on the calling thread, when the small loop has
-/// stopped. Then a second signal ends the process as that signal does by default.
+/// `drain` runs on a thread of its own. If none can be started because the process is at its limit
+/// of threads, `drain` runs on the calling thread, when the small loop has stopped. Then a second
+/// signal ends the process as that signal does by default.
 ///
 /// # Errors
 /// What `start` returned; the signals cannot be caught; a loop already runs on this thread.
@@ -151,8 +161,9 @@ where
     run_until_terminated_or_failed(start, |_| pending(), drain)
 }
 
-/// As [`run_until_terminated`], and also ends when the server has failed: when the future that `failure` returns completes,
-/// as that of [`Serving::failure`](crate::accept::Serving::failure) does. The server drains as after a signal, and then the result is the failure's error.
+/// As [`run_until_terminated`], and also ends when the server has failed: when the future that
+/// `failure` returns completes, as that of [`Serving::failure`](crate::accept::Serving::failure)
+/// does. The server drains as after a signal, and then the result is the failure's error.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -206,8 +217,8 @@ where
                 Some(error)
             }
         };
-        // Not on the pool: there it could wait for a thread, and the requests that it waits for could
-        // wait for its own.
+        // Not on the pool: there it could wait for a thread, and the requests that it waits for
+        // could wait for its own.
         let mut drained = match on_own_thread("wakeful-drain", move || drain(server)) {
             Ok(drained) => drained,
             Err((error, drain_here)) => {

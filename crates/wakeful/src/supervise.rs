@@ -1,4 +1,5 @@
-//! Tasks of the infrastructure outlive a panic: of the user's code that they call, or of a log line's subscriber.
+//! Tasks of the infrastructure outlive a panic: of the user's code that they call, or of a log
+//! line's subscriber.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -7,18 +8,20 @@ use std::time::{Duration, Instant};
 use crate::sys::panics;
 use crate::time::sleep;
 
-/// The pause after the first panic. It doubles with each further one, so that a task that panics at once does not spin.
+/// The pause after the first panic. It doubles with each further one, so that a task that panics at
+/// once does not spin.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A task that ran for this long before it panicked counts as sound: its pause starts anew.
 const SOUND: Duration = Duration::from_secs(10);
 
-/// Runs the future that `make` returns, and starts it again if it panics. Returns the future's output.
+/// Runs the future that `make` returns, and starts it again if it panics. Returns the future's
+/// output.
 ///
-/// Use it for a task that others rely on, such as one that accepts connections. Each panic is logged as an error that
-/// names `what`. Before the next start it pauses for 10 ms, and for twice as long after each further panic, up to 1 s. A
-/// panic of `make` counts as one of the future.
+/// Use it for a task that others rely on, such as one that accepts connections. Each panic is
+/// logged as an error that names `what`. Before the next start it pauses for 10 ms, and for twice
+/// as long after each further panic, up to 1 s. A panic of `make` counts as one of the future.
 ///
 /// # Cancel safety
 /// Dropping it drops the future, which is not started again.

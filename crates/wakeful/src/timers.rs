@@ -1,9 +1,9 @@
 //! Deadlines: a 4-ary heap that knows where each timer is, so that cancelling one removes it.
 //!
-//! A data structure, no clock: time is nanoseconds since a moment that the owner chose. Insert and cancel are
-//! O(log n), the next deadline O(1), and memory is in proportion to the timers that exist. Timers of one deadline expire in
-//! the order of their insertion. Four children a node, because then siblings share a cache line or two and
-//! the tree is half as deep as a binary one.
+//! A data structure, no clock: time is nanoseconds since a moment that the owner chose. Insert and
+//! cancel are O(log n), the next deadline O(1), and memory is in proportion to the timers that
+//! exist. Timers of one deadline expire in the order of their insertion. Four children a node,
+//! because then siblings share a cache line or two and the tree is half as deep as a binary one.
 //!
 //! No waker is cloned, woken or dropped in here, because each of these may be user code, which may
 //! come back to the timers. Wakers are moved in and out, and compared.
@@ -14,7 +14,8 @@ use slab::Slab;
 
 const CHILDREN: usize = 4;
 
-/// Names one timer. After it expired, was moved or was cancelled it names nothing, never another timer.
+/// Names one timer. After it expired, was moved or was cancelled it names nothing, never another
+/// timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimerKey {
     slot: usize,
@@ -82,7 +83,8 @@ impl Timers {
         Some(self.timers[self.heap[position].slot].waker.will_wake(waker))
     }
 
-    /// Gives the timer another waker, and returns the old one, to be dropped where anybody's code may run.
+    /// Gives the timer another waker, and returns the old one, to be dropped where anybody's code
+    /// may run.
     ///
     /// # Errors
     /// The timer is not there any more: the new waker comes back.
@@ -93,8 +95,8 @@ impl Timers {
         Ok(std::mem::replace(&mut self.timers[self.heap[position].slot].waker, waker))
     }
 
-    /// Moves the timer to another deadline, with its waker and as if it were inserted now. `None`: the
-    /// timer is not there any more.
+    /// Moves the timer to another deadline, with its waker and as if it were inserted now. `None`:
+    /// the timer is not there any more.
     pub(crate) fn set_deadline(&mut self, key: TimerKey, deadline: u64) -> Option<TimerKey> {
         let position = self.position(key)?;
         let sequence = self.next_sequence();
@@ -104,8 +106,8 @@ impl Timers {
         Some(TimerKey { slot: key.slot, sequence })
     }
 
-    /// Removes the timer, if it is still there, and returns its waker, to be dropped where anybody's
-    /// code may run.
+    /// Removes the timer, if it is still there, and returns its waker, to be dropped where
+    /// anybody's code may run.
     pub(crate) fn cancel(&mut self, key: TimerKey) -> Option<Waker> {
         self.position(key).map(|position| self.remove(position))
     }
@@ -244,7 +246,8 @@ mod tests {
         assert!(timers.cancel(second).is_none());
     }
 
-    /// Against a sorted map, with a fixed pseudo-random schedule of inserts, moves, cancels and expiries.
+    /// Against a sorted map, with a fixed pseudo-random schedule of inserts, moves, cancels and
+    /// expiries.
     #[test]
     fn agrees_with_a_sorted_map() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;

@@ -1,4 +1,5 @@
-//! A panic of a Tokio type that has no runtime is logged with what to do. A process of its own, because the log is the process's.
+//! A panic of a Tokio type that has no runtime is logged with what to do. A process of its own,
+//! because the log is the process's.
 
 mod logged;
 

@@ -1,4 +1,5 @@
-//! Waking a task allocates nothing, on whichever thread. In a process of its own, whose allocator counts.
+//! Waking a task allocates nothing, on whichever thread. In a process of its own, whose allocator
+//! counts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
@@ -39,8 +40,8 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 #[allow(unsafe_code, reason = "to count allocations is to be the allocator")]
-// SAFETY: the system's allocator does the work. Counting allocates nothing: the thread-local has a constant initialiser and
-// no destructor.
+// SAFETY: the system's allocator does the work. Counting allocates nothing: the thread-local has a
+// constant initialiser and no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);

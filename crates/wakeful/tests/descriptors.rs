@@ -1,5 +1,6 @@
-//! Descriptors: a socket is closed once, wherever it is dropped; a number that is used again has nothing of its predecessor; a copy that outlives ours costs
-//! the loop nothing. In a process of its own, one test at a time, because numbers are the process's.
+//! Descriptors: a socket is closed once, wherever it is dropped; a number that is used again has
+//! nothing of its predecessor; a copy that outlives ours costs the loop nothing. In a process of
+//! its own, one test at a time, because numbers are the process's.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -69,7 +70,8 @@ impl Wake for DropsTheHandler {
     }
 }
 
-/// Closes the socket, on a loop that goes on or that ends with it. The socket's peer reads when it is asked to.
+/// Closes the socket, on a loop that goes on or that ends with it. The socket's peer reads when it
+/// is asked to.
 type Close = fn(EventLoop, UnixStream, &StdUnixStream) -> Option<EventLoop>;
 
 /// Where a socket is dropped that has a write pending.
@@ -177,8 +179,8 @@ impl Wake for CountsNewcomer {
     }
 }
 
-/// Closes the other stream, for which the batch has an event too, and puts a new one in its place: the same number, and the
-/// same place in the loop's table.
+/// Closes the other stream, for which the batch has an event too, and puts a new one in its place:
+/// the same number, and the same place in the loop's table.
 struct TakesTheOthersPlace(usize);
 
 impl Wake for TakesTheOthersPlace {

@@ -1,5 +1,5 @@
-//! A loop of a group that ends although nobody has shut its group down. A process of its own, because
-//! the log is the process's.
+//! A loop of a group that ends although nobody has shut its group down. A process of its own,
+//! because the log is the process's.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! EINTR: signals neither shorten nor lengthen a wait. In a process of its own, because signals are the process's.
+//! EINTR: signals neither shorten nor lengthen a wait. In a process of its own, because signals are
+//! the process's.
 
 use std::sync::mpsc;
 use std::thread;

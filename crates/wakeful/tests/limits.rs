@@ -1,5 +1,5 @@
-//! No descriptors left: errors name the limit, the connection stays in the backlog, and a server recovers. In a process of
-//! its own, because the limit is the process's, and one test at a time.
+//! No descriptors left: errors name the limit, the connection stays in the backlog, and a server
+//! recovers. In a process of its own, because the limit is the process's, and one test at a time.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -1,5 +1,5 @@
-//! `#[wakeful::main]` and `#[wakeful::test]`: an async function becomes a plain one that runs on a loop
-//! of its own.
+//! `#[wakeful::main]` and `#[wakeful::test]`: an async function becomes a plain one that runs on a
+//! loop of its own.
 
 use std::rc::Rc;
 

@@ -1,5 +1,6 @@
-//! Kernels without EPOLLEXCLUSIVE. What such a kernel does is found out once for the whole process, so each case is a process of its own: this binary,
-//! started again by the test with `WAKEFUL_EPOLLEXCLUSIVE` (debug builds).
+//! Kernels without EPOLLEXCLUSIVE. What such a kernel does is found out once for the whole process,
+//! so each case is a process of its own: this binary, started again by the test with
+//! `WAKEFUL_EPOLLEXCLUSIVE` (debug builds).
 #![cfg(debug_assertions)]
 
 use std::process::Command;

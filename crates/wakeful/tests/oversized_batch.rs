@@ -1,5 +1,5 @@
-//! An oversized batch cannot hold a loop: 10,000 sockets become ready at once, and what else is due does not wait for them. In
-//! a process of its own, which may have so many descriptors.
+//! An oversized batch cannot hold a loop: 10,000 sockets become ready at once, and what else is due
+//! does not wait for them. In a process of its own, which may have so many descriptors.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -76,7 +76,8 @@ fn a_due_timer_a_post_and_a_high_socket_wait_for_one_turn_of_10_000_ready_socket
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     peer.write_all(&vec![0; sockets]).unwrap();
     while Instant::now() < due {}
-    // The timer's turn, the post's and the high socket's: each has at most a budget's share of the flood in front of it.
+    // The timer's turn, the post's and the high socket's: each has at most a budget's share of the
+    // flood in front of it.
     let before = handle.metrics();
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(handle.metrics().timers - before.timers, 1);

@@ -1,5 +1,5 @@
-//! Streams of signals that end at odd moments: with a signal pending, within the handler of one, with their loop. Alone in its
-//! process and one test at a time, because signals are the process's.
+//! Streams of signals that end at odd moments: with a signal pending, within the handler of one,
+//! with their loop. Alone in its process and one test at a time, because signals are the process's.
 
 #[macro_use]
 #[path = "contract/backend.rs"]
@@ -81,7 +81,8 @@ fn signal_pending_on_close<B: Backend>() {
     on(&mut event_loop, || ());
     let both = on(&mut event_loop, || (received(&mut new), received(&mut kept)));
     assert_eq!(both, (Some(SIGUSR1), Some(SIGUSR1)));
-    // With nobody left, what the signals did by default does not come back: that would be the end here.
+    // With nobody left, what the signals did by default does not come back: that would be the end
+    // here.
     drop((new, kept));
     send(SIGUSR1);
     send(SIGUSR2);
@@ -150,7 +151,8 @@ fn signal_free_in_callback<B: Backend>() {
     assert!(text.contains("descriptors: 0"), "{text}");
 }
 
-/// Of several handlers of one signal, whose events are of one batch, the first that runs frees the others.
+/// Of several handlers of one signal, whose events are of one batch, the first that runs frees the
+/// others.
 fn signal_free_of_a_peer_in_callback<B: Backend>() {
     let _one = one_at_a_time();
     let mut event_loop = B::event_loop();

@@ -1,5 +1,6 @@
-//! `LoopHandle::wake` from a signal handler: errno is kept, nothing is allocated, the loop's own lists are not touched, and each
-//! wake leads to a turn, wherever the signal lands. Alone in its process, because handlers and the allocator are the process's.
+//! `LoopHandle::wake` from a signal handler: errno is kept, nothing is allocated, the loop's own
+//! lists are not touched, and each wake leads to a turn, wherever the signal lands. Alone in its
+//! process, because handlers and the allocator are the process's.
 
 #![allow(unsafe_code)] // A signal handler, and an allocator that counts.
 
@@ -107,7 +108,8 @@ impl Handler {
         // SAFETY: all zeroes is a valid `sigaction`: no flags, an empty mask.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_signal as extern "C" fn(c_int) as usize;
-        // SAFETY: the handler does async-signal-safe things only, which is what the tests are about.
+        // SAFETY: the handler does async-signal-safe things only, which is what the tests are
+        // about.
         assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, ptr::null_mut()) }, 0);
         TARGET.store(Box::into_raw(Box::new(handle.clone())), Ordering::SeqCst);
         Self
@@ -151,7 +153,8 @@ fn this_thread() -> Thread {
     unsafe { Thread { pthread: libc::pthread_self(), id: libc::gettid() } }
 }
 
-/// Signals for one thread by the kernel's clock, so that they come while that thread runs, however busy the machine is.
+/// Signals for one thread by the kernel's clock, so that they come while that thread runs, however
+/// busy the machine is.
 struct Timer(libc::timer_t);
 
 impl Timer {
@@ -226,8 +229,8 @@ fn late_wake_from_a_signal_handler_is_one_turn_and_one_park<B: Backend>() {
     background.end();
 }
 
-/// The handler runs on the loop's own thread at a known place, down to the last code before the sleep: the loop does not sleep
-/// before it has taken another turn, or at all in this one.
+/// The handler runs on the loop's own thread at a known place, down to the last code before the
+/// sleep: the loop does not sleep before it has taken another turn, or at all in this one.
 fn late_wake_from_a_signal_within_each_part_of_a_turn<B: Backend>() {
     let _alone = alone();
     /// Makes the closure run at some place of the next turn.
@@ -288,11 +291,13 @@ impl Drop for OnDrop {
     }
 }
 
-/// The signal lands anywhere on the loop's way into its sleep: also between its last look and the system call.
+/// The signal lands anywhere on the loop's way into its sleep: also between its last look and the
+/// system call.
 fn late_wake_from_a_signal_on_the_loop_s_own_thread_as_it_parks<B: Backend>() {
     let _alone = alone();
     let (background, thread) = start::<B>(|event_loop| {
-        // The way from the end of a turn to the sleep is a hundred nanoseconds: made longer, so that signals land on it.
+        // The way from the end of a turn to the sleep is a hundred nanoseconds: made longer, so
+        // that signals land on it.
         let mut steps = 0_u32;
         let hook = event_loop.before_park(move || {
             steps = (steps + 37) % 1_009;
@@ -314,7 +319,8 @@ fn late_wake_from_a_signal_on_the_loop_s_own_thread_as_it_parks<B: Backend>() {
     background.end();
 }
 
-/// The loop pushes local work as fast as it can, tasks and closures, while 100,000 signals land on its thread.
+/// The loop pushes local work as fast as it can, tasks and closures, while 100,000 signals land on
+/// its thread.
 fn a_storm_of_signals_into_the_local_queue_s_push_leaves_it_sound<B: Backend>() {
     let _alone = alone();
     const SIGNALS: u64 = 100_000;

@@ -1,8 +1,10 @@
-//! What a wake costs, counted through the public API: one write to the loop's eventfd for each post that meets a sleep of which
-//! no ring is complete, and none while the loop is awake, whatever keeps it awake.
+//! What a wake costs, counted through the public API: one write to the loop's eventfd for each post
+//! that meets a sleep of which no ring is complete, and none while the loop is awake, whatever
+//! keeps it awake.
 //!
-//! The loop never reads its eventfd, so the counter that the kernel shows in `/proc/self/fdinfo` is the number of rings
-//! since the loop was built. Which descriptor it is, the fdinfo of the loop's epoll says.
+//! The loop never reads its eventfd, so the counter that the kernel shows in `/proc/self/fdinfo` is
+//! the number of rings since the loop was built. Which descriptor it is, the fdinfo of the loop's
+//! epoll says.
 
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
@@ -43,7 +45,8 @@ fn wait_until_asleep(handle: &LoopHandle) {
     }
 }
 
-/// A loop on a thread of its own, with what `prepare` gave it. `scenario` gets its handle and its eventfd.
+/// A loop on a thread of its own, with what `prepare` gave it. `scenario` gets its handle and its
+/// eventfd.
 fn with_loop<T>(
     prepare: impl FnOnce(&EventLoop) -> T + Send + 'static,
     scenario: impl FnOnce(&LoopHandle, i32),

@@ -1,7 +1,9 @@
-//! A process at its limit of threads (`ulimit -u`): blocking work is refused while there is no thread for it, and waits
-//! for the one that there is afterwards. Loops run, groups say why they cannot start, and a drain works.
+//! A process at its limit of threads (`ulimit -u`): blocking work is refused while there is no
+//! thread for it, and waits for the one that there is afterwards. Loops run, groups say why they
+//! cannot start, and a drain works.
 //!
-//! A process of its own, with one test, because it gives up being root, whom the limit does not bind.
+//! A process of its own, with one test, because it gives up being root, whom the limit does not
+//! bind.
 
 #![allow(unsafe_code)] // `setuid`, and a signal.
 
@@ -80,7 +82,8 @@ fn at_the_thread_limit_blocking_work_is_refused_or_waits_and_a_drain_works() {
     });
     assert_eq!(drained.unwrap(), Some((here, here)));
 
-    // With room again, a loop's start has a thread started, before any work. Not at once after an attempt that failed.
+    // With room again, a loop's start has a thread started, before any work. Not at once after an
+    // attempt that failed.
     allow_threads(None);
     let start = Instant::now();
     while threads_called("blocking-") != 1 {

@@ -16,7 +16,8 @@ struct Waits {
 }
 
 impl Counts {
-    /// Of a worker that knows how it waits. One that leaves that to a runtime has [`Counts::default`].
+    /// Of a worker that knows how it waits. One that leaves that to a runtime has
+    /// [`Counts::default`].
     pub fn with_waits() -> Self {
         Self { waits: Some(Waits::default()), ..Self::default() }
     }

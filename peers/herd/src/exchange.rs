@@ -15,7 +15,8 @@ pub fn is_complete(request: &[u8]) -> bool {
     request.ends_with(b"\r\n\r\n")
 }
 
-/// Its answer: to `/counts` those, to everything else 11 bytes; to `/work/N` after so many microseconds of the CPU.
+/// Its answer: to `/counts` those, to everything else 11 bytes; to `/work/N` after so many
+/// microseconds of the CPU.
 pub fn answer(request: &[u8], counts: &[Counts]) -> Vec<u8> {
     let path =
         request.strip_prefix(b"GET ").and_then(|rest| rest.split(|byte| *byte == b' ').next());

@@ -1,4 +1,5 @@
-//! A worker that does one thing at a time: it waits for the listener, takes one connection, answers it, and waits again.
+//! A worker that does one thing at a time: it waits for the listener, takes one connection, answers
+//! it, and waits again.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,12 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How a worker waits for the listener.
 #[derive(Debug, Clone, Copy)]
 pub enum Wait {
-    /// poll(2), which sleeps on the socket as select(2) does, and has a safe interface: every connection wakes every sleeper.
+    /// poll(2), which sleeps on the socket as select(2) does, and has a safe interface: every
+    /// connection wakes every sleeper.
     Poll,
     /// An epoll instance for each worker: the same, one floor up.
     Epoll,
-    /// The same with EPOLLEXCLUSIVE (Linux 4.5): a connection wakes one of the sleepers. It is level-triggered and takes one event at a
-    /// time, so that no worker holds one while it is busy.
+    /// The same with EPOLLEXCLUSIVE (Linux 4.5): a connection wakes one of the sleepers. It is
+    /// level-triggered and takes one event at a time, so that no worker holds one while it is busy.
     Exclusive,
 }
 

@@ -1,4 +1,5 @@
-//! `CLOCK_MONOTONIC`, in nanoseconds since the first reading: a word that threads can hand one another.
+//! `CLOCK_MONOTONIC`, in nanoseconds since the first reading: a word that threads can hand one
+//! another.
 
 use std::sync::OnceLock;
 use std::time::Instant;

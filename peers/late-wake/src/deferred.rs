@@ -1,6 +1,7 @@
-//! The public case. A loop sleeps with an idle descriptor and a timer far away. Post #1 wakes it, and queues work on the loop itself,
-//! by whatever the runtime has for that; while its handler still runs, another thread sends post #2. How long until the queued work
-//! has run, and until post #2 has, and how often did the loop sleep in between?
+//! The public case. A loop sleeps with an idle descriptor and a timer far away. Post #1 wakes it,
+//! and queues work on the loop itself, by whatever the runtime has for that; while its handler
+//! still runs, another thread sends post #2. How long until the queued work has run, and until
+//! post #2 has, and how often did the loop sleep in between?
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -49,7 +50,8 @@ impl Marks {
         Box::leak(Box::new(Self { parks: Some(Box::new(parks)), ..Self::default() }))
     }
 
-    /// To be called on the loop by post #1, which then queues its work and calls [`until_second`](Self::until_second).
+    /// To be called on the loop by post #1, which then queues its work and calls
+    /// [`until_second`](Self::until_second).
     pub fn first(&self) {
         self.set(&self.first);
     }
@@ -93,7 +95,8 @@ impl Mark {
     }
 }
 
-/// Starts the thread that posts; the loop's timer was set just now. When all is measured it prints the line and ends the process.
+/// Starts the thread that posts; the loop's timer was set just now. When all is measured it prints
+/// the line and ends the process.
 pub fn start(
     options: &Options,
     marks: &'static Marks,

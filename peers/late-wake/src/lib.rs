@@ -1,8 +1,10 @@
-//! What the probes of the experiment `late-wake` share, so that nothing but the runtime differs between them: the flags, the thread
-//! that posts, the marks that the loop leaves, and the line of JSON.
+//! What the probes of the experiment `late-wake` share, so that nothing but the runtime differs
+//! between them: the flags, the thread that posts, the marks that the loop leaves, and the line of
+//! JSON.
 //!
-//! A probe is one process with two threads: the loop on one CPU, and the poster, which never sleeps while it measures, on another.
-//! [`post`] measures many posts one by one; [`deferred`] is the public case: work that a post queues on the loop itself.
+//! A probe is one process with two threads: the loop on one CPU, and the poster, which never sleeps
+//! while it measures, on another. [`post`] measures many posts one by one; [`deferred`] is the
+//! public case: work that a post queues on the loop itself.
 
 pub mod clock;
 pub mod deferred;

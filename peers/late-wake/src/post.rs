@@ -1,7 +1,9 @@
-//! Posts from another thread, one by one: how long until the loop runs one, and what it costs the poster.
+//! Posts from another thread, one by one: how long until the loop runs one, and what it costs the
+//! poster.
 //!
-//! The next post leaves only when the one before has run, and after the gap: posts are never batched, and a loop that parks has gone
-//! back to sleep. How often it slept is counted by the kernel and printed, so that nobody has to believe that.
+//! The next post leaves only when the one before has run, and after the gap: posts are never
+//! batched, and a loop that parks has gone back to sleep. How often it slept is counted by the
+//! kernel and printed, so that nobody has to believe that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

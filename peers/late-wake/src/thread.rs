@@ -58,7 +58,8 @@ pub fn wait_until_the_loop_sleeps() -> Result<()> {
 #[allow(unsafe_code)] // rustix has no getrusage, and /proc takes too long between the marks.
 pub fn own_sleeps() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to a whole rusage, of which all-zero is a value, whatever the kernel writes.
+    // SAFETY: the pointer is to a whole rusage, of which all-zero is a value, whatever the kernel
+    // writes.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
         usage.assume_init()

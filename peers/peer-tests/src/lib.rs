@@ -107,7 +107,8 @@ pub fn built() -> Result<Vec<Entry>> {
     Ok(found)
 }
 
-/// Where a program is: beside the tests, or in `c/out`. `PEERS_DIR` and `PEERS_C_DIR` say otherwise.
+/// Where a program is: beside the tests, or in `c/out`. `PEERS_DIR` and `PEERS_C_DIR` say
+/// otherwise.
 pub fn program(language: Language, name: &str) -> Result<PathBuf> {
     let (variable, default) = match language {
         Language::Rust => {

@@ -1,4 +1,5 @@
-//! The servers of `wakeful lab herd`: each variant answers every connection, counts it once, and shares the socket among its workers.
+//! The servers of `wakeful lab herd`: each variant answers every connection, counts it once, and
+//! shares the socket among its workers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,6 +1,8 @@
-//! What every probe must do: measure a little, print one line of JSON that makes sense, and refuse what it does not know.
+//! What every probe must do: measure a little, print one line of JSON that makes sense, and refuse
+//! what it does not know.
 //!
-//! Nothing here is a measurement: counts are tiny, and no time is judged but against the loop's own timer.
+//! Nothing here is a measurement: counts are tiny, and no time is judged but against the loop's own
+//! timer.
 
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -44,7 +46,8 @@ const PROBES: &[Probe] = &[
 
 const POSTS: f64 = 20.0;
 
-/// Runs a check for every probe that is built, and names all for which it fails. Those in C may be missing.
+/// Runs a check for every probe that is built, and names all for which it fails. Those in C may be
+/// missing.
 fn for_each(check: impl Fn(&Probe) -> Result<()>) {
     let mut failed = Vec::new();
     for probe in PROBES {
@@ -146,7 +149,8 @@ fn deferred_work_is_late_only_by_an_internal_event() {
         let sleeps = number(&found, &["sleeps"])?;
         for name in ["local", "second"] {
             check_times(&found, name)?;
-            // Post #2 is as much later than post #1 as the machine takes in between: a hypervisor may take 10 ms.
+            // Post #2 is as much later than post #1 as the machine takes in between: a hypervisor
+            // may take 10 ms.
             let late = number(&found, &[name, "p50"])? >= 0.5 * left;
             ensure!(late == (probe.3 == "internal"), "{name}: {found}");
         }

@@ -1,6 +1,8 @@
-//! The probe of `blocked-consumer`: every list loses nothing, prints what makes sense, and wakeful's waits for nobody.
+//! The probe of `blocked-consumer`: every list loses nothing, prints what makes sense, and
+//! wakeful's waits for nobody.
 //!
-//! Nothing here is a measurement: a lost event or wake would make a run endless, which the patience ends.
+//! Nothing here is a measurement: a lost event or wake would make a run endless, which the patience
+//! ends.
 
 use std::process::{Command, Stdio};
 use std::thread;

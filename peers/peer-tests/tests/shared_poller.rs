@@ -1,4 +1,5 @@
-//! The shared poller, and the same service on loops: answers in order, however requests arrive and whichever of its threads has them, and refuses what is no command.
+//! The shared poller, and the same service on loops: answers in order, however requests arrive and
+//! whichever of its threads has them, and refuses what is no command.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,5 @@
-//! Counts allocations, while asked to. Otherwise an allocation costs one look at a flag that nobody writes.
+//! Counts allocations, while asked to. Otherwise an allocation costs one look at a flag that nobody
+//! writes.
 
 #![allow(unsafe_code)] // A global allocator cannot be written without; it forwards to the system's.
 

@@ -1,8 +1,10 @@
-//! How a sleeping consumer is woken: the same way for every list but the kernel's own, and the way of wakeful's loops.
+//! How a sleeping consumer is woken: the same way for every list but the kernel's own, and the way
+//! of wakeful's loops.
 //!
-//! The [`Bell`] is an eventfd, registered edge-triggered in an epoll and never read: one system call to ring, one to wait.
-//! [`Sleeper`] is the sleep state for lists that have none of their own: a flag beside the list. The consumer raises it and then looks
-//! at the list once more; a producer pushes and then looks at the flag. The fences between make it impossible that both miss.
+//! The [`Bell`] is an eventfd, registered edge-triggered in an epoll and never read: one system
+//! call to ring, one to wait. [`Sleeper`] is the sleep state for lists that have none of their own:
+//! a flag beside the list. The consumer raises it and then looks at the list once more; a producer
+//! pushes and then looks at the flag. The fences between make it impossible that both miss.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

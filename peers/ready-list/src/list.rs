@@ -1,8 +1,9 @@
-//! What a ready list is, for this program: producers that push events, and one consumer that takes them and sleeps when there
-//! are none.
+//! What a ready list is, for this program: producers that push events, and one consumer that takes
+//! them and sleeps when there are none.
 //!
-//! Every list keeps one promise: what was pushed before the consumer sleeps is taken first, and what is pushed while it sleeps
-//! wakes it. How is the list's own affair: see [`crate::bell`] for those that bring no sleep state, and `lists` for all.
+//! Every list keeps one promise: what was pushed before the consumer sleeps is taken first, and
+//! what is pushed while it sleeps wakes it. How is the list's own affair: see [`crate::bell`] for
+//! those that bring no sleep state, and `lists` for all.
 
 use std::fmt;
 
@@ -17,7 +18,8 @@ pub trait ReadyList {
     /// Takes.
     type Consumer: Consumer + 'static;
 
-    /// An empty list with so many producers, whose pools have so many nodes each, if the design has pools.
+    /// An empty list with so many producers, whose pools have so many nodes each, if the design has
+    /// pools.
     fn build(producers: usize, pool: usize) -> Result<(Vec<Self::Producer>, Self::Consumer)>;
 }
 
@@ -26,8 +28,8 @@ pub trait Producer: Send {
     /// Whether two pushes of one producer may be taken as one, with the sum of their values.
     const COALESCES: bool = false;
 
-    /// Pushes an event with a value, which is not zero, and wakes the consumer if it sleeps. `at` is called at every place of
-    /// the design's own code where a stop could matter to others.
+    /// Pushes an event with a value, which is not zero, and wakes the consumer if it sleeps. `at`
+    /// is called at every place of the design's own code where a stop could matter to others.
     fn push_at(&mut self, value: u64, at: impl FnMut(&'static str));
 
     /// Pushes an event, without being stopped.
@@ -39,11 +41,12 @@ pub trait Producer: Send {
 
 /// The side that takes.
 pub trait Consumer: Send {
-    /// Hands everything that is there to `sink`, and returns how many events that were. Designs whose consumer can be made to
-    /// wait by a producer wait here.
+    /// Hands everything that is there to `sink`, and returns how many events that were. Designs
+    /// whose consumer can be made to wait by a producer wait here.
     fn take(&mut self, sink: impl FnMut(u64)) -> usize;
 
-    /// Announces a sleep. False: something was pushed. From true until the next [`take`](Self::take), pushes ring.
+    /// Announces a sleep. False: something was pushed. From true until the next
+    /// [`take`](Self::take), pushes ring.
     fn arm(&mut self) -> bool;
 
     /// What is rung. None: the kernel wakes the consumer itself.
@@ -73,7 +76,8 @@ pub enum Name {
     ReadyQueueBoxed,
     /// wakeful's ready queue, a count for each producer, queued when it leaves zero.
     ReadyQueueCounts,
-    /// The kernel's list until 6.17: producers append under a read lock, the consumer has the write lock.
+    /// The kernel's list until 6.17: producers append under a read lock, the consumer has the write
+    /// lock.
     ReadWriteLocked,
     /// The kernel's list since 6.18: a spinlock.
     Spinlocked,

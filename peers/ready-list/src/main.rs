@@ -1,4 +1,5 @@
-//! `ready-list`: ready lists of many producers and one consumer, measured in the same way. Prints one JSON line for each contender.
+//! `ready-list`: ready lists of many producers and one consumer, measured in the same way. Prints
+//! one JSON line for each contender.
 //!
 //! [`list`] says what a list is, [`lists`] has the contenders; [`throughput`],
 //! [`sweep`], [`priority`] and [`service`] are what is measured.
@@ -41,7 +42,8 @@ enum Mode {
     Throughput(throughput::Arguments),
     /// One writer sweeps over the sources of each worker: operations a second.
     Sweep(sweep::Arguments),
-    /// A real-time consumer and producers that are stopped in the middle of their push: its longest wait. Needs root.
+    /// A real-time consumer and producers that are stopped in the middle of their push: its longest
+    /// wait. Needs root.
     Priority(priority::Arguments),
     /// A service whose replies come from worker threads: requests a second.
     Service(service::Arguments),

@@ -1,7 +1,8 @@
-//! Nodes for the linked lists that are rebuilt here: the same pools as wakeful's queue has in these experiments, so that no
-//! side allocates. (Theirs have 16 bytes, wakeful's 24.)
+//! Nodes for the linked lists that are rebuilt here: the same pools as wakeful's queue has in these
+//! experiments, so that no side allocates. (Theirs have 16 bytes, wakeful's 24.)
 //!
-//! Links are indices, so that there is nothing unsafe about them; [`STUB`] is no producer's. A node is free while its value is zero.
+//! Links are indices, so that there is nothing unsafe about them; [`STUB`] is no producer's. A node
+//! is free while its value is zero.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,8 +1,9 @@
-//! Little contention: one writer sweeps over the sources of every worker, one event each, again and again; each worker has a ready list of
-//! its own. Operations a second are what one worker takes on average, as `perf bench epoll wait --multiq` counts.
+//! Little contention: one writer sweeps over the sources of every worker, one event each, again and
+//! again; each worker has a ready list of its own. Operations a second are what one worker takes on
+//! average, as `perf bench epoll wait --multiq` counts.
 //!
-//! A source that is still queued is left alone, as the kernel leaves an item that is in its list: designs that do not coalesce by
-//! themselves get a flag for each source.
+//! A source that is still queued is left alone, as the kernel leaves an item that is in its list:
+//! designs that do not coalesce by themselves get a flag for each source.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

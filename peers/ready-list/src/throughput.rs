@@ -1,5 +1,6 @@
-//! The public stress: producers, each on CPU i mod n, push as many events each after a barrier; one consumer takes them, wherever the
-//! scheduler puts it. And the honest parallel case: the consumer on a CPU that no producer has.
+//! The public stress: producers, each on CPU i mod n, push as many events each after a barrier; one
+//! consumer takes them, wherever the scheduler puts it. And the honest parallel case: the consumer
+//! on a CPU that no producer has.
 
 use std::sync::Barrier;
 use std::thread;

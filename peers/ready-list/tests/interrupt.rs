@@ -1,4 +1,5 @@
-//! The control group of `priority --by quota` is removed, however the program is ended. It needs root and a `cpu` controller.
+//! The control group of `priority --by quota` is removed, however the program is ended. It needs
+//! root and a `cpu` controller.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -6,7 +6,8 @@ use crate::store::Store;
 /// Room to read into.
 const ROOM: usize = 16 << 10;
 
-/// While more than this waits to be written nothing is answered: a client that does not read its answers may not fill the memory.
+/// While more than this waits to be written nothing is answered: a client that does not read its
+/// answers may not fill the memory.
 const MOST_WAITING: usize = 1 << 20;
 
 /// The bytes of one connection.
@@ -38,8 +39,8 @@ impl Buffers {
         self.received += count;
     }
 
-    /// Answers what has arrived in full, until much waits to be written: then the rest is for later. An error is for the client to read, and the
-    /// end of the connection.
+    /// Answers what has arrived in full, until much waits to be written: then the rest is for
+    /// later. An error is for the client to read, and the end of the connection.
     pub fn answer(&mut self, store: &Store) -> Result<(), &'static str> {
         let mut taken = 0;
         let outcome = loop {

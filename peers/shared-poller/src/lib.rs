@@ -1,6 +1,7 @@
-//! A key-value service, GET, SET, DEL and PING of RESP, on two network layers: threads that share one poller and every connection
-//! (`bin/shared-poller.rs`), and loops that own their sockets (`bin/owned-sockets.rs`). All else is the same, the keys behind sharded locks
-//! included, so that what differs between the two is what the public case of `shared-socket` changed.
+//! A key-value service, GET, SET, DEL and PING of RESP, on two network layers: threads that share
+//! one poller and every connection (`bin/shared-poller.rs`), and loops that own their sockets
+//! (`bin/owned-sockets.rs`). All else is the same, the keys behind sharded locks included, so that
+//! what differs between the two is what the public case of `shared-socket` changed.
 
 pub mod buffers;
 pub mod resp;

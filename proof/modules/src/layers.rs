@@ -77,7 +77,8 @@ impl Layers {
         Ok(upward)
     }
 
-    /// The rooms, layer by layer: their files, their lines of code, and the rooms that each imports from.
+    /// The rooms, layer by layer: their files, their lines of code, and the rooms that each imports
+    /// from.
     pub(crate) fn print(&self, modules: &[Module], graph: &Graph) {
         for rooms in &self.layers {
             println!("  --");

@@ -1,11 +1,14 @@
-//! The program `module-graph`: who imports whom among the modules of a crate, and whether that is in order.
+//! The program `module-graph`: who imports whom among the modules of a crate, and whether that is
+//! in order.
 //!
-//! `layers.toml` names the rooms of each crate (the files and folders of its `src`), from the top down. In order means:
+//! `layers.toml` names the rooms of each crate (the files and folders of its `src`), from the top
+//! down. In order means:
 //! * no circle: no module imports, by way of others or not, one that imports it;
 //! * no import that runs up: a room imports from rooms of lower layers only.
 //!
 //! A module is a file. It imports another one if its code names an item that is defined there; by
-//! which re-export it does so makes no difference, and a re-export by itself is no import. Tests are left out.
+//! which re-export it does so makes no difference, and a re-export by itself is no import. Tests
+//! are left out.
 
 mod cfg;
 mod graph;

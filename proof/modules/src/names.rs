@@ -13,8 +13,8 @@ enum Found {
     Module(usize),
 }
 
-/// The module that defines the item that `path` names in the code of the module `from`. `None`: it names a module, or
-/// something of another crate.
+/// The module that defines the item that `path` names in the code of the module `from`. `None`: it
+/// names a module, or something of another crate.
 pub(crate) fn defined_in(modules: &[Module], from: usize, path: &[String]) -> Option<usize> {
     match find(modules, from, path, true, DEEPEST)? {
         Found::Item(module) => Some(module),

@@ -1,4 +1,5 @@
-//! Reads a crate's modules: what each defines, what it gives other names, and which paths its code has.
+//! Reads a crate's modules: what each defines, what it gives other names, and which paths its code
+//! has.
 
 use std::collections::HashMap;
 use std::fs;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-/// Runs the program on a crate of these files, with `top` above `bottom`. Returns its exit code and what it printed.
+/// Runs the program on a crate of these files, with `top` above `bottom`. Returns its exit code and
+/// what it printed.
 fn check(files: &[(&str, &str)]) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {

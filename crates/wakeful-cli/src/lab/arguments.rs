@@ -11,11 +11,13 @@ use crate::numbers::{count, share_of_cpu, time_in};
 #[derive(Debug, Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// An experiment's name; or `list`, which says what there is, `peers`, which builds them, or `all`.
+    /// An experiment's name; or `list`, which says what there is, `peers`, which builds them, or
+    /// `all`.
     #[arg(value_name = "NAME", default_value = "list")]
     pub(super) what: String,
 
-    /// Minutes instead of an hour: fewer rounds and parts, and fewer peers unless --peers names them.
+    /// Minutes instead of an hour: fewer rounds and parts, and fewer peers unless --peers names
+    /// them.
     #[arg(long)]
     pub(super) quick: bool,
 
@@ -23,7 +25,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(super) peers: Option<Vec<String>>,
 
-    /// Where the sources of the peers are; looked for above the current directory and above the program unless given.
+    /// Where the sources of the peers are; looked for above the current directory and above the
+    /// program unless given.
     #[arg(long, value_name = "DIR")]
     pub(super) peers_dir: Option<PathBuf>,
 
@@ -39,11 +42,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub(super) parts: Option<Vec<String>>,
 
-    /// sleepy-median, shared-socket: how many rounds. 5 unless given; 2 with --quick. In sleepy-median, quota, silence, chain, and the peers that no claim names have half as many.
+    /// sleepy-median, shared-socket: how many rounds. 5 unless given; 2 with --quick. In
+    /// sleepy-median, quota, silence, chain, and the peers that no claim names have half as many.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: Option<u32>,
 
-    /// sleepy-median, shared-socket: the measured time of a block, 100ms to 1m. 1.2s and 1s unless given; 500ms and 400ms with --quick.
+    /// sleepy-median, shared-socket: the measured time of a block, 100ms to 1m. 1.2s and 1s unless
+    /// given; 500ms and 400ms with --quick.
     #[arg(long, value_name = "TIME", value_parser = block)]
     pub(super) block: Option<Duration>,
 
@@ -59,12 +64,13 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "json")]
     pub(super) markdown: bool,
 
-    /// Write a report: one HTML file with plots. With `all`, the name of each experiment is put in front of the file's.
+    /// Write a report: one HTML file with plots. With `all`, the name of each experiment is put in
+    /// front of the file's.
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
 
-    /// Write the plot of p50 against the rate as SVG. sleepy-median's others are written beside it: FILE-frontier.svg, p50 against
-    /// CPU at each rate, and FILE-max-cpu.svg.
+    /// Write the plot of p50 against the rate as SVG. sleepy-median's others are written beside it:
+    /// FILE-frontier.svg, p50 against CPU at each rate, and FILE-max-cpu.svg.
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
 }

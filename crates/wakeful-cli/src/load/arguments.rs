@@ -24,8 +24,9 @@ pub(crate) struct Arguments {
     #[arg(value_name = "ADDR", required_unless_present_any = ["server", "compare"])]
     addr: Option<String>,
 
-    /// Start this server for each block and stop it behind it: `[NAME=]COMMAND`, in which {addr} stands for a free
-    /// address ({host} and {port} too). Or the address of one that runs: `NAME=HOST:PORT`. May be repeated.
+    /// Start this server for each block and stop it behind it: `[NAME=]COMMAND`, in which {addr}
+    /// stands for a free address ({host} and {port} too). Or the address of one that runs:
+    /// `NAME=HOST:PORT`. May be repeated.
     #[arg(long, value_name = "[NAME=]COMMAND", conflicts_with = "addr")]
     server: Vec<ServerSpec>,
 
@@ -103,9 +104,9 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 struct Request {
-    /// What is spoken. h2 is HTTP/2 with prior knowledge; grpc are unary calls over it, of the method --path, as /package.Service/Method, with
-    /// the encoded message --body or --body-file; frames are 4 bytes of length, big-endian, and a payload, as
-    /// `wakeful serve echo` answers.
+    /// What is spoken. h2 is HTTP/2 with prior knowledge; grpc are unary calls over it, of the
+    /// method --path, as /package.Service/Method, with the encoded message --body or --body-file;
+    /// frames are 4 bytes of length, big-endian, and a payload, as `wakeful serve echo` answers.
     #[arg(long, value_enum, default_value = "http1")]
     protocol: ProtocolName,
 
@@ -129,8 +130,9 @@ struct Request {
     #[arg(long, value_name = "FILE")]
     body_file: Option<PathBuf>,
 
-    /// RESP: the command and its first arguments; the last one is a payload of --size bytes. {key} stands for a key below --keys, in 12
-    /// digits. May be repeated: then each request is one of these, drawn by --mix, and each is reported by itself as well.
+    /// RESP: the command and its first arguments; the last one is a payload of --size bytes. {key}
+    /// stands for a key below --keys, in 12 digits. May be repeated: then each request is one of
+    /// these, drawn by --mix, and each is reported by itself as well.
     #[arg(long = "command", value_name = "COMMAND", default_value = "ECHO")]
     resp_commands: Vec<String>,
 
@@ -142,7 +144,8 @@ struct Request {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = keys)]
     keys: u64,
 
-    /// Bytes of payload: frames and RESP. One for each --command, or the same for all; 0 is for those without, as `GET {key}`.
+    /// Bytes of payload: frames and RESP. One for each --command, or the same for all; 0 is for
+    /// those without, as `GET {key}`.
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "1024", value_parser = clap::value_parser!(u32).range(..=16 << 20))]
     size: Vec<u32>,
 }
@@ -166,7 +169,8 @@ struct When {
     #[arg(long, conflicts_with_all = ["closed", "trace"])]
     constant: bool,
 
-    /// Closed loop: each connection keeps --in-flight requests under way. It measures saturation, and hides stalls.
+    /// Closed loop: each connection keeps --in-flight requests under way. It measures saturation,
+    /// and hides stalls.
     #[arg(long, conflicts_with = "trace")]
     closed: bool,
 
@@ -197,16 +201,18 @@ struct Connections {
     #[arg(long, short, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
 
-    /// Requests under way on one connection at a time: 1 for http1 (more is pipelining), 100 for h2, 64 for frames and
-    /// RESP unless given; 1 for all of them in a closed loop.
+    /// Requests under way on one connection at a time: 1 for http1 (more is pipelining), 100 for
+    /// h2, 64 for frames and RESP unless given; 1 for all of them in a closed loop.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     in_flight: Option<u32>,
 
-    /// Open a connection for each request and close it behind the answer; the time counts from before the connect.
+    /// Open a connection for each request and close it behind the answer; the time counts from
+    /// before the connect.
     #[arg(long)]
     connect_per_request: bool,
 
-    /// So many clients more dribble their requests a byte every 20 ms. Their requests are not measured.
+    /// So many clients more dribble their requests a byte every 20 ms. Their requests are not
+    /// measured.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
     slow: u32,
 }

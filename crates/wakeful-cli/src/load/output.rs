@@ -31,7 +31,8 @@ enum Stdout {
 }
 
 impl Outputs {
-    /// Opens the files now: a path that cannot be written is no surprise for the end. Nothing goes to stdout.
+    /// Opens the files now: a path that cannot be written is no surprise for the end. Nothing goes
+    /// to stdout.
     pub(crate) fn open_files(report: Option<&Path>, log: Option<&Path>) -> Result<Self, String> {
         let create = |path: &Path| {
             let file =
@@ -156,7 +157,8 @@ pub(super) fn merge_logs(logs: &[PathBuf], out: Option<&Path>) -> Result<(), Str
 fn read_log(path: &Path) -> Result<Log, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut text = Vec::new();
-    // One byte more tells a file that is too long from one that just fits; sizes are not asked, since a pipe has none.
+    // One byte more tells a file that is too long from one that just fits; sizes are not asked,
+    // since a pipe has none.
     file.take(LARGEST_LOG + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
     if text.len() as u64 > LARGEST_LOG {
         return Err(format!(
@@ -167,7 +169,8 @@ fn read_log(path: &Path) -> Result<Log, String> {
     Log::read(&text)
 }
 
-/// Whether both are one regular file, by whatever names; a device such as /dev/null may be written twice.
+/// Whether both are one regular file, by whatever names; a device such as /dev/null may be written
+/// twice.
 fn is_same_file(one: &File, other: &File) -> std::io::Result<bool> {
     let (one, other) = (one.metadata()?, other.metadata()?);
     Ok(one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()))

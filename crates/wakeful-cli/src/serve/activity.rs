@@ -8,7 +8,8 @@ use crate::numbers::number;
 
 #[derive(Debug, Default, Args)]
 pub(super) struct ActivityArguments {
-    /// The share of its time that a loop may work before another one is woken for connections, 0.05 to 0.95: light load is concentrated on few loops [default: 0.6]
+    /// The share of its time that a loop may work before another one is woken for connections, 0.05
+    /// to 0.95: light load is concentrated on few loops [default: 0.6]
     #[arg(long, value_name = "SHARE", value_parser = utilisation, conflicts_with = "spread")]
     target_utilisation: Option<f64>,
 
@@ -20,7 +21,9 @@ pub(super) struct ActivityArguments {
 /// Of services whose connections move.
 #[derive(Debug, Args)]
 pub(super) struct MoveArguments {
-    /// How many times the mean a loop above the target has to do before some of its connections go on to others, between two requests; 1.05 to 1000, or off. Those of a loop that is no longer active always go, unless it is off [default: 1.25]
+    /// How many times the mean a loop above the target has to do before some of its connections go
+    /// on to others, between two requests; 1.05 to 1000, or off. Those of a loop that is no longer
+    /// active always go, unless it is off [default: 1.25]
     #[arg(long, value_name = "RATIO|off", value_parser = when)]
     moves: Option<When>,
 }

@@ -30,18 +30,21 @@ pub(super) struct CommonArguments {
     #[arg(long)]
     pin: bool,
 
-    /// How connections reach the loops: the loop that is first takes one, each loop has a socket of its own, or the first loop hands them out.
+    /// How connections reach the loops: the loop that is first takes one, each loop has a socket of
+    /// its own, or the first loop hands them out.
     #[arg(long, value_enum, default_value_t = Accept::Exclusive)]
     accept: Accept,
 
-    /// With --accept dispatch, which of the active loops (all, with --spread) gets the next one: round-robin, random, least-loaded, power-of-two. [default: power-of-two]
+    /// With --accept dispatch, which of the active loops (all, with --spread) gets the next one:
+    /// round-robin, random, least-loaded, power-of-two. [default: power-of-two]
     #[arg(long, value_name = "PLACEMENT")]
     placement: Option<Placement>,
 
     #[command(flatten)]
     idle: IdleArguments,
 
-    /// Seconds that open connections may take to finish after TERM or Ctrl-C. A second signal stops at once.
+    /// Seconds that open connections may take to finish after TERM or Ctrl-C. A second signal stops
+    /// at once.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     grace: Duration,
 }
@@ -130,7 +133,8 @@ fn each_once<'a>(given: impl Iterator<Item = (&'static str, &'a String)>) -> Res
     Ok(())
 }
 
-/// Not parsed by clap: an address that cannot be had is one line and exit code 1, for whatever reason.
+/// Not parsed by clap: an address that cannot be had is one line and exit code 1, for whatever
+/// reason.
 ///
 /// # Errors
 /// A line for the user.

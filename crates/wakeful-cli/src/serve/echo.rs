@@ -32,11 +32,13 @@ pub(super) struct EchoArguments {
     )]
     backend: Option<String>,
 
-    /// What the frames of all connections may take; a connection that needs more is closed; 0 is no limit [default: 1GiB]
+    /// What the frames of all connections may take; a connection that needs more is closed; 0 is no
+    /// limit [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_memory: Option<usize>,
 
-    /// Connections that are open at a time; further ones wait; 0 is as many as `ulimit -n` has descriptors for [default: 0]
+    /// Connections that are open at a time; further ones wait; 0 is as many as `ulimit -n` has
+    /// descriptors for [default: 0]
     #[arg(long, value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 

@@ -10,10 +10,11 @@ use crate::numbers::number;
 
 #[derive(Debug, Args)]
 pub(super) struct IdleArguments {
-    /// What a loop does when it has nothing to do: adaptive stays awake while traffic flows and then sleeps;
-    /// park sleeps at once; spin asks again at once (a whole CPU for each loop, for ever); busy-poll sleeps
-    /// while the kernel polls the network card (Linux 6.9; no effect on loopback); keep-warm sleeps while a
-    /// thread of the lowest priority keeps the CPU from halting.
+    /// What a loop does when it has nothing to do: adaptive stays awake while traffic flows and
+    /// then sleeps; park sleeps at once; spin asks again at once (a whole CPU for each loop, for
+    /// ever); busy-poll sleeps while the kernel polls the network card (Linux 6.9; no effect on
+    /// loopback); keep-warm sleeps while a thread of the lowest priority keeps the CPU from
+    /// halting.
     #[arg(long, value_name = "adaptive|park|spin|busy-poll|keep-warm", default_value_t = IdlePolicy::ADAPTIVE)]
     idle: IdlePolicy,
 
@@ -25,8 +26,8 @@ pub(super) struct IdleArguments {
     #[arg(long, value_name = "SHARE", value_parser = hit_rate)]
     hit_rate: Option<f64>,
 
-    /// adaptive: the longest spin, as 500us or 3ms; at most 16.7ms. Unless given, 25 times what a wake from sleep
-    /// takes on this machine, 200us to 2ms.
+    /// adaptive: the longest spin, as 500us or 3ms; at most 16.7ms. Unless given, 25 times what a
+    /// wake from sleep takes on this machine, 200us to 2ms.
     #[arg(long, value_name = "TIME", value_parser = window)]
     max_window: Option<Duration>,
 }

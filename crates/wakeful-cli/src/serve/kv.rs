@@ -23,7 +23,8 @@ pub(super) struct KvArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,
 
-    /// What keys, values and what holds them may take, on all loops together; beyond it a write that needs more is refused; 0 is no limit. Redis: maxmemory [default: 1GiB]
+    /// What keys, values and what holds them may take, on all loops together; beyond it a write
+    /// that needs more is refused; 0 is no limit. Redis: maxmemory [default: 1GiB]
     #[arg(long, alias = "maxmemory", value_name = "SIZE", value_parser = size::parse)]
     max_memory: Option<usize>,
 
@@ -31,15 +32,20 @@ pub(super) struct KvArguments {
     #[arg(long, alias = "proto-max-bulk-len", value_name = "SIZE", value_parser = max_value)]
     max_value: Option<usize>,
 
-    /// The longest command, 1MiB to 1GiB, which is the largest query buffer of a connection; it closes beyond it [default: 1MiB more than --max-value]
+    /// The longest command, 1MiB to 1GiB, which is the largest query buffer of a connection; it
+    /// closes beyond it [default: 1MiB more than --max-value]
     #[arg(long, value_name = "SIZE", value_parser = query_buffer)]
     client_query_buffer_limit: Option<usize>,
 
-    /// What the buffers of all connections may take beside --max-memory: of commands that have not come whole and answers that are not read; beyond it a connection is closed with an error, or its answer is one; 0 is no limit. Redis: maxmemory-clients [default: a quarter of --max-memory, and at least 4 of the longest commands]
+    /// What the buffers of all connections may take beside --max-memory: of commands that have not
+    /// come whole and answers that are not read; beyond it a connection is closed with an error, or
+    /// its answer is one; 0 is no limit. Redis: maxmemory-clients [default: a quarter of
+    /// --max-memory, and at least 4 of the longest commands]
     #[arg(long, alias = "maxmemory-clients", value_name = "SIZE", value_parser = size::parse)]
     max_memory_clients: Option<usize>,
 
-    /// Connections that are open at a time; further ones are closed with an error; 0 is no limit. Redis: maxclients [default: 10000]
+    /// Connections that are open at a time; further ones are closed with an error; 0 is no limit.
+    /// Redis: maxclients [default: 10000]
     #[arg(long, alias = "maxclients", value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 

@@ -1,4 +1,5 @@
-//! From the start of a service to its end: what is logged, what signals do, what the exit code says.
+//! From the start of a service to its end: what is logged, what signals do, what the exit code
+//! says.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -40,7 +41,8 @@ pub(super) fn serving(
     }
 }
 
-/// As [`serving`], of a server of HTTP, which goes on for `pre_drain` while it says that it is not ready.
+/// As [`serving`], of a server of HTTP, which goes on for `pre_drain` while it says that it is not
+/// ready.
 pub(super) fn running(
     service: RunningService,
     pre_drain: Duration,
@@ -56,7 +58,8 @@ pub(super) fn running(
     }
 }
 
-/// Serves until TERM or Ctrl-C, PWR or XCPU, or until no listener accepts any more, and drains. HUP reloads `reloaded`.
+/// Serves until TERM or Ctrl-C, PWR or XCPU, or until no listener accepts any more, and drains. HUP
+/// reloads `reloaded`.
 ///
 /// # Errors
 /// A line for the user.

@@ -1,4 +1,5 @@
-//! What a server of HTTP bounds, and how it ends: options of `wakeful serve http`, `rpc` and `proxy`.
+//! What a server of HTTP bounds, and how it ends: options of `wakeful serve http`, `rpc` and
+//! `proxy`.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use crate::numbers::count;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(super) struct LimitArguments {
-    /// Seconds that a client may take for a request's header; then 408, or nothing if nothing came [default: 30]
+    /// Seconds that a client may take for a request's header; then 408, or nothing if nothing came
+    /// [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     header_timeout: Option<Duration>,
 
@@ -24,11 +26,13 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     body_timeout: Option<Duration>,
 
-    /// Seconds that a request may take in all; then 503. Calls of rpc have deadlines of their own, and so have those through a proxy with --http2-upstream [default: no limit]
+    /// Seconds that a request may take in all; then 503. Calls of rpc have deadlines of their own,
+    /// and so have those through a proxy with --http2-upstream [default: no limit]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     request_timeout: Option<Duration>,
 
-    /// Seconds without a word after which a peer is probed (TCP keepalive), up to 32767; one that does not answer is gone after as many again; 0 is never [default: 75]
+    /// Seconds without a word after which a peer is probed (TCP keepalive), up to 32767; one that
+    /// does not answer is gone after as many again; 0 is never [default: 75]
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u16).range(..=32_767))]
     keepalive: Option<u16>,
 
@@ -40,11 +44,13 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_body: Option<usize>,
 
-    /// Connections that are open at a time; further ones wait; 0 is as many as `ulimit -n` has descriptors for [default: 0]
+    /// Connections that are open at a time; further ones wait; 0 is as many as `ulimit -n` has
+    /// descriptors for [default: 0]
     #[arg(long, value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 
-    /// Connections of one address, or one /64 network of IPv6; further ones are answered 503, or closed without a word where TLS is spoken; 0 is no limit [default: 0]
+    /// Connections of one address, or one /64 network of IPv6; further ones are answered 503, or
+    /// closed without a word where TLS is spoken; 0 is no limit [default: 0]
     #[arg(long, value_name = "N")]
     max_connections_per_peer: Option<u32>,
 
@@ -52,7 +58,8 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "N", value_parser = count::<usize>)]
     max_requests: Option<usize>,
 
-    /// Requests a second from one address, or one /64 network of IPv6; further ones are answered 429. As many may come at once [default: no limit]
+    /// Requests a second from one address, or one /64 network of IPv6; 429 answers further ones. As
+    /// many may come at once [default: no limit]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     peer_rate: Option<u32>,
 }
@@ -87,7 +94,8 @@ impl LimitArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Ending")]
 pub(super) struct DrainArguments {
-    /// Seconds that it goes on after TERM or Ctrl-C, while /readyz (of rpc and proxy: at --admin) says 503 and gRPC's health NOT_SERVING, before it drains for up to --grace.
+    /// Seconds that it goes on after TERM or Ctrl-C, while /readyz (of rpc and proxy: at --admin)
+    /// says 503 and gRPC's health NOT_SERVING, before it drains for up to --grace.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     pub(super) pre_drain: Duration,
 }

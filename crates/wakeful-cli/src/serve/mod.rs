@@ -44,15 +44,20 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Service {
-    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N, /ws; files with --root. The default.
+    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N, /ws; files with
+    /// --root. The default.
     Http(http::HttpArguments),
     /// Length-prefixed frames: 4 bytes, big-endian, then the payload, at most 16 MiB.
     Echo(echo::EchoArguments),
-    /// Keys and values in memory, for Redis clients (RESP2). Sharded over the loops: with several, MSET and other commands of many keys are not atomic.
+    /// Keys and values in memory, for Redis clients (RESP2). Sharded over the loops: with several,
+    /// MSET and other commands of many keys are not atomic.
     Kv(kv::KvArguments),
-    /// gRPC: wakeful.echo.v1.Echo with Unary, ServerStream, ClientStream and BidiStream; health and reflection.
+    /// gRPC: wakeful.echo.v1.Echo with Unary, ServerStream, ClientStream and BidiStream; health and
+    /// reflection.
     Rpc(rpc::RpcArguments),
-    /// A reverse proxy for HTTP/1.1 and HTTP/2: requests go on to the backends that --to names, to the less busy of two. Those that can be understood in two ways are refused: two Hosts, or Content-Length beside Transfer-Encoding.
+    /// A reverse proxy for HTTP/1.1 and HTTP/2: requests go on to the backends that --to names, to
+    /// the less busy of two. Those that can be understood in two ways are refused: two Hosts, or
+    /// Content-Length beside Transfer-Encoding.
     Proxy(Box<proxy::ProxyArguments>),
 }
 
@@ -84,8 +89,8 @@ fn survive_file_size_limits() {
     }
 }
 
-/// Connections are descriptors. The soft limit is often 1,024, for programs that use select(2); the hard limit is what the
-/// administrator allows.
+/// Connections are descriptors. The soft limit is often 1,024, for programs that use select(2); the
+/// hard limit is what the administrator allows.
 fn raise_descriptor_limit() {
     if let Err(error) = Descriptors::raise_limit() {
         tracing::warn!(%error, soft = Descriptors::limit(), "cannot raise the limit of open descriptors (RLIMIT_NOFILE)");

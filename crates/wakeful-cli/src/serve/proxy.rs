@@ -52,15 +52,19 @@ pub(super) struct ProxyArguments {
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     connect_timeout: Option<Duration>,
 
-    /// Seconds that a backend may be silent: until its response begins, and between two pieces of it [default: 60]
+    /// Seconds that a backend may be silent: until its response begins, and between two pieces of
+    /// it [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     upstream_timeout: Option<Duration>,
 
-    /// Connections to each backend on each loop; 1,024 requests beyond them wait, for 2 s, then they are answered 503 [default: 256]
+    /// Connections to each backend on each loop; 1,024 requests beyond them wait, for 2 s, then
+    /// they are answered 503 [default: 256]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     upstream_connections: Option<usize>,
 
-    /// How much of a request's body is read before a backend is asked; the rest is streamed. gRPC is streamed from the start; what else waits for an answer in the middle of its body needs 0 [default: 64KiB]
+    /// How much of a request's body is read before a backend is asked; the rest is streamed. gRPC
+    /// is streamed from the start; what else waits for an answer in the middle of its body needs 0
+    /// [default: 64KiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     request_buffer: Option<usize>,
 
@@ -72,11 +76,13 @@ pub(super) struct ProxyArguments {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     loop_buffer: Option<usize>,
 
-    /// Which protocols clients may change to, if a backend agrees. Backends of --http2-upstream are never asked.
+    /// Which protocols clients may change to, if a backend agrees. Backends of --http2-upstream are
+    /// never asked.
     #[arg(long, value_enum, default_value_t = Upgrade::Websocket)]
     upgrades: Upgrade,
 
-    /// Upgraded connections on each loop, with those that a backend is asked for; further ones are answered 503 [default: 4096]
+    /// Upgraded connections on each loop, with those that a backend is asked for; further ones are
+    /// answered 503 [default: 4096]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tunnels: Option<u32>,
 

@@ -1,4 +1,5 @@
-//! Signals that must not end a service without a drain, as they do by default: HUP, USR1, USR2, PWR and XCPU.
+//! Signals that must not end a service without a drain, as they do by default: HUP, USR1, USR2, PWR
+//! and XCPU.
 //!
 //! They are caught before anything else happens, so also while the service starts and drains.
 
@@ -78,8 +79,9 @@ impl Caught {
         self.draining.clone()
     }
 
-    /// Logs each arrival, also the earlier ones, for as long as this thread's loop runs. HUP reloads
-    /// `reloaded`, whose own code has caught it by now; PWR and XCPU end the service as TERM does.
+    /// Logs each arrival, also the earlier ones, for as long as this thread's loop runs. HUP
+    /// reloads `reloaded`, whose own code has caught it by now; PWR and XCPU end the service as
+    /// TERM does.
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.
@@ -107,7 +109,8 @@ impl Caught {
     }
 }
 
-/// Ends the service as TERM does. XCPU comes again with each second of CPU time, and none of them is a second TERM.
+/// Ends the service as TERM does. XCPU comes again with each second of CPU time, and none of them
+/// is a second TERM.
 fn end_by(signal: i32, draining: &Draining) {
     if !draining.begins() {
         return;

@@ -10,12 +10,15 @@ use wakeful_services::http::{
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Files and logs")]
 pub(super) struct SiteArguments {
-    /// Serve the files of this directory: / is its index.html. The paths of the service itself stay as they are. Nothing outside of it is served, wherever links lead; nor is what begins with a dot. file.br and file.gz are sent in place of
-    /// file to clients that take them
+    /// Serve the files of this directory: / is its index.html. The paths of the service itself stay
+    /// as they are. Nothing outside of it is served, wherever links lead; nor is what begins with a
+    /// dot. file.br and file.gz are sent in place of file to clients that take them
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Write a line for each request, to standard output or --access-log-file; then requests have ids (x-request-id, a new one whatever the client says), and a traceparent is continued. Queries are left out
+    /// Write a line for each request, to standard output or --access-log-file; then requests have
+    /// ids (x-request-id, a new one whatever the client says), and a traceparent is continued.
+    /// Queries are left out
     #[arg(long, value_enum, value_name = "FORMAT")]
     access_log: Option<LogFormat>,
 

@@ -8,15 +8,18 @@ use super::common::seconds;
 
 #[derive(Debug, Args)]
 pub(super) struct StallArguments {
-    /// Seconds that a connection may be open without a request; then it closes; 0 is no limit. Redis: timeout [default: 0]
+    /// Seconds that a connection may be open without a request; then it closes; 0 is no limit.
+    /// Redis: timeout [default: 0]
     #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]
     idle_timeout: Option<Duration>,
 
-    /// Seconds that nothing may come of a request that has begun, or be taken of an answer; then the connection closes; 0 is no limit [default: 60]
+    /// Seconds that nothing may come of a request that has begun, or be taken of an answer; then
+    /// the connection closes; 0 is no limit [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stall_timeout: Option<Duration>,
 
-    /// Seconds without a word after which a peer is probed (TCP keepalive), up to 32767; one that does not answer is gone after as many again; 0 is never. Redis: tcp-keepalive [default: 300]
+    /// Seconds without a word after which a peer is probed (TCP keepalive), up to 32767; one that
+    /// does not answer is gone after as many again; 0 is never. Redis: tcp-keepalive [default: 300]
     #[arg(long, alias = "tcp-keepalive", value_name = "SECONDS", value_parser = value_parser!(u16).range(..=32_767))]
     keepalive: Option<u16>,
 }

@@ -1,4 +1,5 @@
-//! The options of TLS, for the services that speak HTTP, and what reloads the files: SIGHUP, and a look at them now and then.
+//! The options of TLS, for the services that speak HTTP, and what reloads the files: SIGHUP, and a
+//! look at them now and then.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,8 +15,9 @@ use super::common::positive_seconds;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]
 pub(super) struct TlsArguments {
-    /// Speak TLS: a PEM file with the certificate and those of its issuers. HUP reads the files again; what is bad then is logged and changes nothing. May be repeated,
-    /// with as many keys: which one a client gets goes by the name that it asks for.
+    /// Speak TLS: a PEM file with the certificate and those of its issuers. HUP reads the files
+    /// again; what is bad then is logged and changes nothing. May be repeated, with as many keys:
+    /// which one a client gets goes by the name that it asks for.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Vec<PathBuf>,
 
@@ -35,7 +37,8 @@ pub(super) struct TlsArguments {
     #[arg(long, value_enum, default_value_t = Version::Tls12, requires = "tls_cert")]
     tls_min_version: Version,
 
-    /// Also look every so many seconds whether one of the files has changed, and read them again then.
+    /// Also look every so many seconds whether one of the files has changed, and read them again
+    /// then.
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "tls_cert")]
     tls_reload_interval: Option<Duration>,
 }
@@ -98,7 +101,8 @@ impl TlsArguments {
         Ok(Some(tls))
     }
 
-    /// Reads the files again when they or the user say so, from now on and for as long as this thread's loop runs.
+    /// Reads the files again when they or the user say so, from now on and for as long as this
+    /// thread's loop runs.
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.

@@ -1,4 +1,5 @@
-//! What the access log is written to: opening it, opening it again after a rotation, and what stands in place of lines that are missing.
+//! What the access log is written to: opening it, opening it again after a rotation, and what
+//! stands in place of lines that are missing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -1,4 +1,5 @@
-//! What a line looks like. Whatever a client sends stays within its field: it can end no line and no quotes.
+//! What a line looks like. Whatever a client sends stays within its field: it can end no line and
+//! no quotes.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime};
@@ -99,7 +100,8 @@ fn field(out: &mut Vec<u8>, name: &str, text: Option<&[u8]>) {
     out.push(b'"');
 }
 
-/// As RFC 8259 has it; control characters by their number, also those beyond ASCII: a terminal would obey them.
+/// As RFC 8259 has it; control characters by their number, also those beyond ASCII: a terminal
+/// would obey them.
 fn escape_json(out: &mut Vec<u8>, text: &[u8]) {
     let (text, more) = cut(text);
     for chunk in text.utf8_chunks() {

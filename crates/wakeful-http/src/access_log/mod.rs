@@ -1,9 +1,12 @@
 //! The access log: a line for each request, written off the loops.
 //!
-//! Each loop formats into a buffer of its own (`buffer`) and hands it to a [`LossyWriter`]: 100 ms after its first line, at 64 KiB, and at the loop's
-//! end. A loop never waits for the writer while it serves: when the writer's queue is full, because a disk or a pipe is slow, the buffer is dropped and its lines are counted.
+//! Each loop formats into a buffer of its own (`buffer`) and hands it to a [`LossyWriter`]: 100 ms
+//! after its first line, at 64 KiB, and at the loop's end. A loop never waits for the writer while
+//! it serves: when the writer's queue is full, because a disk or a pipe is slow, the buffer is
+//! dropped and its lines are counted.
 //!
-//! `format` is what a line looks like; `destination` opens and reopens the file; `observe` sees the requests.
+//! `format` is what a line looks like; `destination` opens and reopens the file; `observe` sees the
+//! requests.
 
 mod buffer;
 mod destination;
@@ -43,15 +46,22 @@ const QUEUE: Queue = Queue { writes: 256, bytes: 32 << 20 };
 /// # }
 /// ```
 ///
-/// A body counts as far as the connection has taken it from the service: what is on its way in hyper's and the kernel's buffers is not seen any more, and a body in one piece is complete when it is taken.
+/// A body counts as far as the connection has taken it from the service: what is on its way in
+/// hyper's and the kernel's buffers is not seen any more, and a body in one piece is complete when
+/// it is taken.
 ///
-/// A write that fails in the middle, because the disk is full or a limit is reached, damages one line: the lines before it count as [written](Self::written), and a line feed ends its first part. In a process whose file size is
-/// limited (`RLIMIT_FSIZE`), catch SIGXFSZ, or the kernel ends the process there; `wakeful serve` does. A FIFO is opened for reading and writing, so that neither the start nor a line waits for its reader.
+/// A write that fails in the middle, because the disk is full or a limit is reached, damages one
+/// line: the lines before it count as [written](Self::written), and a line feed ends its first
+/// part. In a process whose file size is limited (`RLIMIT_FSIZE`), catch SIGXFSZ, or the kernel
+/// ends the process there; `wakeful serve` does. A FIFO is opened for reading and writing, so that
+/// neither the start nor a line waits for its reader.
 ///
-/// What hyper refuses by itself, as a malformed header, is no request and has no line. Texts are cut at 4 KiB. When lines were dropped, the log says so once it can be written again (`{"dropped":n}`, or `# n lines dropped`), and so
-/// does a `tracing` event.
+/// What hyper refuses by itself, as a malformed header, is no request and has no line. Texts are
+/// cut at 4 KiB. When lines were dropped, the log says so once it can be written again
+/// (`{"dropped":n}`, or `# n lines dropped`), and so does a `tracing` event.
 ///
-/// *Threads*: `Send` and `Sync`; clones are the same log. The writer ends with the last of them and of the loops that write.
+/// *Threads*: `Send` and `Sync`; clones are the same log. The writer ends with the last of them and
+/// of the loops that write.
 #[derive(Clone)]
 pub struct AccessLog {
     inner: Arc<Inner>,
@@ -78,7 +88,9 @@ impl AccessLog {
         Ok(Self { inner: Arc::new(Inner { format, query, is_file, writer, reopen }) })
     }
 
-    /// Opens the file anew by its name, before the next lines are written: for log rotation, behind the rename. If that fails the old file is kept, and a `tracing` event says why. Nothing happens for stdout and stderr.
+    /// Opens the file anew by its name, before the next lines are written: for log rotation, behind
+    /// the rename. If that fails the old file is kept, and a `tracing` event says why. Nothing
+    /// happens for stdout and stderr.
     pub fn reopen(&self) {
         self.inner.reopen.store(true, Ordering::Release);
         self.inner.writer.wake();
@@ -90,7 +102,8 @@ impl AccessLog {
         self.inner.is_file
     }
 
-    /// Waits for up to `timeout` until the lines that loops have handed over are written. Each loop hands over what it has when it ends, and waits for up to a second: behind a
+    /// Waits for up to `timeout` until the lines that loops have handed over are written. Each loop
+    /// hands over what it has when it ends, and waits for up to a second: behind a
     /// [`shutdown`](crate::Running::shutdown) this is not needed. Blocks the calling thread.
     ///
     /// Returns whether they are written.

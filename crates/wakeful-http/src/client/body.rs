@@ -17,14 +17,16 @@ use super::tasks::Told;
 use crate::BoxError;
 use crate::panics::{self, Contained, SafeWaker};
 
-/// What a request's body has to be: any [`Body`] that is `Unpin` and whose pieces are `Send` (hyper asks for it; nothing is sent anywhere).
+/// What a request's body has to be: any [`Body`] that is `Unpin` and whose pieces are `Send` (hyper
+/// asks for it; nothing is sent anywhere).
 pub trait OutgoingBody: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static {}
 
 impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> OutgoingBody for B {}
 
 /// The body of a response.
 ///
-/// *Cancel-safety*: dropped before its end, it closes a connection of HTTP/1.1 (whose rest nobody reads), and resets its stream of HTTP/2.
+/// *Cancel-safety*: dropped before its end, it closes a connection of HTTP/1.1 (whose rest nobody
+/// reads), and resets its stream of HTTP/2.
 pub struct ResponseBody {
     incoming: Contained<Incoming>,
     waker: SafeWaker,
@@ -43,7 +45,8 @@ pub(super) struct Deadline {
     pub(super) after: Duration,
 }
 
-/// A stream on its connection. Dropped, and with the request's body gone, it makes room for another one.
+/// A stream on its connection. Dropped, and with the request's body gone, it makes room for another
+/// one.
 pub(super) struct OpenStream {
     place: Rc<Place>,
     told: Told,
@@ -56,7 +59,8 @@ impl OpenStream {
         Self { place: Rc::new(Place(connection)), told, opened: Some(turn_time()) }
     }
 
-    /// For the request's body: a server may answer in whole and read on, and counts the stream for as long.
+    /// For the request's body: a server may answer in whole and read on, and counts the stream for
+    /// as long.
     pub(super) fn place(&self) -> Rc<Place> {
         self.place.clone()
     }
@@ -185,7 +189,8 @@ pub(super) enum Outgoing<B> {
     Empty,
 }
 
-/// The caller's. hyper asks it in the task of its connection, which with HTTP/2 is other requests' as well: a panic in it is an error of this body.
+/// The caller's. hyper asks it in the task of its connection, which with HTTP/2 is other requests'
+/// as well: a panic in it is an error of this body.
 pub(super) struct Given<B> {
     body: Contained<B>,
     has_panicked: Cell<bool>,

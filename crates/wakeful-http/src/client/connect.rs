@@ -1,7 +1,8 @@
 //! Making a connection, and what hyper reads and writes on it.
 //!
-//! A name may have several addresses: they are tried in turn, and the next one already when one takes long, as RFC 8305 advises ("happy eyeballs", without its sorting by history). The first connection
-//! wins and the others close.
+//! A name may have several addresses: they are tried in turn, and the next one already when one
+//! takes long, as RFC 8305 advises ("happy eyeballs", without its sorting by history). The first
+//! connection wins and the others close.
 
 use std::cell::Cell;
 use std::io;
@@ -34,7 +35,8 @@ pub(super) enum Transport {
     Tls(TlsStream<Stream>),
 }
 
-/// `tls`: what is trusted. `patience`: for how long a look-up of the target's name that is under way is waited for.
+/// `tls`: what is trusted. `patience`: for how long a look-up of the target's name that is under
+/// way is waited for.
 pub(super) async fn connect(
     target: &Target,
     tls: Option<&ClientTls>,
@@ -123,7 +125,8 @@ async fn connect_any(addrs: Vec<SocketAddr>) -> io::Result<TcpStream> {
         .unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no addresses")))
 }
 
-/// What was seen on a connection since its last request was handed to it: whether that one may be sent again depends on it.
+/// What was seen on a connection since its last request was handed to it: whether that one may be
+/// sent again depends on it.
 #[derive(Default)]
 pub(super) struct Seen {
     /// Something was written.

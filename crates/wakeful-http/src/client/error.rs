@@ -78,7 +78,8 @@ pub enum ClientError {
         /// The limit.
         after: Duration,
     },
-    /// The exchange broke off before the head of a response was complete: the connection closed or was reset, what came was no HTTP, or the request's own body failed.
+    /// The exchange broke off before the head of a response was complete: the connection closed or
+    /// was reset, what came was no HTTP, or the request's own body failed.
     #[error("no response from {target}: {}", chain(.source))]
     Exchange {
         /// The server.
@@ -93,7 +94,8 @@ pub enum ClientError {
         /// The server.
         target: Arc<str>,
     },
-    /// The program has panicked within a connection that it shares with other requests, in the data of a request's body for example, and that is its end.
+    /// The program has panicked within a connection that it shares with other requests, in the data
+    /// of a request's body for example, and that is its end.
     #[error("no response from {target}, or not all of it: a panic has ended the connection")]
     Panicked {
         /// The server.
@@ -131,7 +133,8 @@ impl ClientError {
         )
     }
 
-    /// This side had no place for the request: too many are under way, or waited for too long, or it has no descriptors or memory left for a connection.
+    /// This side had no place for the request: too many are under way, or waited for too long, or
+    /// it has no descriptors or memory left for a connection.
     #[must_use]
     pub fn is_overload(&self) -> bool {
         match self {

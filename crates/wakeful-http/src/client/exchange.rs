@@ -18,19 +18,25 @@ use crate::panics;
 
 type Copy<B> = fn(&B) -> Option<B>;
 
-/// How often a request is sent again, beyond the retries, because its connection of HTTP/2 ended before it got to it. A server that lets a
-/// connection have 100 requests ends it under the many that share it, and each new connection takes 100 of those that were left out.
+/// How often a request is sent again, beyond the retries, because its connection of HTTP/2 ended
+/// before it got to it. A server that lets a connection have 100 requests ends it under the many
+/// that share it, and each new connection takes 100 of those that were left out.
 const ENDINGS: u32 = 8;
 
 impl<B: OutgoingBody> Host<B> {
-    /// Sends `request`, and again where [that is safe](super#what-is-sent-again), and returns the response once its head has come.
+    /// Sends `request`, and again where [that is safe](super#what-is-sent-again), and returns the
+    /// response once its head has come.
     ///
-    /// What of the URI is another host than this one is only said to the server, by the `host` header or `:authority`; a `host` header of the request goes before it. The request's version does not matter.
+    /// What of the URI is another host than this one is only said to the server, by the `host`
+    /// header or `:authority`; a `host` header of the request goes before it. The request's version
+    /// does not matter.
     ///
-    /// *Cancel-safety*: given up, the request is broken off: a connection of HTTP/1.1 closes, a stream of HTTP/2 is reset. Whether the server acted on it is not known.
+    /// *Cancel-safety*: given up, the request is broken off: a connection of HTTP/1.1 closes, a
+    /// stream of HTTP/2 is reset. Whether the server acted on it is not known.
     ///
     /// # Errors
-    /// No connection in time; no response in time; the exchange broke off; the method is CONNECT, which is not supported.
+    /// No connection in time; no response in time; the exchange broke off; the method is CONNECT,
+    /// which is not supported.
     ///
     /// # Panics
     /// Where no loop runs.
@@ -38,7 +44,8 @@ impl<B: OutgoingBody> Host<B> {
         self.send_with(request, |_| None).await.map_err(|failed| failed.error)
     }
 
-    /// As [`send`](Self::send), with a body that is cloned to be sent again: let cloning it be cheap, as it is for `Full<Bytes>`.
+    /// As [`send`](Self::send), with a body that is cloned to be sent again: let cloning it be
+    /// cheap, as it is for `Full<Bytes>`.
     ///
     /// # Errors
     /// As for [`send`](Self::send).
@@ -53,8 +60,9 @@ impl<B: OutgoingBody> Host<B> {
         self.send_with(request, copy).await.map_err(|failed| failed.error)
     }
 
-    /// As [`send`](Self::send), for who has another server to ask: a request that no server acted on comes back with the error. `copy` says what is sent once more in place of a body, if it can be; one that is
-    /// empty from the start always can.
+    /// As [`send`](Self::send), for who has another server to ask: a request that no server acted
+    /// on comes back with the error. `copy` says what is sent once more in place of a body, if it
+    /// can be; one that is empty from the start always can.
     ///
     /// # Errors
     /// As for [`send`](Self::send).
@@ -121,8 +129,8 @@ impl<B: OutgoingBody> Host<B> {
                 Acted::OnceAtMost => is_idempotent,
                 Acted::Perhaps => false,
             };
-            // A server that ends many connections at once (by GOAWAY, before it closes them) is not to
-            // use up what a request may be sent again.
+            // A server that ends many connections at once (by GOAWAY, before it closes them) is not
+            // to use up what a request may be sent again.
             let is_untouched = failure.request.is_some();
             let left: &mut u32 = if is_untouched && was_used && unnoticed > 0 {
                 &mut unnoticed
@@ -150,7 +158,8 @@ impl<B: OutgoingBody> Host<B> {
     }
 }
 
-/// A request that failed, and itself, if no server acted on it and all of it is still there. (Where the body that is left is a stand-in for an empty one, it is not.)
+/// A request that failed, and itself, if no server acted on it and all of it is still there. (Where
+/// the body that is left is a stand-in for an empty one, it is not.)
 #[derive(Debug)]
 pub struct SendFailure<B> {
     /// What went wrong.

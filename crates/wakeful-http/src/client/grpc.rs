@@ -1,6 +1,7 @@
 //! Clients that tonic generated, over a [`Host`]: `GreeterClient::new(GrpcService::new(host))`.
 //!
-//! tonic asks for bodies that are `Send`, and ours belong to a loop. So they are wrapped: read on another thread, a body fails.
+//! tonic asks for bodies that are `Send`, and ours belong to a loop. So they are wrapped: read on
+//! another thread, a body fails.
 
 use std::fmt;
 use std::future::Future;
@@ -18,7 +19,8 @@ use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody};
 
 /// A host of HTTP/2 as a tower service, in the form that tonic's clients take.
 ///
-/// [`head_timeout`](super::ClientBuilder::head_timeout) holds for a call until the head of its response comes, which a server that streams may put off until its first message.
+/// [`head_timeout`](super::ClientBuilder::head_timeout) holds for a call until the head of its
+/// response comes, which a server that streams may put off until its first message.
 pub struct GrpcService<B: OutgoingBody> {
     host: Host<B>,
 }
@@ -70,7 +72,8 @@ impl<B: OutgoingBody> Service<Request<B>> for GrpcService<B> {
 /// A [`ResponseBody`] that is `Send`.
 ///
 /// # Threads
-/// It may be dropped anywhere. Read on another thread than its loop's it fails with [`ClientError::OtherThread`].
+/// It may be dropped anywhere. Read on another thread than its loop's it fails with
+/// [`ClientError::OtherThread`].
 #[derive(Debug)]
 pub struct GrpcBody(Homed<ResponseBody>);
 

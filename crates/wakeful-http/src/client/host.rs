@@ -1,7 +1,11 @@
-//! The pool of one host on one loop: which connection a request gets, and in which order requests wait for one.
+//! The pool of one host on one loop: which connection a request gets, and in which order requests
+//! wait for one.
 //!
-//! A request takes an idle connection (the one that was used last), or has one made while there are fewer than allowed, or waits, first come, first served. What becomes free, a connection, a stream or the right
-//! to make a connection, is handed to the first that waits; one that is not waiting any more drops what it is handed, and the drop hands it on. So nothing is lost to a request that is given up.
+//! A request takes an idle connection (the one that was used last), or has one made while there are
+//! fewer than allowed, or waits, first come, first served. What becomes free, a connection, a
+//! stream or the right to make a connection, is handed to the first that waits; one that is not
+//! waiting any more drops what it is handed, and the drop hands it on. So nothing is lost to a
+//! request that is given up.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -27,7 +31,8 @@ use super::settings::{ClientBuilder, ClientCounts};
 use super::target::{HttpVersion, Target};
 use crate::panics::SafeWaker;
 
-/// A server that a [`Client`](super::Client) talks to, with its pool of connections. Clones share the pool.
+/// A server that a [`Client`](super::Client) talks to, with its pool of connections. Clones share
+/// the pool.
 pub struct Host<B: OutgoingBody>(pub(super) Rc<Pool<B>>);
 
 impl<B: OutgoingBody> Clone for Host<B> {
@@ -247,7 +252,8 @@ impl<B: OutgoingBody> Pool<B> {
         }
         self.counts.add_waited();
         let after = self.settings.queue_timeout;
-        // Who hands it over is another request, or a connection, that must not suffer from this one's waker.
+        // Who hands it over is another request, or a connection, that must not suffer from this
+        // one's waker.
         let (mut waker, mut handed) = (SafeWaker::default(), pin!(handed.recv()));
         let handed = poll_fn(|cx| waker.with(cx, |cx| handed.as_mut().poll(cx)));
         match timeout(after, handed).await {
@@ -311,8 +317,8 @@ impl<B: OutgoingBody> Pool<B> {
             }
             let Some(grant) = self.take() else { return };
             let first = self.state.borrow_mut().waiting.pop_front();
-            // It waits: there is nobody else on this thread who could have given it up meanwhile. If it has, the grant's drop
-            // serves the next one.
+            // It waits: there is nobody else on this thread who could have given it up meanwhile.
+            // If it has, the grant's drop serves the next one.
             drop(first.map(|first| first.try_send(grant)));
         }
     }

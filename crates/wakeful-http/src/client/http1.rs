@@ -1,8 +1,10 @@
 //! A connection of HTTP/1.1: one request at a time, kept between requests.
 //!
-//! Its task drives hyper's connection and gives it back to the pool as soon as hyper would take another request: when the request is written and the response read to their ends, whether the caller has
-//! taken the response's body from its channel or not. A body that is dropped before its end makes hyper close the connection, so that one never comes back. The task ends the connection when it was idle for
-//! too long, and when nobody has its sender any more.
+//! Its task drives hyper's connection and gives it back to the pool as soon as hyper would take
+//! another request: when the request is written and the response read to their ends, whether the
+//! caller has taken the response's body from its channel or not. A body that is dropped before its
+//! end makes hyper close the connection, so that one never comes back. The task ends the connection
+//! when it was idle for too long, and when nobody has its sender any more.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -154,7 +156,8 @@ async fn drive<B: OutgoingBody>(
     .await;
 }
 
-/// Gives the connection's place back to the pool, even if a request's body panics in the connection's task.
+/// Gives the connection's place back to the pool, even if a request's body panics in the
+/// connection's task.
 struct Ending<B: OutgoingBody> {
     this: Rc<Http1<B>>,
     owner: Weak<dyn Owner<B>>,

@@ -1,11 +1,14 @@
 //! A connection of HTTP/2: many requests at a time, as many as the server allows.
 //!
-//! hyper would queue what is beyond that without a bound, so streams are counted here, from the request to the end of both bodies, and requests that do not fit wait in the pool's queue or go to
-//! another connection. How many that are, a server says first of all; until it has, a new connection has one, so that it refuses none. After a GOAWAY hyper takes no more requests; those under way end, and the pool makes a new connection.
+//! hyper would queue what is beyond that without a bound, so streams are counted here, from the
+//! request to the end of both bodies, and requests that do not fit wait in the pool's queue or go
+//! to another connection. How many that are, a server says first of all; until it has, a new
+//! connection has one, so that it refuses none. After a GOAWAY hyper takes no more requests; those
+//! under way end, and the pool makes a new connection.
 //!
-//! A flow may have died without a word: its backend's host is gone, or something on the way forgot it.
-//! The kernel takes a quarter of an hour to say so. So a connection on which a request was given up
-//! while nothing came is set aside: it gets no more requests, and those under way go on.
+//! A flow may have died without a word: its backend's host is gone, or something on the way forgot
+//! it. The kernel takes a quarter of an hour to say so. So a connection on which a request was
+//! given up while nothing came is set aside: it gets no more requests, and those under way go on.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -217,7 +220,8 @@ async fn drive<B: OutgoingBody>(
     .await;
 }
 
-/// Gives the connection's place back to the pool, even if a request's body panics in the connection's task.
+/// Gives the connection's place back to the pool, even if a request's body panics in the
+/// connection's task.
 struct Ending<B: OutgoingBody>(Rc<Http2<B>>);
 
 impl<B: OutgoingBody> Drop for Ending<B> {

@@ -1,7 +1,8 @@
 //! Looking a host's name up, once for all who ask meanwhile.
 //!
-//! A look-up is a thread that waits for as long as the resolver does, also when the request that asked is long given up. One for each
-//! request would be hundreds where a name server is silent, and names that can be looked up would wait behind them.
+//! A look-up is a thread that waits for as long as the resolver does, also when the request that
+//! asked is long given up. One for each request would be hundreds where a name server is silent,
+//! and names that can be looked up would wait behind them.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

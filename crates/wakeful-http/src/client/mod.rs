@@ -1,4 +1,5 @@
-//! An HTTP/1.1 and HTTP/2 client on a loop: connections are pooled for each host and loop, so nothing is locked and nothing is sent between threads.
+//! An HTTP/1.1 and HTTP/2 client on a loop: connections are pooled for each host and loop, so
+//! nothing is locked and nothing is sent between threads.
 //!
 //! ```
 //! use http::Request;
@@ -16,19 +17,28 @@
 //! # }
 //! ```
 //!
-//! Who talks to the same server again and again keeps its [`Host`], which needs no look-up by name. hyper does the protocols; this module has what is around them:
-//! `host` decides which connection a request gets, `http1` and `http2` are a connection of each kind, `exchange` sends a request and repeats it where that is safe, `connect` makes connections, `body` is
-//! what a response is read by, `upgrade` asks for another protocol than HTTP, `grpc` lets clients that tonic generated run over it.
+//! Who talks to the same server again and again keeps its [`Host`], which needs no look-up by name.
+//! hyper does the protocols; this module has what is around them: `host` decides which connection a
+//! request gets, `http1` and `http2` are a connection of each kind, `exchange` sends a request and
+//! repeats it where that is safe, `connect` makes connections, `body` is what a response is read
+//! by, `upgrade` asks for another protocol than HTTP, `grpc` lets clients that tonic generated run
+//! over it.
 //!
 //! # What is sent again
-//! A request is repeated, on another connection and at most [`ClientBuilder::retries`] times (kept connections that had ended before it got to them do not count), if the server cannot have acted on it, or may act on it twice:
+//! A request is repeated, on another connection and at most [`ClientBuilder::retries`] times (kept
+//! connections that had ended before it got to them do not count), if the server cannot have acted
+//! on it, or may act on it twice:
 //! * it never got to the connection, or not a byte of it was written;
-//! * an HTTP/2 server said that it was not processed: `REFUSED_STREAM`, or `GOAWAY` with a lower stream;
-//! * the connection had been used before and closed without a byte of an answer, and the method is idempotent (RFC 9110, 9.2.2).
+//! * an HTTP/2 server said that it was not processed: `REFUSED_STREAM`, or `GOAWAY` with a lower
+//!   stream;
+//! * the connection had been used before and closed without a byte of an answer, and the method is
+//!   idempotent (RFC 9110, 9.2.2).
 //!
-//! A connection of HTTP/2 that ends before it got to a request, which many may share, costs none of the retries up to eight times (unless there are to be none).
+//! A connection of HTTP/2 that ends before it got to a request, which many may share, costs none of
+//! the retries up to eight times (unless there are to be none).
 //!
-//! And only if there is a body to send again: one that is empty from the start, one that was not looked at, or one that can be cloned ([`Host::send_replayable`]).
+//! And only if there is a body to send again: one that is empty from the start, one that was not
+//! looked at, or one that can be cloned ([`Host::send_replayable`]).
 
 mod body;
 mod build;

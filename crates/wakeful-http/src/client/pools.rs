@@ -16,7 +16,8 @@ use super::target::Target;
 /// Beyond so many hosts those without connections are forgotten.
 const MANY_HOSTS: usize = 64;
 
-/// A client with its pools, of one loop. Clones share them; when the last one and all [`Host`]s are gone, idle connections close.
+/// A client with its pools, of one loop. Clones share them; when the last one and all [`Host`]s are
+/// gone, idle connections close.
 ///
 /// *Threads*: neither `Send` nor `Sync`. Make one on each loop.
 pub struct Client<B: OutgoingBody> {
@@ -63,7 +64,8 @@ impl<B: OutgoingBody> Client<B> {
         }
     }
 
-    /// The pool of connections to `target`, which it makes if there is none. No connection is made yet.
+    /// The pool of connections to `target`, which it makes if there is none. No connection is made
+    /// yet.
     pub fn host(&self, target: &Target) -> Host<B> {
         let mut hosts = self.inner.hosts.borrow_mut();
         if let Some(host) = hosts.get(target) {
@@ -81,7 +83,8 @@ impl<B: OutgoingBody> Client<B> {
     /// Sends `request` to the host that its URI names, as [`Host::send`] does.
     ///
     /// # Errors
-    /// The URI has no host, or its scheme is neither `http` nor `https`; or those of [`Host::send`].
+    /// The URI has no host, or its scheme is neither `http` nor `https`; or those of
+    /// [`Host::send`].
     pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, ClientError> {
         let target = Target::of(request.uri(), self.inner.settings.version)?;
         self.host(&target).send(request).await

@@ -10,7 +10,8 @@ use crate::tls::ClientTls;
 /// hyper's least for the buffer of a connection.
 const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
 
-/// The settings of a [`Client`](super::Client). Those that count connections are for each host on each loop.
+/// The settings of a [`Client`](super::Client). Those that count connections are for each host on
+/// each loop.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
@@ -63,25 +64,29 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Which HTTP [`Client::send`](super::Client::send) speaks to the hosts that URIs name. A [`Target`](super::Target) says it for itself.
+    /// Which HTTP [`Client::send`](super::Client::send) speaks to the hosts that URIs name. A
+    /// [`Target`](super::Target) says it for itself.
     pub fn version(mut self, version: HttpVersion) -> Self {
         self.version = version;
         self
     }
 
-    /// Whom to trust where a host is to be spoken to by TLS. The protocols of these settings do not matter: the host's version is offered.
+    /// Whom to trust where a host is to be spoken to by TLS. The protocols of these settings do not
+    /// matter: the host's version is offered.
     pub fn tls(mut self, tls: ClientTls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// How long a connection may take to be made: the look-up of the name, all its addresses, and the handshake of TLS.
+    /// How long a connection may take to be made: the look-up of the name, all its addresses, and
+    /// the handshake of TLS.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long it may take from the call until the head of the response has come, with the wait for a connection and all repetitions. `None`: no limit.
+    /// How long it may take from the call until the head of the response has come, with the wait
+    /// for a connection and all repetitions. `None`: no limit.
     pub fn head_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.head_timeout = timeout;
         self
@@ -93,7 +98,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How many connections to a host there are at a time. A connection of HTTP/2 that takes no more requests, and only finishes those that it has, does not count.
+    /// How many connections to a host there are at a time. A connection of HTTP/2 that takes no
+    /// more requests, and only finishes those that it has, does not count.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections.max(1);
         self
@@ -117,19 +123,24 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a connection is kept that no request uses. It should be shorter than the server's own limit, so that requests seldom meet a connection that is just being closed.
+    /// How long a connection is kept that no request uses. It should be shorter than the server's
+    /// own limit, so that requests seldom meet a connection that is just being closed.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout.min(LONGEST_TIMEOUT);
         self
     }
 
-    /// How large a response's header may be, in bytes, counted as [`Limits::max_header_size`](crate::Limits::max_header_size) counts a request's. By HTTP/1 a connection's read buffer is bounded by as much.
+    /// How large a response's header may be, in bytes, counted as
+    /// [`Limits::max_header_size`](crate::Limits::max_header_size) counts a request's. By HTTP/1 a
+    /// connection's read buffer is bounded by as much.
     pub fn max_header_size(mut self, bytes: usize) -> Self {
         self.max_header_size = bytes.max(SMALLEST_HEADER_LIMIT);
         self
     }
 
-    /// How often a request may be sent again, where [that is safe](super#what-is-sent-again). It does not count that a kept connection turns out to have ended before anything of the request was sent.
+    /// How often a request may be sent again, where [that is safe](super#what-is-sent-again). It
+    /// does not count that a kept connection turns out to have ended before anything of the request
+    /// was sent.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
@@ -138,7 +149,8 @@ impl ClientBuilder {
 
 /// What a client counts.
 ///
-/// *Threads*: written on the client's loop, read anywhere. Each number is exact; two are not read at the same instant.
+/// *Threads*: written on the client's loop, read anywhere. Each number is exact; two are not read
+/// at the same instant.
 #[derive(Debug, Default)]
 pub struct ClientCounts {
     opened: AtomicU64,

@@ -22,12 +22,15 @@ pub enum HttpVersion {
     Http2,
 }
 
-/// A server: a name or an address with a port, or the path or the abstract name of a Unix socket; whether TLS protects the way to it, and the HTTP that it is spoken to in.
+/// A server: a name or an address with a port, or the path or the abstract name of a Unix socket;
+/// whether TLS protects the way to it, and the HTTP that it is spoken to in.
 ///
 /// ```
 /// use wakeful_http::client::{HttpVersion, Target};
 ///
-/// for text in ["127.0.0.1:8080", "[::1]:8080", "example.org:80", "http://example.org", "https://example.org", "unix:/run/app.sock"] {
+/// let hosts = ["127.0.0.1:8080", "[::1]:8080", "example.org:80"];
+/// let others = ["http://example.org", "https://example.org", "unix:/run/app.sock"];
+/// for text in hosts.into_iter().chain(others) {
 ///     let target: Target = text.parse().unwrap();
 ///     assert_eq!(target.http_version(), HttpVersion::Http1);
 /// }

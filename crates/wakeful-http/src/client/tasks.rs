@@ -1,8 +1,9 @@
 //! The tasks of an HTTP/2 connection, which a panic in one of them ends together.
 //!
-//! A panic of a body's data (as h2 writes or drops it) unwinds through h2's lock, and leaves it poisoned: h2 then tells nobody that the
-//! connection is at its end, and panics wherever it is asked. So its tasks end here, which fails the requests that wait for a head, and
-//! those who read a body are told.
+//! A panic of a body's data (as h2 writes or drops it) unwinds through h2's lock, and leaves it
+//! poisoned: h2 then tells nobody that the connection is at its end, and panics wherever it is
+//! asked. So its tasks end here, which fails the requests that wait for a head, and those who read
+//! a body are told.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

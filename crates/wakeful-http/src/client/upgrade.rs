@@ -1,7 +1,10 @@
 //! A request that asks for another protocol (RFC 9110, 7.8), on a connection of its own.
 //!
-//! The connection is a fresh one and never the pool's, so nothing that was on it before, or would come later, can be confused with what it becomes; and it does not count among those of
-//! [`ClientBuilder::max_connections`](super::ClientBuilder::max_connections): whoever asks bounds how many there are. hyper's own upgrades want connections that are `Send`; here its connection is taken apart once it has ended by a 101.
+//! The connection is a fresh one and never the pool's, so nothing that was on it before, or would
+//! come later, can be confused with what it becomes; and it does not count among those of
+//! [`ClientBuilder::max_connections`](super::ClientBuilder::max_connections): whoever asks bounds
+//! how many there are. hyper's own upgrades want connections that are `Send`; here its connection
+//! is taken apart once it has ended by a 101.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -22,14 +25,17 @@ use crate::upgrade::Upgraded;
 /// What a server makes of a request for another protocol; see [`Host::upgrade`].
 #[derive(Debug)]
 pub enum UpgradeAnswer {
-    /// 101: the connection has left HTTP. Whether the response names the protocol that was asked for is for the caller to see.
+    /// 101: the connection has left HTTP. Whether the response names the protocol that was asked
+    /// for is for the caller to see.
     Switched(Response<()>, Upgraded),
     /// Any other response: none of the request's `Upgrade`. The connection closes behind it.
     Ordinary(Response<ResponseBody>),
 }
 
 impl<B: OutgoingBody> Host<B> {
-    /// Sends `request`, whose head has `connection: upgrade` and the protocol, on a new connection, and returns what the server makes of it. It is sent once; if no connection could be made, it comes back with the error.
+    /// Sends `request`, whose head has `connection: upgrade` and the protocol, on a new connection,
+    /// and returns what the server makes of it. It is sent once; if no connection could be made, it
+    /// comes back with the error.
     ///
     /// *Cancel-safety*: given up, the connection closes.
     ///

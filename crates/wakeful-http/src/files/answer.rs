@@ -1,4 +1,5 @@
-//! What is answered for a file: all of it that may block, in one job on the pool, with the first chunk.
+//! What is answered for a file: all of it that may block, in one job on the pool, with the first
+//! chunk.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -174,7 +175,8 @@ fn partial(mut parts: Vec<Range<u64>>, kind: &str, size: u64, out: &mut HeaderMa
     pieces
 }
 
-/// To the directory's own URL. Relative, so that it is right behind any prefix, and no `//host` can be made of it.
+/// To the directory's own URL. Relative, so that it is right behind any prefix, and no `//host` can
+/// be made of it.
 fn redirect(uri: &Uri) -> Response<FileBody> {
     let last = uri.path().rsplit('/').next().unwrap_or_default();
     let location = match uri.query() {

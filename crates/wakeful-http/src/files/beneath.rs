@@ -1,9 +1,13 @@
-//! Opens files beneath a directory, and nothing else: the kernel keeps it so, also while directories are renamed and links changed.
+//! Opens files beneath a directory, and nothing else: the kernel keeps it so, also while
+//! directories are renamed and links changed.
 //!
-//! `openat2` with RESOLVE_BENEATH (Linux 5.6) refuses every step out of the root: `..`, absolute links, links that lead out; links that stay within are
-//! followed. Where it is missing, or a seccomp profile answers EPERM, each name is opened by itself with O_NOFOLLOW: then no link is followed at all.
+//! `openat2` with RESOLVE_BENEATH (Linux 5.6) refuses every step out of the root: `..`, absolute
+//! links, links that lead out; links that stay within are followed. Where it is missing, or a
+//! seccomp profile answers EPERM, each name is opened by itself with O_NOFOLLOW: then no link is
+//! followed at all.
 //!
-//! O_NONBLOCK, so that a FIFO without a writer does not hold a thread; what was opened is looked at before it is read (`answer`).
+//! O_NONBLOCK, so that a FIFO without a writer does not hold a thread; what was opened is looked at
+//! before it is read (`answer`).
 
 use std::fs::File;
 use std::io;
@@ -16,9 +20,11 @@ use rustix::io::{Errno, retry_on_intr};
 const FILE: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
-/// Names that begin with `/proc/…/fd/` jump anywhere; there are none beneath a usual root, but mounts exist.
+/// Names that begin with `/proc/…/fd/` jump anywhere; there are none beneath a usual root, but
+/// mounts exist.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
-/// EAGAIN: somebody renamed a directory on the way, and the kernel could not tell whether it led out (openat2(2)).
+/// EAGAIN: somebody renamed a directory on the way, and the kernel could not tell whether it led
+/// out (openat2(2)).
 const RACES: usize = 16;
 
 /// The directory that is served.
@@ -67,7 +73,8 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens a chain of names as [`resolve`](super::path::resolve) gives it; it may be a directory, or anything.
+    /// Opens a chain of names as [`resolve`](super::path::resolve) gives it; it may be a directory,
+    /// or anything.
     pub(super) fn file(&self, name: &[u8]) -> Result<File, Errno> {
         let name = if name.is_empty() { b"." } else { name };
         match self.way {

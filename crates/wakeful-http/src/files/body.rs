@@ -1,6 +1,8 @@
-//! The body of an answer: bytes in memory, or pieces of a file, read ahead by one on the blocking pool.
+//! The body of an answer: bytes in memory, or pieces of a file, read ahead by one on the blocking
+//! pool.
 //!
-//! It promises its exact length. If the file has become shorter meanwhile, it ends with an error, by which the connection (or the stream of HTTP/2) is aborted: nothing is filled up, and no
+//! It promises its exact length. If the file has become shorter meanwhile, it ends with an error,
+//! by which the connection (or the stream of HTTP/2) is aborted: nothing is filled up, and no
 //! client takes a part for the whole. What a slow client holds is two chunks and a descriptor.
 
 use std::fmt;
@@ -24,7 +26,8 @@ use super::jobs::{Job, Jobs};
 /// *Threads*: `Send`; it may be polled on any thread.
 ///
 /// # Errors
-/// Polled, it gives an [`io::Error`] when the file could not be read, has become shorter since the answer began, or there is no memory for the next chunk.
+/// Polled, it gives an [`io::Error`] when the file could not be read, has become shorter since the
+/// answer began, or there is no memory for the next chunk.
 pub struct FileBody {
     /// Bytes that are still to come, `next` included.
     left: u64,
@@ -133,7 +136,8 @@ impl Rest {
 fn read_chunk(file: &File, range: Range<u64>) -> io::Result<Bytes> {
     let wanted = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
     let mut bytes = Vec::new();
-    // Under a limit (RLIMIT_AS, a cgroup) there may be no memory: that ends this answer, and not the process.
+    // Under a limit (RLIMIT_AS, a cgroup) there may be no memory: that ends this answer, and not
+    // the process.
     bytes.try_reserve_exact(wanted).map_err(|_| Errno::NOMEM)?;
     while bytes.len() < wanted {
         let offset = range.start + bytes.len() as u64;

@@ -1,8 +1,11 @@
-//! What a client knows already: entity tags, dates, and the order in which they count (RFC 9110, 13.2.2).
+//! What a client knows already: entity tags, dates, and the order in which they count (RFC 9110,
+//! 13.2.2).
 //!
-//! The tag is made of inode, size and time of the last change, in nanoseconds. It is strong once that time is a second in the past: a later change has another time.
-//! Before, two changes within a tick of the file system's clock could share one, so the tag is weak, and no range is continued with it. (Who sets a file's time back behind a change of the same length
-//! is not seen.) Each encoding is a file of its own, and so has its own tag.
+//! The tag is made of inode, size and time of the last change, in nanoseconds. It is strong once
+//! that time is a second in the past: a later change has another time. Before, two changes within a
+//! tick of the file system's clock could share one, so the tag is weak, and no range is continued
+//! with it. (Who sets a file's time back behind a change of the same length is not seen.) Each
+//! encoding is a file of its own, and so has its own tag.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -104,7 +107,8 @@ enum Comparison {
     Weak,
 }
 
-/// The entity tags of a list, with their quotes, and whether each is weak; up to the first thing that is none.
+/// The entity tags of a list, with their quotes, and whether each is weak; up to the first thing
+/// that is none.
 struct Tags<'a>(&'a [u8]);
 
 impl<'a> Iterator for Tags<'a> {

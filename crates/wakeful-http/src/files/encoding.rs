@@ -5,7 +5,8 @@ use http::{HeaderMap, header};
 /// By preference: the name of the encoding, and what a file's name ends in.
 const KNOWN: [(&str, &[u8]); 2] = [("br", b".br"), ("gzip", b".gz")];
 
-/// The known encodings that the client accepts, the best one first. Weights only say yes or no: the server has its own preference.
+/// The known encodings that the client accepts, the best one first. Weights only say yes or no: the
+/// server has its own preference.
 pub(super) fn accepted(
     headers: &HeaderMap,
 ) -> impl Iterator<Item = (&'static str, &'static [u8])> + '_ {

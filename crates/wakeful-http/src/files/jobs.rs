@@ -1,4 +1,5 @@
-//! The work on the blocking pool: counted, so that its queue stays short, and taken off it when nobody wants the result any more.
+//! The work on the blocking pool: counted, so that its queue stays short, and taken off it when
+//! nobody wants the result any more.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -59,7 +60,8 @@ impl Drop for Unfinished {
     }
 }
 
-/// A job's result. Dropped before, the job is taken off the queue; one that runs already runs to its end.
+/// A job's result. Dropped before, the job is taken off the queue; one that runs already runs to
+/// its end.
 #[derive(Debug)]
 pub(super) struct Job<T>(BlockingHandle<T>);
 

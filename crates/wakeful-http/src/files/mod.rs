@@ -1,9 +1,13 @@
-//! Files of a directory: [`ServeDir`], a tower service for `Server::serve` or axum's `fallback_service` and `nest_service`.
+//! Files of a directory: [`ServeDir`], a tower service for `Server::serve` or axum's
+//! `fallback_service` and `nest_service`.
 //!
-//! No loop waits for a disk: a request is one job on the [blocking pool](wakeful::task::spawn_blocking) that opens the file, decides, and reads the first chunk; a larger file is then read
-//! ahead by one chunk. Nothing outside of the directory is ever opened (`beneath`), whatever the path says (`path`) and wherever links lead.
+//! No loop waits for a disk: a request is one job on the [blocking
+//! pool](wakeful::task::spawn_blocking) that opens the file, decides, and reads the first chunk; a
+//! larger file is then read ahead by one chunk. Nothing outside of the directory is ever opened
+//! (`beneath`), whatever the path says (`path`) and wherever links lead.
 //!
-//! `answer` puts the response together, `conditional` and `ranges` are RFC 9110 without I/O, `body` is what is sent, `jobs` bounds the pool's work.
+//! `answer` puts the response together, `conditional` and `ranges` are RFC 9110 without I/O, `body`
+//! is what is sent, `jobs` bounds the pool's work.
 
 mod answer;
 mod beneath;
@@ -60,17 +64,28 @@ const DEFAULT_MAX_JOBS: usize = 4096;
 /// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | 503 with `retry-after: 1` beyond it |
 ///
 /// # What it answers
-/// * GET and HEAD; 405 with `allow` for any other method. A directory is its `index.html`, and without a slash at its end a redirect (301, relative) to where it has one.
-/// * 206 for `range`, with up to 16 parts as `multipart/byteranges`; a header that is malformed, or asks for more parts, or for more bytes than the file has, is ignored, as RFC 9110 allows. 416 if no part begins within the file.
-/// * 304 and 412 for `if-match`, `if-none-match`, `if-modified-since`, `if-unmodified-since`, `if-range`. The entity tag is made of inode, size and modification time; it is weak while that time is less than a
-///   second ago, because a change to come could share it. Machines that serve copies have different tags.
+/// * GET and HEAD; 405 with `allow` for any other method. A directory is its `index.html`, and
+///   without a slash at its end a redirect (301, relative) to where it has one.
+/// * 206 for `range`, with up to 16 parts as `multipart/byteranges`; a header that is malformed, or
+///   asks for more parts, or for more bytes than the file has, is ignored, as RFC 9110 allows. 416
+///   if no part begins within the file.
+/// * 304 and 412 for `if-match`, `if-none-match`, `if-modified-since`, `if-unmodified-since`,
+///   `if-range`. The entity tag is made of inode, size and modification time; it is weak while that
+///   time is less than a second ago, because a change to come could share it. Machines that serve
+///   copies have different tags.
 /// * `content-type` by the extension, with `nosniff`; text is said to be UTF-8.
-/// * 404 for what is not there, is no regular file, or lies outside: a symbolic link is followed if it stays within the directory (Linux 5.6 and newer; on older ones, and where a seccomp profile forbids `openat2`, no link is). 403 where the file
-///   system says so, 503 when there are no descriptors, no memory, too many jobs, or no thread to read on and none can be started (`ulimit -u`, `pids.max`). The last two count as
-///   [`Refusal::FileJobs`] and [`Refusal::NoThread`].
-/// * A file that becomes shorter while it is sent, or for whose next chunk there is no memory, ends the connection (HTTP/2: the stream); one that grows is sent as long as it was.
+/// * 404 for what is not there, is no regular file, or lies outside: a symbolic link is followed if
+///   it stays within the directory (Linux 5.6 and newer; on older ones, and where a seccomp profile
+///   forbids `openat2`, no link is). 403 where the file system says so, 503 when there are no
+///   descriptors, no memory, too many jobs, or no thread to read on and none can be started
+///   (`ulimit -u`, `pids.max`). The last two count as [`Refusal::FileJobs`] and
+///   [`Refusal::NoThread`].
+/// * A file that becomes shorter while it is sent, or for whose next chunk there is no memory, ends
+///   the connection (HTTP/2: the stream); one that grows is sent as long as it was.
 ///
-/// Two slashes in a row, encoded slashes, and `.` or `..` in a path name nothing: 404. Names need not be UTF-8. Behind a prefix, `nest_service("/static", …)`, link to `/static/`: axum gives `/static` the same answer, and then relative links are wrong.
+/// Two slashes in a row, encoded slashes, and `.` or `..` in a path name nothing: 404. Names need
+/// not be UTF-8. Behind a prefix, `nest_service("/static", …)`, link to `/static/`: axum gives
+/// `/static` the same answer, and then relative links are wrong.
 ///
 /// The directory is looked up for each request, so a deployment may replace it by another one.
 ///
@@ -81,7 +96,8 @@ pub struct ServeDir {
 }
 
 impl ServeDir {
-    /// Serves the files beneath `root`, which may be a relative path: then it is one from the directory in which the process is now.
+    /// Serves the files beneath `root`, which may be a relative path: then it is one from the
+    /// directory in which the process is now.
     ///
     /// # Errors
     /// `root` is not there, is no directory, or may not be opened.
@@ -125,7 +141,8 @@ impl ServeDir {
         self.with(|shared| shared.chunk_size = bytes.clamp(4 * 1024, 1024 * 1024) as u64)
     }
 
-    /// How many jobs of this service may run or wait on the blocking pool before requests get 503. Responses that have begun go on, with a job each.
+    /// How many jobs of this service may run or wait on the blocking pool before requests get 503.
+    /// Responses that have begun go on, with a job each.
     #[must_use]
     pub fn max_jobs(self, jobs: usize) -> Self {
         self.with(|shared| shared.jobs = Jobs::new(jobs.max(1)))
@@ -191,7 +208,8 @@ impl Future for ResponseFuture {
         let response = match &mut self.0 {
             State::Running(job) => match ready!(Pin::new(job).poll(cx)) {
                 Ok(response) => response,
-                // The job cannot have been aborted: it has been refused a thread, which is in the log.
+                // The job cannot have been aborted: it has been refused a thread, which is in the
+                // log.
                 Err(error) if error.is_cancelled() => unavailable(Refusal::NoThread),
                 // It panicked, which the hook has told.
                 Err(_) => answer::plain(StatusCode::INTERNAL_SERVER_ERROR),

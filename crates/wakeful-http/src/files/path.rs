@@ -1,7 +1,8 @@
 //! Which file a request's path names: decoded once, and checked after that.
 //!
-//! What comes out is a chain of names, none of which is empty, `.`, `..`, or holds a slash or NUL: it can only lead down. (Symbolic links are
-//! the business of `beneath`.) A name may be any other bytes, as Linux has it: no UTF-8 is asked for, and a backslash is a character.
+//! What comes out is a chain of names, none of which is empty, `.`, `..`, or holds a slash or NUL:
+//! it can only lead down. (Symbolic links are the business of `beneath`.) A name may be any other
+//! bytes, as Linux has it: no UTF-8 is asked for, and a backslash is a character.
 
 use super::settings::HiddenFiles;
 

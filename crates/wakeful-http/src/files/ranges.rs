@@ -1,7 +1,8 @@
 //! Which bytes a `Range` header asks for (RFC 9110, 14).
 //!
-//! A header that is not understood, asks for more than [`MAX_RANGES`] parts or, in all of them, for more bytes than there are, is ignored, as the RFC allows:
-//! the answer is the whole file. So no request costs more than the file is large.
+//! A header that is not understood, asks for more than [`MAX_RANGES`] parts or, in all of them, for
+//! more bytes than there are, is ignored, as the RFC allows: the answer is the whole file. So no
+//! request costs more than the file is large.
 
 use std::ops::Range;
 
@@ -20,7 +21,8 @@ pub(super) enum Ranges {
 
 /// Reads `header` for a file of `size` bytes.
 pub(super) fn parse(header: &[u8], size: u64) -> Ranges {
-    // An empty file has no range that could be named in an answer. Clients that send a range with everything get the empty file.
+    // An empty file has no range that could be named in an answer. Clients that send a range with
+    // everything get the empty file.
     if size == 0 {
         return Ranges::Whole;
     }

@@ -24,7 +24,8 @@ pub(super) struct Shared {
 pub enum Precompressed {
     /// They are files like any other.
     Ignore,
-    /// `file.br`, else `file.gz`, is sent in place of `file` to clients that accept it; one that is older than `file` as well.
+    /// `file.br`, else `file.gz`, is sent in place of `file` to clients that accept it; one that is
+    /// older than `file` as well.
     Offer,
 }
 

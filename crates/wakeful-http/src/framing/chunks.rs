@@ -1,6 +1,8 @@
 //! Bodies in chunks, for [`Framing`](super::Framing): where they end, and nothing else of them.
 //!
-//! It is hyper's decoder without the data, state by state, since what counts is that hyper sees the next head at the same byte. Bounds that hyper has (extensions, trailers) are not kept here: beyond them hyper ends the connection.
+//! It is hyper's decoder without the data, state by state, since what counts is that hyper sees the
+//! next head at the same byte. Bounds that hyper has (extensions, trailers) are not kept here:
+//! beyond them hyper ends the connection.
 
 use memchr::{memchr, memchr2};
 

@@ -56,7 +56,8 @@ pub(super) struct Head {
     pub(super) is_coded: bool,
 }
 
-/// hyper's states, by hyper's names (`proto/h1/decode.rs`): it is stricter than RFC 9112 has to be, and whatever it refuses ends the connection.
+/// hyper's states, by hyper's names (`proto/h1/decode.rs`): it is stricter than RFC 9112 has to be,
+/// and whatever it refuses ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Chunk {
     Start,

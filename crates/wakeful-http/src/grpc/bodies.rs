@@ -1,7 +1,10 @@
-//! A call's two bodies, each of which may have to end before its time: the response by trailers that say why, the request by an error that the handler sees.
+//! A call's two bodies, each of which may have to end before its time: the response by trailers
+//! that say why, the request by an error that the handler sees.
 //!
-//! A unary call is not to notice that the server drains, and not to pay for being able to. So a request is cut only where its first message has come in full, or none of it, and only when its
-//! handler waits for more or has had two frames; a response only when it waits, or behind its second frame: a unary one has ended by then.
+//! A unary call is not to notice that the server drains, and not to pay for being able to. So a
+//! request is cut only where its first message has come in full, or none of it, and only when its
+//! handler waits for more or has had two frames; a response only when it waits, or behind its
+//! second frame: a unary one has ended by then.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -22,7 +25,8 @@ use crate::BoxError;
 const FRAMES_OF_A_UNARY: u8 = 2;
 
 pin_project! {
-    /// What a handler reads, under [`GrpcLayer`](super::GrpcLayer): the client's bytes, or UNAVAILABLE when the server drains and the client would go on.
+    /// What a handler reads, under [`GrpcLayer`](super::GrpcLayer): the client's bytes, or
+    /// UNAVAILABLE when the server drains and the client would go on.
     #[derive(Debug)]
     pub struct CallRequestBody<B> {
         #[pin]
@@ -90,7 +94,8 @@ where
     }
 }
 
-/// How much of a body's first message is to come: it has a byte of flags and four of length in front of it.
+/// How much of a body's first message is to come: it has a byte of flags and four of length in
+/// front of it.
 #[derive(Debug, Default)]
 struct FirstMessage {
     /// Of the prefix.
@@ -119,7 +124,8 @@ impl FirstMessage {
 }
 
 pin_project! {
-    /// What a client reads, under [`GrpcLayer`](super::GrpcLayer): the handler's bytes, until they end or have to.
+    /// What a client reads, under [`GrpcLayer`](super::GrpcLayer): the handler's bytes, until they
+    /// end or have to.
     #[derive(Debug)]
     pub struct CallResponseBody<B> {
         // Dropped when it is cut: with it what is left of the handler.
@@ -190,7 +196,8 @@ fn poll_cut(
     told: &mut Told,
     cx: &mut Context<'_>,
 ) -> Poll<Status> {
-    // The first question is for a handler that has spent its task's budget, as it may in every poll: then the second one is not answered.
+    // The first question is for a handler that has spent its task's budget, as it may in every
+    // poll: then the second one is not answered.
     if let Some(deadline) = deadline
         && (deadline.instant() <= seen_until() || Pin::new(deadline).poll(cx).is_ready())
     {

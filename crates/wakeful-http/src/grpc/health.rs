@@ -1,4 +1,5 @@
-//! The health service (`grpc.health.v1`): tonic's, which says NOT_SERVING for everything once the server is not ready any more: when it is told to end, and before it drains.
+//! The health service (`grpc.health.v1`): tonic's, which says NOT_SERVING for everything once the
+//! server is not ready any more: when it is told to end, and before it drains.
 
 use std::fmt;
 use std::future::Future;
@@ -15,8 +16,10 @@ use tonic_health::server::{HealthReporter, HealthService};
 use super::told::is_draining;
 use crate::DrainBegins;
 
-/// A reporter, by which the program says which of its services serve, and the service that tells clients. As `tonic_health::server::health_reporter`, but that nothing serves any more once the server
-/// is told to end ([`Readiness`](crate::Readiness)): clients that watch are told, and their stream ends when it drains.
+/// A reporter, by which the program says which of its services serve, and the service that tells
+/// clients. As `tonic_health::server::health_reporter`, but that nothing serves any more once the
+/// server is told to end ([`Readiness`](crate::Readiness)): clients that watch are told, and their
+/// stream ends when it drains.
 #[must_use]
 pub fn health_reporter() -> (HealthReporter, HealthServer<DrainingHealth<HealthService>>) {
     let reporter = HealthReporter::new();
@@ -24,7 +27,8 @@ pub fn health_reporter() -> (HealthReporter, HealthServer<DrainingHealth<HealthS
     (reporter, HealthServer::new(DrainingHealth::new(service)))
 }
 
-/// A health service that says NOT_SERVING once the server is told to end, and before that what the one within says.
+/// A health service that says NOT_SERVING once the server is told to end, and before that what the
+/// one within says.
 #[derive(Debug, Clone)]
 pub struct DrainingHealth<H> {
     inner: H,

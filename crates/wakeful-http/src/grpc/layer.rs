@@ -1,4 +1,5 @@
-//! What tonic's transport would do for a call, without it: its deadline; and the end of streams when the server drains.
+//! What tonic's transport would do for a call, without it: its deadline; and the end of streams
+//! when the server drains.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,14 +17,20 @@ use wakeful::time::{Timeout, timeout_at};
 use super::timeout;
 use super::{CallRequestBody, CallResponseBody};
 
-/// Honours deadlines (`grpc-timeout`), and ends streams when the server drains. For `axum::Router::layer`, or around the whole router.
+/// Honours deadlines (`grpc-timeout`), and ends streams when the server drains. For
+/// `axum::Router::layer`, or around the whole router.
 ///
-/// * A call that is not done by its deadline is answered with DEADLINE_EXCEEDED, before its response or in the middle of it, and its handler is dropped. A response that the client does not
-///   read, with its flow-control window full, ends when the client reads on or its connection ends.
-/// * When the server drains, a unary call is finished. A stream has [`linger`](Self::linger) to come to its end, for which handlers await [`drain_begins`](crate::drain_begins); then
-///   UNAVAILABLE is its last word: what the handler reads ends with that error, and so does what it sends.
+/// * A call that is not done by its deadline is answered with DEADLINE_EXCEEDED, before its
+///   response or in the middle of it, and its handler is dropped. A response that the client does
+///   not read, with its flow-control window full, ends when the client reads on or its connection
+///   ends.
+/// * When the server drains, a unary call is finished. A stream has [`linger`](Self::linger) to
+///   come to its end, for which handlers await [`drain_begins`](crate::drain_begins); then
+///   UNAVAILABLE is its last word: what the handler reads ends with that error, and so does what it
+///   sends.
 ///
-/// The server's own time limits for requests hold beside that, unless its [`Limits::grpc_calls`](crate::Limits::grpc_calls) spare calls.
+/// The server's own time limits for requests hold beside that, unless its
+/// [`Limits::grpc_calls`](crate::Limits::grpc_calls) spare calls.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
@@ -57,7 +64,8 @@ impl GrpcLayer {
         self
     }
 
-    /// How long a stream may go on when the server drains. Less than the server's grace, or streams are cut without a word.
+    /// How long a stream may go on when the server drains. Less than the server's grace, or streams
+    /// are cut without a word.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
@@ -66,7 +74,8 @@ impl GrpcLayer {
 }
 
 impl GrpcLayer {
-    /// Answers 415 to requests whose content type is none of gRPC over HTTP/2 (`application/json`, gRPC-Web, none at all), instead of reading them as gRPC. For a server that has nothing but
+    /// Answers 415 to requests whose content type is none of gRPC over HTTP/2 (`application/json`,
+    /// gRPC-Web, none at all), instead of reading them as gRPC. For a server that has nothing but
     /// services of gRPC.
     #[must_use]
     pub fn refuse_other_types(mut self) -> Self {

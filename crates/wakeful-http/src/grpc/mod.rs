@@ -1,4 +1,5 @@
-//! gRPC: services that tonic generates, served by [`Server`](crate::Server) without tonic's transport and without a tokio runtime (feature `grpc`).
+//! gRPC: services that tonic generates, served by [`Server`](crate::Server) without tonic's
+//! transport and without a tokio runtime (feature `grpc`).
 //!
 //! ```no_run
 //! use tonic::service::Routes;
@@ -20,17 +21,22 @@
 //! # }
 //! ```
 //!
-//! tonic is needed with its features `codegen` and `router`, and none else: `transport`, `server` and `channel` bring a tokio runtime along.
-//! [`Limits::grpc_calls`](crate::Limits::grpc_calls) spares calls the time limits of requests. What a client may send is bounded by tonic: `max_decoding_message_size` of a generated server, 4 MiB by default, also for what is decompressed.
+//! tonic is needed with its features `codegen` and `router`, and none else: `transport`, `server`
+//! and `channel` bring a tokio runtime along. [`Limits::grpc_calls`](crate::Limits::grpc_calls)
+//! spares calls the time limits of requests. What a client may send is bounded by tonic:
+//! `max_decoding_message_size` of a generated server, 4 MiB by default, also for what is
+//! decompressed.
 //!
 //! # Handlers
-//! tonic asks for futures and streams that are `Send`. `wakeful::time` is; what is not (`Rc`, sockets) goes
-//! into a `send_wrapper::SendWrapper`: a handler is polled and dropped on the loop of its connection and nowhere else, so the wrapper's check never
-//! fails. The example `grpc` of wakeful-services shows how.
+//! tonic asks for futures and streams that are `Send`. `wakeful::time` is; what is not (`Rc`,
+//! sockets) goes into a `send_wrapper::SendWrapper`: a handler is polled and dropped on the loop of
+//! its connection and nowhere else, so the wrapper's check never fails. The example `grpc` of
+//! wakeful-services shows how.
 //!
 //! # Where things are
-//! `layer` ends calls at their deadline and streams when the server drains, by means of `bodies`; `timeout` reads `grpc-timeout`, `told` waits for the drain; `health` and
-//! `reflection` are the two services that clients expect.
+//! `layer` ends calls at their deadline and streams when the server drains, by means of `bodies`;
+//! `timeout` reads `grpc-timeout`, `told` waits for the drain; `health` and `reflection` are the
+//! two services that clients expect.
 
 mod bodies;
 mod health;

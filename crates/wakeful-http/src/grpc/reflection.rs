@@ -1,7 +1,9 @@
-//! Server reflection (`grpc.reflection.v1` and `v1alpha`): what lets grpcurl and its like call a service without its proto file.
+//! Server reflection (`grpc.reflection.v1` and `v1alpha`): what lets grpcurl and its like call a
+//! service without its proto file.
 //!
-//! tonic-reflection's own service spawns on a tokio runtime for every client, so that only its messages are used here: an answer depends on its question alone, so a client's
-//! stream of questions is mapped to one of answers, and nothing runs on its own.
+//! tonic-reflection's own service spawns on a tokio runtime for every client, so that only its
+//! messages are used here: an answer depends on its question alone, so a client's stream of
+//! questions is mapped to one of answers, and nothing runs on its own.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -39,7 +41,8 @@ struct Known {
 }
 
 impl Reflection {
-    /// Of encoded `FileDescriptorSet`s, with what they import. Both versions of the reflection service, and the health service, are known as well.
+    /// Of encoded `FileDescriptorSet`s, with what they import. Both versions of the reflection
+    /// service, and the health service, are known as well.
     ///
     /// # Errors
     /// One of them is not a `FileDescriptorSet`, or lacks what it imports.

@@ -8,7 +8,8 @@ use tonic::Status;
 /// How long the client will wait; `None` without the header.
 ///
 /// # Errors
-/// What the client is told about a header that is none: a deadline is not ignored because it cannot be read.
+/// What the client is told about a header that is none: a deadline is not ignored because it cannot
+/// be read.
 pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     let malformed = || Status::internal(format!("malformed grpc-timeout: {value:?}"));

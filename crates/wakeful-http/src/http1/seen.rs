@@ -27,13 +27,15 @@ pub(super) struct Seen {
     pub(super) finishes: Cell<bool>,
     /// It was told to end because the connection goes on elsewhere.
     pub(super) leaves: Cell<bool>,
-    /// It has ended its side. Behind a request for an upgrade that came to nothing it does not, and leaves that to others.
+    /// It has ended its side. Behind a request for an upgrade that came to nothing it does not, and
+    /// leaves that to others.
     pub(super) is_shut: Cell<bool>,
 }
 
 impl Seen {
     pub(super) fn phase(&self, watch: &Watch) -> Phase {
-        // A body that somebody reads behind its response is not to be cut off by the idle timeout. But it may also be one that is complete and only held, so the drain tries.
+        // A body that somebody reads behind its response is not to be cut off by the idle timeout.
+        // But it may also be one that is complete and only held, so the drain tries.
         let is_read = || !watch.is_closing() && watch.is_body_held();
         if watch.is_in_flight() || watch.is_write_blocked() || self.finishes.get() || is_read() {
             Phase::Busy

@@ -147,7 +147,9 @@ fn a_response_is_taken_to_its_end() {
     });
 }
 
-/// The response comes before the request's body has. So what is left of it could be taken for a request; and when it has come the request is over, but the response, if it is large, still to be written.
+/// The response comes before the request's body has. So what is left of it could be taken for a
+/// request; and when it has come the request is over, but the response, if it is large, still to be
+/// written.
 #[test]
 fn a_request_is_taken_to_its_end_too_and_a_response_that_nobody_reads() {
     for size in [3, LARGE] {
@@ -171,7 +173,8 @@ fn a_request_is_taken_to_its_end_too_and_a_response_that_nobody_reads() {
             }
             read_exactly(&mut client, size).await;
             turns().await;
-            // hyper lets go of that body with the next request; so it leaves behind that or the one that follows.
+            // hyper lets go of that body with the next request; so it leaves behind that or the one
+            // that follows.
             while !leaves.is_finished() {
                 client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
                 let head = read_until_header_ends(&mut client).await;

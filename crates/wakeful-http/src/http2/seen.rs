@@ -1,13 +1,16 @@
-//! What has gone by on an HTTP/2 connection: the streams that are open, what the responses came to, whether it is a flood, and how much may be read next.
+//! What has gone by on an HTTP/2 connection: the streams that are open, what the responses came to,
+//! whether it is a flood, and how much may be read next.
 
 use crate::limits::flood::Flood;
 use crate::limits::frames::{self, Frame, FrameReader};
 use crate::watch::{Phase, Watch};
 use crate::{Limits, Refusal};
 
-/// h2 handles all that it has read before it comes back. A client of which a read has more frames than this waits for its loop's other tasks.
+/// h2 handles all that it has read before it comes back. A client of which a read has more frames
+/// than this waits for its loop's other tasks.
 const MANY_FRAMES: u64 = 16;
-/// The next read behind that has no more bytes than this, nor has a connection's first, since a flood may come with the preface. Each read with fewer frames doubles it.
+/// The next read behind that has no more bytes than this, nor has a connection's first, since a
+/// flood may come with the preface. Each read with fewer frames doubles it.
 const SHORT_READ: usize = 512;
 
 #[derive(Debug)]
@@ -25,7 +28,8 @@ pub(super) struct Seen {
     /// The stream that the client opened last, and how many it has.
     last_stream: u32,
     opened: u64,
-    /// Those whose response is not sent to its end: a few more than the client may have, at most. What the service has answered may wait in h2, for as long as the client gives no room.
+    /// Those whose response is not sent to its end: a few more than the client may have, at most.
+    /// What the service has answered may wait in h2, for as long as the client gives no room.
     open: Vec<u32>,
     most_open: usize,
     /// Bytes of responses.

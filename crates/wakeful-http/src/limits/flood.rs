@@ -1,8 +1,10 @@
 //! Too many of HTTP/2's frames: those that make a server work and bring it nothing.
 //!
-//! h2 bounds the memory that they cost (answers to PING and SETTINGS do not queue up, CONTINUATION frames and reset streams are counted), but not the work. Here each connection has two
-//! buckets, one for frames without use and one for resets. The clock is read only when one of them is empty. Two kinds are free as long as the server has given cause for them: answers to its own
-//! frames, and window updates for what it has sent, however late the client reads it.
+//! h2 bounds the memory that they cost (answers to PING and SETTINGS do not queue up, CONTINUATION
+//! frames and reset streams are counted), but not the work. Here each connection has two buckets,
+//! one for frames without use and one for resets. The clock is read only when one of them is empty.
+//! Two kinds are free as long as the server has given cause for them: answers to its own frames,
+//! and window updates for what it has sent, however late the client reads it.
 
 use std::time::Instant;
 
@@ -10,9 +12,11 @@ use super::Http2Limits;
 use super::frames::{self, Frame};
 use crate::Refusal;
 
-/// What a HEADERS or DATA frame gives to the control frames: an honest client updates two windows for a DATA frame, and some measure the round trip by a PING for each.
+/// What a HEADERS or DATA frame gives to the control frames: an honest client updates two windows
+/// for a DATA frame, and some measure the round trip by a PING for each.
 const CONTROL_FRAMES_PER_USEFUL: u64 = 4;
-/// The server's DATA allows as many more window updates as it has of these, in bytes: Go's client updates two windows behind each 4 KiB that were read.
+/// The server's DATA allows as many more window updates as it has of these, in bytes: Go's client
+/// updates two windows behind each 4 KiB that were read.
 const DATA_PER_UPDATE: u32 = 1024;
 /// How many seconds' resets may come at once.
 const RESET_BURST: u64 = 5;

@@ -1,7 +1,8 @@
 //! HTTP/2's frames as they go by (RFC 9113, 4.1): their headers, not what they hold.
 //!
-//! A reader is fed all bytes of one direction in pieces of any size, keeps no more than one header of them (and what a GOAWAY says), and tells of each frame when its header is complete. It checks nothing:
-//! what is wrong with a frame is for h2 to say.
+//! A reader is fed all bytes of one direction in pieces of any size, keeps no more than one header
+//! of them (and what a GOAWAY says), and tells of each frame when its header is complete. It checks
+//! nothing: what is wrong with a frame is for h2 to say.
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;

@@ -20,9 +20,13 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// | `max_resets_per_second` | 200, and 5 times as many at once | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
 /// | `max_control_frames_per_second` | 250 | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
 ///
-/// How many CONTINUATION frames a header may have follows from `max_header_size` and `max_frame_size`: those that it needs when they are full and a quarter more, at least five; beyond, GOAWAY (ENHANCE_YOUR_CALM).
-/// So is it with more than 100 empty DATA frames that end nothing, and with small ones that nobody reads: what each lacks to 256 bytes counts against half of `connection_window`, so that some 2,000 tiny messages of WebSockets
-/// or calls may wait for their handlers. Where more do, raise it. A window is what a client may send before anybody reads it: the connection's bounds the memory for bodies, times the connections.
+/// How many CONTINUATION frames a header may have follows from `max_header_size` and
+/// `max_frame_size`: those that it needs when they are full and a quarter more, at least five;
+/// beyond, GOAWAY (ENHANCE_YOUR_CALM). So is it with more than 100 empty DATA frames that end
+/// nothing, and with small ones that nobody reads: what each lacks to 256 bytes counts against half
+/// of `connection_window`, so that some 2,000 tiny messages of WebSockets or calls may wait for
+/// their handlers. Where more do, raise it. A window is what a client may send before anybody reads
+/// it: the connection's bounds the memory for bodies, times the connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Http2Limits {
     /// How many requests a connection may have in flight.
@@ -33,7 +37,8 @@ pub struct Http2Limits {
     pub connection_window: u32,
     /// The longest frame that is taken, in bytes.
     pub max_frame_size: u32,
-    /// How much of a response is buffered for a client that does not take it, in bytes, for each stream.
+    /// How much of a response is buffered for a client that does not take it, in bytes, for each
+    /// stream.
     pub max_send_buffer: usize,
     /// How often the client is asked whether it is there.
     pub ping_interval: Option<Duration>,
@@ -45,8 +50,11 @@ pub struct Http2Limits {
     pub max_error_resets: usize,
     /// How many streams the client may reset in a second.
     pub max_resets_per_second: u32,
-    /// How many frames that ask for work and bring nothing (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, CONTINUATION, empty DATA, unknown kinds) may come in a second, beyond four for each HEADERS and DATA frame of
-    /// either side. Window updates are free for what the server has sent, four for a DATA frame and one for each KiB in it: so often do clients that read in small pieces send them. So are answers to its SETTINGS and PING.
+    /// How many frames that ask for work and bring nothing (SETTINGS, PING, PRIORITY,
+    /// WINDOW_UPDATE, CONTINUATION, empty DATA, unknown kinds) may come in a second, beyond four
+    /// for each HEADERS and DATA frame of either side. Window updates are free for what the server
+    /// has sent, four for a DATA frame and one for each KiB in it: so often do clients that read in
+    /// small pieces send them. So are answers to its SETTINGS and PING.
     pub max_control_frames_per_second: u32,
 }
 

@@ -1,8 +1,11 @@
 //! Who has how many connections, and sends how many requests.
 //!
-//! A table of the peers of all loops. It is asked when a connection comes; from then on the connection holds its peer's account, and a request costs at most one compare-and-swap there. An account is
-//! kept as long as it says something: a connection is open, or the bucket is not full again. The table is bounded: those without connections go when there is no room, and a peer that still finds none is
-//! not counted (each who is counted has a connection open, so the limit of all connections is what bounds these).
+//! A table of the peers of all loops. It is asked when a connection comes; from then on the
+//! connection holds its peer's account, and a request costs at most one compare-and-swap there. An
+//! account is kept as long as it says something: a connection is open, or the bucket is not full
+//! again. The table is bounded: those without connections go when there is no room, and a peer that
+//! still finds none is not counted (each who is counted has a connection open, so the limit of all
+//! connections is what bounds these).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -48,7 +51,8 @@ impl Peer {
             Self::V4(bits) => u64::from(bits),
             Self::V6(bits) => bits,
         };
-        // Neighbours into different shards; who sends all into one finds it full, and is not counted there.
+        // Neighbours into different shards; who sends all into one finds it full, and is not
+        // counted there.
         usize::try_from(bits.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60).unwrap_or(0) % SHARDS
     }
 }
@@ -61,7 +65,8 @@ struct Account {
     full_at: AtomicU64,
 }
 
-/// The generic cell rate algorithm: each request moves the instant at which the bucket is full by a step, and there is room as long as that is not too far away.
+/// The generic cell rate algorithm: each request moves the instant at which the bucket is full by a
+/// step, and there is room as long as that is not too far away.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     step: u64,

@@ -1,6 +1,8 @@
-//! One request, from its header to the last byte of its response, or until it is given up. What is known of it is told when it is dropped.
+//! One request, from its header to the last byte of its response, or until it is given up. What is
+//! known of it is told when it is dropped.
 //!
-//! The span's subscriber is the program's code. A panic in it ends neither the request nor, while another panic unwinds, the process.
+//! The span's subscriber is the program's code. A panic in it ends neither the request nor, while
+//! another panic unwinds, the process.
 
 use std::rc::Rc;
 use std::time::{Instant, SystemTime};
@@ -183,7 +185,8 @@ impl Exchange {
         }
     }
 
-    /// The connection takes another frame of the body, or learns that there is none. Returns whether that was the last of it.
+    /// The connection takes another frame of the body, or learns that there is none. Returns
+    /// whether that was the last of it.
     pub(crate) fn saw<D: Buf, E>(
         &mut self,
         frame: &Option<Result<Frame<D>, E>>,
@@ -206,7 +209,8 @@ fn content_length<B>(response: &Response<B>) -> Option<u64> {
     response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// A span that was entered. tracing's own guard would take the process along where the handler panics, and then the subscriber.
+/// A span that was entered. tracing's own guard would take the process along where the handler
+/// panics, and then the subscriber.
 pub(crate) struct Entered<'a> {
     span: Option<&'a Span>,
 }

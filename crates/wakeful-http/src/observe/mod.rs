@@ -1,10 +1,12 @@
-//! What a server tells about its requests: access log, request ids, trace context, `tracing` spans, and who the peer is.
+//! What a server tells about its requests: access log, request ids, trace context, `tracing` spans,
+//! and who the peer is.
 //!
-//! Nothing of it is on by default but the span, at debug level: without a subscriber that wants it a request pays for one look at a static. What is asked for costs a request an allocation, and the access log a
-//! line in a buffer.
+//! Nothing of it is on by default but the span, at debug level: without a subscriber that wants it
+//! a request pays for one look at a static. What is asked for costs a request an allocation, and
+//! the access log a line in a buffer.
 //!
-//! `exchange` is one request from its header to the last byte of its response, `request_id` and `trace_parent` read and write
-//! the headers.
+//! `exchange` is one request from its header to the last byte of its response, `request_id` and
+//! `trace_parent` read and write the headers.
 
 mod exchange;
 mod request_id;
@@ -35,7 +37,9 @@ pub use trace_parent::TraceParent;
 /// | [`span`](Self::span), [`no_span`](Self::no_span) | `request`, at debug level | a `tracing` span around each request |
 /// | [`insert_peer`](Self::insert_peer) | not inserted | [`Peer`] among the request's extensions |
 ///
-/// The span's target is `wakeful_http::request`, and its fields are `method`, `path`, `protocol`, `peer`, `request_id`, `trace_id`, and at the end `status` and `aborted`. It is entered whenever the service or the response's body is polled.
+/// The span's target is `wakeful_http::request`, and its fields are `method`, `path`, `protocol`,
+/// `peer`, `request_id`, `trace_id`, and at the end `status` and `aborted`. It is entered whenever
+/// the service or the response's body is polled.
 #[derive(Clone, Default)]
 pub struct Observe {
     access_log: Option<AccessLog>,
@@ -68,7 +72,8 @@ pub enum TraceContext {
     /// Nothing.
     #[default]
     Ignore,
-    /// A valid one is continued: the handler sees it with a new parent, this request, and may send it along. One that is not valid is taken away, with its `tracestate`.
+    /// A valid one is continued: the handler sees it with a new parent, this request, and may send
+    /// it along. One that is not valid is taken away, with its `tracestate`.
     Continue,
     /// As `Continue`, and a request without one begins a trace, that nobody has sampled.
     Start,
@@ -114,7 +119,8 @@ impl Observe {
         self
     }
 
-    /// Where requests get their ids from. A request's id is in its own header, for handlers, in the response's unless that has one, in the access log, and in the span.
+    /// Where requests get their ids from. A request's id is in its own header, for handlers, in the
+    /// response's unless that has one, in the access log, and in the span.
     #[must_use]
     pub fn request_ids(mut self, from: RequestIds) -> Self {
         self.request_ids = from;
@@ -128,8 +134,9 @@ impl Observe {
         self
     }
 
-    /// Makes each request's span, in place of the standard one; with its parent, where there is one (the example `opentelemetry` takes it from `traceparent`). The fields `status` and `aborted` are recorded at the end, if the span has
-    /// them.
+    /// Makes each request's span, in place of the standard one; with its parent, where there is one
+    /// (the example `opentelemetry` takes it from `traceparent`). The fields `status` and `aborted`
+    /// are recorded at the end, if the span has them.
     #[must_use]
     pub fn span<F>(mut self, make: F) -> Self
     where

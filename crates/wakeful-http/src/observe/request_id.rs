@@ -14,13 +14,16 @@ pub enum RequestIds {
     /// Requests have none, but what clients send.
     #[default]
     Off,
-    /// The client's, if it is 1 to 128 characters of visible ASCII; else a new one. For servers behind a proxy that makes them.
+    /// The client's, if it is 1 to 128 characters of visible ASCII; else a new one. For servers
+    /// behind a proxy that makes them.
     Accept,
-    /// Always a new one. For servers that anybody reaches: a client could give all of its requests the id of somebody else's.
+    /// Always a new one. For servers that anybody reaches: a client could give all of its requests
+    /// the id of somebody else's.
     Replace,
 }
 
-/// Makes ids that no other loop or process makes: 64 random bits of the loop, and a count. They can be guessed: an id is no secret.
+/// Makes ids that no other loop or process makes: 64 random bits of the loop, and a count. They can
+/// be guessed: an id is no secret.
 #[derive(Debug)]
 pub(super) struct Maker {
     of_the_loop: u64,

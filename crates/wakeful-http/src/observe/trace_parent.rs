@@ -9,7 +9,9 @@ pub(super) const STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// A `traceparent`: which trace a request belongs to, and whose child it is.
 ///
-/// In a handler it is what the server made of the client's: `TraceParent::from_headers(request.headers())`, to be sent along with what the handler asks of others. It prints as the header's value.
+/// In a handler it is what the server made of the client's:
+/// `TraceParent::from_headers(request.headers())`, to be sent along with what the handler asks of
+/// others. It prints as the header's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
     trace_id: u128,

@@ -71,7 +71,8 @@ impl Running {
         self.ending.0.clone()
     }
 
-    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest: [`drain`](Self::drain), with a plan that has only a grace.
+    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest:
+    /// [`drain`](Self::drain), with a plan that has only a grace.
     ///
     /// # Errors
     /// As for `drain`.
@@ -79,8 +80,10 @@ impl Running {
         self.drain(DrainPlan { grace, ..DrainPlan::default() })
     }
 
-    /// Ends as planned: says that it is not ready, stops accepting, lets requests finish, and aborts the rest. Returns how many connections were aborted. It always
-    /// ends, after `pre_drain` and `grace`, and a second more when a loop is blocked. Blocks the calling thread.
+    /// Ends as planned: says that it is not ready, stops accepting, lets requests finish, and
+    /// aborts the rest. Returns how many connections were aborted. It always ends, after
+    /// `pre_drain` and `grace`, and a second more when a loop is blocked. Blocks the calling
+    /// thread.
     ///
     /// # Errors
     /// A handler blocks a loop, which was left behind.

@@ -1,7 +1,9 @@
 //! The server's side of a handshake: in time, counted, and civil to who has the wrong port.
 //!
-//! Until a client's first bytes there is nothing of rustls in memory. What fails is told to the client, in TLS (an alert) or, to plain HTTP, in plain HTTP; then its
-//! bytes are read to their end for a moment, because the kernel resets a connection that is closed over unread bytes, and the client would not see what it was told.
+//! Until a client's first bytes there is nothing of rustls in memory. What fails is told to the
+//! client, in TLS (an alert) or, to plain HTTP, in plain HTTP; then its bytes are read to their end
+//! for a moment, because the kernel resets a connection that is closed over unread bytes, and the
+//! client would not see what it was told.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,7 +18,8 @@ use super::server::ServerTls;
 use super::stream::{TlsStream, Truncation};
 use crate::read::read;
 
-/// The first byte of a client's first record (RFC 8446, 5.1). Older clients than those of TLS 1.0 have another one, and are not served.
+/// The first byte of a client's first record (RFC 8446, 5.1). Older clients than those of TLS 1.0
+/// have another one, and are not served.
 const HANDSHAKE: u8 = 22;
 
 /// Most clients' first flight.

@@ -30,14 +30,16 @@ use super::{Alpn, MinVersion, TlsError, provider};
 /// # }
 /// ```
 ///
-/// Sessions are kept in memory (the last 256 servers'), so that the next handshake with a server is short. Clones share them.
+/// Sessions are kept in memory (the last 256 servers'), so that the next handshake with a server is
+/// short. Clones share them.
 ///
 /// *Threads*: `Clone`, `Send` and `Sync`. One for each loop shares no lock.
 #[derive(Debug, Clone)]
 pub struct ClientTls(Arc<ClientConfig>);
 
 impl ClientTls {
-    /// Settings to begin with: Mozilla's authorities (`webpki-roots`), no certificate of its own, TLS 1.2 and 1.3, h2 and http/1.1.
+    /// Settings to begin with: Mozilla's authorities (`webpki-roots`), no certificate of its own,
+    /// TLS 1.2 and 1.3, h2 and http/1.1.
     pub fn builder() -> ClientTlsBuilder {
         ClientTlsBuilder {
             ca: None,
@@ -47,16 +49,18 @@ impl ClientTls {
         }
     }
 
-    /// Does the handshake over `io` with the server that calls itself `server_name`: a host name, or an IP address, with or without the brackets of a URL. What both
-    /// sides agreed on is [`TlsStream::alpn`]. Has no deadline of its own: put a `wakeful::time::timeout` around it.
+    /// Does the handshake over `io` with the server that calls itself `server_name`: a host name,
+    /// or an IP address, with or without the brackets of a URL. What both sides agreed on is
+    /// [`TlsStream::alpn`]. Has no deadline of its own: put a `wakeful::time::timeout` around it.
     ///
-    /// A server that refuses a client's certificate by TLS 1.3 says so behind the handshake: the first read fails.
+    /// A server that refuses a client's certificate by TLS 1.3 says so behind the handshake: the
+    /// first read fails.
     ///
     /// *Not cancel-safe*: dropped, the connection is gone.
     ///
     /// # Errors
-    /// `InvalidInput`: the name is none. `InvalidData`: the server's certificate is not trusted, or not for this name, or it speaks no version, cipher or
-    /// protocol of ours. The kernel's.
+    /// `InvalidInput`: the name is none. `InvalidData`: the server's certificate is not trusted, or
+    /// not for this name, or it speaks no version, cipher or protocol of ours. The kernel's.
     pub async fn connect<IO>(&self, io: IO, server_name: &str) -> io::Result<TlsStream<IO>>
     where
         IO: Read + Write + Unpin,
@@ -64,7 +68,8 @@ impl ClientTls {
         self.handshake(io, server_name, self.0.alpn_protocols.clone()).await
     }
 
-    /// As [`connect`](Self::connect), offering these protocols instead of the builder's; none: the server is not asked.
+    /// As [`connect`](Self::connect), offering these protocols instead of the builder's; none: the
+    /// server is not asked.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
@@ -144,7 +149,8 @@ impl ClientTlsBuilder {
     /// Reads the files. Blocks on them.
     ///
     /// # Errors
-    /// As for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build); a certificate's time is the server's to judge.
+    /// As for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build); a certificate's time is
+    /// the server's to judge.
     pub fn build(self) -> Result<ClientTls, TlsError> {
         let roots = match &self.ca {
             Some(ca) => files::roots(ca)?,

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of a [`ServerTls`](super::ServerTls), over all loops, since it was built.
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact; two of them are not read at the same instant.
+/// *Threads*: `Send` and `Sync`. Each number is exact; two of them are not read at the same
+/// instant.
 #[derive(Debug, Default)]
 pub struct TlsCounts {
     pub(super) handshakes: Count,
@@ -43,7 +44,8 @@ impl TlsCounts {
         self.resumed.get()
     }
 
-    /// Handshakes that failed: no version, cipher or protocol in common, a certificate that one side refused, a client that left, or what is counted below.
+    /// Handshakes that failed: no version, cipher or protocol in common, a certificate that one
+    /// side refused, a client that left, or what is counted below.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failed.get()

@@ -1,6 +1,7 @@
 //! Certificates and keys: from PEM files to what rustls serves.
 //!
-//! A pair is checked before it is used: the key fits, and the certificate's time is now. What is wrong is said with the file's name.
+//! A pair is checked before it is used: the key fits, and the certificate's time is now. What is
+//! wrong is said with the file's name.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,8 @@ impl Pair {
         check_time(chain, provider).map_err(|reason| unusable(&self.certificate, reason))
     }
 
-    /// As [`load`](Self::load), but a certificate whose time is not now is only logged: the server has no other one.
+    /// As [`load`](Self::load), but a certificate whose time is not now is only logged: the server
+    /// has no other one.
     pub(super) fn load_at_start(
         &self,
         provider: &CryptoProvider,
@@ -155,8 +157,8 @@ fn check_time(
 ) -> Result<Option<&'static str>, String> {
     let [leaf, issuers @ ..] = chain else { return Ok(None) };
     let parsed = ParsedCertificate::try_from(leaf).map_err(|error| error.to_string())?;
-    // rustls looks at the time when it verifies a chain, so this one is verified against its own end. Whether clients would trust that is
-    // theirs to say: of the answer only the time counts.
+    // rustls looks at the time when it verifies a chain, so this one is verified against its own
+    // end. Whether clients would trust that is theirs to say: of the answer only the time counts.
     let mut roots = RootCertStore::empty();
     roots.add(issuers.last().unwrap_or(leaf).clone()).map_err(|error| error.to_string())?;
     let algorithms = provider.signature_verification_algorithms.all;
@@ -172,12 +174,14 @@ fn check_time(
     }
 }
 
-/// Chooses by the name that the client asks for. A client that asks for no name, or for one that no certificate has, gets the first. A handshake
-/// looks into a table: there may be thousands of certificates, and their names are read once, when they are loaded.
+/// Chooses by the name that the client asks for. A client that asks for no name, or for one that no
+/// certificate has, gets the first. A handshake looks into a table: there may be thousands of
+/// certificates, and their names are read once, when they are loaded.
 #[derive(Debug)]
 pub(super) struct ByName {
     first: Arc<CertifiedKey>,
-    /// In lower case, wildcards as they are. With its place: of two that fit the one that was given first serves.
+    /// In lower case, wildcards as they are. With its place: of two that fit the one that was given
+    /// first serves.
     names: HashMap<String, (usize, Arc<CertifiedKey>)>,
 }
 

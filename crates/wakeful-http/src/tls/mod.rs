@@ -1,13 +1,16 @@
 //! TLS 1.2 and 1.3 by rustls, for servers and clients.
 //!
 //! [`ServerTls`] is a server's certificates and settings: [`Server::tls`](crate::Server::tls) and
-//! [`Server::bind_tls`](crate::Server::bind_tls) take it, and its clones reload its files while the server runs. [`ClientTls`] connects. Both give a [`TlsStream`], which
-//! hyper takes, over any stream that hyper takes.
+//! [`Server::bind_tls`](crate::Server::bind_tls) take it, and its clones reload its files while the
+//! server runs. [`ClientTls`] connects. Both give a [`TlsStream`], which hyper takes, over any
+//! stream that hyper takes.
 //!
-//! The cryptography is `ring`'s, which builds in seconds and needs no CMake, unless the program has chosen another one for the process
-//! (`rustls::crypto::CryptoProvider::install_default`, for example of aws-lc-rs).
+//! The cryptography is `ring`'s, which builds in seconds and needs no CMake, unless the program has
+//! chosen another one for the process (`rustls::crypto::CryptoProvider::install_default`, for
+//! example of aws-lc-rs).
 //!
-//! `stream` has the bytes, `files` reads certificates, `server` and `accept` are the server's side, `client` the other one.
+//! `stream` has the bytes, `files` reads certificates, `server` and `accept` are the server's side,
+//! `client` the other one.
 
 mod accept;
 mod client;
@@ -81,8 +84,8 @@ impl Alpn {
     }
 }
 
-/// The certificates that a client has identified itself with, its own first: verified, and an extension of each of its requests. There is none if the client showed
-/// no certificate.
+/// The certificates that a client has identified itself with, its own first: verified, and an
+/// extension of each of its requests. There is none if the client showed no certificate.
 #[derive(Debug, Clone)]
 pub struct PeerCertificates(pub(crate) Arc<[CertificateDer<'static>]>);
 

@@ -1,7 +1,9 @@
 //! A server's TLS: its settings, and the certificates that may change while it runs.
 //!
-//! Each handshake takes the configuration of its moment, so a reload concerns no connection that is open. A reload replaces all or nothing: what cannot be
-//! loaded leaves everything as it was. Sessions go on over a reload, unless the authorities for clients changed: a ticket vouches for a client that these have verified.
+//! Each handshake takes the configuration of its moment, so a reload concerns no connection that is
+//! open. A reload replaces all or nothing: what cannot be loaded leaves everything as it was.
+//! Sessions go on over a reload, unless the authorities for clients changed: a ticket vouches for a
+//! client that these have verified.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -22,15 +24,18 @@ use crate::panics;
 /// Whether a client must identify itself with a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// It is asked to, and served without. One that shows a certificate that does not verify is refused.
+    /// It is asked to, and served without. One that shows a certificate that does not verify is
+    /// refused.
     Request,
     /// Without a certificate that verifies there is no handshake.
     Require,
 }
 
-/// A server's TLS, made by [`ServerTls::builder`]. Its clones are the same one: keep one to reload it while a server has the other.
+/// A server's TLS, made by [`ServerTls::builder`]. Its clones are the same one: keep one to reload
+/// it while a server has the other.
 ///
-/// A handshake computes on the loop: with an ECDSA key some 0.1 ms, with an RSA key of 2,048 bits ten times that. Prefer ECDSA.
+/// A handshake computes on the loop: with an ECDSA key some 0.1 ms, with an RSA key of 2,048 bits
+/// ten times that. Prefer ECDSA.
 ///
 /// *Threads*: `Clone`, `Send` and `Sync`.
 #[derive(Clone)]
@@ -77,7 +82,8 @@ impl ServerTls {
         })
     }
 
-    /// A certificate chain and its private key, both PEM files, with the defaults for everything else.
+    /// A certificate chain and its private key, both PEM files, with the defaults for everything
+    /// else.
     ///
     /// # Errors
     /// As for [`ServerTlsBuilder::build`].
@@ -88,11 +94,13 @@ impl ServerTls {
         Self::builder().certificate(certificate, key).build()
     }
 
-    /// Reads all files again. Handshakes from now on use what is in them; open connections go on with what they have. Blocks on the files: call it
-    /// on a thread that may block, for example by `wakeful::task::spawn_blocking`.
+    /// Reads all files again. Handshakes from now on use what is in them; open connections go on
+    /// with what they have. Blocks on the files: call it on a thread that may block, for example by
+    /// `wakeful::task::spawn_blocking`.
     ///
     /// # Errors
-    /// As for [`ServerTlsBuilder::build`], or a certificate has expired or is not valid yet. Errors are logged, and everything stays as it was.
+    /// As for [`ServerTlsBuilder::build`], or a certificate has expired or is not valid yet. Errors
+    /// are logged, and everything stays as it was.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.reload_unless_told_of(None)
     }
@@ -128,8 +136,10 @@ impl ServerTls {
         }
     }
 
-    /// Looks at the files again and again, on the blocking pool, and [reloads](Self::reload) when one was written or replaced. Files that cannot be
-    /// read, or whose certificate is not valid yet, are tried again with each look, and logged once. It never ends: spawn it on a loop. For files that are changed by who cannot send a signal.
+    /// Looks at the files again and again, on the blocking pool, and [reloads](Self::reload) when
+    /// one was written or replaced. Files that cannot be read, or whose certificate is not valid
+    /// yet, are tried again with each look, and logged once. It never ends: spawn it on a loop. For
+    /// files that are changed by who cannot send a signal.
     pub async fn reload_on_change(self, every: Duration) {
         loop {
             sleep(every).await;
@@ -184,15 +194,17 @@ impl fmt::Debug for ServerTls {
 pub struct ServerTlsBuilder(Settings);
 
 impl ServerTlsBuilder {
-    /// A PEM file of a certificate followed by those of its issuers, and one of its private key (PKCS#8, SEC1 or PKCS#1, not encrypted). May be called several
-    /// times: which one a client gets is chosen by the name that it asks for (SNI), and the first one is for who asks for none of them.
+    /// A PEM file of a certificate followed by those of its issuers, and one of its private key
+    /// (PKCS#8, SEC1 or PKCS#1, not encrypted). May be called several times: which one a client
+    /// gets is chosen by the name that it asks for (SNI), and the first one is for who asks for
+    /// none of them.
     pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.0.pairs.push(Pair { certificate: certificate.into(), key: key.into() });
         self
     }
 
-    /// Asks clients for certificates of the authorities in `ca`, a PEM file. Handlers find them as the request's extension
-    /// [`PeerCertificates`](super::PeerCertificates).
+    /// Asks clients for certificates of the authorities in `ca`, a PEM file. Handlers find them as
+    /// the request's extension [`PeerCertificates`](super::PeerCertificates).
     pub fn client_ca(mut self, auth: ClientAuth, ca: impl Into<PathBuf>) -> Self {
         self.0.clients = Some((auth, ca.into()));
         self
@@ -204,7 +216,8 @@ impl ServerTlsBuilder {
         self
     }
 
-    /// Which protocols are offered to clients that ask (ALPN), the preferred one first. A client that does not ask is told by its first bytes.
+    /// Which protocols are offered to clients that ask (ALPN), the preferred one first. A client
+    /// that does not ask is told by its first bytes.
     pub fn protocols(mut self, protocols: &[Alpn]) -> Self {
         self.0.protocols = protocols.to_vec();
         self
@@ -219,8 +232,10 @@ impl ServerTlsBuilder {
     /// Reads the files. Blocks on them.
     ///
     /// # Errors
-    /// A file cannot be read, or has no PEM of its kind in it; a key does not belong to its certificate; there is no certificate. A certificate that has expired, or is not valid yet, is logged as a warning and used: a server that does not start
-    /// would be of less use. [`reload`](ServerTls::reload) refuses it.
+    /// A file cannot be read, or has no PEM of its kind in it; a key does not belong to its
+    /// certificate; there is no certificate. A certificate that has expired, or is not valid yet,
+    /// is logged as a warning and used: a server that does not start would be of less use.
+    /// [`reload`](ServerTls::reload) refuses it.
     pub fn build(self) -> Result<ServerTls, TlsError> {
         let Self(settings) = self;
         let looks = settings.looks();
@@ -244,7 +259,8 @@ impl Settings {
     ) -> Result<Loaded, TlsError> {
         let settings = |error: &dyn fmt::Display| TlsError::Settings(error.to_string());
         if before.is_some() {
-            // At the start it may be a pipe of a shell; later nobody may come to write to it, and no other reload could be.
+            // At the start it may be a pipe of a shell; later nobody may come to write to it, and
+            // no other reload could be.
             self.paths().try_for_each(|path| files::check_not_pipe(path))?;
         }
         let provider = provider();

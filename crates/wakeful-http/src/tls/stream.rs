@@ -1,11 +1,12 @@
 //! The bytes of a TLS connection, in hyper's traits.
 //!
-//! rustls does the protocol and no I/O. What it has decrypted is given out before the socket is asked for more: the socket may be empty while
-//! a record waits in memory. What it has encrypted is written when the user flushes, or when 64 KiB of it wait, so that a response's parts go
-//! out together. Both buffers are bounded, by rustls and by [`ROOM`].
+//! rustls does the protocol and no I/O. What it has decrypted is given out before the socket is
+//! asked for more: the socket may be empty while a record waits in memory. What it has encrypted is
+//! written when the user flushes, or when 64 KiB of it wait, so that a response's parts go out
+//! together. Both buffers are bounded, by rustls and by [`ROOM`].
 //!
-//! The socket is read into a buffer that the connections of a thread share: rustls alone would read 4 KiB at a time. `accept.rs` and `client.rs` begin
-//! connections.
+//! The socket is read into a buffer that the connections of a thread share: rustls alone would read
+//! 4 KiB at a time. `accept.rs` and `client.rs` begin connections.
 
 use std::cell::Cell;
 use std::io::{self, BufRead as _, IoSlice, Write as _};
@@ -37,8 +38,9 @@ pub(super) enum Truncation {
 
 /// A TLS connection over `IO`, with hyper's [`Read`] and [`Write`].
 ///
-/// What is written is sent by a flush (hyper flushes behind each response), or when 64 KiB wait. A shutdown tells the peer so
-/// (`close_notify`) and ends `IO`'s write side. Dropped without, the peer sees the connection cut.
+/// What is written is sent by a flush (hyper flushes behind each response), or when 64 KiB wait. A
+/// shutdown tells the peer so (`close_notify`) and ends `IO`'s write side. Dropped without, the
+/// peer sees the connection cut.
 ///
 /// One task may read while another one writes, not more.
 ///
@@ -99,7 +101,8 @@ impl<IO> TlsStream<IO> {
 }
 
 impl<IO: Read + Write + Unpin> TlsStream<IO> {
-    /// Does the handshake, but for sending what then still waits: it goes with the next flush, or before the socket is read. (A server's tickets go with its first response.)
+    /// Does the handshake, but for sending what then still waits: it goes with the next flush, or
+    /// before the socket is read. (A server's tickets go with its first response.)
     pub(super) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.is_handshaking() {
             ready!(self.poll_send(cx))?;
@@ -178,12 +181,14 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
     fn feed(&mut self, cx: &mut Context<'_>, records: &[u8]) -> io::Result<usize> {
         let mut rest = records;
         while !rest.is_empty() {
-            // It refuses when as much as a record is decrypted and not read: then there is enough for now.
+            // It refuses when as much as a record is decrypted and not read: then there is enough
+            // for now.
             if self.session.read_tls(&mut rest).is_err() {
                 break;
             }
             if let Err(error) = self.session.process_new_packets() {
-                // The alert that tells the peer why, if the socket takes it at once. A writer that waits sends it.
+                // The alert that tells the peer why, if the socket takes it at once. A writer that
+                // waits sends it.
                 if !self.writer_waits {
                     let _ = self.poll_send(cx);
                 }

@@ -1,4 +1,5 @@
-//! Connections that go on in another protocol than HTTP: `Upgrade` and CONNECT of HTTP/1.1, and extended CONNECT of HTTP/2 (RFC 8441).
+//! Connections that go on in another protocol than HTTP: `Upgrade` and CONNECT of HTTP/1.1, and
+//! extended CONNECT of HTTP/2 (RFC 8441).
 //!
 //! ```
 //! use axum::extract::Request;
@@ -20,16 +21,21 @@
 //!     })
 //!     .detach();
 //!     let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
-//!     let response = response.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "echo");
+//!     let response = response.header(header::CONNECTION, "upgrade");
+//!     let response = response.header(header::UPGRADE, "echo");
 //!     response.body(String::new()).expect("it is valid")
 //! }
 //! ```
 //!
 //! WebSockets are in `ws` (feature `ws`).
 //!
-//! hyper's own `upgrade::on` wants connections that are `Send`, and does not work for HTTP/1.1 here; nor does axum's `WebSocketUpgrade`, which uses it: a request has no extension of theirs, and a 101 that nobody takes up here is answered 500. So a request that asks for an upgrade, and no other, gets an `Offer` among its extensions; the response decides
-//! whether it holds; and when hyper's connection ends by it, the bytes go to who waits. An upgraded connection stays on its loop, counts as open until its [`Upgraded`] is dropped, and is aborted
-//! when the grace period of a drain is over: what uses it should await [`drain_begins`](crate::drain_begins).
+//! hyper's own `upgrade::on` wants connections that are `Send`, and does not work for HTTP/1.1
+//! here; nor does axum's `WebSocketUpgrade`, which uses it: a request has no extension of theirs,
+//! and a 101 that nobody takes up here is answered 500. So a request that asks for an upgrade, and
+//! no other, gets an `Offer` among its extensions; the response decides whether it holds; and when
+//! hyper's connection ends by it, the bytes go to who waits. An upgraded connection stays on its
+//! loop, counts as open until its [`Upgraded`] is dropped, and is aborted when the grace period of
+//! a drain is over: what uses it should await [`drain_begins`](crate::drain_begins).
 
 mod error;
 mod offer;
@@ -48,7 +54,8 @@ pub(crate) use self::offer::OwnRefusal;
 pub(crate) use self::offer::{Offered, Offers};
 pub use self::upgraded::Upgraded;
 
-/// The upgrade that `request` asks for, to be awaited in a task of its own: it happens once the response is written. Takes it out of the request; the second time there is none.
+/// The upgrade that `request` asks for, to be awaited in a task of its own: it happens once the
+/// response is written. Takes it out of the request; the second time there is none.
 pub fn on<B>(request: &mut Request<B>) -> OnUpgrade {
     take(request.extensions_mut())
 }
@@ -64,8 +71,8 @@ pub(crate) fn take(extensions: &mut http::Extensions) -> OnUpgrade {
 
 /// The future of [`on`].
 ///
-/// *Threads*: `Send`, and may be dropped anywhere. Polled on another thread than its loop's it ends with
-/// [`OtherThread`](UpgradeError::OtherThread).
+/// *Threads*: `Send`, and may be dropped anywhere. Polled on another thread than its loop's it ends
+/// with [`OtherThread`](UpgradeError::OtherThread).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct OnUpgrade(Source);

@@ -1,6 +1,8 @@
-//! From a request that asks for an upgrade, by the response that decides, to the end of hyper's connection.
+//! From a request that asks for an upgrade, by the response that decides, to the end of hyper's
+//! connection.
 //!
-//! hyper puts an extension of its own into each request that may be upgraded, and so says which do. It ends a connection by an upgrade only if the last response was one; that response is what
+//! hyper puts an extension of its own into each request that may be upgraded, and so says which do.
+//! It ends a connection by an upgrade only if the last response was one; that response is what
 //! [`Offers`] keeps. What was offered is fulfilled or refused, whatever is dropped on the way.
 
 use std::cell::{Cell, RefCell};
@@ -93,8 +95,9 @@ impl Offers {
     /// Offers the upgrade that `request` asks for, if it asks for one.
     #[inline]
     pub(crate) fn offer(self: &Rc<Self>, request: &mut Request<Incoming>) -> Option<Offered> {
-        // hyper puts it into requests that ask for an upgrade, and none else; most have no extension at all.
-        // It comes to nothing, because the connection does not run as hyper's `with_upgrades`: who takes it is refused by its absence.
+        // hyper puts it into requests that ask for an upgrade, and none else; most have no
+        // extension at all. It comes to nothing, because the connection does not run as hyper's
+        // `with_upgrades`: who takes it is refused by its absence.
         request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>()?;
         let offer = Offer::new();
         request.extensions_mut().insert(offer.clone());
@@ -111,7 +114,8 @@ impl Drop for Offers {
     }
 }
 
-/// A request that was offered an upgrade, until its response decides. Dropped before, it is refused.
+/// A request that was offered an upgrade, until its response decides. Dropped before, it is
+/// refused.
 pub(crate) struct Offered {
     offer: Option<Offer>,
     method: Method,
@@ -119,7 +123,8 @@ pub(crate) struct Offered {
 }
 
 impl Offered {
-    /// A response that changes to a protocol that nobody takes up would be the connection's silent end: it becomes 500.
+    /// A response that changes to a protocol that nobody takes up would be the connection's silent
+    /// end: it becomes 500.
     #[cold]
     pub(crate) fn correct<B>(&self, response: &mut Response<B>) {
         if !self.offer.as_ref().is_none_or(Offer::is_abandoned) {

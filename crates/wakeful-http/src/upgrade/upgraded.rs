@@ -19,7 +19,8 @@ pub(crate) trait Io: Read + Write + Unpin {}
 
 impl<T: Read + Write + Unpin> Io for T {}
 
-/// A connection that has left HTTP. Reads and writes by the traits of futures-io and of hyper; dropped, it closes.
+/// A connection that has left HTTP. Reads and writes by the traits of futures-io and of hyper;
+/// dropped, it closes.
 ///
 /// *Threads*: neither `Send` nor `Sync`, as the connection beneath.
 pub struct Upgraded {

@@ -37,7 +37,8 @@ impl Watch {
         }
     }
 
-    /// Can it be understood in one way only where the request ends that hyper has read? To be asked once for each.
+    /// Can it be understood in one way only where the request ends that hyper has read? To be asked
+    /// once for each.
     pub(crate) fn is_framing_clear(&self) -> bool {
         self.framing.as_ref().is_none_or(|framing| framing.borrow_mut().next())
     }

@@ -1,4 +1,5 @@
-//! A connection's one timer, which costs a request nothing: it is armed late, and stays as it is while what is due moves away from it.
+//! A connection's one timer, which costs a request nothing: it is armed late, and stays as it is
+//! while what is due moves away from it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +22,8 @@ impl Timer {
         Self { deadline: Deadline::at(Instant::now()), armed: None }
     }
 
-    /// Is it set for a moment that has not come, `due` or an earlier one, and does it wake this task?
+    /// Is it set for a moment that has not come, `due` or an earlier one, and does it wake this
+    /// task?
     #[inline]
     pub(super) fn is_set_until(&self, due: Instant, now: Instant, cx: &Context<'_>) -> bool {
         let is_it =
@@ -29,9 +31,9 @@ impl Timer {
         self.armed.as_ref().is_some_and(is_it)
     }
 
-    /// Ready when it is `due`. A timer that is set for an earlier moment stays until then. `seen` is until when the loop
-    /// has seen what arrived: after a pause, the clock alone must not end a connection whose bytes are still in the kernel.
-    /// `now` is the turn's time.
+    /// Ready when it is `due`. A timer that is set for an earlier moment stays until then. `seen`
+    /// is until when the loop has seen what arrived: after a pause, the clock alone must not end a
+    /// connection whose bytes are still in the kernel. `now` is the turn's time.
     pub(super) fn poll(
         &mut self,
         due: Instant,
@@ -40,7 +42,8 @@ impl Timer {
         cx: &mut Context<'_>,
     ) -> Poll<()> {
         if seen >= due {
-            // Not the sleep's to say: whoever spends his task's budget in every poll would never hear it.
+            // Not the sleep's to say: whoever spends his task's budget in every poll would never
+            // hear it.
             self.armed = None;
             return Poll::Ready(());
         }

@@ -1,6 +1,8 @@
-//! Frames whose length takes more bytes than it needs are refused (RFC 6455, 5.2), which tungstenite does not do: what two programs read differently may be used against one of them.
+//! Frames whose length takes more bytes than it needs are refused (RFC 6455, 5.2), which
+//! tungstenite does not do: what two programs read differently may be used against one of them.
 //!
-//! [`Lengths`] follows the headers of a client's frames, a few bytes of each, and skips the payloads.
+//! [`Lengths`] follows the headers of a client's frames, a few bytes of each, and skips the
+//! payloads.
 
 use std::io;
 use std::pin::Pin;

@@ -1,7 +1,9 @@
 //! An open WebSocket: messages both ways, and the ways it ends.
 //!
-//! Reading drives it: pings are answered, the drain is noticed, and a client that breaks the protocol is told why. After a Close of ours nothing is said any more; what the client had sent before it
-//! saw that is read, and delivered or dropped: a connection that is closed with bytes unread is reset, and a reset may overtake the Close.
+//! Reading drives it: pings are answered, the drain is noticed, and a client that breaks the
+//! protocol is told why. After a Close of ours nothing is said any more; what the client had sent
+//! before it saw that is read, and delivered or dropped: a connection that is closed with bytes
+//! unread is reset, and a reset may overtake the Close.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -28,9 +30,11 @@ const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// At one time when nobody wants what is read.
 const DISCARDED_AT_ONCE: usize = 64;
 
-/// An open WebSocket. A `Stream` and a `Sink` of [`Message`]s; [`recv`](Self::recv), [`send`](Self::send) and [`close`](Self::close) are all that most need.
+/// An open WebSocket. A `Stream` and a `Sink` of [`Message`]s; [`recv`](Self::recv),
+/// [`send`](Self::send) and [`close`](Self::close) are all that most need.
 ///
-/// Dropped without [`close`](Self::close), the connection ends without a word: to the client that is 1006.
+/// Dropped without [`close`](Self::close), the connection ends without a word: to the client that
+/// is 1006.
 ///
 /// *Threads*: neither `Send` nor `Sync`: it stays on its loop.
 #[derive(Debug)]
@@ -42,7 +46,8 @@ pub struct WebSocket {
     phase: Phase,
 }
 
-/// Who waits until something is sent: the half that writes, and the half that reads, for a Close of ours. They may be two tasks, and tungstenite knows of one.
+/// Who waits until something is sent: the half that writes, and the half that reads, for a Close of
+/// ours. They may be two tasks, and tungstenite knows of one.
 #[derive(Debug)]
 struct Flushers {
     both: Arc<Both>,
@@ -116,7 +121,8 @@ impl WebSocket {
         self.protocol.as_ref()
     }
 
-    /// The next message. Pings are among them, already answered, and the client's Close. `None` at the end.
+    /// The next message. Pings are among them, already answered, and the client's Close. `None` at
+    /// the end.
     ///
     /// *Cancel-safe*.
     pub async fn recv(&mut self) -> Option<Result<Message, Error>> {
@@ -126,14 +132,16 @@ impl WebSocket {
     /// Sends a message, and waits until the connection has taken it.
     ///
     /// # Errors
-    /// The connection is broken; one of the two sides has closed already, the server perhaps because it drains.
+    /// The connection is broken; one of the two sides has closed already, the server perhaps
+    /// because it drains.
     ///
     /// Not *cancel-safe*: a message may be sent though its future was dropped.
     pub async fn send(&mut self, message: Message) -> Result<(), Error> {
         SinkExt::send(self, message).await
     }
 
-    /// Sends a Close, waits for the client's for up to 5 s, and closes the connection. What comes in between is dropped.
+    /// Sends a Close, waits for the client's for up to 5 s, and closes the connection. What comes
+    /// in between is dropped.
     ///
     /// # Errors
     /// The connection is broken.

@@ -68,7 +68,8 @@ impl<S: Sync> FromRequestParts<S> for WebSocketUpgrade {
         if !upgrade.is_asked() {
             return Err(WebSocketRejection::NotUpgradable);
         }
-        // tungstenite's own defaults, 128 KiB of each buffer and 64 MiB of message, are for few sockets.
+        // tungstenite's own defaults, 128 KiB of each buffer and 64 MiB of message, are for few
+        // sockets.
         let config = WebSocketConfig::default()
             .read_buffer_size(8 << 10)
             .write_buffer_size(8 << 10)
@@ -103,7 +104,9 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// The subprotocols that the server speaks; the first of them that the client offers is chosen. Without one that both know the socket has none, and the client decides whether it likes that.
+    /// The subprotocols that the server speaks; the first of them that the client offers is chosen.
+    /// Without one that both know the socket has none, and the client decides whether it likes
+    /// that.
     pub fn protocols<I>(mut self, protocols: I) -> Self
     where
         I: IntoIterator,
@@ -127,7 +130,9 @@ impl WebSocketUpgrade {
         self.selected.as_ref()
     }
 
-    /// The response that opens the socket. `callback` gets it once the response is written, in a task of its own on this loop; nothing has to be `Send`. If it never is, that is logged at debug level.
+    /// The response that opens the socket. `callback` gets it once the response is written, in a
+    /// task of its own on this loop; nothing has to be `Send`. If it never is, that is logged at
+    /// debug level.
     ///
     /// # Panics
     /// Where no loop runs.

@@ -1,4 +1,5 @@
-//! HTTP/2: shared connections, the server's limit of streams, GOAWAY and refused streams; and gRPC by tonic's own client.
+//! HTTP/2: shared connections, the server's limit of streams, GOAWAY and refused streams; and gRPC
+//! by tonic's own client.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -259,7 +260,8 @@ fn after_a_goaway_what_is_under_way_ends_and_the_rest_gets_a_new_connection() {
         assert_eq!(text(host.send(get("/")).await).await, "connection 0");
         let mut last = Box::pin(host.send(get("/last")));
         assert!(futures_lite::future::poll_once(&mut last).await.is_none());
-        // What meets the old connection before the client has read the GOAWAY is still answered there.
+        // What meets the old connection before the client has read the GOAWAY is still answered
+        // there.
         loop {
             match text(host.send(get("/")).await).await.as_str() {
                 "late" => {}
@@ -271,8 +273,8 @@ fn after_a_goaway_what_is_under_way_ends_and_the_rest_gets_a_new_connection() {
     });
 }
 
-/// Above the last stream that the server says it has seen.
-/// Each is still open, for the sake of a stream, when the next request comes. hyper notices as it is asked.
+/// Above the last stream that the server says it has seen. Each is still open, for the sake of a
+/// stream, when the next request comes. hyper notices as it is asked.
 #[test]
 fn connections_that_ended_together_by_a_goaway_cost_a_request_nothing() {
     const CONNECTIONS: usize = 5;
@@ -415,8 +417,8 @@ fn a_server_that_leaves_out_every_stream_is_not_asked_for_ever() {
     });
 }
 
-/// The server still counts a stream that has had its response, and so does the pool: hyper would queue the next
-/// request, for as long as the connection is there.
+/// The server still counts a stream that has had its response, and so does the pool: hyper would
+/// queue the next request, for as long as the connection is there.
 #[test]
 fn a_request_that_waits_for_its_stream_as_the_connection_ends_is_sent_again_or_told_so() {
     type Body = Either<Full<Bytes>, StreamBody<Pending<Result<Frame<Bytes>, Infallible>>>>;

@@ -1,4 +1,5 @@
-//! The client, against this crate's own server, and against servers that do what a test tells them to.
+//! The client, against this crate's own server, and against servers that do what a test tells them
+//! to.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,5 @@
-//! Bodies of requests that panic: they fail their request, and the pool keeps its room. Wakers that panic: who shares a connection, or waits for one, loses nothing.
+//! Bodies of requests that panic: they fail their request, and the pool keeps its room. Wakers that
+//! panic: who shares a connection, or waits for one, loses nothing.
 
 use std::cell::Cell;
 use std::convert::Infallible;

@@ -1,4 +1,5 @@
-//! What is sent again, and what is not. The first connection of each server answers one request, and does with the second one what the test says.
+//! What is sent again, and what is not. The first connection of each server answers one request,
+//! and does with the second one what the test says.
 
 use super::*;
 
@@ -112,7 +113,8 @@ fn a_new_connection_that_closes_without_a_word_is_the_servers_answer() {
     });
 }
 
-/// Closed while nobody asks: the request finds it out before a byte is written, or never meets the connection.
+/// Closed while nobody asks: the request finds it out before a byte is written, or never meets the
+/// connection.
 #[test]
 fn a_connection_that_was_closed_while_it_was_idle_costs_no_request() {
     on_a_loop(async {

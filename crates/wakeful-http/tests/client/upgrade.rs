@@ -1,4 +1,5 @@
-//! Requests for another protocol: on a connection of their own, which is the caller's if the server agrees.
+//! Requests for another protocol: on a connection of their own, which is the caller's if the server
+//! agrees.
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use http::StatusCode;

@@ -42,7 +42,8 @@ impl Frame {
         u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
     }
 
-    /// Of a response's HEADERS, whose first field h2 writes as an entry of the static table, or a literal one.
+    /// Of a response's HEADERS, whose first field h2 writes as an entry of the static table, or a
+    /// literal one.
     pub fn status(&self) -> String {
         match self.payload[0] {
             0x88 => "200".to_owned(),
@@ -51,7 +52,8 @@ impl Frame {
             0x8c => "400".to_owned(),
             0x8d => "404".to_owned(),
             0x8e => "500".to_owned(),
-            // :status, its value in Huffman's code: digits of 5 bits (0, 1, 2) and of 6 (from 3 on).
+            // :status, its value in Huffman's code: digits of 5 bits (0, 1, 2) and of 6 (from 3
+            // on).
             0x48 | 0x08 | 0x18 => {
                 assert_eq!(self.payload[1] & 0x80, 0x80, "{self:?}");
                 let length = usize::from(self.payload[1] & 0x7f);

@@ -1,4 +1,5 @@
-//! What is never served: nothing outside of the root, whatever paths and links say, and nothing that is no file.
+//! What is never served: nothing outside of the root, whatever paths and links say, and nothing
+//! that is no file.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

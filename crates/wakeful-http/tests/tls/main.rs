@@ -1,4 +1,5 @@
-//! TLS: handshakes, certificates and their reload, connections from beginning to end. The raw clients are rustls on blocking sockets; hyper's are over this crate's own client side.
+//! TLS: handshakes, certificates and their reload, connections from beginning to end. The raw
+//! clients are rustls on blocking sockets; hyper's are over this crate's own client side.
 
 #[path = "../common/mod.rs"]
 mod common;

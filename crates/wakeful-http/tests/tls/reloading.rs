@@ -38,7 +38,8 @@ fn dated(site: &Site, change: fn(&mut CertificateParams)) -> Issued {
     site.authority.issue_with("localhost", change)
 }
 
-/// What is written over the certificate and the key, which of the two the error names, and what it says of it.
+/// What is written over the certificate and the key, which of the two the error names, and what it
+/// says of it.
 type Bad = (&'static str, Option<String>, Option<String>, &'static str, &'static str);
 
 fn bad_files(site: &Site) -> Vec<Bad> {

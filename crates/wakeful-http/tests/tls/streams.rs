@@ -1,4 +1,5 @@
-//! The bytes themselves: writes and reads of all sizes, both ways at once, over sockets that take little at a time.
+//! The bytes themselves: writes and reads of all sizes, both ways at once, over sockets that take
+//! little at a time.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

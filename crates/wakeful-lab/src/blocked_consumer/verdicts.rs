@@ -1,7 +1,8 @@
 //! What `blocked-consumer` claims, and what comes of it.
 //!
-//! The best of the others is the one whose median over all rounds is highest in that very run, which favours them. "Not slower" allows as much as
-//! wakeful's queue differs from itself in the same rounds.
+//! The best of the others is the one whose median over all rounds is highest in that very run,
+//! which favours them. "Not slower" allows as much as wakeful's queue differs from itself in the
+//! same rounds.
 
 use wakeful_load::results::Claim;
 use wakeful_load::statistics::ratio_of_pairs;

@@ -1,4 +1,5 @@
-//! One measurement: a fresh server, its workers asleep, then so many connections, while the kernel writes down who is woken.
+//! One measurement: a fresh server, its workers asleep, then so many connections, while the kernel
+//! writes down who is woken.
 
 use std::io;
 use std::path::Path;

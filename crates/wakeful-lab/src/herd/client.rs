@@ -108,7 +108,8 @@ mod tests {
 
     use super::*;
 
-    /// Answers each connection with `answer`, as long as the test runs; and the file is left to the test.
+    /// Answers each connection with `answer`, as long as the test runs; and the file is left to the
+    /// test.
     fn serve(name: &str, answer: &'static str) -> std::path::PathBuf {
         let file = format!("wakeful-herd-client-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(file);

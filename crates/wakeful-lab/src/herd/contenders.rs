@@ -33,7 +33,8 @@ const VARIANTS: [(&str, &str); 6] = [
 /// Programs of the distribution, and the packages that have them.
 const INSTALLED: [(&str, &str); 2] = [(NGINX, "nginx-light"), (UNICORN, "unicorn")];
 
-/// The programs that they are, for the lab to build or to find. They are servers: nobody runs them as probes.
+/// The programs that they are, for the lab to build or to find. They are servers: nobody runs them
+/// as probes.
 pub(super) fn programs() -> Vec<Probe> {
     let herd = VARIANTS.iter().map(|(name, variant)| Probe {
         name: (*name).to_owned(),
@@ -98,7 +99,8 @@ pub(super) fn all(lab: &Lab<'_>) -> Vec<Herd> {
 }
 
 impl Herd {
-    /// Whether it is one of `peers/herd`: these count for themselves, and a request to them can cost more than its answer.
+    /// Whether it is one of `peers/herd`: these count for themselves, and a request to them can
+    /// cost more than its answer.
     pub(super) fn is_plain(&self) -> bool {
         self.kind == Kind::Plain
     }
@@ -150,7 +152,8 @@ impl Herd {
     }
 }
 
-/// With what its documentation has for many workers and no `reuseport`: the listener is watched with EPOLLEXCLUSIVE.
+/// With what its documentation has for many workers and no `reuseport`: the listener is watched
+/// with EPOLLEXCLUSIVE.
 fn nginx(workers: usize, socket: &Path, dir: &Path) -> String {
     let (socket, dir) = (socket.display(), dir.display());
     let directories: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]

@@ -1,4 +1,5 @@
-//! The kernel's own trace of a server: an instance of tracefs that nobody else uses, removed when dropped.
+//! The kernel's own trace of a server: an instance of tracefs that nobody else uses, removed when
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -68,7 +69,8 @@ impl Trace {
     pub(super) fn aim_at(&self, threads: &[u32], bytes: usize) -> io::Result<()> {
         let numbers: Vec<String> = threads.iter().map(u32::to_string).collect();
         let woken: Vec<String> = numbers.iter().map(|tid| format!("pid == {tid}")).collect();
-        // Each CPU has a buffer of its own. Few clients wake, and few workers run at a time, whatever the machine has.
+        // Each CPU has a buffer of its own. Few clients wake, and few workers run at a time,
+        // whatever the machine has.
         let cpus = thread::available_parallelism()?.get().min(BUSY_CPUS);
         self.put("buffer_size_kb", &(2 * bytes / cpus).div_ceil(1024).to_string())?;
         // Whatever these do; and of wakes, those of them, not those by them.

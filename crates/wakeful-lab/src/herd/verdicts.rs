@@ -1,7 +1,8 @@
 //! What `herd` claims, and what comes of it.
 //!
-//! "Not above plain EPOLLEXCLUSIVE" is decided by the ranges of the rounds, those of plain EPOLLEXCLUSIVE from both of its runs, because in
-//! some cases both are nothing, of which there is no ratio.
+//! "Not above plain EPOLLEXCLUSIVE" is decided by the ranges of the rounds, those of plain
+//! EPOLLEXCLUSIVE from both of its runs, because in some cases both are nothing, of which there is
+//! no ratio.
 
 use wakeful_load::format;
 use wakeful_load::results::{Claim, Verdict};
@@ -77,7 +78,8 @@ fn noticed(served: &Served) -> Option<f64> {
     Some(served.refused()? / in_vain)
 }
 
-/// Wakes in vain in every case, against plain EPOLLEXCLUSIVE in the same run. The worst cases decide, and are named.
+/// Wakes in vain in every case, against plain EPOLLEXCLUSIVE in the same run. The worst cases
+/// decide, and are named.
 fn not_above(found: &Found, name: &str) -> Claim {
     let against = CASES.iter().map(|case| against_plain(found, case, name));
     let against: Vec<(Verdict, String)> = against.collect();
@@ -120,7 +122,8 @@ mod tests {
     use super::*;
     use crate::interleaved::Measured;
 
-    /// Of 1,000 connections: wakes, those of them in vain, accepts that failed, and connections of the busiest of 8.
+    /// Of 1,000 connections: wakes, those of them in vain, accepts that failed, and connections of
+    /// the busiest of 8.
     fn served(wakes: u64, in_vain: u64, refused: f64, busiest: f64, seconds: f64) -> Vec<Served> {
         let woken = Woken { wakes, for_accept: wakes - in_vain, ..Woken::default() };
         let one = |factor: f64| Served {

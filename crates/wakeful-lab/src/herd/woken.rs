@@ -1,8 +1,10 @@
 //! What the kernel's trace of a server's threads says: who was woken, and what for.
 //!
-//! A wake is the `sched_wakeup` of a thread. Whatever the thread gets first after it is what it was woken for: a connection, or bytes (or
-//! the end) of one that it has already. If it is woken again and has got neither, the wake was in vain. Most of these never return to the
-//! program: the kernel wakes the thread, finds nothing left, and lets it sleep again, so that no program can count them.
+//! A wake is the `sched_wakeup` of a thread. Whatever the thread gets first after it is what it was
+//! woken for: a connection, or bytes (or the end) of one that it has already. If it is woken again
+//! and has got neither, the wake was in vain. Most of these never return to the program: the kernel
+//! wakes the thread, finds nothing left, and lets it sleep again, so that no program can count
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -88,8 +90,8 @@ enum Event {
 
 /// The event of a line, and whose it is: of a wake that is who is woken, not who wakes.
 fn parse(line: &str) -> Option<(Event, u32)> {
-    // `          <idle>-0       [001] d.h4.  4711.123456: sched_wakeup: comm=worker-0 pid=815 prio=120 target_cpu=001`
-    // `        worker-0-815     [001] .....  4711.123460: sys_accept4 -> 0x5`
+    // ` <idle>-0  [001] d.h4.  4711.123456: sched_wakeup: comm=worker-0 pid=815 prio=120`
+    // ` worker-0-815  [001] .....  4711.123460: sys_accept4 -> 0x5`
     if let Some((_, wakeup)) = line.split_once(": sched_wakeup: ") {
         let (_, rest) = wakeup.rsplit_once(" pid=")?;
         return Some((Event::Woken, rest.split(' ').next()?.parse().ok()?));

@@ -1,7 +1,8 @@
 //! Which probes `late-wake` runs, and how.
 //!
-//! Threads pin themselves: the loop to the first CPU, and who posts to the last. A parked loop is left alone for 400 µs between two
-//! posts, so that it sleeps again; the probe counts whether it did.
+//! Threads pin themselves: the loop to the first CPU, and who posts to the last. A parked loop is
+//! left alone for 400 µs between two posts, so that it sleeps again; the probe counts whether it
+//! did.
 
 use std::time::Duration;
 

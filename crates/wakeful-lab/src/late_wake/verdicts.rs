@@ -1,7 +1,8 @@
 //! What `late-wake` claims, and what comes of it.
 //!
-//! The best peer is the one whose median over all rounds is lowest in that very run, which favours the peers. "Not worse" allows as much
-//! as the bare eventfd differs from itself in the same rounds.
+//! The best peer is the one whose median over all rounds is lowest in that very run, which favours
+//! the peers. "Not worse" allows as much as the bare eventfd differs from itself in the same
+//! rounds.
 
 use wakeful_load::results::Claim;
 use wakeful_load::statistics::ratio_of_pairs;
@@ -13,7 +14,8 @@ use super::{DEFERRED, Deferred, Found, PARKED, Posts, SPINNING};
 use crate::claims::{self, Bound};
 use crate::interleaved::Measured;
 
-/// Of a handful of posts a round, medians scatter: this is no promise of speed, only that nothing waits.
+/// Of a handful of posts a round, medians scatter: this is no promise of speed, only that nothing
+/// waits.
 const DEFERRED_BOUND: f64 = 1.25;
 const PARKED_BOUND: f64 = 1.1;
 const SPINNING_BOUND: f64 = 0.05;
@@ -66,7 +68,8 @@ pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
     claims
 }
 
-/// Of all three ways, the most in each round. A round in which one of them was not measured counts only if another one parked.
+/// Of all three ways, the most in each round. A round in which one of them was not measured counts
+/// only if another one parked.
 fn no_park(deferred: &Measured<Deferred>) -> Claim {
     let ways = [TASK, THIS_TURN, NEXT_TURN];
     let parks = ways.map(|way| deferred.figures(way, |one| one.parks));

@@ -13,7 +13,8 @@ pub(super) const ONE_LOOP: &str = "wakeful, one loop";
 pub(super) const LOOPS: &str = "wakeful, loops";
 /// The same as [`LOOPS`]: how much the two differ is how much nothing differs here.
 pub(super) const AGAIN: &str = "wakeful, loops (again)";
-/// The service of [`POLLER`] on loops that own their sockets, with its keys: what differs is the network layer alone.
+/// The service of [`POLLER`] on loops that own their sockets, with its keys: what differs is the
+/// network layer alone.
 pub(super) const OWNED: &str = "wakeful, locked keys";
 pub(super) const POLLER: &str = "one poller, shared";
 pub(super) const REDIS: &str = "redis-server";

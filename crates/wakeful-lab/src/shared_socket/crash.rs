@@ -1,7 +1,8 @@
-//! The public crash: clients close their connections while their requests are being answered, for a bounded time.
+//! The public crash: clients close their connections while their requests are being answered, for a
+//! bounded time.
 //!
-//! The same traffic on every server. One on Asio whose threads share their sessions is to end with AddressSanitizer's report; the same with a strand for
-//! each session is the control.
+//! The same traffic on every server. One on Asio whose threads share their sessions is to end with
+//! AddressSanitizer's report; the same with a strand for each session is the control.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,5 @@
-//! What it takes to pick a loop, in the ways of the public case and by two choices: each call picks one of eight for any thread that asks.
+//! What it takes to pick a loop, in the ways of the public case and by two choices: each call picks
+//! one of eight for any thread that asks.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

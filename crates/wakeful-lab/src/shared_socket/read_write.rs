@@ -1,6 +1,8 @@
-//! The public table: reads and writes of 1000 bytes in seven proportions, from as many connections as the public case had client threads.
+//! The public table: reads and writes of 1000 bytes in seven proportions, from as many connections
+//! as the public case had client threads.
 //!
-//! A closed loop, as theirs: each connection has one request under way. Keys are set before anything is measured, so that a read finds its value.
+//! A closed loop, as theirs: each connection has one request under way. Keys are set before
+//! anything is measured, so that a read finds its value.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Write};

@@ -1,4 +1,5 @@
-//! The torture run: many threads and loops, random connects, reads, writes, closes and moves, and every byte accounted for.
+//! The torture run: many threads and loops, random connects, reads, writes, closes and moves, and
+//! every byte accounted for.
 //!
 //! It is a program of its own, `wakeful-torture`, which is run if it lies beside `wakeful`.
 

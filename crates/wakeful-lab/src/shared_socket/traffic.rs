@@ -1,7 +1,9 @@
-//! Clients that close their connections while their requests are being answered: reads and writes race with the end of the connection.
+//! Clients that close their connections while their requests are being answered: reads and writes
+//! race with the end of the connection.
 //!
-//! Each has keys of its own and knows their values, so that every byte of every answer is known before it comes. A connection ends in order, or is abandoned
-//! with answers on their way; keys that were written by requests whose answers nobody saw are not asked for again.
+//! Each has keys of its own and knows their values, so that every byte of every answer is known
+//! before it comes. A connection ends in order, or is abandoned with answers on their way; keys
+//! that were written by requests whose answers nobody saw are not asked for again.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

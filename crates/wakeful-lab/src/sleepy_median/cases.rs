@@ -1,4 +1,5 @@
-//! A server under one load, beside others under theirs: settings of the governor, its cap, and what companions see.
+//! A server under one load, beside others under theirs: settings of the governor, its cap, and what
+//! companions see.
 
 use std::io;
 use std::ops::Range;
@@ -38,7 +39,8 @@ pub(super) fn expect(lab: &mut Lab<'_>, cases: &[Case], rounds: usize) {
     }
 }
 
-/// Measures each case once a round, each with a companion of its own; `figures` makes of the block and the companion what is wanted.
+/// Measures each case once a round, each with a companion of its own; `figures` makes of the block
+/// and the companion what is wanted.
 pub(super) fn measure<C: Companion + Send, T>(
     lab: &mut Lab<'_>,
     part: &str,
@@ -164,7 +166,8 @@ impl Drop for Seconds {
     }
 }
 
-/// The most CPU time in any second or a little more, by the second. The kernel counts what runs in ticks of some 4 ms.
+/// The most CPU time in any second or a little more, by the second. The kernel counts what runs in
+/// ticks of some 4 ms.
 fn busiest_second(read: &[(f64, f64)]) -> Option<f64> {
     let from = |(index, (start, used)): (usize, &(f64, f64))| {
         let later = read[index..].iter().find(|(at, _)| at - start >= 1.0)?;

@@ -1,5 +1,5 @@
-//! A control group with a CPU quota, for a server that is started into it; removed when dropped. Version 1 or 2, whichever has the `cpu`
-//! controller.
+//! A control group with a CPU quota, for a server that is started into it; removed when dropped.
+//! Version 1 or 2, whichever has the `cpu` controller.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,8 @@
-//! A frontend that calls a backend: two echo services of the same contender, a connection to the backend for each of the client's; or a proxy and an HTTP service
-//! ([`proxied`](super::proxied)).
+//! A frontend that calls a backend: two echo services of the same contender, a connection to the
+//! backend for each of the client's; or a proxy and an HTTP service ([`proxied`](super::proxied)).
 //!
-//! With a CPU for each the frontend has the first and the backend the second; with two CPUs, one of which is the generator's, they share the first.
+//! With a CPU for each the frontend has the first and the backend the second; with two CPUs, one of
+//! which is the generator's, they share the first.
 
 use std::time::Duration;
 

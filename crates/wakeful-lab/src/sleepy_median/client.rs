@@ -1,4 +1,5 @@
-//! A client that spins on the server's own CPU: it calls, and asks for the answer again and again without ever sleeping.
+//! A client that spins on the server's own CPU: it calls, and asks for the answer again and again
+//! without ever sleeping.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;

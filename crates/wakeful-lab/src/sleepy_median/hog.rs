@@ -1,5 +1,5 @@
-//! A neighbour on the server's CPU: a thread of ordinary priority that does nothing but count, for as long as a block lasts, or until it leaves
-//! in the middle of one.
+//! A neighbour on the server's CPU: a thread of ordinary priority that does nothing but count, for
+//! as long as a block lasts, or until it leaves in the middle of one.
 
 use std::fs;
 use std::io;
@@ -37,7 +37,8 @@ pub(super) struct Comeback {
     pub(super) beside: f64,
     /// The same once all is as it was before.
     pub(super) settled: f64,
-    /// From the hog's end to the middle of the first slice whose median is nearly that, nanoseconds.
+    /// From the hog's end to the middle of the first slice whose median is nearly that,
+    /// nanoseconds.
     pub(super) back_after: f64,
 }
 
@@ -180,7 +181,8 @@ impl Running {
             let ready = affinity::pin_current_thread(&[cpu])
                 .and_then(|()| fs::read_link("/proc/thread-self"));
             let is_ready = ready.is_ok();
-            // Nobody listens only if the channel's other end is gone, and with it the need for a hog.
+            // Nobody listens only if the channel's other end is gone, and with it the need for a
+            // hog.
             let _ = say.send(ready);
             while is_ready && !stopped.load(Ordering::Relaxed) {
                 counter.fetch_add(1, Ordering::Relaxed);

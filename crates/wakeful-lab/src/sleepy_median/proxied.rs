@@ -1,4 +1,5 @@
-//! The chain over HTTP: a proxy with one worker in front of `wakeful serve http`, wakeful's own and nginx with connections that it keeps.
+//! The chain over HTTP: a proxy with one worker in front of `wakeful serve http`, wakeful's own and
+//! nginx with connections that it keeps.
 
 use std::path::Path;
 

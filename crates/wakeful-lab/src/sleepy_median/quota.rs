@@ -1,4 +1,5 @@
-//! Servers in a control group with a CPU quota: how often they are throttled from their beginning to the end of the measured time.
+//! Servers in a control group with a CPU quota: how often they are throttled from their beginning
+//! to the end of the measured time.
 
 use wakeful_load::bench::{Companion, Load, Undisturbed};
 use wakeful_load::series::Figures;

@@ -1,5 +1,5 @@
-//! The direct echo: every policy and every peer at five rates. Those that claims name are measured in more rounds than the rest, among
-//! themselves.
+//! The direct echo: every policy and every peer at five rates. Those that claims name are measured
+//! in more rounds than the rest, among themselves.
 
 use wakeful_load::bench::Load;
 use wakeful_load::floor;
@@ -85,7 +85,8 @@ fn at(measured: &Rounds, contenders: &[Contender], load: usize) -> Measured<Figu
     Measured::canned(all.iter().map(|(name, figures)| (name.as_str(), figures.clone())).collect())
 }
 
-/// The highest rate is more than some can do, which is no fault of theirs. Where other programs had the CPU, nobody knows.
+/// The highest rate is more than some can do, which is no fault of theirs. Where other programs had
+/// the CPU, nobody knows.
 fn marked(mut run: Run) -> Run {
     let is_highest = run.rate == RATES.last().copied();
     let falls_short = run.rate.is_some_and(|rate| run.throughput < KEEPS_UP * rate);

@@ -1,4 +1,5 @@
-//! What a server does when its traffic has stopped: nothing. `strace` counts its system calls, the kernel its CPU time.
+//! What a server does when its traffic has stopped: nothing. `strace` counts its system calls, the
+//! kernel its CPU time.
 
 use std::fs;
 use std::io::{self, Read, Write};

@@ -1,4 +1,5 @@
-//! The tables of `sleepy-median` besides those of the rates: medians of the rounds, with the lowest and the highest.
+//! The tables of `sleepy-median` besides those of the rates: medians of the rounds, with the lowest
+//! and the highest.
 
 use wakeful_load::results::{Cell, Column, Table, Tradeoff, TradeoffPoint, Unit};
 use wakeful_load::series::Figures;

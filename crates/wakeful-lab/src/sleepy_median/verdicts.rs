@@ -1,7 +1,7 @@
 //! What `sleepy-median` claims, and what comes of it.
 //!
-//! "Not worse" allows as much as A differs from A in the same rounds: `wakeful, adaptive` from its twin, and beside the hog `wakeful, parking`
-//! from its own.
+//! "Not worse" allows as much as A differs from A in the same rounds: `wakeful, adaptive` from its
+//! twin, and beside the hog `wakeful, parking` from its own.
 
 mod alone;
 mod beside;

@@ -1,7 +1,7 @@
 //! A report of made-up figures, to look at: `cargo run --example sample-report -- OUT.html`.
 //!
-//! `OUT-frontier.svg` and `OUT-made-up.svg` beside it are p50 against CPU, `OUT.svg` is the README's plot of the same figures; `OUT-small.html` and
-//! `OUT-small.svg` are of a few of them.
+//! `OUT-frontier.svg` and `OUT-made-up.svg` beside it are p50 against CPU, `OUT.svg` is the
+//! README's plot of the same figures; `OUT-small.html` and `OUT-small.svg` are of a few of them.
 
 use std::{error::Error, fs, path::PathBuf};
 

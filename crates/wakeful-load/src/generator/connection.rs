@@ -13,10 +13,12 @@ use crate::recorder::Request;
 /// The size of a read buffer to begin with.
 const INITIAL_BUFFER: usize = 16 << 10;
 
-/// At most so many reads in one go: a peer that sends faster than we read must not keep the generator.
+/// At most so many reads in one go: a peer that sends faster than we read must not keep the
+/// generator.
 const READS: usize = 16;
 
-/// A peer that makes the protocol reply, and does not take the replies, is given up beyond this many bytes.
+/// A peer that makes the protocol reply, and does not take the replies, is given up beyond this
+/// many bytes.
 const MOST_OUTPUT: usize = 64 << 20;
 
 #[derive(Debug)]

@@ -1,7 +1,8 @@
-//! What happens in a turn of the generator: requests are sent, answers are taken, connections break and are opened again.
+//! What happens in a turn of the generator: requests are sent, answers are taken, connections break
+//! and are opened again.
 //!
-//! After each event that was handled the schedule is asked again, so that answers never hold up a request for
-//! longer than one of them takes.
+//! After each event that was handled the schedule is asked again, so that answers never hold up a
+//! request for longer than one of them takes.
 
 use std::io;
 
@@ -72,7 +73,8 @@ impl Generator<'_> {
         let mut now = now;
         // Bounded, so that no rate keeps this thread from the answers.
         for _ in 0..SENT_AT_ONCE {
-            // Whatever was due in the measured time is sent, even if this thread was kept from it until now.
+            // Whatever was due in the measured time is sent, even if this thread was kept from it
+            // until now.
             let is_wanted =
                 |due: &u64| *due <= now && (!self.is_draining || self.recording.covers(*due));
             let Some(intended) = self.arrivals.next_if(is_wanted) else { return };
@@ -246,7 +248,8 @@ impl Generator<'_> {
             }
             return;
         }
-        // A refused one is tried again at the next check, not in a storm; an idle one that was closed, at once.
+        // A refused one is tried again at the next check, not in a storm; an idle one that was
+        // closed, at once.
         if !refused || was_idle && self.refused_in_a_row == 0 {
             self.reopen(index);
         }

@@ -1,11 +1,13 @@
 //! The generator: one thread that never sleeps, one clock, one schedule.
 //!
-//! Requests are sent when they are due, late rather than never, and their times count from when they were due. What the
-//! server does cannot move the schedule: a connection takes several requests at a time where its protocol can, and a
-//! request for which there is no connection waits in the backlog with its own time.
+//! Requests are sent when they are due, late rather than never, and their times count from when
+//! they were due. What the server does cannot move the schedule: a connection takes several
+//! requests at a time where its protocol can, and a request for which there is no connection waits
+//! in the backlog with its own time.
 //!
-//! Here are the phases of a run: warm-up, measured time, cool-down, the wait for the last answers. What happens in each turn of them
-//! is in `engine.rs`, one connection in `connection.rs`, what comes of a run in `outcome.rs`.
+//! Here are the phases of a run: warm-up, measured time, cool-down, the wait for the last answers.
+//! What happens in each turn of them is in `engine.rs`, one connection in `connection.rs`, what
+//! comes of a run in `outcome.rs`.
 
 mod connection;
 mod engine;
@@ -37,7 +39,8 @@ const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// Behind a look at the server's counters, load goes on for this long before anything is measured.
 const SETTLE: Duration = Duration::from_millis(1);
 
-/// Behind the measured time, load goes on for at most this long, so that its last requests are answered under the same load.
+/// Behind the measured time, load goes on for at most this long, so that its last requests are
+/// answered under the same load.
 const COOL_DOWN: Duration = Duration::from_millis(20);
 
 /// By so much, in nanoseconds, no turn of ours takes longer than the one before.
@@ -46,7 +49,8 @@ const STANDSTILL: u64 = 10_000_000;
 /// Later than any run lasts, in nanoseconds; a trace of years still fits behind it.
 const NEVER: u64 = u64::MAX / 2;
 
-/// Loads the server as planned, on this thread, which should be pinned to a CPU that nothing else uses.
+/// Loads the server as planned, on this thread, which should be pinned to a CPU that nothing else
+/// uses.
 ///
 /// # Errors
 /// The server cannot be reached, dies or never answers; or the kernel refuses something.
@@ -79,7 +83,8 @@ struct Generator<'p> {
     first_failure: Option<String>,
     /// Connections of which more has arrived than was read in one go.
     more: Vec<u64>,
-    /// Nanoseconds for which this thread stood still, by its own clock: stopped, or its whole machine.
+    /// Nanoseconds for which this thread stood still, by its own clock: stopped, or its whole
+    /// machine.
     stood_still: u64,
     /// No more requests: the run is waiting for its last answers.
     is_draining: bool,
@@ -100,7 +105,8 @@ impl<'p> Generator<'p> {
             arrivals: plan.schedule.arrivals(plan.seed).trace_begins_at(NEVER).peekable(),
             drawing: Drawing::new(&plan.kinds, plan.keys, plan.seed),
             begin: Instant::now(),
-            // Made now, when nothing is due, since it takes milliseconds to touch its 17 MB. It covers nothing until the measured time begins.
+            // Made now, when nothing is due, since it takes milliseconds to touch its 17 MB. It
+            // covers nothing until the measured time begins.
             recording: Recording::new(u64::MAX - duration..u64::MAX, plan.kinds.len()),
             answers: Vec::with_capacity(1024),
             due: 0,
@@ -252,7 +258,8 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// Goes on under the same load until the requests of the measured time have been answered, for a short time.
+    /// Goes on under the same load until the requests of the measured time have been answered, for
+    /// a short time.
     fn cool_down(
         &mut self,
         events: &mut Vec<Event>,
@@ -324,7 +331,8 @@ enum Ended {
     Interrupted,
 }
 
-/// Seconds for which this thread was ready to run and another one had its CPU; 0 where the kernel does not count it.
+/// Seconds for which this thread was ready to run and another one had its CPU; 0 where the kernel
+/// does not count it.
 fn waited_for_cpu() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let waited = text.split_whitespace().nth(1).and_then(|field| field.parse::<u64>().ok());

@@ -8,10 +8,11 @@ use crate::recorder::Recording;
 
 /// Looks on while a run goes on, from the generator's own thread.
 pub trait Watch {
-    /// The measured time is about to begin: read the counters. What is due meanwhile is late, and settles within a millisecond if this
-    /// took a tenth of that.
+    /// The measured time is about to begin: read the counters. What is due meanwhile is late, and
+    /// settles within a millisecond if this took a tenth of that.
     fn window_begins(&mut self) {}
-    /// The measured time is over: read the counters again. Answers that come meanwhile are taken late.
+    /// The measured time is over: read the counters again. Answers that come meanwhile are taken
+    /// late.
     fn window_ended(&mut self) {}
     /// Asked every 50 ms; it must not take long.
     fn check(&mut self) -> Check {
@@ -74,8 +75,8 @@ pub struct Measurement {
     pub recording: Recording,
     /// Seconds measured.
     pub seconds: f64,
-    /// Requests that had piled up at the end of the measured time, beyond the most that were unanswered in its first half: what
-    /// the server did not keep up with.
+    /// Requests that had piled up at the end of the measured time, beyond the most that were
+    /// unanswered in its first half: what the server did not keep up with.
     pub piled_up: u64,
     /// Connections that broke and were opened again.
     pub reconnected: u64,

@@ -13,7 +13,8 @@ pub struct Plan {
     pub target: Target,
     /// What is spoken, and the request.
     pub request: Prepared,
-    /// Which requests it was prepared with, if there are several: each is drawn by its weight, and reported by itself as well.
+    /// Which requests it was prepared with, if there are several: each is drawn by its weight, and
+    /// reported by itself as well.
     pub kinds: Vec<Kind>,
     /// Keys are drawn below this, for requests that have a place for one.
     pub keys: u64,
@@ -27,7 +28,8 @@ pub struct Plan {
     pub schedule: Schedule,
     /// What makes the schedule repeatable.
     pub seed: u64,
-    /// How long the server is loaded before anything is measured; with a trace, how long nothing is sent.
+    /// How long the server is loaded before anything is measured; with a trace, how long nothing is
+    /// sent.
     pub warm_up: Duration,
     /// How long is measured.
     pub duration: Duration,
@@ -40,12 +42,14 @@ pub struct Plan {
 pub enum ConnectionUse {
     /// They are opened before the run and kept.
     Kept,
-    /// Each request opens one and closes it behind the answer; the time counts from before the connect.
+    /// Each request opens one and closes it behind the answer; the time counts from before the
+    /// connect.
     PerRequest,
 }
 
 impl Plan {
-    /// Requests of `template` to `target`, 1,000 a second for 10 seconds behind a second of warm-up, over 32 connections.
+    /// Requests of `template` to `target`, 1,000 a second for 10 seconds behind a second of
+    /// warm-up, over 32 connections.
     ///
     /// # Errors
     /// The template is no request of this protocol.

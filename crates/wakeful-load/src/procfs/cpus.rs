@@ -1,7 +1,7 @@
 //! What each CPU did, from `/proc/stat`.
 //!
-//! The counters are in ticks of 10 ms, cut off. Neighbours: processes in `processes.rs`; what is made of both in
-//! [`crate::quiet`].
+//! The counters are in ticks of 10 ms, cut off. Neighbours: processes in `processes.rs`; what is
+//! made of both in [`crate::quiet`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,8 +16,9 @@ pub struct CpuTimes {
     pub cpus: BTreeMap<usize, CpuTime>,
 }
 
-/// What one CPU did, in ticks of which [`rustix::param::clock_ticks_per_second`] are a second (100). Most kernels find
-/// out by looking at each timer interrupt: over less than a second, these are samples.
+/// What one CPU did, in ticks of which [`rustix::param::clock_ticks_per_second`] are a second
+/// (100). Most kernels find out by looking at each timer interrupt: over less than a second, these
+/// are samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTime {
     /// User mode, guests included.
@@ -83,8 +84,8 @@ impl CpuTimes {
         Self { cpus: cpus.collect() }
     }
 
-    /// What happened since an earlier reading. CPUs that came in between are left out; a counter that went backwards,
-    /// as `iowait` may, counts as nothing.
+    /// What happened since an earlier reading. CPUs that came in between are left out; a counter
+    /// that went backwards, as `iowait` may, counts as nothing.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let cpus = self.cpus.iter().filter_map(|(cpu, time)| {

@@ -1,8 +1,9 @@
 //! What processes and their threads used.
 //!
-//! A process's total comes in nanoseconds from the `schedstat` of its threads; a thread that runs at the moment of
-//! reading may lack what it ran since the last scheduler tick (4 ms at 250 Hz). `/proc/PID/stat`, in ticks of 10 ms,
-//! says how the total divides into user and kernel, and what threads used that ended meanwhile.
+//! A process's total comes in nanoseconds from the `schedstat` of its threads; a thread that runs
+//! at the moment of reading may lack what it ran since the last scheduler tick (4 ms at 250 Hz).
+//! `/proc/PID/stat`, in ticks of 10 ms, says how the total divides into user and kernel, and what
+//! threads used that ended meanwhile.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -72,8 +73,8 @@ impl ProcessCpu {
         Ok(Self { processes: BTreeMap::from([(pid, process)]) })
     }
 
-    /// Reads what a process and all its living descendants used. What a descendant used between the last reading and
-    /// its end is lost.
+    /// Reads what a process and all its living descendants used. What a descendant used between the
+    /// last reading and its end is lost.
     ///
     /// # Errors
     ///
@@ -99,7 +100,8 @@ impl ProcessCpu {
         self.processes.keys().copied().collect()
     }
 
-    /// What was used since an earlier reading. Processes and threads that started in between count from their start.
+    /// What was used since an earlier reading. Processes and threads that started in between count
+    /// from their start.
     #[must_use]
     pub fn used_since(&self, earlier: &Self) -> CpuUse {
         let mut used = CpuUse::default();
@@ -161,8 +163,8 @@ impl Process {
         let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
         let ticks_ns = (user + system) * tick_ns;
         let ended = earlier.threads.keys().any(|tid| !self.threads.contains_key(tid));
-        // Threads that have ended are in the ticks alone, and more ticks than can be cut off tell of threads that both
-        // started and ended in between.
+        // Threads that have ended are in the ticks alone, and more ticks than can be cut off tell
+        // of threads that both started and ended in between.
         if ended || ticks_ns > ran_ns + TICKS_CUT_OFF * tick_ns {
             ran_ns = ran_ns.max(ticks_ns);
         }

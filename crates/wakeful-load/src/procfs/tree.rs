@@ -1,6 +1,7 @@
 //! A process and its descendants: what belongs to a server that starts others.
 //!
-//! The kernel's lists of children are asked where there are some; else the parents of all processes.
+//! The kernel's lists of children are asked where there are some; else the parents of all
+//! processes.
 
 use std::collections::BTreeSet;
 use std::io;

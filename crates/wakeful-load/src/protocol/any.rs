@@ -1,7 +1,8 @@
 //! The choice of a protocol at run time: its name, and one type for the conversations of all.
 //!
-//! [`AnyConversation`] is matched, not boxed: the generator's hot path calls no virtual function. A template is checked
-//! and encoded once, in [`Protocol::prepare`]; every connection's conversation then shares those bytes.
+//! [`AnyConversation`] is matched, not boxed: the generator's hot path calls no virtual function. A
+//! template is checked and encoded once, in [`Protocol::prepare`]; every connection's conversation
+//! then shares those bytes.
 
 use super::{
     Answer, Conversation, Draw, Frames, Http1, Http2, InvalidTemplate, Protocol, ProtocolError,

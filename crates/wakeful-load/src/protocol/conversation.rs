@@ -13,18 +13,22 @@ pub trait Conversation {
     /// Whether one more request may begin now. The generator has a limit of its own besides.
     fn may_request(&self) -> bool;
 
-    /// Appends the next request and returns its key, by which its answer is known. Keys of one connection never repeat.
+    /// Appends the next request and returns its key, by which its answer is known. Keys of one
+    /// connection never repeat.
     ///
     /// Must not be called unless [`may_request`](Self::may_request) says yes.
     fn request(&mut self, out: &mut Vec<u8>) -> u64;
 
-    /// The same with the one of several requests that was drawn. A protocol that is prepared with a single one sends that.
+    /// The same with the one of several requests that was drawn. A protocol that is prepared with a
+    /// single one sends that.
     fn request_drawn(&mut self, _draw: Draw, out: &mut Vec<u8>) -> u64 {
         self.request(out)
     }
 
-    /// Takes what it can from the front of `input` (whole messages, and parts of bodies) and returns how many bytes that
-    /// were; what is left is given again in front of what arrives next. Appends finished answers to `answers`, and to `out` whatever the protocol itself has to reply.
+    /// Takes what it can from the front of `input` (whole messages, and parts of bodies) and
+    /// returns how many bytes that were; what is left is given again in front of what arrives next.
+    /// Appends finished answers to `answers`, and to `out` whatever the protocol itself has to
+    /// reply.
     ///
     /// # Errors
     /// The peer broke the protocol: the connection is of no more use.
@@ -35,11 +39,12 @@ pub trait Conversation {
         answers: &mut Vec<Answer>,
     ) -> Result<usize, ProtocolError>;
 
-    /// The peer has ended its stream: appends the answers which that completes, such as an HTTP/1 body that lasts until
-    /// the end. Requests unanswered after this stay so.
+    /// The peer has ended its stream: appends the answers which that completes, such as an HTTP/1
+    /// body that lasts until the end. Requests unanswered after this stay so.
     fn close(&mut self, answers: &mut Vec<Answer>);
 
-    /// Whether the peer has said that it takes no more requests on this connection (`connection: close`, GOAWAY).
+    /// Whether the peer has said that it takes no more requests on this connection
+    /// (`connection: close`, GOAWAY).
     fn is_closing(&self) -> bool;
 }
 
@@ -57,8 +62,8 @@ pub struct Answer {
 pub enum Outcome {
     /// It is.
     Success,
-    /// The server answered, but with an error: an HTTP status of 400 or more, an error of RESP, a reset stream, a payload
-    /// other than the one sent.
+    /// The server answered, but with an error: an HTTP status of 400 or more, an error of RESP, a
+    /// reset stream, a payload other than the one sent.
     Failure,
 }
 

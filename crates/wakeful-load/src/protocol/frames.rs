@@ -1,10 +1,13 @@
-//! Frames: a big-endian length of four bytes, then as many bytes of payload, which the peer sends back as they were.
+//! Frames: a big-endian length of four bytes, then as many bytes of payload, which the peer sends
+//! back as they were.
 //!
-//! Every request carries its key at both ends of the payload, as eight little-endian bytes each: at the front if the
-//! payload has at least eight, at the end if it has at least sixteen. An answer of another length, or with other bytes in
-//! the first or last eight, is a failure: it belongs to another request, or was broken on the way.
+//! Every request carries its key at both ends of the payload, as eight little-endian bytes each: at
+//! the front if the payload has at least eight, at the end if it has at least sixteen. An answer of
+//! another length, or with other bytes in the first or last eight, is a failure: it belongs to
+//! another request, or was broken on the way.
 //!
-//! Payloads are compared and dropped as they arrive; whatever length is announced, nothing is allocated for it.
+//! Payloads are compared and dropped as they arrive; whatever length is announced, nothing is
+//! allocated for it.
 
 use std::sync::Arc;
 
@@ -60,7 +63,8 @@ impl Frames {
         let sent = self.payload();
         let edge = sent.len().min(STAMP);
         let (mut head, mut tail) = ([0; STAMP], [0; STAMP]);
-        // Both through the same stamping as the request, so that short payloads need no rules of their own.
+        // Both through the same stamping as the request, so that short payloads need no rules of
+        // their own.
         let mut ends = [0; 2 * STAMP];
         let shown = sent.len().min(2 * STAMP);
         let half = shown / 2;
@@ -100,7 +104,8 @@ impl Payload {
         taken
     }
 
-    /// Whether the chunk, which arrived last, agrees with what is expected at an offset, as far as they overlap.
+    /// Whether the chunk, which arrived last, agrees with what is expected at an offset, as far as
+    /// they overlap.
     fn is_at(&self, offset: usize, expected: &[u8], chunk: &[u8]) -> bool {
         let from = offset.max(self.arrived);
         let to = (offset + expected.len()).min(self.arrived + chunk.len());

@@ -1,10 +1,10 @@
 //! HTTP/1.1: requests may be pipelined, and answers come in their order.
 //!
-//! The reader keeps where it is in an answer: heads are parsed when whole (a partial one is parsed again only when its
-//! end has arrived), bodies are counted down and dropped as they arrive.
+//! The reader keeps where it is in an answer: heads are parsed when whole (a partial one is parsed
+//! again only when its end has arrived), bodies are counted down and dropped as they arrive.
 //!
-//! Once the peer says that it closes the connection, the answer at hand is the last: requests behind it are failures,
-//! for they will have none, and whatever follows is dropped.
+//! Once the peer says that it closes the connection, the answer at hand is the last: requests
+//! behind it are failures, for they will have none, and whatever follows is dropped.
 
 use std::{mem::MaybeUninit, sync::Arc};
 
@@ -186,7 +186,8 @@ impl Http1 {
         if self.keys.waiting().is_none() {
             return Err(error("an answer that nobody asked for"));
         }
-        // The first look is the parser's own; only if it finds no end are the bytes that follow searched for one.
+        // The first look is the parser's own; only if it finds no end are the bytes that follow
+        // searched for one.
         if searched == 0 || has_end(input, searched) {
             let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
             let mut response = httparse::Response::new(&mut []);

@@ -1,12 +1,15 @@
 //! HTTP/2 with prior knowledge (RFC 9113), the client's side.
 //!
-//! Each request is a stream: a header block that is the same each time, and the body as far as the peer's windows let it.
-//! What does not fit stays here (as a number: bodies are shared) and goes out when the peer makes room. The answer's key is the stream's order.
+//! Each request is a stream: a header block that is the same each time, and the body as far as the
+//! peer's windows let it. What does not fit stays here (as a number: bodies are shared) and goes
+//! out when the peer makes room. The answer's key is the stream's order.
 //!
-//! Frames are taken whole, but for DATA, which is dropped as it arrives. Faults that concern one stream reset it and fail
-//! its request; others are errors of the connection. A stream that is no longer known has been answered or reset, and frames on it are ignored.
+//! Frames are taken whole, but for DATA, which is dropped as it arrives. Faults that concern one
+//! stream reset it and fail its request; others are errors of the connection. A stream that is no
+//! longer known has been answered or reset, and frames on it are ignored.
 //!
-//! A request of gRPC (by its `content-type`) has failed if its `grpc-status` is not 0, whatever its `:status`.
+//! A request of gRPC (by its `content-type`) has failed if its `grpc-status` is not 0, whatever its
+//! `:status`.
 //!
 //! In a steady state nothing is allocated but what the generator's buffers take.
 
@@ -41,8 +44,8 @@ pub struct Http2 {
     streams: Streams,
     /// The streams whose bodies wait for room, oldest first.
     stalled: BTreeSet<u32>,
-    /// How much of bodies the peer takes on the whole connection. Of the stalled streams, all wait for their own windows
-    /// unless this is zero.
+    /// How much of bodies the peer takes on the whole connection. Of the stalled streams, all wait
+    /// for their own windows unless this is zero.
     window: i64,
     settings: Settings,
     /// Whether the peer knows that our blocks use no table.
@@ -128,8 +131,8 @@ impl Conversation for Http2 {
         settings::open(out);
     }
 
-    /// Not before the peer's settings have come, for they may allow fewer streams than are wanted; and not while a body
-    /// would have to wait for the whole connection.
+    /// Not before the peer's settings have come, for they may allow fewer streams than are wanted;
+    /// and not while a body would have to wait for the whole connection.
     fn may_request(&self) -> bool {
         self.settings.known
             && !self.is_closing()

@@ -1,7 +1,7 @@
 //! Several requests in one run: which comes next, and with which key.
 //!
-//! What is drawn depends on the seed and on how many were drawn before, never on the server: two servers under the same plan are asked the
-//! same things in the same order.
+//! What is drawn depends on the seed and on how many were drawn before, never on the server: two
+//! servers under the same plan are asked the same things in the same order.
 
 /// One of the requests of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

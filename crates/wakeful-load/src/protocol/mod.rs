@@ -1,7 +1,8 @@
-//! What is said on one connection, without any I/O: a [`Conversation`] turns requests into bytes and bytes into answers.
+//! What is said on one connection, without any I/O: a [`Conversation`] turns requests into bytes
+//! and bytes into answers.
 //!
-//! The generator owns the sockets, the clock and the schedule. A conversation knows only its protocol, so that it can be
-//! tested with byte strings.
+//! The generator owns the sockets, the clock and the schedule. A conversation knows only its
+//! protocol, so that it can be tested with byte strings.
 
 mod any;
 mod conversation;

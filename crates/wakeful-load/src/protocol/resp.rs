@@ -1,10 +1,12 @@
-//! RESP, which Redis and its kin speak: a command is an array of bulk strings, an answer is one value.
+//! RESP, which Redis and its kin speak: a command is an array of bulk strings, an answer is one
+//! value.
 //!
-//! An answer with an error anywhere in it is a failure. The types of RESP3 are understood as well; pushed messages and
-//! attributes are read and dropped, for they answer nothing.
+//! An answer with an error anywhere in it is a failure. The types of RESP3 are understood as well;
+//! pushed messages and attributes are read and dropped, for they answer nothing.
 //!
-//! The reader keeps where it is in nested values, so no byte is looked at twice but those of an unfinished line, of which
-//! only the new ones are searched. Lengths announced are counted down, never allocated.
+//! The reader keeps where it is in nested values, so no byte is looked at twice but those of an
+//! unfinished line, of which only the new ones are searched. Lengths announced are counted down,
+//! never allocated.
 
 use std::sync::Arc;
 
@@ -40,8 +42,8 @@ struct Command {
 }
 
 impl Resp {
-    /// A conversation that sends the template's command, or `ECHO` with its body if the command is empty. `{key}` in it stands for the
-    /// key that was drawn, in 12 digits.
+    /// A conversation that sends the template's command, or `ECHO` with its body if the command is
+    /// empty. `{key}` in it stands for the key that was drawn, in 12 digits.
     ///
     /// # Errors
     /// The command holds blanks only.
@@ -262,7 +264,8 @@ impl Reader {
         Ok(None)
     }
 
-    /// A value is complete, and with it perhaps those around it. Says how the answer came out if it is complete.
+    /// A value is complete, and with it perhaps those around it. Says how the answer came out if it
+    /// is complete.
     fn value_ends(&mut self) -> Option<Outcome> {
         while let Some(around) = self.open.last_mut() {
             around.left -= 1;

@@ -1,7 +1,8 @@
 //! What every request of a run says, and the checks it must pass before the first is sent.
 //!
-//! The checks common to both versions of HTTP are here; what only one protocol forbids is refused in that protocol's
-//! file. The invariant: a template that passed can be encoded, and its encoding holds exactly one request.
+//! The checks common to both versions of HTTP are here; what only one protocol forbids is refused
+//! in that protocol's file. The invariant: a template that passed can be encoded, and its encoding
+//! holds exactly one request.
 
 use thiserror::Error;
 
@@ -10,9 +11,11 @@ use thiserror::Error;
 pub struct Template {
     /// HTTP: the method. Not used by the others.
     pub method: String,
-    /// HTTP: path and query. RESP: the command with its arguments, split at blanks; empty for `ECHO`. Not used by frames.
+    /// HTTP: path and query. RESP: the command with its arguments, split at blanks; empty for
+    /// `ECHO`. Not used by frames.
     pub path: String,
-    /// HTTP: host and port, for `host` and `:authority`. A header `host` takes its place. Not used by the others.
+    /// HTTP: host and port, for `host` and `:authority`. A header `host` takes its place. Not used
+    /// by the others.
     pub authority: String,
     /// HTTP: headers besides `host` and `content-length`, which are made from the other fields.
     pub headers: Vec<(String, String)>,
@@ -33,7 +36,8 @@ impl Template {
         Self { method, path, authority, ..Self::default() }
     }
 
-    /// A unary call of gRPC over HTTP/2: `path` is `/package.Service/Method`, and `message` an encoded one.
+    /// A unary call of gRPC over HTTP/2: `path` is `/package.Service/Method`, and `message` an
+    /// encoded one.
     pub fn grpc(authority: &str, path: &str, message: &[u8]) -> Self {
         let mut template = Self::http("POST", authority, path);
         let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -67,7 +71,8 @@ impl Template {
             .filter(move |(name, _)| !made.iter().any(|made| name.eq_ignore_ascii_case(made)))
     }
 
-    /// Whether a `content-length` belongs into the request: methods that expect a body say so when it is empty, too.
+    /// Whether a `content-length` belongs into the request: methods that expect a body say so when
+    /// it is empty, too.
     pub(super) fn says_length(&self) -> bool {
         !self.body.is_empty() || ["POST", "PUT", "PATCH"].contains(&self.method.as_str())
     }
@@ -132,7 +137,8 @@ pub enum InvalidTemplate {
     /// A tunnel is not a request with an answer.
     #[error("CONNECT opens a tunnel; it has no answer to measure")]
     Connect,
-    /// A path begins with a slash and has no blanks, control characters, fragment or characters beyond ASCII.
+    /// A path begins with a slash and has no blanks, control characters, fragment or characters
+    /// beyond ASCII.
     #[error(
         "the path {0:?} must begin with '/' and hold only visible ASCII characters, without '#'"
     )]

@@ -1,10 +1,12 @@
-//! What every conversation keeps: arbitrary bytes do no harm, and answers do not depend on how they were cut into reads.
+//! What every conversation keeps: arbitrary bytes do no harm, and answers do not depend on how they
+//! were cut into reads.
 
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
 
-/// Plays the generator's part: gives the bytes so many at a time, keeps what is not taken. Returns answers and what is left.
+/// Plays the generator's part: gives the bytes so many at a time, keeps what is not taken. Returns
+/// answers and what is left.
 pub(super) fn take(
     conversation: &mut impl Conversation,
     bytes: &[u8],
@@ -162,7 +164,8 @@ proptest! {
         let mut parts = whole.clone();
         let once = take_all(&mut whole, [&bytes[..]]);
         let cut = take_all(&mut parts, cut(&bytes, &cuts));
-        // What a broken stream answered before it broke is lost with the error, and a fault may be seen a little later.
+        // What a broken stream answered before it broke is lost with the error, and a fault may be
+        // seen a little later.
         if let (Ok(once), Ok(cut)) = (&once, &cut) {
             prop_assert_eq!(once, cut);
             let (mut at_end, mut at_cut_end) = (Vec::new(), Vec::new());

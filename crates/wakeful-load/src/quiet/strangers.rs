@@ -33,8 +33,8 @@ impl Processes {
         Ok(Self { by_pid })
     }
 
-    /// The ticks that processes whose first thread was last on one of `cpus` used since then, except `ours`. Those that
-    /// have ended are missing.
+    /// The ticks that processes whose first thread was last on one of `cpus` used since then,
+    /// except `ours`. Those that have ended are missing.
     pub(super) fn strangers_since(&self, earlier: &Self, cpus: &[usize], ours: &[u32]) -> u64 {
         let strangers = self
             .by_pid

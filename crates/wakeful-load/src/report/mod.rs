@@ -37,8 +37,8 @@ pub fn readme_plot(results: &Results) -> Result<String, ReportError> {
     readme::plot(results)
 }
 
-/// A plot for a README of the median against CPU at each rate, a point for each server; nothing if no rate has three servers whose CPU is known.
-/// Equal results make equal files.
+/// A plot for a README of the median against CPU at each rate, a point for each server; nothing if
+/// no rate has three servers whose CPU is known. Equal results make equal files.
 ///
 /// # Errors
 ///

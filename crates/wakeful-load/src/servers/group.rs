@@ -18,8 +18,8 @@ const GRACE: Duration = Duration::from_secs(1);
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// The group's number is that of its leader, and stays ours until the leader is reaped. So nobody but
-/// [`stop`](Group::stop) reaps it, after the last signal.
+/// The group's number is that of its leader, and stays ours until the leader is reaped. So nobody
+/// but [`stop`](Group::stop) reaps it, after the last signal.
 #[derive(Debug)]
 pub(crate) struct Group {
     leader: Child,
@@ -38,7 +38,8 @@ pub(crate) enum State {
 }
 
 impl Group {
-    /// Starts a command as the leader of a new group, with nothing to read, nowhere to print, and on `cpus` alone.
+    /// Starts a command as the leader of a new group, with nothing to read, nowhere to print, and
+    /// on `cpus` alone.
     pub(crate) fn start(command: &mut Command, cpus: Option<&[usize]>) -> Result<Self, StartError> {
         Self::start_printing(command, cpus, Stdio::null())
     }
@@ -90,7 +91,8 @@ impl Group {
         }
     }
 
-    /// SIGTERM to the group; if the leader has not ended a second later, or once it has, SIGKILL to what is left.
+    /// SIGTERM to the group; if the leader has not ended a second later, or once it has, SIGKILL to
+    /// what is left.
     pub(crate) fn stop(&mut self) {
         let group = Pid::from_child(&self.leader);
         if self.state() == State::Runs {
@@ -103,8 +105,8 @@ impl Group {
         if self.state() != State::Gone {
             kill_process_group(group, Signal::KILL).ok();
         }
-        // Not earlier, or nobody would end the group if this process ended meanwhile; and not later: the guardian would signal a
-        // number that is no longer ours.
+        // Not earlier, or nobody would end the group if this process ended meanwhile; and not
+        // later: the guardian would signal a number that is no longer ours.
         if let Some(mut guardian) = self.guardian.take() {
             guardian.kill().ok();
             guardian.wait().ok();
@@ -129,7 +131,8 @@ pub(crate) enum StartError {
     Spawn(io::Error),
 }
 
-/// A shell that sleeps until we are no more, however we ended: only we hold the other end of its stdin.
+/// A shell that sleeps until we are no more, however we ended: only we hold the other end of its
+/// stdin.
 fn guard(group: u32) -> io::Result<Child> {
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"read -r _; kill -9 "-$1""#, "sh", &group.to_string()]);

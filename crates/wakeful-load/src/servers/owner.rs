@@ -7,8 +7,9 @@ use std::path::Path;
 /// The state of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// The process that listens at `HOST:PORT` or `unix:PATH` in this network namespace. The first one if several share the socket;
-/// `None` if it is on another machine, or belongs to somebody whose descriptors we may not see.
+/// The process that listens at `HOST:PORT` or `unix:PATH` in this network namespace. The first one
+/// if several share the socket; `None` if it is on another machine, or belongs to somebody whose
+/// descriptors we may not see.
 pub(super) fn owner(addr: &str) -> Option<u32> {
     let inode = match addr.strip_prefix("unix:") {
         Some(path) => unix_inode(path)?,

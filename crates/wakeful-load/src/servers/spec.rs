@@ -8,17 +8,19 @@ use thiserror::Error;
 
 /// A server to measure: one to start, or one that runs already.
 ///
-/// It is parsed from `NAME=COMMAND`, `COMMAND`, `NAME=ADDRESS` or `ADDRESS`. A command is split as a shell would, without
-/// variables or redirections, and has `{addr}`, or `{port}`, where it has to be told where to listen. An address is
-/// `HOST:PORT` or `unix:/PATH`. A name has no spaces and none of `/`, `:`, `{`, quotes; so a command that starts by
-/// setting a variable needs `env` in front.
+/// It is parsed from `NAME=COMMAND`, `COMMAND`, `NAME=ADDRESS` or `ADDRESS`. A command is split as
+/// a shell would, without variables or redirections, and has `{addr}`, or `{port}`, where it has to
+/// be told where to listen. An address is `HOST:PORT` or `unix:/PATH`. A name has no spaces and
+/// none of `/`, `:`, `{`, quotes; so a command that starts by setting a variable needs `env` in
+/// front.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerSpec {
     /// A program to start.
     Command {
         /// Its name in reports. Unless given, the file name of the program.
         name: String,
-        /// The program and its arguments. `{addr}`, `{host}` and `{port}` are replaced at the start.
+        /// The program and its arguments. `{addr}`, `{host}` and `{port}` are replaced at the
+        /// start.
         argv: Vec<String>,
     },
     /// A server that runs already.

@@ -33,7 +33,8 @@ struct Kept {
 }
 
 impl Tail {
-    /// The thread ends when all who could write have closed their end, which may be after the server.
+    /// The thread ends when all who could write have closed their end, which may be after the
+    /// server.
     ///
     /// # Errors
     /// No thread can be started.
@@ -44,7 +45,8 @@ impl Tail {
         Ok(Self { shared })
     }
 
-    /// The last lines. Waits up to `patience` for the end of the stream, so that a dying server's last words are there.
+    /// The last lines. Waits up to `patience` for the end of the stream, so that a dying server's
+    /// last words are there.
     pub(crate) fn text(&self, patience: Duration) -> String {
         let kept = self.shared.lock();
         let kept = self.shared.at_end.wait_timeout_while(kept, patience, |kept| !kept.at_end);

@@ -42,7 +42,8 @@ pub(super) async fn serve(
     let never: Option<Pin<&mut std::future::Pending<()>>> = None;
     let mut answers = pin!(pass_on(from_backend, to_client, never, budget));
     let mut asks = true;
-    // Once the client asks no more the backend is told, answers what is left, and closes: then all is said.
+    // Once the client asks no more the backend is told, answers what is left, and closes: then all
+    // is said.
     std::future::poll_fn(|cx| {
         if asks && let Poll::Ready(outcome) = requests.as_mut().poll(cx) {
             outcome?;
@@ -66,7 +67,8 @@ async fn connect(addr: &ListenAddr, keepalive: Option<Duration>) -> io::Result<S
     Ok(stream)
 }
 
-/// Passes whole frames on until there are no more, or `told` is ready between two of them; then tells `to` so.
+/// Passes whole frames on until there are no more, or `told` is ready between two of them; then
+/// tells `to` so.
 async fn pass_on(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

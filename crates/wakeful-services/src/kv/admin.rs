@@ -1,4 +1,5 @@
-//! What clients, tools and exporters ask before and beside their keys: INFO, COMMAND, CONFIG, CLIENT, HELLO, SELECT.
+//! What clients, tools and exporters ask before and beside their keys: INFO, COMMAND, CONFIG,
+//! CLIENT, HELLO, SELECT.
 
 use std::fmt::Write;
 use std::time::Duration;

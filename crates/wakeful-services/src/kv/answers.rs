@@ -1,7 +1,8 @@
 //! The answers of a connection, in the order of its commands.
 //!
-//! What this loop's shard answers is written down at once. What another loop answers gets a slot, and the question goes into that loop's
-//! [`Batch`]. When the connection has no more complete commands, or enough is owed, every batch is sent, one message for each loop; their answers fill
+//! What this loop's shard answers is written down at once. What another loop answers gets a slot,
+//! and the question goes into that loop's [`Batch`]. When the connection has no more complete
+//! commands, or enough is owed, every batch is sent, one message for each loop; their answers fill
 //! the slots from the front. With one loop there is neither slot nor message.
 //!
 //! Bounded, whatever is asked: who is slow to read is written to before more is done.
@@ -262,7 +263,8 @@ impl Answers {
         Ok(())
     }
 
-    /// Fills all slots. What becomes ready earlier is written meanwhile, as long as there is more to come.
+    /// Fills all slots. What becomes ready earlier is written meanwhile, as long as there is more
+    /// to come.
     async fn gather(&mut self, stream: &mut PatientStream) -> io::Result<()> {
         let rest = self.out.len() - std::mem::take(&mut self.placed);
         self.slots.push_back(Slot::Here(rest));

@@ -1,10 +1,12 @@
-//! What a connection asks of another loop's shard: one message for all that it read at once, which comes back with the answers.
+//! What a connection asks of another loop's shard: one message for all that it read at once, which
+//! comes back with the answers.
 
 use super::reply;
 use super::shard::{Key, Operation, Refused, Shard};
 use crate::buffers::{Charge, FREE};
 
-/// The owner stops when its answers are as long as this, and does the rest when these have been taken.
+/// The owner stops when its answers are as long as this, and does the rest when these have been
+/// taken.
 const MOST_ANSWERS: usize = 64 * 1024;
 
 /// See the module. Empty ones allocate nothing.
@@ -19,7 +21,8 @@ pub(super) struct Batch {
     answers: Vec<u8>,
     /// For `answers`.
     charge: Charge,
-    /// Where each answer that was not taken yet ends; how many were taken, and where the next begins.
+    /// Where each answer that was not taken yet ends; how many were taken, and where the next
+    /// begins.
     ends: Vec<usize>,
     taken: usize,
     from: usize,

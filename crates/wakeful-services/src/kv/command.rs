@@ -187,7 +187,8 @@ fn set_operation(words: Words<'_>) -> Result<Operation, Refusal> {
     Ok(if swap { Operation::Swap(condition) } else { Operation::Set(condition) })
 }
 
-/// Both ways are the same here: the answer comes when the keys are gone, and their memory is freed meanwhile.
+/// Both ways are the same here: the answer comes when the keys are gone, and their memory is freed
+/// meanwhile.
 fn clear_operation<'a>(how: &[u8]) -> Result<Command<'a>, Refusal> {
     let known = how.eq_ignore_ascii_case(b"ASYNC") || how.eq_ignore_ascii_case(b"SYNC");
     if known { Ok(Command::Clear) } else { Err(Refusal::Syntax) }

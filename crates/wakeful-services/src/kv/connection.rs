@@ -1,4 +1,5 @@
-//! One connection: reads, does all commands that came complete, in order, and writes their answers at once.
+//! One connection: reads, does all commands that came complete, in order, and writes their answers
+//! at once.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -103,7 +104,8 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
     }
 }
 
-/// Closes a connection that was refused. If there were unread bytes, the kernel would reset it, and its peer might never see the reason.
+/// Closes a connection that was refused. If there were unread bytes, the kernel would reset it, and
+/// its peer might never see the reason.
 async fn end(mut stream: Stream) -> io::Result<()> {
     stream.shutdown(std::net::Shutdown::Write)?;
     let rest = async {

@@ -48,7 +48,8 @@ impl Input {
         self.start == self.end
     }
 
-    /// Reads once, after [`make_room`](Self::make_room). 0: the peer has ended, or `told` was ready and nothing else was.
+    /// Reads once, after [`make_room`](Self::make_room). 0: the peer has ended, or `told` was ready
+    /// and nothing else was.
     ///
     /// # Errors
     /// The kernel's. `TimedOut`: nothing came for `limit`.
@@ -82,7 +83,8 @@ impl Input {
         }
     }
 
-    /// Moves what is left to the front, and lets the buffer grow by what has come, not by what was announced.
+    /// Moves what is left to the front, and lets the buffer grow by what has come, not by what was
+    /// announced.
     ///
     /// # Errors
     /// `budget` has no room for more, or there is no memory: what the client is told.

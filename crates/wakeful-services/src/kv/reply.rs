@@ -1,6 +1,7 @@
 //! Answers in RESP2, appended to what is to be written.
 
-/// What a command is refused with. Line breaks would be answers of their own, so they become blanks.
+/// What a command is refused with. Line breaks would be answers of their own, so they become
+/// blanks.
 pub(super) fn error(out: &mut Vec<u8>, text: &str) {
     out.push(b'-');
     out.extend(text.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));

@@ -1,8 +1,9 @@
-//! Commands as they come over a connection: RESP arrays of bulk strings, and lines of words ("inline commands").
+//! Commands as they come over a connection: RESP arrays of bulk strings, and lines of words
+//! ("inline commands").
 //!
-//! The parser is given the bytes from where a command begins, as often as more of them have come, and goes on where it stopped: no argument is looked
-//! at twice. It copies nothing: arguments are places in those bytes. What is announced is checked against the limits and never
-//! allocated.
+//! The parser is given the bytes from where a command begins, as often as more of them have come,
+//! and goes on where it stopped: no argument is looked at twice. It copies nothing: arguments are
+//! places in those bytes. What is announced is checked against the limits and never allocated.
 
 use std::fmt;
 use std::ops::Range;
@@ -107,8 +108,9 @@ impl Parser {
         Self { limits, words: Vec::new(), missing: 0, at: 0 }
     }
 
-    /// Goes on with the command that `bytes` begins with: its length, once it is complete. Then its words are [`words`](Self::words), and what is given
-    /// next begins behind it. A command may have no words.
+    /// Goes on with the command that `bytes` begins with: its length, once it is complete. Then its
+    /// words are [`words`](Self::words), and what is given next begins behind it. A command may
+    /// have no words.
     ///
     /// # Errors
     /// This is no command, or it is beyond the limits. Nothing behind it can be understood.
@@ -249,7 +251,8 @@ impl Parser {
     }
 }
 
-/// The number in the line that begins at `start`, and where the next line begins; nothing while the line is incomplete.
+/// The number in the line that begins at `start`, and where the next line begins; nothing while the
+/// line is incomplete.
 #[inline]
 fn length(bytes: &[u8], start: usize, error: &str) -> Result<Option<(i64, usize)>, ProtocolError> {
     let invalid = || ProtocolError::new(error);

@@ -86,7 +86,8 @@ impl Service {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Has that loop answer it. Nothing: the loop has ended. The handle gives nothing or an error if it ends meanwhile.
+    /// Has that loop answer it. Nothing: the loop has ended. The handle gives nothing or an error
+    /// if it ends meanwhile.
     pub(super) fn send(&self, owner: usize, mut batch: Batch) -> Option<JoinHandle<Option<Batch>>> {
         let run = move || {
             let local = LOCAL.with_borrow(Weak::upgrade);
@@ -114,7 +115,8 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// To be called once on each loop of the service. The shard lives as long as the loop, also while the loop has no connections.
+    /// To be called once on each loop of the service. The shard lives as long as the loop, also
+    /// while the loop has no connections.
     pub(super) fn join(service: &Arc<Service>) -> Rc<Self> {
         let number = service.joined.fetch_add(1, Ordering::Relaxed);
         let meter = Meter::new(service.meters.clone(), number);

@@ -1,7 +1,8 @@
 //! The keys of one loop, and their memory.
 //!
-//! A shard belongs to its loop: nothing in it is locked, and other loops send what they want of it. It is many small tables, so that none is ever large: a
-//! table that grows moves all it has at once, and one with ten million keys would stand still for a second over it.
+//! A shard belongs to its loop: nothing in it is locked, and other loops send what they want of it.
+//! It is many small tables, so that none is ever large: a table that grows moves all it has at
+//! once, and one with ten million keys would stand still for a second over it.
 
 mod entry;
 mod meter;
@@ -140,7 +141,8 @@ impl Shard {
         }
     }
 
-    /// Sets all of them, or none. (The first ones, where the memory of the machine ends in their midst.)
+    /// Sets all of them, or none. (The first ones, where the memory of the machine ends in their
+    /// midst.)
     ///
     /// # Errors
     /// As for [`set`](Self::set).
@@ -148,7 +150,8 @@ impl Shard {
         &mut self,
         pairs: impl Iterator<Item = (Key<'a>, &'a [u8])> + Clone,
     ) -> Result<(), Refused> {
-        // As if each were new; and if there is no room for that, what is there already is taken off.
+        // As if each were new; and if there is no room for that, what is there already is taken
+        // off.
         let most = pairs.clone().map(|(key, value)| Entry::size_of(key.bytes, value.len())).sum();
         if self.meter.check(0, most).is_err() {
             let old =

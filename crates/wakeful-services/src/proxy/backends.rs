@@ -1,7 +1,9 @@
 //! The backends: which one a request gets, and what it turned out to be like.
 //!
-//! Each loop has connections of its own to each backend, counts what it has in flight there, and chooses by that alone: of two backends at random the one with less. Only what is known against a backend is shared by
-//! all loops, behind a lock that nobody takes to choose unless a backend is out, or for an answer unless it is of one that has failed.
+//! Each loop has connections of its own to each backend, counts what it has in flight there, and
+//! chooses by that alone: of two backends at random the one with less. Only what is known against a
+//! backend is shared by all loops, behind a lock that nobody takes to choose unless a backend is
+//! out, or for an answer unless it is of one that has failed.
 
 use std::cell::Cell;
 use std::fmt::Display;

@@ -92,7 +92,8 @@ impl Counts {
         self.sum(|counts| counts.backend(backend).in_flight.get())
     }
 
-    /// Requests that a backend failed: no connection, no response in time, one that broke off or is no HTTP.
+    /// Requests that a backend failed: no connection, no response in time, one that broke off or is
+    /// no HTTP.
     #[must_use]
     pub fn failures(&self, backend: usize) -> u64 {
         self.sum(|counts| counts.backend(backend).failures.get())
@@ -116,7 +117,8 @@ impl Counts {
         self.sum(|counts| counts.refused.get())
     }
 
-    /// Times that a request found all connections to a backend in use, and no place or no time to wait for one.
+    /// Times that a request found all connections to a backend in use, and no place or no time to
+    /// wait for one.
     #[must_use]
     pub fn overloads(&self) -> u64 {
         self.sum(|counts| counts.overloads.get())

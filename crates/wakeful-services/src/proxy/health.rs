@@ -1,11 +1,14 @@
 //! Passive health checks: what requests meet says how a backend is.
 //!
-//! A backend that failed several times in a row is left out for a while; then one request tries it, and it is either back, or out for twice as long. The last one that is in is never left out: a backend that may
-//! fail is better than none. What operators are to be told is a change, not each failure. No clock and no lock in here: who asks says what time it is.
+//! A backend that failed several times in a row is left out for a while; then one request tries it,
+//! and it is either back, or out for twice as long. The last one that is in is never left out: a
+//! backend that may fail is better than none. What operators are to be told is a change, not each
+//! failure. No clock and no lock in here: who asks says what time it is.
 
 use std::time::{Duration, Instant};
 
-/// When a backend is left out, and for how long. What is out of its range becomes the nearest in it.
+/// When a backend is left out, and for how long. What is out of its range becomes the nearest in
+/// it.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -46,7 +49,8 @@ struct State {
     told: Told,
     /// When it was last said that it fails though it stays.
     told_at: Option<Instant>,
-    /// One request tries it: until then no other one does, if it tells nothing. (It may be a client's that takes its time.)
+    /// One request tries it: until then no other one does, if it tells nothing. (It may be a
+    /// client's that takes its time.)
     tried_until: Option<Instant>,
 }
 

@@ -1,27 +1,42 @@
 //! A reverse proxy for HTTP: requests of HTTP/1.1 and HTTP/2 go on to backends.
 //!
-//! Each loop has connections of its own to each backend. A request goes to the one of two with less in flight; one that fails again and again is left out for a while ([`Ejection`]). A slow client holds no
-//! connection to a backend: its request's body is read before one is taken, and the response's is read ahead, both within limits. What can be understood in two ways is refused, and everything that goes on is framed anew
-//! ([`headers`]).
+//! Each loop has connections of its own to each backend. A request goes to the one of two with less
+//! in flight; one that fails again and again is left out for a while ([`Ejection`]). A slow client
+//! holds no connection to a backend: its request's body is read before one is taken, and the
+//! response's is read ahead, both within limits. What can be understood in two ways is refused, and
+//! everything that goes on is framed anew ([`headers`]).
 //!
-//! `service` is one request's way, `request_body` and `response_body` what is buffered, `pieces` in which pieces, `budget` how much of it in all, `upgrade` is the way of a request for another protocol, `tunnel` what becomes of it, `websocket` how that is told
-//! to end; `backends` and `health` are which backend is asked, `counts` and `metrics` what can be seen of it.
+//! `service` is one request's way, `request_body` and `response_body` what is buffered, `pieces` in
+//! which pieces, `budget` how much of it in all, `upgrade` is the way of a request for another
+//! protocol, `tunnel` what becomes of it, `websocket` how that is told to end; `backends` and
+//! `health` are which backend is asked, `counts` and `metrics` what can be seen of it.
 //!
 //! # Bodies that pause
-//! Reading ahead lets a backend be faster than its client, and keeps nothing from that one: what has come of a response goes on at once, whatever it is (server-sent events, long polls, progress). A request is gathered first, up to `request_buffer`, and so
-//! is one whose client waits for an answer in the middle of its body: such services need a `request_buffer` of 0, which streams every request from its start. gRPC always is.
+//! Reading ahead lets a backend be faster than its client, and keeps nothing from that one: what
+//! has come of a response goes on at once, whatever it is (server-sent events, long polls,
+//! progress). A request is gathered first, up to `request_buffer`, and so is one whose client waits
+//! for an answer in the middle of its body: such services need a `request_buffer` of 0, which
+//! streams every request from its start. gRPC always is.
 //!
 //! # Upgrades
-//! A request that asks for a protocol of [`Upgrades`] and has no body is sent on a connection of its own. If the backend answers 101 with that very protocol, so does the proxy, and both connections become a tunnel: up to 16 KiB wait in each direction,
-//! the end of either side's stream is passed on, and `tunnel_timeout` bounds its silence. Any other answer is an ordinary response, behind which the client's connection closes: what it sent early is never read as a request. A WebSocket of HTTP/2 (extended CONNECT) becomes an upgrade of HTTP/1.1.
-//! When the server drains, WebSockets are ended by Close 1001 between two frames; what is left of them and of other tunnels after the grace period is aborted and counted, as any connection. Each tunnel takes a connection to a backend beside those of
-//! `connections`; `max_tunnels` bounds them.
+//! A request that asks for a protocol of [`Upgrades`] and has no body is sent on a connection of
+//! its own. If the backend answers 101 with that very protocol, so does the proxy, and both
+//! connections become a tunnel: up to 16 KiB wait in each direction, the end of either side's
+//! stream is passed on, and `tunnel_timeout` bounds its silence. Any other answer is an ordinary
+//! response, behind which the client's connection closes: what it sent early is never read as a
+//! request. A WebSocket of HTTP/2 (extended CONNECT) becomes an upgrade of HTTP/1.1. When the
+//! server drains, WebSockets are ended by Close 1001 between two frames; what is left of them and
+//! of other tunnels after the grace period is aborted and counted, as any connection. Each tunnel
+//! takes a connection to a backend beside those of `connections`; `max_tunnels` bounds them.
 //!
 //! # Interim responses
-//! `Expect: 100-continue` is the proxy's to answer: 100 when it begins to read the body, which is at once, or, where bodies are not gathered, when a backend takes it; none if the request is refused before. (HTTP/2 clients get none, and go on by themselves.)
-//! Backends are told nothing of it, and their own interim responses (100, 102, 103) go no further.
+//! `Expect: 100-continue` is the proxy's to answer: 100 when it begins to read the body, which is
+//! at once, or, where bodies are not gathered, when a backend takes it; none if the request is
+//! refused before. (HTTP/2 clients get none, and go on by themselves.) Backends are told nothing of
+//! it, and their own interim responses (100, 102, 103) go no further.
 //!
-//! What it does not do: other tunnels (CONNECT), upgrades of requests with a body, or to backends of HTTP/2, caching.
+//! What it does not do: other tunnels (CONNECT), upgrades of requests with a body, or to backends
+//! of HTTP/2, caching.
 
 mod backends;
 mod budget;
@@ -84,13 +99,15 @@ use crate::admin::{self, RunningService};
 pub struct ProxyOptions {
     /// The backends.
     pub to: Vec<Target>,
-    /// How all of them are spoken to. By HTTP/2, calls of gRPC have no time limits but their own ([`GrpcCalls::Unlimited`], whatever the server's limits say).
+    /// How all of them are spoken to. By HTTP/2, calls of gRPC have no time limits but their own
+    /// ([`GrpcCalls::Unlimited`], whatever the server's limits say).
     pub version: HttpVersion,
     /// Whom to trust, for backends of `https`.
     pub upstream_tls: Option<ClientTls>,
     /// How long a connection to a backend may take to be made.
     pub connect_timeout: Duration,
-    /// How long a backend may be silent: until the head of its response, and between two pieces of the response, both counted from the last piece of the request, if that is later.
+    /// How long a backend may be silent: until the head of its response, and between two pieces of
+    /// the response, both counted from the last piece of the request, if that is later.
     pub upstream_timeout: Duration,
     /// How many connections to a backend each loop may have.
     pub connections: usize,
@@ -98,7 +115,8 @@ pub struct ProxyOptions {
     pub max_waiting: usize,
     /// How long a request may wait for a connection to a backend that has all in use.
     pub queue_timeout: Duration,
-    /// How long a connection to a backend is kept that no request uses. Let it be shorter than the backend's own limit.
+    /// How long a connection to a backend is kept that no request uses. Let it be shorter than the
+    /// backend's own limit.
     pub idle_timeout: Duration,
     /// How many backends one request may try, if none acted on it.
     pub attempts: usize,
@@ -110,9 +128,12 @@ pub struct ProxyOptions {
     pub loop_buffer: usize,
     /// Which protocols clients may change to. Backends of HTTP/2 are never asked.
     pub upgrades: Upgrades,
-    /// How many upgraded connections each loop may have, with those that a backend is asked for. Each takes a connection of the client's, or a stream, and one to a backend.
+    /// How many upgraded connections each loop may have, with those that a backend is asked for.
+    /// Each takes a connection of the client's, or a stream, and one to a backend.
     pub max_tunnels: usize,
-    /// How long nothing may move on an upgraded connection, in either direction; `upstream_timeout`, if that is shorter, once one side has ended its stream, and while one does not take what the other has sent.
+    /// How long nothing may move on an upgraded connection, in either direction;
+    /// `upstream_timeout`, if that is shorter, once one side has ended its stream, and while one
+    /// does not take what the other has sent.
     pub tunnel_timeout: Duration,
     /// What backends are told about the client.
     pub forwarded: ForwardedHeaders,
@@ -152,7 +173,9 @@ pub struct RunningProxy {
     counts: Arc<Counts>,
 }
 
-/// Starts a proxy on `listeners`. Whatever `options` say, it refuses requests with an [ambiguous length](AmbiguousLength::Refuse). Those of `admin` answer `/healthz`, `/readyz` and `/metrics`, on a loop of their own; every path of the others is the backends'.
+/// Starts a proxy on `listeners`. Whatever `options` say, it refuses requests with an [ambiguous
+/// length](AmbiguousLength::Refuse). Those of `admin` answer `/healthz`, `/readyz` and `/metrics`,
+/// on a loop of their own; every path of the others is the backends'.
 ///
 /// # Errors
 /// There are no backends; the loops cannot be started.

@@ -1,4 +1,5 @@
-//! Pieces of a body that wait. Each costs more memory than its bytes, so small ones become one: else a body in chunks of a byte would take forty times of what is counted.
+//! Pieces of a body that wait. Each costs more memory than its bytes, so small ones become one:
+//! else a body in chunks of a byte would take forty times of what is counted.
 
 use bytes::{Bytes, BytesMut};
 
@@ -10,7 +11,8 @@ pub(super) fn join(last: &mut Bytes, more: &[u8]) -> bool {
     if last.len() + more.len() > JOINED {
         return false;
     }
-    // What was joined before has room; what came from a connection shares its buffer with others, and lets go of it here.
+    // What was joined before has room; what came from a connection shares its buffer with others,
+    // and lets go of it here.
     let mut joined = std::mem::take(last).try_into_mut().unwrap_or_else(|shared| {
         let mut copy = BytesMut::with_capacity(JOINED);
         copy.extend_from_slice(&shared);

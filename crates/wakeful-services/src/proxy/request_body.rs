@@ -1,6 +1,8 @@
-//! A request's body on its way to a backend: what came of it before a backend was asked, and then the rest, straight from the client.
+//! A request's body on its way to a backend: what came of it before a backend was asked, and then
+//! the rest, straight from the client.
 //!
-//! A body that fits is complete before a backend hears of the request, so no slow client holds a connection to one; and it can be sent again to another one.
+//! A body that fits is complete before a backend hears of the request, so no slow client holds a
+//! connection to one; and it can be sent again to another one.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -28,7 +30,8 @@ pub(super) struct BufferedRequest {
     progress: Rc<Progress>,
 }
 
-/// When the last of the body went on: a backend's time to answer begins there. And whether it is the client that holds it up: then whatever fails says nothing about the backend.
+/// When the last of the body went on: a backend's time to answer begins there. And whether it is
+/// the client that holds it up: then whatever fails says nothing about the backend.
 #[derive(Debug)]
 pub(super) struct Progress {
     last: Cell<Instant>,
@@ -81,7 +84,8 @@ impl BufferedRequest {
         }
     }
 
-    /// Reads until the body has ended, `limit` is reached, or the loop has no room for more; or, unless it `waits`, until nothing is there.
+    /// Reads until the body has ended, `limit` is reached, or the loop has no room for more; or,
+    /// unless it `waits`, until nothing is there.
     ///
     /// # Errors
     /// The client broke off.

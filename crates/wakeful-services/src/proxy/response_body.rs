@@ -1,7 +1,10 @@
-//! A response's body on its way to a client: read from the backend as fast as it comes, within limits, whatever the client's pace.
+//! A response's body on its way to a client: read from the backend as fast as it comes, within
+//! limits, whatever the client's pace.
 //!
-//! What is complete with its head, as most are, is just passed on. For the rest a task reads ahead, until the response's own limit or the loop's is reached; then it reads on as the client does. A response of which
-//! nothing waits may always read one piece more, so that no client is stuck behind the buffers of others.
+//! What is complete with its head, as most are, is just passed on. For the rest a task reads ahead,
+//! until the response's own limit or the loop's is reached; then it reads on as the client does. A
+//! response of which nothing waits may always read one piece more, so that no client is stuck
+//! behind the buffers of others.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -56,7 +59,8 @@ impl ProxyBody {
         Self::Whole { data: text.into(), trailers: None }
     }
 
-    /// Takes what has come of the body, and leaves a task to read the rest. The exchange lasts as long. `asked` is how the request's body fares, which may still be on its way.
+    /// Takes what has come of the body, and leaves a task to read the rest. The exchange lasts as
+    /// long. `asked` is how the request's body fares, which may still be on its way.
     pub(super) fn read(
         mut body: ResponseBody,
         exchange: Exchange,

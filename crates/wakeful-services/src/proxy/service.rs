@@ -1,4 +1,5 @@
-//! One request through the proxy: its head made fit, its body read, a backend chosen, and another one where the first failed without acting on it.
+//! One request through the proxy: its head made fit, its body read, a backend chosen, and another
+//! one where the first failed without acting on it.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -78,11 +79,13 @@ impl Proxy {
             Err(refusal) => return Err(Trouble::Refused(refusal)),
         }
         let budget: &Rc<Budget> = &self.ahead.budget;
-        // Who speaks gRPC may wait for an answer before it goes on. A call of one message has mostly come whole, and can be sent again then.
+        // Who speaks gRPC may wait for an answer before it goes on. A call of one message has
+        // mostly come whole, and can be sent again then.
         let waits = !is_grpc(&parts.headers);
         let body = BufferedRequest::read(body, self.request_buffer, waits, budget).await;
         let body = body.map_err(|error| Trouble::Client(error.to_string()))?;
-        // The connection would take a GET whose body has no length for one without a body, and trailers need chunks.
+        // The connection would take a GET whose body has no length for one without a body, and
+        // trailers need chunks.
         if self.headers.version == HttpVersion::Http1
             && (body.has_trailers() || body.size_hint().exact().is_none())
         {

@@ -1,9 +1,13 @@
-//! A tunnel between a client and a backend that have left HTTP: bytes both ways, until both sides have ended, nothing moves any more, or the loop ends.
+//! A tunnel between a client and a backend that have left HTTP: bytes both ways, until both sides
+//! have ended, nothing moves any more, or the loop ends.
 //!
-//! What one side cannot take yet waits here, one read at most in each direction, and no more is read from the other side meanwhile. A tunnel on which nothing happens holds no buffer: reads go through one that all tunnels of a loop
-//! share. The end of one side's stream is passed on as that, and the other direction goes on.
+//! What one side cannot take yet waits here, one read at most in each direction, and no more is
+//! read from the other side meanwhile. A tunnel on which nothing happens holds no buffer: reads go
+//! through one that all tunnels of a loop share. The end of one side's stream is passed on as that,
+//! and the other direction goes on.
 //!
-//! A WebSocket's client is told when the server drains, as `websocket` says. Whatever is left when the grace period is over goes with the loop.
+//! A WebSocket's client is told when the server drains, as `websocket` says. Whatever is left when
+//! the grace period is over goes with the loop.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -32,7 +36,9 @@ const LOOKS: u32 = 4;
 pub(super) struct Tunnels {
     /// How long nothing may move.
     idle: Duration,
-    /// How long nothing may move once one side has ended its stream, or while one does not take what the other has sent: it may have gone, and who has something to write does not read that.
+    /// How long nothing may move once one side has ended its stream, or while one does not take
+    /// what the other has sent: it may have gone, and who has something to write does not read
+    /// that.
     half_closed: Duration,
     scratch: Rc<RefCell<Vec<u8>>>,
     /// How many more there may be.
@@ -250,7 +256,8 @@ impl Direction {
     }
 }
 
-/// For how long nothing has moved, without a look at the clock for each byte: it is looked now and then, and on a quiet tunnel seldom.
+/// For how long nothing has moved, without a look at the clock for each byte: it is looked now and
+/// then, and on a quiet tunnel seldom.
 struct Silence {
     /// How long the timer is.
     period: Duration,
@@ -265,7 +272,8 @@ impl Silence {
         Self { period, lasts: Duration::ZERO, timer: Deadline::after(period) }
     }
 
-    /// Ready: longer than `limit`. A shorter one than before counts from now on; for a longer one the timer stays, so who is stuck now and again moves none.
+    /// Ready: longer than `limit`. A shorter one than before counts from now on; for a longer one
+    /// the timer stays, so who is stuck now and again moves none.
     fn poll(&mut self, has_moved: bool, limit: Duration, cx: &mut Context<'_>) -> Poll<Duration> {
         if limit / LOOKS < self.period {
             *self = Self::new(limit);

@@ -1,4 +1,5 @@
-//! One request for another protocol: a backend is asked on a connection of its own, and what both agree on becomes a tunnel.
+//! One request for another protocol: a backend is asked on a connection of its own, and what both
+//! agree on becomes a tunnel.
 
 use http::header::CONNECTION;
 use http::request::Parts;

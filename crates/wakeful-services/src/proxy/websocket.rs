@@ -1,7 +1,9 @@
-//! Where frames of a WebSocket end, so that a proxy that drains can say goodbye between two of them: Close 1001 (RFC 6455, 7.4.1), as a server that goes away does.
+//! Where frames of a WebSocket end, so that a proxy that drains can say goodbye between two of
+//! them: Close 1001 (RFC 6455, 7.4.1), as a server that goes away does.
 //!
-//! Only what goes to the client is looked at, and only its frames' headers. Behind the proxy's own Close nothing of the backend goes to the client any more; the client's answer to it goes on to the backend, which ends the
-//! socket by it in turn.
+//! Only what goes to the client is looked at, and only its frames' headers. Behind the proxy's own
+//! Close nothing of the backend goes to the client any more; the client's answer to it goes on to
+//! the backend, which ends the socket by it in turn.
 
 use std::io::Cursor;
 
@@ -49,7 +51,8 @@ impl Frames {
         Some(&GOING_AWAY)
     }
 
-    /// So much of `piece` goes on to the client. If a Close is to be sent, it ends where a frame does, and the rest of it is dropped.
+    /// So much of `piece` goes on to the client. If a Close is to be sent, it ends where a frame
+    /// does, and the rest of it is dropped.
     pub(super) fn pass<'a>(&mut self, piece: &'a [u8]) -> &'a [u8] {
         let mut at = 0;
         while at < piece.len() {

@@ -1,4 +1,5 @@
-//! The service itself. Its streams are mapped, not spawned: a client that does not read holds up nobody but itself, and nothing is buffered for it.
+//! The service itself. Its streams are mapped, not spawned: a client that does not read holds up
+//! nobody but itself, and nothing is buffered for it.
 
 use std::future::Future as _;
 use std::pin::Pin;

@@ -1,8 +1,12 @@
-//! gRPC: `wakeful.echo.v1.Echo`, which echoes in all four kinds of call, with health and reflection beside it. For grpcurl, ghz, and clients in any language.
+//! gRPC: `wakeful.echo.v1.Echo`, which echoes in all four kinds of call, with health and reflection
+//! beside it. For grpcurl, ghz, and clients in any language.
 //!
-//! The proto file is `proto/wakeful/echo/v1/echo.proto`; what is generated from it is in `generated/`, kept current by `tests/generated.rs`.
+//! The proto file is `proto/wakeful/echo/v1/echo.proto`; what is generated from it is in
+//! `generated/`, kept current by `tests/generated.rs`.
 //!
-//! What is no gRPC by its content type (JSON, gRPC-Web) is answered 415. Deadlines are honoured. When the server drains, unary calls are finished, health says NOT_SERVING, and streams end with UNAVAILABLE a second later, or sooner if the grace period is short.
+//! What is no gRPC by its content type (JSON, gRPC-Web) is answered 415. Deadlines are honoured.
+//! When the server drains, unary calls are finished, health says NOT_SERVING, and streams end with
+//! UNAVAILABLE a second later, or sooner if the grace period is short.
 
 mod echo;
 
@@ -44,7 +48,8 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Settings of this service alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcOptions {
-    /// The longest message that is accepted, decompressed, in bytes; a longer one is answered with OUT_OF_RANGE. 4 MiB by default.
+    /// The longest message that is accepted, decompressed, in bytes; a longer one is answered with
+    /// OUT_OF_RANGE. 4 MiB by default.
     pub max_message: usize,
 }
 
@@ -54,7 +59,9 @@ impl Default for RpcOptions {
     }
 }
 
-/// Starts the service on `listeners`. Calls have no time limits but their own ([`GrpcCalls::Unlimited`], whatever `options` say). Those of `admin` answer `/healthz`, `/readyz` and `/metrics`, on a loop of their own.
+/// Starts the service on `listeners`. Calls have no time limits but their own
+/// ([`GrpcCalls::Unlimited`], whatever `options` say). Those of `admin` answer `/healthz`,
+/// `/readyz` and `/metrics`, on a loop of their own.
 ///
 /// # Errors
 /// The loops cannot be started.
@@ -71,7 +78,8 @@ pub fn start(
     let reflection = Reflection::of([proto::FILE_DESCRIPTOR_SET]).map_err(io::Error::other)?;
     let echo = EchoServer::new(Echoing)
         .max_decoding_message_size(rpc.max_message)
-        // What comes compressed; nothing is sent so, for clients say that they could take it whether or not it is worth it.
+        // What comes compressed; nothing is sent so, for clients say that they could take it
+        // whether or not it is worth it.
         .accept_compressed(CompressionEncoding::Gzip);
     let routes = Routes::new(echo)
         .add_service(health)

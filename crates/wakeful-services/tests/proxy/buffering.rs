@@ -76,7 +76,8 @@ fn ask_for(stream: &mut TcpStream, bytes: usize) {
     stream.write_all(request.as_bytes()).unwrap();
 }
 
-/// More than the kernel keeps for a connection that is not read (`tcp_wmem`), so that the proxy has the rest.
+/// More than the kernel keeps for a connection that is not read (`tcp_wmem`), so that the proxy has
+/// the rest.
 const LARGE: usize = 12 << 20;
 
 #[test]

@@ -174,7 +174,8 @@ impl Backend {
         })
     }
 
-    /// Reads a request with its body, and keeps it, also a part of one. `None`: there is no other one.
+    /// Reads a request with its body, and keeps it, also a part of one. `None`: there is no other
+    /// one.
     pub fn read(&self, stream: &mut TcpStream) -> Option<String> {
         let (read, is_whole) = match read_request(stream) {
             Ok(request) => (request, true),
@@ -215,7 +216,8 @@ pub fn answer(stream: &mut TcpStream, body: &str) {
     let _ = stream.write_all(text.as_bytes());
 }
 
-/// The head, and the body by its length or its chunks, byte by byte as it came, by a strict reading. An error is what came of it before the end.
+/// The head, and the body by its length or its chunks, byte by byte as it came, by a strict
+/// reading. An error is what came of it before the end.
 pub fn read_request(stream: &mut TcpStream) -> Result<String, String> {
     let mut text = Vec::new();
     let whole = read_parts(stream, &mut text);

@@ -23,7 +23,8 @@ fn a_client_that_expects_100_is_told_to_go_on_and_the_backend_hears_nothing_of_i
     assert_status(&answer, 417);
 }
 
-/// It is told when its body is wanted: at once where that is gathered, and when a backend takes it where it is streamed.
+/// It is told when its body is wanted: at once where that is gathered, and when a backend takes it
+/// where it is streamed.
 #[test]
 fn a_client_is_told_to_go_on_if_and_when_its_body_is_wanted() {
     let expects = "POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 4\r\nconnection: close\r\n";

@@ -1,4 +1,5 @@
-//! What of a server's limits means something else in a proxy: calls of gRPC are spared its time limits only where they can be calls.
+//! What of a server's limits means something else in a proxy: calls of gRPC are spared its time
+//! limits only where they can be calls.
 
 use std::io::Write;
 use std::time::Duration;

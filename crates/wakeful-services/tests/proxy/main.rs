@@ -1,4 +1,5 @@
-//! The proxy between real sockets: what goes through, what backends may do to it, and what waits in it.
+//! The proxy between real sockets: what goes through, what backends may do to it, and what waits in
+//! it.
 
 mod buffering;
 mod common;

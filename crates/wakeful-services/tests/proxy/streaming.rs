@@ -1,4 +1,5 @@
-//! Bodies that pause: what has come of a response is its client's at once, whatever it is and whoever speaks which HTTP.
+//! Bodies that pause: what has come of a response is its client's at once, whatever it is and
+//! whoever speaks which HTTP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +20,8 @@ use crate::upgrades::head;
 
 type Framed = fn(&str) -> String;
 
-/// A backend that answers with `head`, and then with each text that the sender gives, framed by `frame`.
+/// A backend that answers with `head`, and then with each text that the sender gives, framed by
+/// `frame`.
 fn told(head: &'static str, frame: Framed) -> (Backend, Sender<&'static str>) {
     let (next, nexts) = channel();
     let nexts: Arc<Mutex<Receiver<&'static str>>> = Arc::new(Mutex::new(nexts));
@@ -165,7 +167,8 @@ fn a_request_that_is_sent_in_pieces_is_answered_piece_by_piece() {
     }
 }
 
-/// With the default settings a small request is gathered first; how slowly it came does not matter to its response.
+/// With the default settings a small request is gathered first; how slowly it came does not matter
+/// to its response.
 #[test]
 fn a_slow_request_has_its_events_one_by_one_as_well() {
     let (backend, next) = told(EVENTS, chunk);

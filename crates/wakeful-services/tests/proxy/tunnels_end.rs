@@ -150,7 +150,8 @@ fn a_tunnel_whose_backend_takes_nothing_waits_no_longer_than_for_a_response() {
     let mut client = connect(addr(&proxy));
     client.write_all(ASK.as_bytes()).unwrap();
     head(&mut client);
-    // Well before the backend gives up: the last write may take a part, and the next one waits again.
+    // Well before the backend gives up: the last write may take a part, and the next one waits
+    // again.
     client.set_write_timeout(Some(GUARD / 5)).unwrap();
     let piece = [b'x'; 64 * 1024];
     let error = loop {

@@ -1,4 +1,5 @@
-//! What goes in comes out: all kinds of call, sizes beyond every window, trailers, and calls that are given up.
+//! What goes in comes out: all kinds of call, sizes beyond every window, trailers, and calls that
+//! are given up.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;

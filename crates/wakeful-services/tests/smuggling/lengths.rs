@@ -1,4 +1,5 @@
-//! A request with both Content-Length and Transfer-Encoding, in whatever pieces it comes and whatever came before it; and honest bodies that look like such a request.
+//! A request with both Content-Length and Transfer-Encoding, in whatever pieces it comes and
+//! whatever came before it; and honest bodies that look like such a request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -26,7 +27,8 @@ fn honest() -> String {
     )
 }
 
-/// A client that is answered by the proxy alone, behind everything that came to the proxy's loop before.
+/// A client that is answered by the proxy alone, behind everything that came to the proxy's loop
+/// before.
 struct Witness(TcpStream);
 
 impl Witness {
@@ -47,7 +49,8 @@ impl Witness {
     }
 }
 
-/// What is answered to bytes in two pieces, the first of which the proxy has read before the second comes.
+/// What is answered to bytes in two pieces, the first of which the proxy has read before the second
+/// comes.
 fn ask_in_two(proxy: &RunningProxy, witness: &mut Witness, text: &str, at: usize) -> String {
     let mut stream = connect(addr(proxy));
     stream.write_all(&text.as_bytes()[..at]).unwrap();

@@ -1,11 +1,14 @@
-//! Requests that two readers may understand in two ways, each a file of `corpus`: the proxy refuses it, or the backend gets exactly one request that can be understood in one way only.
+//! Requests that two readers may understand in two ways, each a file of `corpus`: the proxy refuses
+//! it, or the backend gets exactly one request that can be understood in one way only.
 //!
-//! A file says why it is there, what is expected, and, behind an empty line, what is sent. Line ends count only where they are written as `\r`, `\n`; `\t`, `\0`, `\\` and `\xNN` are understood as well. A file `.h2` has
-//! the fields of a request of HTTP/2, sent as they are, and `body:`.
+//! A file says why it is there, what is expected, and, behind an empty line, what is sent. Line
+//! ends count only where they are written as `\r`, `\n`; `\t`, `\0`, `\\` and `\xNN` are understood
+//! as well. A file `.h2` has the fields of a request of HTTP/2, sent as they are, and `body:`.
 //!
 //! * `refused 400`: that status, no request, and nothing behind it is taken for one;
 //! * `reset`: the stream is, or the whole connection, and no request;
-//! * `one`: one request with the answer 200. `has` and `lacks` are what it has to have, in small letters, `^` at its start and `$` at its end.
+//! * `one`: one request with the answer 200. `has` and `lacks` are what it has to have, in small
+//!   letters, `^` at its start and `$` at its end.
 
 #[path = "../proxy/common.rs"]
 mod common;
@@ -148,7 +151,8 @@ fn no_request_of_http1_is_understood_in_two_ways() {
             Expected::One => 200,
             Expected::Reset => panic!("{}: HTTP/1 has no streams", case.name),
         };
-        // The mirror's answer has the request in its body, but with another version at another place.
+        // The mirror's answer has the request in its body, but with another version at another
+        // place.
         let is_so = answers.starts_with(&format!("HTTP/1.1 {status} "));
         let is_one = answers.matches("\r\nHTTP/1.1 ").count() == 0;
         if let Some(complaint) = complaint(case, &arrived(proxy, &backend)) {

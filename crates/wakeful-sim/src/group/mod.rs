@@ -1,7 +1,10 @@
-//! A group of loops on the model's clock, each with a CPU of its own: connections are placed on loops, and moved between them, by a policy.
+//! A group of loops on the model's clock, each with a CPU of its own: connections are placed on
+//! loops, and moved between them, by a policy.
 //!
-//! Each connection has random gaps, and all the same rate. Every 10 ms the group is reviewed, as the real one is: by [`Activity`] itself, which is told how busy the loops were. Between two reviews no
-//! connection changes its loop, so each loop is simulated by itself. A move is made between two requests: what has arrived for the connection and is not read goes along.
+//! Each connection has random gaps, and all the same rate. Every 10 ms the group is reviewed, as
+//! the real one is: by [`Activity`] itself, which is told how busy the loops were. Between two
+//! reviews no connection changes its loop, so each loop is simulated by itself. A move is made
+//! between two requests: what has arrived for the connection and is not read goes along.
 
 mod member;
 mod placement;
@@ -29,7 +32,8 @@ pub const SETTLED: u64 = 5_000_000_000;
 /// Where connections are, and what their loops do without work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Placing {
-    /// On the active loop that has the fewest; moved when the active ones change. Each loop has the governor.
+    /// On the active loop that has the fewest; moved when the active ones change. Each loop has the
+    /// governor.
     Concentrate,
     /// On each loop in turn, for good. Each loop has the governor.
     Spread,
@@ -73,7 +77,8 @@ pub struct Setting {
     pub work: f64,
     /// How many connections there are. They are opened during the first second.
     pub connections: usize,
-    /// How long a connection lasts on average, in nanoseconds, until another one takes its place. For ever, if there is none.
+    /// How long a connection lasts on average, in nanoseconds, until another one takes its place.
+    /// For ever, if there is none.
     pub life: Option<f64>,
     /// How many seconds are simulated; [`SETTLED`] and more.
     pub seconds: u64,

@@ -5,7 +5,8 @@ use super::REVIEW;
 /// When connections are moved to other loops.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moving {
-    /// When an active loop has so many times as many connections as the active ones have on average, or so many times fewer.
+    /// When an active loop has so many times as many connections as the active ones have on
+    /// average, or so many times fewer.
     pub ratio: f64,
     /// The most moves a second.
     pub most: f64,
@@ -70,7 +71,8 @@ impl Placement {
         self.homes[connection]
     }
 
-    /// A new connection, instead of the one that had this number: on the active loop that has the fewest.
+    /// A new connection, instead of the one that had this number: on the active loop that has the
+    /// fewest.
     pub(super) fn place(&mut self, connection: usize) {
         self.close(connection);
         let emptiest = (0..self.active).min_by_key(|it| self.members[*it].len());
@@ -96,7 +98,8 @@ impl Placement {
         self.rests[connection] = 0;
     }
 
-    /// The moves that are due at a review: away from loops that are no longer active, and from the active one that has the most to the one that has the fewest.
+    /// The moves that are due at a review: away from loops that are no longer active, and from the
+    /// active one that has the most to the one that has the fewest.
     pub(super) fn moves(&mut self, now: u64) -> Vec<Moved> {
         let share = self.moving.most * REVIEW as f64 / 1e9;
         self.budget = (self.budget + share).min(share.max(1.0));

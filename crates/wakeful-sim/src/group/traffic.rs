@@ -7,7 +7,8 @@ use super::Setting;
 /// All connections have come after so many nanoseconds.
 const ARRIVING: f64 = 1e9;
 
-/// Requests at random times, each of a random connection: so each connection's are at random times as well.
+/// Requests at random times, each of a random connection: so each connection's are at random times
+/// as well.
 #[derive(Debug)]
 pub(super) struct Traffic {
     random: Rng,

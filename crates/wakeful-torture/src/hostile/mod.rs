@@ -1,7 +1,8 @@
-//! Faults that are not below the sockets: user code that panics or comes back, and a process that is short of something.
+//! Faults that are not below the sockets: user code that panics or comes back, and a process that
+//! is short of something.
 //!
-//! Each round has some of them, by its seed. What they may cost is exactly what the panicking code owned: each module says what else it
-//! looks after. None needs the feature `faults`.
+//! Each round has some of them, by its seed. What they may cost is exactly what the panicking code
+//! owned: each module says what else it looks after. None needs the feature `faults`.
 
 pub(crate) mod limits;
 pub(crate) mod log;
@@ -56,7 +57,8 @@ impl Chosen {
     }
 }
 
-/// Something that must end in order, unless its round is cut short. It counts as an end of a connection, so a round waits for it.
+/// Something that must end in order, unless its round is cut short. It counts as an end of a
+/// connection, so a round waits for it.
 #[derive(Debug)]
 pub(crate) struct Duty {
     ledger: Arc<Ledger>,

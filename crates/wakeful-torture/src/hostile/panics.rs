@@ -1,4 +1,5 @@
-//! Tasks and closures that panic: as they run, as what they own is dropped, and as their panic itself is dropped.
+//! Tasks and closures that panic: as they run, as what they own is dropped, and as their panic
+//! itself is dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,8 +19,8 @@ pub(crate) fn ordered() -> u64 {
     ORDERED.load(Relaxed)
 }
 
-/// What a panic on purpose carries. Without a size it takes no memory: wakeful leaks a payload that came of another one's drop,
-/// and valgrind would tell.
+/// What a panic on purpose carries. Without a size it takes no memory: wakeful leaks a payload that
+/// came of another one's drop, and valgrind would tell.
 struct Payload;
 
 /// The same, and its drop panics.
@@ -31,7 +32,8 @@ impl Drop for PayloadThatPanics {
     }
 }
 
-/// Panics without a message on stderr, unless this thread panics already, which would end the process.
+/// Panics without a message on stderr, unless this thread panics already, which would end the
+/// process.
 pub(crate) fn panic_on_purpose(payload_panics: bool) {
     if !thread::panicking() {
         ORDERED.fetch_add(1, Relaxed);
@@ -61,9 +63,11 @@ impl Drop for Bomb {
     }
 }
 
-/// Has one of the loops run something that panics. It has to be dropped, and nothing else may change.
+/// Has one of the loops run something that panics. It has to be dropped, and nothing else may
+/// change.
 pub(crate) fn throw(world: &World, target: &LoopHandle, random: &mut Rng) {
-    // An output that is dropped on this thread panics here. So does the drop of the panic that comes of it.
+    // An output that is dropped on this thread panics here. So does the drop of the panic that
+    // comes of it.
     let thrown = catch_unwind(AssertUnwindSafe(|| throw_uncaught(world, target, random)));
     let _ = catch_unwind(AssertUnwindSafe(|| drop(thrown)));
 }

@@ -1,7 +1,9 @@
-//! A server beside the tortured loops, some of whose handlers panic: before they return their future, or in the midst of it.
+//! A server beside the tortured loops, some of whose handlers panic: before they return their
+//! future, or in the midst of it.
 //!
-//! A visitor sends some bytes and gets them back, unless its own handler panicked. Whoever panics says so first. So a visitor that is
-//! refused, closed or left waiting without that is a fault; and the drain has to end with nobody left.
+//! A visitor sends some bytes and gets them back, unless its own handler panicked. Whoever panics
+//! says so first. So a visitor that is refused, closed or left waiting without that is a fault; and
+//! the drain has to end with nobody left.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};

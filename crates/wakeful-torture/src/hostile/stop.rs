@@ -2,7 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-/// A shell stops and continues its parent. Where there is none, or no process for it, nothing happens.
+/// A shell stops and continues its parent. Where there is none, or no process for it, nothing
+/// happens.
 pub(crate) fn stop_for(milliseconds: u64) -> bool {
     let seconds = format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000);
     let script = format!("kill -STOP $PPID; sleep {seconds}; kill -CONT $PPID");

@@ -1,7 +1,7 @@
 //! Foreign wakers that panic, or come back into the loop, when they are woken or dropped.
 //!
-//! What waits is first polled with such a waker, and then awaited as usual: it has to become ready nevertheless. (A clone that
-//! panics would need unsafe code here.)
+//! What waits is first polled with such a waker, and then awaited as usual: it has to become ready
+//! nevertheless. (A clone that panics would need unsafe code here.)
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};

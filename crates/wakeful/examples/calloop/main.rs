@@ -1,5 +1,6 @@
-//! A loop inside calloop: tasks, timers and sockets of wakeful beside the foreign loop's own sources, on one thread, and work
-//! from another thread for the loop within. `source.rs` is what it takes.
+//! A loop inside calloop: tasks, timers and sockets of wakeful beside the foreign loop's own
+//! sources, on one thread, and work from another thread for the loop within. `source.rs` is what it
+//! takes.
 
 mod source;
 

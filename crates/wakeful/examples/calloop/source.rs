@@ -1,8 +1,9 @@
 //! A wakeful loop as an event source of calloop.
 //!
-//! The descriptor is watched level-triggered, and that is the right mode. What `prepare_to_park` promises is a level: readable
-//! as long as there is work. A turn takes at most one batch of events, and for those that it leaves to the next turn the
-//! kernel reports no new edge: an edge-triggered watch would sleep on them.
+//! The descriptor is watched level-triggered, and that is the right mode. What `prepare_to_park`
+//! promises is a level: readable as long as there is work. A turn takes at most one batch of
+//! events, and for those that it leaves to the next turn the kernel reports no new edge: an
+//! edge-triggered watch would sleep on them.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +13,8 @@ use calloop::generic::Generic;
 use calloop::{EventSource, Interest, Mode, Poll, PostAction, Readiness, Token, TokenFactory};
 use wakeful::EventLoop;
 
-/// A wakeful loop that calloop drives. Its event is: a turn was taken; the callback may look what that brought, and queue more.
+/// A wakeful loop that calloop drives. Its event is: a turn was taken; the callback may look what
+/// that brought, and queue more.
 #[derive(Debug)]
 pub(crate) struct Wakeful {
     event_loop: EventLoop,
@@ -42,8 +44,9 @@ impl EventSource for Wakeful {
 
     const NEEDS_EXTRA_LIFECYCLE_EVENTS: bool = true;
 
-    /// Before each of calloop's waits: may it be long? Each turn ends the permission, so it is asked for again each
-    /// time. If it is refused there is work at hand, and calloop is given an event instead of a sleep.
+    /// Before each of calloop's waits: may it be long? Each turn ends the permission, so it is
+    /// asked for again each time. If it is refused there is work at hand, and calloop is given an
+    /// event instead of a sleep.
     fn before_sleep(&mut self) -> calloop::Result<Option<(Readiness, Token)>> {
         self.turned = false;
         if self.event_loop.prepare_to_park()? {

@@ -1,4 +1,5 @@
-//! One loop accepts: from each of its listeners until the server stops, and then what the backlogs hold.
+//! One loop accepts: from each of its listeners until the server stops, and then what the backlogs
+//! hold.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -50,7 +51,8 @@ pub(super) struct Accepting<H> {
     pub(super) route: Rc<Route>,
     /// Serves what comes from other loops.
     pub(super) inbox: Option<JoinHandle<()>>,
-    /// A dispatcher closes all inboxes when it has accepted the last connection; without one, each loop its own.
+    /// A dispatcher closes all inboxes when it has accepted the last connection; without one, each
+    /// loop its own.
     pub(super) is_dispatched: bool,
     pub(super) draining: StartsAtEnd,
 }
@@ -98,7 +100,8 @@ where
             }
             let _ = inbox.await;
         }
-        // What has just come begins before it is told to end, so that a request that came with its connection is answered.
+        // What has just come begins before it is told to end, so that a request that came with its
+        // connection is answered.
         yield_now().await;
         drop(self.draining);
         tell.abort();

@@ -41,13 +41,15 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A handler's value. The connection may be lost on its way, in a task that serves others too.
+        // A handler's value. The connection may be lost on its way, in a task that serves others
+        // too.
         panics::discard(self.carried.take());
         self.counts.of(self.number).one_less_open();
     }
 }
 
-/// A connection that was accepted, on its way to the loop that serves it. Dropped before, it is closed, and counted as turned away.
+/// A connection that was accepted, on its way to the loop that serves it. Dropped before, it is
+/// closed, and counted as turned away.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) stream: Option<DetachedStream>,

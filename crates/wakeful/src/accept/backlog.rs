@@ -3,8 +3,8 @@
 //!
 //! The limit of connections still holds, and descriptors may be short. Permits and descriptors come
 //! back when open connections close, and these close when they are told of the drain. So the loop
-//! that cannot go on has the connections of all loops told at once. Otherwise they are told when all
-//! listeners are closed.
+//! that cannot go on has the connections of all loops told at once. Otherwise they are told when
+//! all listeners are closed.
 
 use std::future::Future;
 use std::rc::Rc;

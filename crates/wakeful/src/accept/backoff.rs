@@ -9,9 +9,10 @@
 //! | `EBADF`, `EINVAL`, `ENOTSOCK` | the listener was closed or shut down under us | it ends, with an error in the log; the others go on. After the last one, [`Serving::failure`](super::Serving::failure) completes |
 //! | anything else | | the listener is left alone for 50 ms at a time |
 //!
-//! Why close what waits? A client whose connection is in the backlog is connected, as far as it knows, and waits for an answer. A short
-//! shortage is over before it notices, and nothing is lost. In a long one it is better told. It also keeps the backlog from filling with
-//! connections whose clients have gone, which would be served first when the shortage is over.
+//! Why close what waits? A client whose connection is in the backlog is connected, as far as it
+//! knows, and waits for an answer. A short shortage is over before it notices, and nothing is lost.
+//! In a long one it is better told. It also keeps the backlog from filling with connections whose
+//! clients have gone, which would be served first when the shortage is over.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -29,7 +30,8 @@ use crate::time::sleep;
 /// After an accept that failed, a listener is left alone for so long.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
-/// So many tries without descriptors are waited for: 3 s. Counted, so that a process that was stopped does not find its patience at an end.
+/// So many tries without descriptors are waited for: 3 s. Counted, so that a process that was
+/// stopped does not find its patience at an end.
 const PATIENCE: u32 = 60;
 
 /// Behind that, so many connections are closed between two pauses.

@@ -17,7 +17,8 @@ pub struct Connection {
     pub listener: usize,
     /// When the server begins to drain.
     pub draining: Draining,
-    /// What the handler before read and did not use, if the connection comes from another loop: see [`Moving`].
+    /// What the handler before read and did not use, if the connection comes from another loop: see
+    /// [`Moving`].
     pub unread: Vec<u8>,
     /// Whether it should go on to another loop.
     pub moving: Moving,

@@ -18,24 +18,25 @@ const USUAL: usize = 1024;
 /// What a server keeps back of the process's descriptors: a setting of
 /// [`ConnectionServer`](super::ConnectionServer::descriptors).
 ///
-/// A server without [`max_connections`](super::ConnectionServer::max_connections) has as many connections open as
-/// `RLIMIT_NOFILE` (`ulimit -n`) allows:
+/// A server without [`max_connections`](super::ConnectionServer::max_connections) has as many
+/// connections open as `RLIMIT_NOFILE` (`ulimit -n`) allows:
 ///
 /// > (limit - open at the start - kept back) / (1 + `per_connection`), and 1 at least
 ///
-/// where `spare`, or a sixteenth of what is free at the start (64 at most) if that is more, is kept back. Further connections wait in the
-/// kernel's backlog until one closes, and the log says so. Without this limit, connections would take every descriptor, and
-/// none of them could be served.
+/// where `spare`, or a sixteenth of what is free at the start (64 at most) if that is more, is kept
+/// back. Further connections wait in the kernel's backlog until one closes, and the log says so.
+/// Without this limit, connections would take every descriptor, and none of them could be served.
 ///
-/// A limit that is raised while the server runs (`prlimit`) allows more connections: while connections wait, the server looks
-/// at the limit when one closes, once a second at most. A limit that is lowered changes nothing. Then descriptors run out, and
-/// accepting pauses.
+/// A limit that is raised while the server runs (`prlimit`) allows more connections: while
+/// connections wait, the server looks at the limit when one closes, once a second at most. A limit
+/// that is lowered changes nothing. Then descriptors run out, and accepting pauses.
 ///
-/// Each server counts for itself. A process with several servers sets `max_connections` of all but one, and adds them to that
-/// one's `spare`.
+/// Each server counts for itself. A process with several servers sets `max_connections` of all but
+/// one, and adds them to that one's `spare`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
-    /// How many a connection may need besides its own socket: a file that it reads, a connection to a backend. Default: 0.
+    /// How many a connection may need besides its own socket: a file that it reads, a connection to
+    /// a backend. Default: 0.
     pub per_connection: usize,
     /// How many the rest of the process may open while the server runs. Default: 16.
     pub spare: usize,
@@ -48,8 +49,9 @@ impl Default for Descriptors {
 }
 
 impl Descriptors {
-    /// How many descriptors this process may have open: the soft limit of `RLIMIT_NOFILE`. `None`: there is no limit. Where the question is refused, as a
-    /// seccomp filter does, the answer is 1,024.
+    /// How many descriptors this process may have open: the soft limit of `RLIMIT_NOFILE`. `None`:
+    /// there is no limit. Where the question is refused, as a seccomp filter does, the answer is
+    /// 1,024.
     #[must_use]
     pub fn limit() -> Option<usize> {
         match limits::of_descriptors() {
@@ -59,7 +61,8 @@ impl Descriptors {
         }
     }
 
-    /// Raises this process's soft limit to the hard one, which is what the administrator allows. Before a server starts: afterwards it is noticed when a connection closes.
+    /// Raises this process's soft limit to the hard one, which is what the administrator allows.
+    /// Before a server starts: afterwards it is noticed when a connection closes.
     ///
     /// # Errors
     /// The system call is refused, as a seccomp filter does.
@@ -71,7 +74,8 @@ impl Descriptors {
         limits::set_for_descriptors(libc::rlimit { rlim_cur: limit.rlim_max, ..limit })
     }
 
-    /// How many connections may be open, of a process that may have `limit` descriptors and has `open` without them.
+    /// How many connections may be open, of a process that may have `limit` descriptors and has
+    /// `open` without them.
     pub(super) fn connections(self, limit: usize, open: usize) -> usize {
         let free = limit.saturating_sub(open);
         let kept = self.spare.max((free / SHARE).min(ENOUGH));
@@ -79,7 +83,8 @@ impl Descriptors {
     }
 }
 
-/// How many descriptors are open. Without `/proc`: the lowest number that is free, since the kernel gives that one first.
+/// How many descriptors are open. Without `/proc`: the lowest number that is free, since the kernel
+/// gives that one first.
 pub(super) fn open() -> usize {
     match read_dir("/proc/self/fd") {
         // One is that of the directory.

@@ -1,4 +1,5 @@
-//! One loop that accepts for all, and hands each connection to the loop that its [`Placement`] chooses.
+//! One loop that accepts for all, and hands each connection to the loop that its [`Placement`]
+//! chooses.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -14,7 +15,8 @@ use super::strategy::AcceptStrategy;
 use crate::balance::counts::Counts;
 use crate::balance::placement::{Picker, Placement};
 
-/// What each loop has of a server's dispatching: each an inbox, and the first loop the dispatcher, if there is one.
+/// What each loop has of a server's dispatching: each an inbox, and the first loop the dispatcher,
+/// if there is one.
 pub(super) struct Dispatch {
     pub(super) routes: Arc<Routes>,
     dispatcher: Option<Dispatcher>,
@@ -39,7 +41,8 @@ impl Dispatch {
     }
 }
 
-/// The loop that accepts. What was handed over is served also when it has ended, but nothing more can be.
+/// The loop that accepts. What was handed over is served also when it has ended, but nothing more
+/// can be.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     routes: Arc<Routes>,

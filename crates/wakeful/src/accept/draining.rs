@@ -1,4 +1,5 @@
-//! How a loop's connections are told that the server drains: without a lock, and without a cost per request.
+//! How a loop's connections are told that the server drains: without a lock, and without a cost per
+//! request.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -12,8 +13,8 @@ use crate::sys::panics;
 
 /// Tells a connection that the server drains: it should finish what it is doing and close.
 ///
-/// A connection may be accepted from the backlog when the drain has started already. Its client has perhaps sent a
-/// request. So read first, and close when there is nothing to read.
+/// A connection may be accepted from the backlog when the drain has started already. Its client has
+/// perhaps sent a request. So read first, and close when there is nothing to read.
 ///
 /// *Threads*: it belongs to its loop, like the connection.
 #[derive(Debug, Clone, Default)]

@@ -1,9 +1,9 @@
 //! Who may hold a listening socket beside the server that accepts from it.
 //!
-//! The kernel does not tell how many descriptors, in how many processes, refer to a socket. So this is
-//! a record of each way in which a second one may have come about: a descriptor that user code has
-//! seen, another `SharedListener` of the same socket, a fork. What it cannot record: another process
-//! that takes the descriptor (`pidfd_getfd(2)`), and a child of a bare `clone(2)`.
+//! The kernel does not tell how many descriptors, in how many processes, refer to a socket. So this
+//! is a record of each way in which a second one may have come about: a descriptor that user code
+//! has seen, another `SharedListener` of the same socket, a fork. What it cannot record: another
+//! process that takes the descriptor (`pidfd_getfd(2)`), and a child of a bare `clone(2)`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -42,8 +42,8 @@ impl Holders {
         Arc::strong_count(&self.0) == 1 && !self.0.is_lent.load(Ordering::Acquire)
     }
 
-    /// Calls `change` and returns `true`, unless somebody else may hold the socket. `undo` is called
-    /// before this process forks. Both make system calls only.
+    /// Calls `change` and returns `true`, unless somebody else may hold the socket. `undo` is
+    /// called before this process forks. Both make system calls only.
     pub(super) fn change_if_alone(
         &self,
         socket: &Arc<OwnedFd>,

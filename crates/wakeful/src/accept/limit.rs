@@ -95,8 +95,8 @@ impl Limit {
 
     /// Takes the next connection, with a permit. Without one it stays in the backlog.
     ///
-    /// A loop that waits for a connection holds no permit meanwhile: else loops without connections would keep
-    /// those that have some from serving them.
+    /// A loop that waits for a connection holds no permit meanwhile: else loops without connections
+    /// would keep those that have some from serving them.
     pub(super) async fn accept(
         &self,
         listener: &Listener,
@@ -124,7 +124,8 @@ impl Limit {
             match accept.as_mut().poll(cx) {
                 Poll::Ready(result) => Poll::Ready(result.map(|accepted| (accepted, permit))),
                 Poll::Pending => {
-                    // One that has spent its budget has not asked, or has only passed over what is gone.
+                    // One that has spent its budget has not asked, or has only passed over what is
+                    // gone.
                     if !coop::is_spent() && std::mem::replace(&mut waits, true) {
                         counts.count_wake_in_vain();
                     }

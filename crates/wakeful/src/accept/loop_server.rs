@@ -111,7 +111,8 @@ where
     }
 }
 
-/// What an open connection holds, which ends with its task. Its handler may have left `Moving` with somebody else.
+/// What an open connection holds, which ends with its task. Its handler may have left `Moving` with
+/// somebody else.
 struct Hold(Rc<RefCell<Option<Held>>>);
 
 impl Drop for Hold {
@@ -123,12 +124,14 @@ impl Drop for Hold {
 }
 
 pin_project! {
-    /// The task of a connection. The handler is called here, and not where the connection was accepted: a panic in it ends this
-    /// task alone. An `async` block would store the handler's future twice.
+    /// The task of a connection. The handler is called here, and not where the connection was
+    /// accepted: a panic in it ends this task alone. An `async` block would store the handler's
+    /// future twice.
     struct ConnectionTask<H, F> {
         #[pin]
         stage: Stage<H, F>,
-        // Dropped after the stage: the socket is closed before another connection may take its place.
+        // Dropped after the stage: the socket is closed before another connection may take its
+        // place.
         held: Hold,
     }
 }

@@ -1,7 +1,8 @@
 //! How connections reach loops.
 //!
-//! [`ConnectionServer`] is a server's frame: it takes connections on the loops of a group, by one of three strategies ([`AcceptStrategy`]): one
-//! listening socket for all loops, one for each, or one loop that accepts for all. What it does when it cannot accept is in `backoff.rs`.
+//! [`ConnectionServer`] is a server's frame: it takes connections on the loops of a group, by one
+//! of three strategies ([`AcceptStrategy`]): one listening socket for all loops, one for each, or
+//! one loop that accepts for all. What it does when it cannot accept is in `backoff.rs`.
 //! [`SharedListener`] is the socket, also for servers without the frame.
 
 mod accepting;
@@ -46,9 +47,9 @@ pub use crate::net::Listener;
 
 use std::io;
 
-/// Is this a lack of descriptors or memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`, `ENOSPC`) that may pass? After such an
-/// error from `accept`, wait a little and try again: the connection stays in the backlog, and a loop that
-/// tries again at once would spin.
+/// Is this a lack of descriptors or memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`, `ENOSPC`) that
+/// may pass? After such an error from `accept`, wait a little and try again: the connection stays
+/// in the backlog, and a loop that tries again at once would spin.
 #[must_use]
 pub fn is_shortage(error: &io::Error) -> bool {
     crate::sys::limits::is_shortage(error)

@@ -1,8 +1,10 @@
 //! Connections that go on to another loop, between two requests.
 //!
-//! A loop that leaves the active ones, or that has much more to do than the others, says so to its connections' handlers. A handler that can stop where it is (all that came is
-//! answered, nothing is in flight) hands its connection over, with the bytes that it has read and not used; a handler of the same server goes on with it on the
-//! other loop. One that never asks keeps its connections where they are.
+//! A loop that leaves the active ones, or that has much more to do than the others, says so to its
+//! connections' handlers. A handler that can stop where it is (all that came is answered, nothing
+//! is in flight) hands its connection over, with the bytes that it has read and not used; a handler
+//! of the same server goes on with it on the other loop. One that never asks keeps its connections
+//! where they are.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -82,25 +84,29 @@ impl Moving {
         u128::from(here) >= rest && !draining.is_started()
     }
 
-    /// Takes `luggage` along when the connection goes on: what a handler knows of its connection beside the bytes. The handler on the other loop gets it by
-    /// [`carried`](Self::carried). It replaces what was carried before.
+    /// Takes `luggage` along when the connection goes on: what a handler knows of its connection
+    /// beside the bytes. The handler on the other loop gets it by [`carried`](Self::carried). It
+    /// replaces what was carried before.
     pub fn carry(&self, luggage: Box<dyn Any + Send>) {
         let before = self.held.borrow_mut().as_mut().and_then(|held| held.carried.replace(luggage));
         // Whatever its destructor does, nothing is borrowed.
         drop(before);
     }
 
-    /// What the handler before gave to [`carry`](Self::carry), once. A handler whose [`hand_over`](Self::hand_over) failed takes it back so.
+    /// What the handler before gave to [`carry`](Self::carry), once. A handler whose
+    /// [`hand_over`](Self::hand_over) failed takes it back so.
     #[must_use]
     pub fn carried(&self) -> Option<Box<dyn Any + Send>> {
         self.held.borrow_mut().as_mut()?.carried.take()
     }
 
-    /// Gives the connection to another loop of the server, whose handler gets it with `unread`: what was read from it and is not answered. The handler
-    /// here should end. A loop that cannot take it passes it on to another one.
+    /// Gives the connection to another loop of the server, whose handler gets it with `unread`:
+    /// what was read from it and is not answered. The handler here should end. A loop that cannot
+    /// take it passes it on to another one.
     ///
     /// # Errors
-    /// No other loop should have it, or that loop has ended: the connection and the bytes come back, and it stays here.
+    /// No other loop should have it, or that loop has ended: the connection and the bytes come
+    /// back, and it stays here.
     pub fn hand_over(
         &self,
         stream: Stream,

@@ -8,7 +8,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::sys::limits::explain_call;
 
-/// A descriptor that is kept for the time when none is left. Not of a file: in a chroot there may be none, not even `/dev/null`.
+/// A descriptor that is kept for the time when none is left. Not of a file: in a chroot there may
+/// be none, not even `/dev/null`.
 #[derive(Debug)]
 pub(super) struct Reserve(RefCell<Option<OwnedFd>>);
 
@@ -21,7 +22,8 @@ impl Reserve {
         eventfd(0, EventfdFlags::CLOEXEC).map_err(explain_call("eventfd2"))
     }
 
-    /// Gives the descriptor up while `f` runs. `None`: there is none, because somebody else took it the last time.
+    /// Gives the descriptor up while `f` runs. `None`: there is none, because somebody else took it
+    /// the last time.
     pub(super) fn lend<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
         let lent = self.0.take().or_else(|| Self::open().ok());
         let result = lent.is_some().then(|| {

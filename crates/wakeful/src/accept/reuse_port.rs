@@ -11,7 +11,8 @@ use super::opening::Opening;
 use super::shared_listener::SharedListener;
 use crate::net::{DetachedListener, ListenAddr, keepalive};
 
-/// Sockets on the same port for so many loops: that of `listener`, and more. What waits in the backlog of the first one stays there.
+/// Sockets on the same port for so many loops: that of `listener`, and more. What waits in the
+/// backlog of the first one stays there.
 ///
 /// # Errors
 /// It is a Unix socket; no descriptors left.
@@ -26,8 +27,9 @@ pub(super) fn one_each(listener: &SharedListener, loops: usize) -> io::Result<Ve
         ));
     };
     if loops > 1 {
-        // It was bound without, so that a port in use was found to be so. On a socket that listens it allows others beside
-        // it from now on (Linux: inet_csk_bind_conflict asks the sockets, and reuseport_add_sock makes the group with the second one).
+        // It was bound without, so that a port in use was found to be so. On a socket that listens
+        // it allows others beside it from now on (Linux: inet_csk_bind_conflict asks the sockets,
+        // and reuseport_add_sock makes the group with the second one).
         rustix::net::sockopt::set_socket_reuseport(&listener.fd, true)?;
     }
     let first = DetachedListener::new(listener.fd.clone(), local);
@@ -41,7 +43,8 @@ pub(super) fn one_each(listener: &SharedListener, loops: usize) -> io::Result<Ve
     Ok(own)
 }
 
-/// The kernel hands a listener's options on to its connections: theirs are not to differ by the loop.
+/// The kernel hands a listener's options on to its connections: theirs are not to differ by the
+/// loop.
 fn copy_keepalive(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
     let (from, to) = (SockRef::from(from), SockRef::from(to));
     if !from.keepalive()? {

@@ -1,8 +1,10 @@
-//! How connections go from loop to loop: one loop that accepts for all hands them to the others, and those that [move](super::Moving) go the same way.
+//! How connections go from loop to loop: one loop that accepts for all hands them to the others,
+//! and those that [move](super::Moving) go the same way.
 //!
-//! Each loop has an inbox, which all loops can put connections into; a loop that cannot take one passes it on. Nothing
-//! is lost on the way but by being counted: an inbox that ends, with its loop or with the server, passes on what is in it, and a
-//! connection that nobody takes is closed and counted as turned away (`Arrival`).
+//! Each loop has an inbox, which all loops can put connections into; a loop that cannot take one
+//! passes it on. Nothing is lost on the way but by being counted: an inbox that ends, with its loop
+//! or with the server, passes on what is in it, and a connection that nobody takes is closed and
+//! counted as turned away (`Arrival`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +42,8 @@ impl Routes {
         self.inboxes.len()
     }
 
-    /// The load of loop `number`: its open connections. One that has ended is less loaded than any other, for ever, and says the most.
+    /// The load of loop `number`: its open connections. One that has ended is less loaded than any
+    /// other, for ever, and says the most.
     pub(super) fn load(&self, number: usize) -> usize {
         if self.is_closed(number) { usize::MAX } else { self.counts.of(number).open() }
     }

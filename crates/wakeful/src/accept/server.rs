@@ -1,5 +1,5 @@
-//! A server's frame: on every loop of a group, take connections from shared listeners, hand each to a task
-//! of that loop, and in the end drain.
+//! A server's frame: on every loop of a group, take connections from shared listeners, hand each to
+//! a task of that loop, and in the end drain.
 
 use std::future::Future;
 use std::io;
@@ -80,7 +80,8 @@ pub struct ConnectionServer {
 }
 
 impl ConnectionServer {
-    /// Takes connections from `listeners`, as many as the process has descriptors for, on a group with the default settings.
+    /// Takes connections from `listeners`, as many as the process has descriptors for, on a group
+    /// with the default settings.
     pub fn new(listeners: Vec<SharedListener>) -> Self {
         Self {
             listeners,
@@ -99,15 +100,16 @@ impl ConnectionServer {
         self
     }
 
-    /// How many connections are open at a time, on all loops together. Further ones wait in the kernel's backlog
-    /// until one closes. 0, the default, means as many as the process's [`descriptors`](Self::descriptors) allow.
+    /// How many connections are open at a time, on all loops together. Further ones wait in the
+    /// kernel's backlog until one closes. 0, the default, means as many as the process's
+    /// [`descriptors`](Self::descriptors) allow.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
         self
     }
 
-    /// How many descriptors the server keeps back from its connections, for the files and backends that they need. It matters
-    /// only without [`max_connections`](Self::max_connections).
+    /// How many descriptors the server keeps back from its connections, for the files and backends
+    /// that they need. It matters only without [`max_connections`](Self::max_connections).
     pub fn descriptors(mut self, kept: Descriptors) -> Self {
         self.descriptors = kept;
         self
@@ -119,25 +121,29 @@ impl ConnectionServer {
         self
     }
 
-    /// When connections go on to other loops, if their handlers let them: see [`Moving`](super::Moving). `None`: never.
+    /// When connections go on to other loops, if their handlers let them: see
+    /// [`Moving`](super::Moving). `None`: never.
     pub fn moves(mut self, moves: Option<Moves>) -> Self {
         self.moves = moves;
         self
     }
 
-    /// The place that names the server's connections in [`longest_poll`](crate::LoopMetrics::longest_poll) and in the report of a
-    /// [slow turn](crate::EventLoopBuilder::slow_turn). The default is the caller of [`start`](Self::start). For crates that start a server on behalf of their caller.
+    /// The place that names the server's connections in
+    /// [`longest_poll`](crate::LoopMetrics::longest_poll) and in the report of a [slow
+    /// turn](crate::EventLoopBuilder::slow_turn). The default is the caller of
+    /// [`start`](Self::start). For crates that start a server on behalf of their caller.
     pub fn started_at(mut self, place: &'static Location<'static>) -> Self {
         self.started_at = Some(place);
         self
     }
 
-    /// Starts the loops. `make` runs once on each of them and returns the handler of that loop's connections, which
-    /// need not be `Send`; a connection is open as long as its handler's future runs.
+    /// Starts the loops. `make` runs once on each of them and returns the handler of that loop's
+    /// connections, which need not be `Send`; a connection is open as long as its handler's future
+    /// runs.
     ///
     /// # Errors
-    /// As for [`LoopGroupBuilder::build`]; a listener cannot be watched (`max_user_watches`), or not be had for each loop
-    /// ([`AcceptStrategy::ReusePort`]).
+    /// As for [`LoopGroupBuilder::build`]; a listener cannot be watched (`max_user_watches`), or
+    /// not be had for each loop ([`AcceptStrategy::ReusePort`]).
     #[track_caller]
     pub fn start<M, H, F>(self, make: M) -> io::Result<Serving>
     where

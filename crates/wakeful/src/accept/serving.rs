@@ -19,10 +19,12 @@ use crate::sys::patience::Patience;
 
 /// A server that runs. Dropping it aborts all connections and stops the loops.
 ///
-/// *Threads*: `Send`, not `Sync`; `shutdown` and dropping it block, so do neither on one of its loops.
+/// *Threads*: `Send`, not `Sync`; `shutdown` and dropping it block, so do neither on one of its
+/// loops.
 #[derive(Debug)]
 pub struct Serving {
-    /// Dropped first, while the sockets are open: see `socket_file.rs`. The sockets themselves are the loops', so that they close when the loops stop accepting.
+    /// Dropped first, while the sockets are open: see `socket_file.rs`. The sockets themselves are
+    /// the loops', so that they close when the loops stop accepting.
     pub(super) files: Vec<Arc<SocketFile>>,
     /// Dropped before the loops end.
     pub(super) listeners: OpenListeners,
@@ -59,12 +61,14 @@ impl Serving {
         self.counts.clone()
     }
 
-    /// Completes with an error when the server can accept no more: its last listener was shut down or closed by somebody
-    /// else, or the loops that accepted have ended. Open connections are still served: call
-    /// [`shutdown`](Self::shutdown) to let them finish. If the server ends before, the future never completes.
+    /// Completes with an error when the server can accept no more: its last listener was shut down
+    /// or closed by somebody else, or the loops that accepted have ended. Open connections are
+    /// still served: call [`shutdown`](Self::shutdown) to let them finish. If the server ends
+    /// before, the future never completes.
     ///
-    /// A listener that only lacks descriptors or memory is tried again, and does not count as failed. Neither does one whose
-    /// descriptor was closed while its loops slept: the kernel tells nobody.
+    /// A listener that only lacks descriptors or memory is tried again, and does not count as
+    /// failed. Neither does one whose descriptor was closed while its loops slept: the kernel tells
+    /// nobody.
     ///
     /// [`run_until_terminated_or_failed`](crate::signal::run_until_terminated_or_failed) does so.
     ///
@@ -73,14 +77,18 @@ impl Serving {
         self.listeners.failure()
     }
 
-    /// Lets nobody in any more (see [`AcceptStrategy`](super::AcceptStrategy); a client that tries to connect by TCP meanwhile is refused a second later), accepts what the kernel's backlogs hold, closes the listeners, tells the connections, waits up to `grace` until all have closed, aborts the rest, and
-    /// stops the loops. Returns how many were aborted. Where the limit of connections or a lack of descriptors keeps
-    /// connections in the backlog, the open ones are told first, and those in the backlog are served as the open ones
-    /// close. What is left in the backlog after `grace` is closed, and counts as aborted. It always ends: a loop that one of its tasks blocks is left behind a second
-    /// later. Blocks the calling thread.
+    /// Lets nobody in any more (see [`AcceptStrategy`](super::AcceptStrategy); a client that tries
+    /// to connect by TCP meanwhile is refused a second later), accepts what the kernel's backlogs
+    /// hold, closes the listeners, tells the connections, waits up to `grace` until all have
+    /// closed, aborts the rest, and stops the loops. Returns how many were aborted. Where the limit
+    /// of connections or a lack of descriptors keeps connections in the backlog, the open ones are
+    /// told first, and those in the backlog are served as the open ones close. What is left in the
+    /// backlog after `grace` is closed, and counts as aborted. It always ends: a loop that one of
+    /// its tasks blocks is left behind a second later. Blocks the calling thread.
     ///
     /// # Errors
-    /// A loop was blocked, or had ended with an error before; or this is a fork of the process that started the server.
+    /// A loop was blocked, or had ended with an error before; or this is a fork of the process that
+    /// started the server.
     pub fn shutdown(self, grace: Duration) -> Result<usize, ShutdownError> {
         if self.stop.is_forked() {
             // It has none of the loops: their group says so.

@@ -14,13 +14,16 @@ use crate::sys::process::Process;
 
 /// One listening socket for several loops.
 ///
-/// Each loop that accepts has an [`attach`](Self::attach)ed [`Listener`] of its own, watched level-triggered with
-/// EPOLLEXCLUSIVE (Linux 4.5): a connection wakes one sleeping loop, and none sits on a connection that another one could take. A loop that was woken and does not
-/// accept after all (its `accept` was dropped, say) has another one woken. The kernel gives most connections to the loop that began to wait first;
-/// [`ConnectionServer`](super::ConnectionServer) evens that out.
+/// Each loop that accepts has an [`attach`](Self::attach)ed [`Listener`] of its own, watched
+/// level-triggered with EPOLLEXCLUSIVE (Linux 4.5): a connection wakes one sleeping loop, and none
+/// sits on a connection that another one could take. A loop that was woken and does not accept
+/// after all (its `accept` was dropped, say) has another one woken. The kernel gives most
+/// connections to the loop that began to wait first; [`ConnectionServer`](super::ConnectionServer)
+/// evens that out.
 ///
-/// *Threads*: `Clone`, `Send` and `Sync`; clones share the socket, which closes with the last of them and of their
-/// listeners. The file of a Unix socket is removed with the last clone, unless another file has taken its place.
+/// *Threads*: `Clone`, `Send` and `Sync`; clones share the socket, which closes with the last of
+/// them and of their listeners. The file of a Unix socket is removed with the last clone, unless
+/// another file has taken its place.
 #[derive(Debug, Clone)]
 pub struct SharedListener {
     /// Dropped first: see `socket_file.rs`.
@@ -33,8 +36,8 @@ pub struct SharedListener {
 }
 
 impl SharedListener {
-    /// Listens on `addr`. A Unix socket's file that is left over from a server that is gone (nobody answers on it) is
-    /// replaced; one that somebody listens on is an error.
+    /// Listens on `addr`. A Unix socket's file that is left over from a server that is gone (nobody
+    /// answers on it) is replaced; one that somebody listens on is an error.
     ///
     /// # Errors
     /// The address is in use, not one of this host, or needs a privilege; no descriptors left.
@@ -80,9 +83,9 @@ impl SharedListener {
     }
 
     /// The connections that it accepts from now on probe a silent peer, as
-    /// [`TcpStream::set_keepalive`](crate::net::TcpStream::set_keepalive) says: the kernel hands these
-    /// options on, so that no connection costs a call. Nothing happens to a Unix socket, whose peers do
-    /// not vanish.
+    /// [`TcpStream::set_keepalive`](crate::net::TcpStream::set_keepalive) says: the kernel hands
+    /// these options on, so that no connection costs a call. Nothing happens to a Unix socket,
+    /// whose peers do not vanish.
     ///
     /// # Errors
     /// The kernel's: a number out of its range.
@@ -119,7 +122,8 @@ impl SharedListener {
     }
 }
 
-/// A server that drains leaves a socket open to the end whose descriptor was lent: see [`AcceptStrategy`](super::AcceptStrategy).
+/// A server that drains leaves a socket open to the end whose descriptor was lent: see
+/// [`AcceptStrategy`](super::AcceptStrategy).
 impl AsFd for SharedListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.holders.lend();

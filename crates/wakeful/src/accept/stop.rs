@@ -8,8 +8,8 @@ use crate::sys::process::Process;
 
 /// Nothing is ever sent. The loops see the channel close.
 ///
-/// A forked child leaves its copy open. Its loops do not exist, and closing takes a lock that a thread of the parent may
-/// have held at the moment of the fork.
+/// A forked child leaves its copy open. Its loops do not exist, and closing takes a lock that a
+/// thread of the parent may have held at the moment of the fork.
 #[derive(Debug)]
 pub(super) struct Stop {
     sender: Option<Sender<Infallible>>,

@@ -9,7 +9,8 @@ use super::shared_listener::SharedListener;
 use crate::balance::placement::Placement;
 use crate::net::DetachedListener;
 
-/// How a server's connections reach its loops: a setting of [`ConnectionServer`](super::ConnectionServer).
+/// How a server's connections reach its loops: a setting of
+/// [`ConnectionServer`](super::ConnectionServer).
 ///
 /// | | [`Exclusive`](Self::Exclusive) | [`ReusePort`](Self::ReusePort) | [`Dispatch`](Self::Dispatch) |
 /// |---|---|---|---|
@@ -20,33 +21,43 @@ use crate::net::DetachedListener;
 /// | one loop that is blocked holds up | what it has; where no active loop is free for 30 ms, another one stands in | what hashes to it | as the dispatcher: every new connection; else what was handed to it |
 /// | Unix sockets | yes | no | yes |
 ///
-/// A group that [concentrates](crate::LoopGroupBuilder::concentrate) light load has few active loops, and `Exclusive` and `Dispatch` give connections to these alone; `ReusePort` to all, and those that can [move](super::Moving) then go on to the active
-/// ones. For a hash that stays, [spread](crate::LoopGroupBuilder::spread) them.
+/// A group that [concentrates](crate::LoopGroupBuilder::concentrate) light load has few active
+/// loops, and `Exclusive` and `Dispatch` give connections to these alone; `ReusePort` to all, and
+/// those that can [move](super::Moving) then go on to the active ones. For a hash that stays,
+/// [spread](crate::LoopGroupBuilder::spread) them.
 ///
-/// When a server drains, each loop first accepts what the kernel holds for it, and closes its listener then: a connection that was established
-/// before is served by every strategy. At the limit of connections it is served when an open one closes. Those are told of the drain at once then.
+/// When a server drains, each loop first accepts what the kernel holds for it, and closes its
+/// listener then: a connection that was established before is served by every strategy. At the
+/// limit of connections it is served when an open one closes. Those are told of the drain at once
+/// then.
 ///
-/// During the drain nobody new comes in: the server drops what would begin a TCP connection, and removes a Unix socket's file. It leaves a
-/// TCP socket open to the end that somebody else may hold too: user code had its descriptor or a listener of its own on it, another clone of the
-/// [`SharedListener`] exists, or the process has forked since it was bound. There the kernel resets a connection that is established between the
-/// last look and the close, if nobody else accepts it.
+/// During the drain nobody new comes in: the server drops what would begin a TCP connection, and
+/// removes a Unix socket's file. It leaves a TCP socket open to the end that somebody else may hold
+/// too: user code had its descriptor or a listener of its own on it, another clone of the
+/// [`SharedListener`] exists, or the process has forked since it was bound. There the kernel resets
+/// a connection that is established between the last look and the close, if nobody else accepts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AcceptStrategy {
     /// One socket, on which every active loop waits with EPOLLEXCLUSIVE: see [`SharedListener`].
     #[default]
     Exclusive,
-    /// A socket for each loop, all on the same port (`SO_REUSEPORT`): the kernel chooses by a hash of the addresses.
+    /// A socket for each loop, all on the same port (`SO_REUSEPORT`): the kernel chooses by a hash
+    /// of the addresses.
     ///
-    /// Accepting shares nothing between the loops: the choice for very many short connections. But the kernel does not know which loop is busy, and the
-    /// backlog of one that is blocked waits with it. Few clients may all hash to the same loop. Any other process of the same user that sets the flag can
-    /// listen on the port too, and gets its part; a second server of this crate cannot, because [`SharedListener::bind`] takes a port that is in use for a mistake. A Unix
+    /// Accepting shares nothing between the loops: the choice for very many short connections. But
+    /// the kernel does not know which loop is busy, and the backlog of one that is blocked waits
+    /// with it. Few clients may all hash to the same loop. Any other process of the same user that
+    /// sets the flag can listen on the port too, and gets its part; a second server of this crate
+    /// cannot, because [`SharedListener::bind`] takes a port that is in use for a mistake. A Unix
     /// socket has no such thing: an error.
     ReusePort,
-    /// The first loop accepts and hands each connection to a loop by [`Placement`]; it serves some itself.
+    /// The first loop accepts and hands each connection to a loop by [`Placement`]; it serves some
+    /// itself.
     ///
-    /// As even as the placement. A loop that has ended, or cannot watch another descriptor, is passed over
-    /// ([`LoopCounts::passed_on`](super::LoopCounts::passed_on)). The price is a wake of the other loop for each connection, and that the first loop is
-    /// a bottleneck: if it is blocked, or ends, nobody accepts.
+    /// As even as the placement. A loop that has ended, or cannot watch another descriptor, is
+    /// passed over ([`LoopCounts::passed_on`](super::LoopCounts::passed_on)). The price is a wake
+    /// of the other loop for each connection, and that the first loop is a bottleneck: if it is
+    /// blocked, or ends, nobody accepts.
     Dispatch(Placement),
 }
 

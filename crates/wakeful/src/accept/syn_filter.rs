@@ -1,16 +1,16 @@
 //! Listeners that let nobody in while they drain.
 //!
-//! The kernel resets a connection that is established between the last `accept` and the `close` of its
-//! listener. Its client may have sent a request, and cannot know that nobody saw it. So a draining
-//! server attaches a filter that drops each SYN (`SO_ATTACH_FILTER`, socket(7): on a listening TCP
-//! socket it sees each segment from its TCP header on). Handshakes under way complete, the server
-//! accepts what is established, and the listener closes. A client that was dropped sends its SYN again
-//! a second later, and is refused or reaches another server.
+//! The kernel resets a connection that is established between the last `accept` and the `close` of
+//! its listener. Its client may have sent a request, and cannot know that nobody saw it. So a
+//! draining server attaches a filter that drops each SYN (`SO_ATTACH_FILTER`, socket(7): on a
+//! listening TCP socket it sees each segment from its TCP header on). Handshakes under way
+//! complete, the server accepts what is established, and the listener closes. A client that was
+//! dropped sends its SYN again a second later, and is refused or reaches another server.
 //!
-//! A filter belongs to the socket. It makes the socket deaf for everybody who holds it, and for ever
-//! if the process that attached it is killed. So it is attached only where this server is the only
-//! holder ([`Holders`]), and taken off before a fork. Any other listener drains without: it accepts
-//! what the backlog holds and closes.
+//! A filter belongs to the socket. It makes the socket deaf for everybody who holds it, and for
+//! ever if the process that attached it is killed. So it is attached only where this server is the
+//! only holder ([`Holders`]), and taken off before a fork. Any other listener drains without: it
+//! accepts what the backlog holds and closes.
 //!
 //! A Unix socket has no handshake to hold back. There the server removes the socket file first.
 
@@ -86,7 +86,8 @@ fn detach_filter(socket: &OwnedFd) {
     let _ = SockRef::from(socket).detach_filter();
 }
 
-/// A program of the classic BPF: 0 bytes of a segment that begins a connection are kept, and all of any other.
+/// A program of the classic BPF: 0 bytes of a segment that begins a connection are kept, and all of
+/// any other.
 fn drop_beginnings() -> [SockFilter; 5] {
     // The constants have at most 8 bits.
     let code = |code: u32| u16::try_from(code).unwrap_or(0);

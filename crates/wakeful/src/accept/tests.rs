@@ -67,7 +67,8 @@ fn a_shortage_loses_nothing_if_it_passes() {
             (Errno::NFILE, 6),
             (Errno::NOBUFS, 9),
             (Errno::NOMEM, 12),
-            // Nothing that accept(2) is known to say, or by a firewall: not the listener's end either.
+            // Nothing that accept(2) is known to say, or by a firewall: not the listener's end
+            // either.
             (Errno::PERM, 15),
         ] {
             fail(&serving, 0, Call::Accept, error, 3);
@@ -156,7 +157,8 @@ fn a_loop_that_lost_its_place_at_a_listener_gets_it_back() {
     let serving = start(AcceptStrategy::Exclusive, 2, vec![localhost()]);
     let address = addr(&serving, 0);
     (0..10).for_each(|_| assert!(is_served(address)));
-    // Whichever loop takes the next connections goes to the end of the kernel's list, and has no place there.
+    // Whichever loop takes the next connections goes to the end of the kernel's list, and has no
+    // place there.
     for number in 0..2 {
         fail(&serving, number, Call::Watch, Errno::NOSPC, 1);
     }

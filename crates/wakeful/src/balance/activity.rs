@@ -1,9 +1,11 @@
-//! How many loops of a group should be awake to connections: few when there is little to do, all when there is much.
+//! How many loops of a group should be awake to connections: few when there is little to do, all
+//! when there is much.
 
 /// What an [`Activity`] aims at. Out of range becomes the nearest in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Targets {
-    /// The utilisation up to which a loop is left alone: the share of its time, 0.05 to 0.95, that it spends on work. Above it, another loop is woken.
+    /// The utilisation up to which a loop is left alone: the share of its time, 0.05 to 0.95, that
+    /// it spends on work. Above it, another loop is woken.
     pub utilisation: f64,
     /// The fewest loops that are active, 1 and more.
     pub least: usize,
@@ -15,7 +17,8 @@ impl Default for Targets {
     }
 }
 
-/// A review alone tells too little: of requests that take a millisecond each, ten milliseconds see a handful. So a group grows by the mean, which forgets two thirds in this long, in nanoseconds.
+/// A review alone tells too little: of requests that take a millisecond each, ten milliseconds see
+/// a handful. So a group grows by the mean, which forgets two thirds in this long, in nanoseconds.
 const MEMORY: f64 = 100e6;
 
 /// But it does not wait for that mean if its loops have worked for this share of their time,
@@ -24,7 +27,8 @@ const FULL: f64 = 0.95;
 /// at each review of this long, in nanoseconds.
 const FULL_FOR: u64 = 40_000_000;
 
-/// A loop more is let go only if the rest then stay this far below the target, so that it is not missed at once.
+/// A loop more is let go only if the rest then stay this far below the target, so that it is not
+/// missed at once.
 const ROOM: f64 = 0.75;
 
 /// And if that has been so for this long, in nanoseconds.
@@ -32,13 +36,18 @@ const CALM: u64 = 500_000_000;
 
 /// Decides how many loops of a group are active. The others keep what they have, and sleep.
 ///
-/// Spreading and staying awake fight each other: 10,000 requests a second over 16 loops are 1.6 ms between two requests of a loop, so each of them sleeps in between and every request pays for a wake, or each
-/// spins and burns a CPU. Over one loop they are 0.1 ms. So a group concentrates what there is on as few loops as can do it, and spreads as the load grows.
+/// Spreading and staying awake fight each other: 10,000 requests a second over 16 loops are 1.6 ms
+/// between two requests of a loop, so each of them sleeps in between and every request pays for a
+/// wake, or each spins and burns a CPU. Over one loop they are 0.1 ms. So a group concentrates what
+/// there is on as few loops as can do it, and spreads as the load grows.
 ///
-/// *Growth* is quick: when the mean of about a tenth of a second is above the target, or all active loops have worked without a pause for 40 ms, by as many loops as bring it back to the target, and one at least. *Shrinking* is
-/// slow: one loop after half a second in which, at every review, the rest would have stayed a quarter below the target. In between nothing changes.
+/// *Growth* is quick: when the mean of about a tenth of a second is above the target, or all active
+/// loops have worked without a pause for 40 ms, by as many loops as bring it back to the target,
+/// and one at least. *Shrinking* is slow: one loop after half a second in which, at every review,
+/// the rest would have stayed a quarter below the target. In between nothing changes.
 ///
-/// Pure: it is told the time and the utilisations and asks nobody, so that a simulator can use it. Times are nanoseconds on one monotonic clock.
+/// Pure: it is told the time and the utilisations and asks nobody, so that a simulator can use it.
+/// Times are nanoseconds on one monotonic clock.
 ///
 /// *Threads*: a value like any other.
 ///
@@ -98,7 +107,8 @@ impl Activity {
         self.targets
     }
 
-    /// All loops together were busy for `busy` of their time since the last review: 2.5 is as much work as two and a half loops can do. How many should be active now?
+    /// All loops together were busy for `busy` of their time since the last review: 2.5 is as much
+    /// work as two and a half loops can do. How many should be active now?
     pub fn review(&mut self, now: u64, busy: f64) -> usize {
         let target = self.targets.utilisation;
         let busy = if busy.is_nan() { 0.0 } else { busy.max(0.0) };
@@ -106,7 +116,8 @@ impl Activity {
         let mean = self.mean(now, busy);
         let full = self.is_full(now, busy);
         if full || mean > target * active {
-            // A loop that has more to do than it can is busy all the time, however much it is: so it may be too few, and is looked at again.
+            // A loop that has more to do than it can is busy all the time, however much it is: so
+            // it may be too few, and is looked at again.
             let needed = if full { busy.max(mean) } else { mean };
             let enough = (needed / target).ceil() as usize;
             self.active = enough.max(self.active + 1).min(self.loops);

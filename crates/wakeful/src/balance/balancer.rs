@@ -1,16 +1,20 @@
 //! Which loops of a group wait for a shared listener's connections, so that each gets its share.
 //!
-//! The kernel gives a connection to the loop that is first in its list and waits, and leaves it there: one loop would get nearly all. So a loop that took one goes to the end
-//! of the list. That evens out what comes, not what stays: a loop that has far more open than the mean, or is above the group's target while another is below,
-//! steps back altogether, and is let in again by another one, which is awake, when that is over. Loops that are not active are not in the list.
+//! The kernel gives a connection to the loop that is first in its list and waits, and leaves it
+//! there: one loop would get nearly all. So a loop that took one goes to the end of the list. That
+//! evens out what comes, not what stays: a loop that has far more open than the mean, or is above
+//! the group's target while another is below, steps back altogether, and is let in again by another
+//! one, which is awake, when that is over. Loops that are not active are not in the list.
 //!
-//! Who steps back relies on others, and those may be busy for long. So a loop steps back only if another one is in the list that sleeps; and one that takes a
-//! connection as the only one in the list first lets the others in.
+//! Who steps back relies on others, and those may be busy for long. So a loop steps back only if
+//! another one is in the list that sleeps; and one that takes a connection as the only one in the
+//! list first lets the others in.
 //!
-//! `share` is one loop's part of it, with its doors; `plan` which open connections go on to other loops.
+//! `share` is one loop's part of it, with its doors; `plan` which open connections go on to other
+//! loops.
 //!
-//! Invariant: each listener that a loop accepts from has at least one loop in its list. A loop that steps back from a listener
-//! then checks whether another loop is left there, and returns if not.
+//! Invariant: each listener that a loop accepts from has at least one loop in its list. A loop that
+//! steps back from a listener then checks whether another loop is left there, and returns if not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -184,7 +188,8 @@ impl Balancer {
         others.any(|other| self.shares[other].is_inside(listener))
     }
 
-    /// A loop is the only one in the list, and may be busy for long from now on. Those that are above the target come in only if there is nobody else.
+    /// A loop is the only one in the list, and may be busy for long from now on. Those that are
+    /// above the target come in only if there is nobody else.
     #[cold]
     fn let_others_in(&self, number: usize, listener: usize) {
         let target = self.board.target();

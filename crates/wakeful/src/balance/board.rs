@@ -1,4 +1,5 @@
-//! What the loops of a group know of one another: how busy each is, and how many of them are active. `liveness` is who of them is awake, asleep or stuck.
+//! What the loops of a group know of one another: how busy each is, and how many of them are
+//! active. `liveness` is who of them is awake, asleep or stuck.
 
 mod liveness;
 
@@ -15,7 +16,8 @@ use super::stand_in::Alarm;
 use crate::event_loop::Spent;
 use crate::sys::panics;
 
-/// How often a loop that takes turns says how busy it was, and how often somebody looks at what they said.
+/// How often a loop that takes turns says how busy it was, and how often somebody looks at what
+/// they said.
 pub(crate) const SAY_EVERY: Duration = Duration::from_millis(10);
 const REVIEW_EVERY: u64 = 50_000_000;
 
@@ -28,7 +30,8 @@ const SILENT: u64 = 1_000_000_000;
 /// Told after each review how many loops are active; `false`: never again.
 pub(crate) type Watcher = Box<dyn Fn(&Board) -> bool + Send>;
 
-/// See the [module](self). Each loop writes its own line; whoever reviews reads all of them, once in 50 ms at most.
+/// See the [module](self). Each loop writes its own line; whoever reviews reads all of them, once
+/// in 50 ms at most.
 pub(crate) struct Board {
     members: Box<[CachePadded<Member>]>,
     active: AtomicUsize,
@@ -93,7 +96,8 @@ impl Board {
         self.target
     }
 
-    /// The share of its time that a loop works, as the last review found it; next to nothing if nobody has reviewed for a second, because all sleep.
+    /// The share of its time that a loop works, as the last review found it; next to nothing if
+    /// nobody has reviewed for a second, because all sleep.
     pub(crate) fn utilisation(&self, number: usize) -> f64 {
         let reviewed = self.next_review.load(Ordering::Relaxed);
         if self.now() > reviewed + SILENT {

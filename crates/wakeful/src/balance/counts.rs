@@ -6,7 +6,8 @@ use crossbeam_utils::CachePadded;
 
 /// What a [`ConnectionServer`](crate::accept::ConnectionServer) counts.
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact; two of them are not read at the same instant.
+/// *Threads*: `Send` and `Sync`. Each number is exact; two of them are not read at the same
+/// instant.
 #[derive(Debug, Default)]
 pub struct Counts {
     loops: Box<[CachePadded<LoopCounts>]>,
@@ -51,7 +52,8 @@ impl Counts {
         self.loops().map(LoopCounts::wakes_in_vain).sum()
     }
 
-    /// Times that a loop could not take a connection that was handed to it, which then went to another one.
+    /// Times that a loop could not take a connection that was handed to it, which then went to
+    /// another one.
     #[must_use]
     pub fn passed_on(&self) -> u64 {
         self.loops().map(LoopCounts::passed_on).sum()
@@ -130,21 +132,23 @@ impl LoopCounts {
         self.wakes_in_vain.load(Ordering::Relaxed)
     }
 
-    /// Connections that were handed to this loop and went on to another one, because this one had ended or could not
-    /// watch them.
+    /// Connections that were handed to this loop and went on to another one, because this one had
+    /// ended or could not watch them.
     #[must_use]
     pub fn passed_on(&self) -> u64 {
         self.passed_on.load(Ordering::Relaxed)
     }
 
-    /// Connections that this loop accepted and closed without serving them: descriptors were short for too long, no loop could watch
-    /// them, or the server ended while they were on their way or in the backlog.
+    /// Connections that this loop accepted and closed without serving them: descriptors were short
+    /// for too long, no loop could watch them, or the server ended while they were on their way or
+    /// in the backlog.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         self.turned_away.load(Ordering::Relaxed)
     }
 
-    /// Connections that went on from this loop to another one: see [`Moving`](crate::accept::Moving).
+    /// Connections that went on from this loop to another one: see
+    /// [`Moving`](crate::accept::Moving).
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)

@@ -1,9 +1,11 @@
 //! Which loop gets a connection.
 //!
-//! Why did this connection go to loop 3? `board` knows how busy each loop of a group is, and `activity` how many are active;
-//! `stand_in` wakes another one when those do not come back from their turns. Of the active ones, `balancer` decides who waits in the
-//! kernel's list of a shared listener (`share` is one loop's part of that), or `placement` chooses for a listener that one loop accepts from for all. `plan`
-//! says which open connections go on to another loop, and when (`moves`). `counts` is what all of that goes by.
+//! Why did this connection go to loop 3? `board` knows how busy each loop of a group is, and
+//! `activity` how many are active; `stand_in` wakes another one when those do not come back from
+//! their turns. Of the active ones, `balancer` decides who waits in the kernel's list of a shared
+//! listener (`share` is one loop's part of that), or `placement` chooses for a listener that one
+//! loop accepts from for all. `plan` says which open connections go on to another loop, and when
+//! (`moves`). `counts` is what all of that goes by.
 
 pub(crate) mod activity;
 pub(crate) mod balancer;

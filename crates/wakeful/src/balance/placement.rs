@@ -5,20 +5,25 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::str::FromStr;
 
-/// How [`Dispatch`](crate::accept::AcceptStrategy::Dispatch) chooses a loop. A loop's load is its open connections, with those on their way to it.
+/// How [`Dispatch`](crate::accept::AcceptStrategy::Dispatch) chooses a loop. A loop's load is its
+/// open connections, with those on their way to it.
 ///
-/// All but [`LeastLoaded`](Self::LeastLoaded) choose in a constant time, and none of them shares anything that is written with another thread: the
-/// dispatcher's state is its own, and loads are only read (`benches/benches/placement.rs` has what that saves).
+/// All but [`LeastLoaded`](Self::LeastLoaded) choose in a constant time, and none of them shares
+/// anything that is written with another thread: the dispatcher's state is its own, and loads are
+/// only read (`benches/benches/placement.rs` has what that saves).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// Each in turn. Even as long as connections are alike; blind to those that stay longer than others.
+    /// Each in turn. Even as long as connections are alike; blind to those that stay longer than
+    /// others.
     RoundRobin,
-    /// Any, at random. Of n connections on m loops the busiest has about √(2 · n/m · ln m) above the mean. Nobody can guess which loop is next.
+    /// Any, at random. Of n connections on m loops the busiest has about √(2 · n/m · ln m) above
+    /// the mean. Nobody can guess which loop is next.
     Random,
-    /// The one with the least load; of equal ones, each in turn. It looks at every loop's load: O(loops), a cache line each.
+    /// The one with the least load; of equal ones, each in turn. It looks at every loop's load:
+    /// O(loops), a cache line each.
     LeastLoaded,
-    /// The one with less load of two different ones that are drawn at random. Nearly as even as [`LeastLoaded`](Self::LeastLoaded), with two looks instead of
-    /// one at each loop.
+    /// The one with less load of two different ones that are drawn at random. Nearly as even as
+    /// [`LeastLoaded`](Self::LeastLoaded), with two looks instead of one at each loop.
     #[default]
     PowerOfTwoChoices,
 }
@@ -51,7 +56,8 @@ impl FromStr for Placement {
 #[error("{0:?} is no placement: expected round-robin, random, least-loaded or power-of-two")]
 pub struct UnknownPlacement(String);
 
-/// Chooses one of several by a [`Placement`]. For connections the server does so; this is for whoever hands out work of their own.
+/// Chooses one of several by a [`Placement`]. For connections the server does so; this is for
+/// whoever hands out work of their own.
 ///
 /// ```
 /// use wakeful::accept::{Picker, Placement};
@@ -83,7 +89,8 @@ impl Picker {
         self.among = among.max(1);
     }
 
-    /// The next one. `load` says how much one has to do already; what goes in turn or at random does not ask.
+    /// The next one. `load` says how much one has to do already; what goes in turn or at random
+    /// does not ask.
     #[inline]
     pub fn pick(&mut self, load: impl Fn(usize) -> usize) -> usize {
         if self.among == 1 {
@@ -114,7 +121,8 @@ impl Picker {
     }
 }
 
-/// Marsaglia's xorshift64*: three shifts and a multiplication. Good enough to spread, and not for secrets.
+/// Marsaglia's xorshift64*: three shifts and a multiplication. Good enough to spread, and not for
+/// secrets.
 #[derive(Debug, Clone)]
 struct Random(u64);
 

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::balancer::Balancer;
 
-/// How often it is worked out which loops give connections away: what the last ones changed should show by then, in nanoseconds.
+/// How often it is worked out which loops give connections away: what the last ones changed should
+/// show by then, in nanoseconds.
 const PLAN_EVERY: u64 = 200_000_000;
 
 impl Balancer {
@@ -14,7 +15,8 @@ impl Balancer {
         self.shares[number].gives.load(Ordering::Relaxed) > 0
     }
 
-    /// Which loop should have one of its connections, if any: one of the active ones that is below the mean.
+    /// Which loop should have one of its connections, if any: one of the active ones that is below
+    /// the mean.
     pub(crate) fn taker(&self, from: usize) -> Option<usize> {
         let fewer = |gives: usize| gives.checked_sub(1);
         let gives = &self.shares[from].gives;
@@ -31,7 +33,9 @@ impl Balancer {
         (0..active).map(|number| self.board.utilisation(number)).sum::<f64>() / active as f64
     }
 
-    /// How many connections each loop should give away until the next plan: all, if it is not active; and of one that has much more to do than the others, half of what it is above the mean.
+    /// How many connections each loop should give away until the next plan: all, if it is not
+    /// active; and of one that has much more to do than the others, half of what it is above the
+    /// mean.
     pub(super) fn plan_moves(&self) {
         let (Some(moves), now) = (self.moves, self.now()) else { return };
         if now < self.next_plan.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! One loop's part of a server's balance: what it has accepted, and its doors to the listeners.
 //!
-//! Whether it is the loop's turn is kept for each listener. A loop that takes no part in one listener any more may be the
-//! only one at another.
+//! Whether it is the loop's turn is kept for each listener. A loop that takes no part in one
+//! listener any more may be the only one at another.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -24,7 +24,8 @@ const MEND_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug, Default)]
 pub(super) struct Share {
     pub(super) accepted: AtomicU64,
-    /// Accepts, of which old ones count less, as the bits of an `f32` above the millisecond of the last one.
+    /// Accepts, of which old ones count less, as the bits of an `f32` above the millisecond of the
+    /// last one.
     pub(super) recent: AtomicU64,
     /// A task of the loop tries to have one of its doors mended.
     mends: Arc<AtomicBool>,
@@ -100,7 +101,8 @@ impl Share {
         }
     }
 
-    /// The kernel had no room for another watch just now (`max_user_watches`), and nobody else may look after the door.
+    /// The kernel had no room for another watch just now (`max_user_watches`), and nobody else may
+    /// look after the door.
     #[cold]
     fn mend_in_time(&self, error: &io::Error) {
         if self.mends.swap(true, Ordering::Relaxed) {

@@ -1,14 +1,20 @@
-//! When the active loops of a group do not come back from their turns, another one is woken to stand in for them.
+//! When the active loops of a group do not come back from their turns, another one is woken to
+//! stand in for them.
 //!
-//! Connections are given to active loops only (and of these to those that have not stepped back), and at light load that is one. If its handler blocks, or computes for long, it takes no more of them; and the others, which could, sleep, and nobody is
-//! there who would wake them. So an active loop that is awake keeps pushing an alarm before itself. It rings when none has done so for [`PATIENCE`], and wakes one of the
-//! loops that sleep; that one looks who is to blame.
+//! Connections are given to active loops only (and of these to those that have not stepped back),
+//! and at light load that is one. If its handler blocks, or computes for long, it takes no more of
+//! them; and the others, which could, sleep, and nobody is there who would wake them. So an active
+//! loop that is awake keeps pushing an alarm before itself. It rings when none has done so for
+//! [`PATIENCE`], and wakes one of the loops that sleep; that one looks who is to blame.
 //!
-//! Pushing it is a system call every 10 ms, setting it after a sleep is another one. The last one that goes to sleep stops it, so that nobody is woken in vain; unless it sleeps more than a hundred times a second,
-//! because then it is back before the alarm rings.
+//! Pushing it is a system call every 10 ms, setting it after a sleep is another one. The last one
+//! that goes to sleep stops it, so that nobody is woken in vain; unless it sleeps more than a
+//! hundred times a second, because then it is back before the alarm rings.
 //!
-//! Times are those of the CPUs' counters, which several threads compare. A counter may jump back, when a virtual machine is moved or restored. So a time that lies further
-//! ahead than it can (twice [`PATIENCE`]) counts as past: otherwise the alarm would be silent for as long as the jump was.
+//! Times are those of the CPUs' counters, which several threads compare. A counter may jump back,
+//! when a virtual machine is moved or restored. So a time that lies further ahead than it can
+//! (twice [`PATIENCE`]) counts as past: otherwise the alarm would be silent for as long as the jump
+//! was.
 
 use std::io;
 use std::sync::Mutex;
@@ -19,14 +25,16 @@ use crate::driver::epoll::Timer;
 use crate::sys::clock::Clock;
 use crate::sys::panics;
 
-/// How long a turn of the last active loop that is awake may take until another loop stands in. More than a loop says nothing while it spins as long as a policy may ask for (16.7 ms), since
-/// it said something up to 10 ms before.
+/// How long a turn of the last active loop that is awake may take until another loop stands in.
+/// More than a loop says nothing while it spins as long as a policy may ask for (16.7 ms), since it
+/// said something up to 10 ms before.
 pub(super) const PATIENCE: Duration = Duration::from_millis(30);
 
 /// Of many loops only one pushes it in so much time.
 const JUST_NOW: Duration = Duration::from_millis(5);
 
-/// The alarm has the kernel's clock, and rings so much later than it should, lest the counter of the CPU says that it is too early.
+/// The alarm has the kernel's clock, and rings so much later than it should, lest the counter of
+/// the CPU says that it is too early.
 const MARGIN: Duration = Duration::from_millis(1);
 
 /// See the [module](self).
@@ -39,7 +47,8 @@ pub(super) struct Alarm {
     just_now: u64,
     /// When it rings, in ticks; 0: nobody waits for it.
     due: AtomicU64,
-    /// Held by whoever sets it. Nobody waits for that: who pushes may leave it to another one who does, and who stops it looks afterwards whether he should have.
+    /// Held by whoever sets it. Nobody waits for that: who pushes may leave it to another one who
+    /// does, and who stops it looks afterwards whether he should have.
     setting: Mutex<()>,
 }
 
@@ -67,7 +76,8 @@ impl Alarm {
         !self.is_ahead(heard.wrapping_add(self.patience), now)
     }
 
-    /// Does `at` lie ahead, and not further than it can? The counters of two CPUs may differ by a little.
+    /// Does `at` lie ahead, and not further than it can? The counters of two CPUs may differ by a
+    /// little.
     fn is_ahead(&self, at: u64, now: u64) -> bool {
         at > now && at - now <= 2 * self.patience
     }

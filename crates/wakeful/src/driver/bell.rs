@@ -30,12 +30,14 @@ impl Bell for EventFdBell {
     /// Async-signal-safe: system calls only, and rustix makes them without touching errno.
     fn ring(&self) {
         if self.process.is_forked() {
-            return; // A waker that a child inherited: the sleeper is the parent, and nothing is queued there.
+            // A waker that a child inherited: the sleeper is the parent, nothing is queued there.
+            return;
         }
         loop {
             match rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes()) {
                 Ok(_) => return,
-                // The counter is full (2^64 - 2 rings) and such a write is no edge: empty it, again.
+                // The counter is full (2^64 - 2 rings) and such a write is no edge: empty it,
+                // again.
                 Err(Errno::AGAIN) => {
                     let _ = rustix::io::read(&self.eventfd, &mut [0; 8]);
                 }

@@ -4,12 +4,16 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// The settings of [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll), which are those of `EPIOCSPARAMS` on the loop's epoll (Linux 6.9 or newer, built with
+/// The settings of [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll), which are
+/// those of `EPIOCSPARAMS` on the loop's epoll (Linux 6.9 or newer, built with
 /// CONFIG_NET_RX_BUSY_POLL; building the loop fails with a clear error elsewhere).
 ///
-/// For latency on real network cards combine it with *IRQ suspension* (Linux 6.13): give the card's queue `gro-flush-timeout`, `defer-hard-irqs` and `irq-suspend-timeout` (netlink, `netdev`
-/// family; see the kernel's `Documentation/networking/napi.rst`), and [`prefer`](Self::prefer) here. As long as waits find events the card's interrupts stay off; when none come the kernel turns them on again, and
-/// the loop sleeps. It works for epolls whose sockets all come from one queue, so: a loop, a queue (`SO_INCOMING_NAPI_ID` tells which).
+/// For latency on real network cards combine it with *IRQ suspension* (Linux 6.13): give the card's
+/// queue `gro-flush-timeout`, `defer-hard-irqs` and `irq-suspend-timeout` (netlink, `netdev`
+/// family; see the kernel's `Documentation/networking/napi.rst`), and [`prefer`](Self::prefer)
+/// here. As long as waits find events the card's interrupts stay off; when none come the kernel
+/// turns them on again, and the loop sleeps. It works for epolls whose sockets all come from one
+/// queue, so: a loop, a queue (`SO_INCOMING_NAPI_ID` tells which).
 ///
 /// It has no effect on loopback, on Unix sockets, on timers and on wakes from other threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +33,8 @@ impl BusyPoll {
         Self::DEFAULT
     }
 
-    /// For how long a wait busy-polls before it sleeps: whole microseconds, up to 35 minutes. 0 turns it off.
+    /// For how long a wait busy-polls before it sleeps: whole microseconds, up to 35 minutes. 0
+    /// turns it off.
     #[must_use]
     pub const fn time(mut self, time: Duration) -> Self {
         self.time = time;
@@ -50,7 +55,8 @@ impl BusyPoll {
         self
     }
 
-    /// Has the kernel busy-poll for `epoll`, and reads the settings back: a kernel that takes the call and does nothing would be found out.
+    /// Has the kernel busy-poll for `epoll`, and reads the settings back: a kernel that takes the
+    /// call and does nothing would be found out.
     pub(super) fn apply(self, epoll: BorrowedFd<'_>) -> io::Result<()> {
         let microseconds = u32::try_from(self.time.as_micros()).ok();
         let mut params = libc::epoll_params {

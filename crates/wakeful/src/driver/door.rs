@@ -1,11 +1,15 @@
-//! A loop's place among those that wait for a listener's connections. Other loops may put it there and take it away again, without waking it.
+//! A loop's place among those that wait for a listener's connections. Other loops may put it there
+//! and take it away again, without waking it.
 //!
-//! The kernel wakes one of the loops whose epoll watches a shared listener (EPOLLEXCLUSIVE), and it is nearly always the same one. So loops step back
-//! when they have more than their share, and somebody else, who is awake, lets them in again later. That is one `epoll_ctl` on the other loop's epoll, which the kernel allows from
-//! any thread; a message would wake the loop for nothing.
+//! The kernel wakes one of the loops whose epoll watches a shared listener (EPOLLEXCLUSIVE), and it
+//! is nearly always the same one. So loops step back when they have more than their share, and
+//! somebody else, who is awake, lets them in again later. That is one `epoll_ctl` on the other
+//! loop's epoll, which the kernel allows from any thread; a message would wake the loop for
+//! nothing.
 //!
-//! Invariant: what is registered follows from two wishes, the loop's own (somebody accepts there) and the others' (it is its turn). Whoever changes a wish also
-//! sees to the registration, or leaves it to somebody who is just doing that and will look again. Nobody waits for anybody.
+//! Invariant: what is registered follows from two wishes, the loop's own (somebody accepts there)
+//! and the others' (it is its turn). Whoever changes a wish also sees to the registration, or
+//! leaves it to somebody who is just doing that and will look again. Nobody waits for anybody.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -46,9 +50,9 @@ pub(crate) struct Turn {
 impl Turn {
     /// Does the loop take the listener's connections, as far as the other loops are concerned?
     ///
-    /// A loop that ends its turn asks this of the others *after* that. A door that closes opens others
-    /// *after* `closed` is set. Both sides use SeqCst, so one of them sees the other's change, and a
-    /// listener never loses its last loop.
+    /// A loop that ends its turn asks this of the others *after* that. A door that closes opens
+    /// others *after* `closed` is set. Both sides use SeqCst, so one of them sees the other's
+    /// change, and a listener never loses its last loop.
     pub(crate) fn is_inside(&self) -> bool {
         self.open.load(Ordering::SeqCst) && !self.is_closed()
     }
@@ -118,7 +122,8 @@ impl Door {
         }
     }
 
-    /// Should the kernel give connections to this loop, and cannot, because it did not let it watch the listener when it should have?
+    /// Should the kernel give connections to this loop, and cannot, because it did not let it watch
+    /// the listener when it should have?
     pub(crate) fn is_shut_out(&self) -> bool {
         self.is_waiting() && !self.registered.load(Ordering::Relaxed)
     }
@@ -137,7 +142,8 @@ impl Door {
         self.process.is_forked()
     }
 
-    /// Goes to the end of the kernel's list. If there is a connection, the kernel tells the loop of it again.
+    /// Goes to the end of the kernel's list. If there is a connection, the kernel tells the loop of
+    /// it again.
     ///
     /// # Errors
     /// The kernel's: the place in the list is lost, and has to be [mended](Self::mend).
@@ -146,7 +152,8 @@ impl Door {
         self.see_to_it()
     }
 
-    /// Has the registration follow the wishes. What it does is the last change's doing, whoever makes it.
+    /// Has the registration follow the wishes. What it does is the last change's doing, whoever
+    /// makes it.
     fn see_to_it(&self) -> io::Result<()> {
         if self.changes.fetch_add(1, Ordering::AcqRel) > 0 {
             // Whoever is at it looks again.

@@ -1,8 +1,8 @@
 //! The doors of all loops to one listener.
 //!
-//! The list is behind a mutex, and another thread may hold it at the moment of a fork. The child has no such thread, so
-//! its copy of the mutex stays locked for ever. Therefore a child never locks what it inherited: it has a list of its
-//! own, for its own loops.
+//! The list is behind a mutex, and another thread may hold it at the moment of a fork. The child
+//! has no such thread, so its copy of the mutex stays locked for ever. Therefore a child never
+//! locks what it inherited: it has a list of its own, for its own loops.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

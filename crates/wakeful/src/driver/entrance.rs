@@ -27,7 +27,8 @@ impl Entrance {
         &self.others
     }
 
-    /// Nobody will accept here any more. Where this loop was the only one in turn, all others are from now on.
+    /// Nobody will accept here any more. Where this loop was the only one in turn, all others are
+    /// from now on.
     pub(super) fn close(&self, connection: bool) {
         self.door.turn().close();
         self.leave(connection);
@@ -36,7 +37,8 @@ impl Entrance {
         }
     }
 
-    /// Nobody accepts here for now. `connection`: the kernel has said that there is one, and nobody took it.
+    /// Nobody accepts here for now. `connection`: the kernel has said that there is one, and nobody
+    /// took it.
     pub(super) fn leave(&self, connection: bool) {
         // Leaving the kernel's list cannot fail.
         let _ = self.door.want(false);

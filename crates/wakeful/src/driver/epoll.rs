@@ -125,8 +125,8 @@ impl Epoll {
         // The kernel writes where it is told that there is room.
         let room = batch.min(events.capacity());
         // SAFETY: `events` is empty and has room for `room` events, in the kernel's layout (rustix
-        // hands the same type to the kernel; its size is checked above). The kernel reads `limit` and
-        // no signal mask.
+        // hands the same type to the kernel; its size is checked above). The kernel reads `limit`
+        // and no signal mask.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
@@ -178,7 +178,8 @@ impl AsFd for Epoll {
     }
 }
 
-/// A timerfd: what makes an epoll descriptor readable at a deadline. Any thread may arm it, which wakes nobody.
+/// A timerfd: what makes an epoll descriptor readable at a deadline. Any thread may arm it, which
+/// wakes nobody.
 #[derive(Debug)]
 pub(crate) struct Timer(OwnedFd);
 

@@ -1,7 +1,8 @@
 //! EPOLLEXCLUSIVE, and kernels without it.
 //!
-//! Linux has it since 4.5. Older kernels ignore the flag without a word, and other implementations of Linux's interface refuse it. There a
-//! listener that several loops share is watched without: a connection wakes all loops that sleep, one of them gets it, and the others find nothing.
+//! Linux has it since 4.5. Older kernels ignore the flag without a word, and other implementations
+//! of Linux's interface refuse it. There a listener that several loops share is watched without: a
+//! connection wakes all loops that sleep, one of them gets it, and the others find nothing.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -65,7 +66,8 @@ fn add_as_told(epoll: &Epoll, fd: BorrowedFd<'_>, flags: EventFlags, token: u64)
     epoll.add(fd, flags, token)
 }
 
-/// Debug builds can be told to behave as on such a kernel, by `WAKEFUL_EPOLLEXCLUSIVE=refused` or `ignored`.
+/// Debug builds can be told to behave as on such a kernel, by `WAKEFUL_EPOLLEXCLUSIVE=refused` or
+/// `ignored`.
 #[cfg(debug_assertions)]
 fn add_as_told(epoll: &Epoll, fd: BorrowedFd<'_>, flags: EventFlags, token: u64) -> Result<()> {
     use std::sync::OnceLock;

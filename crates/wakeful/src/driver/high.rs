@@ -1,9 +1,12 @@
-//! The sockets of [`Priority::High`](crate::Priority::High): an epoll of their own, within the loop's.
+//! The sockets of [`Priority::High`](crate::Priority::High): an epoll of their own, within the
+//! loop's.
 //!
-//! The kernel reports what is ready in the order in which it became so, a batch at a time: behind 10,000 sockets the next one is
-//! 157 turns away. A high socket is watched by a second epoll, whose descriptor the loop's epoll watches level-triggered. So its event
-//! ends every wait of the loop, and the loop asks the second one whenever it may have something: when it is among the events of the first, or when
-//! their batch is full, so that it may stand behind them. A loop that never had a high socket has no second epoll, and a light load costs no second question.
+//! The kernel reports what is ready in the order in which it became so, a batch at a time: behind
+//! 10,000 sockets the next one is 157 turns away. A high socket is watched by a second epoll, whose
+//! descriptor the loop's epoll watches level-triggered. So its event ends every wait of the loop,
+//! and the loop asks the second one whenever it may have something: when it is among the events of
+//! the first, or when their batch is full, so that it may stand behind them. A loop that never had
+//! a high socket has no second epoll, and a light load costs no second question.
 
 use std::cell::RefCell;
 use std::io;
@@ -32,8 +35,8 @@ impl High {
         Ok(Self { epoll, high: room(), normal: room() })
     }
 
-    /// Asks the loop's epoll, and this one if it may have something. Appends up to `batch` events of high sockets to the empty `events`,
-    /// and up to `batch` others behind them.
+    /// Asks the loop's epoll, and this one if it may have something. Appends up to `batch` events
+    /// of high sockets to the empty `events`, and up to `batch` others behind them.
     #[inline(never)]
     pub(super) fn wait(
         &self,

@@ -3,8 +3,8 @@
 //! The child never drops the futures that own them (see `task::local`). But as long as the
 //! child has a copy of a connection, the peer does not learn that the parent has closed its own.
 //!
-//! An owner may still be there, and closes the descriptor's number later. So the number stays taken:
-//! it becomes a socket that is connected to nothing, on which each operation is an error.
+//! An owner may still be there, and closes the descriptor's number later. So the number stays
+//! taken: it becomes a socket that is connected to nothing, on which each operation is an error.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -24,8 +24,8 @@ pub(super) fn close<'a>(sources: impl Iterator<Item = &'a Source>) {
         return;
     };
     for source in sources.filter(|source| source.mode() == Mode::Edge) {
-        // SAFETY: the descriptor is open while its source is registered. Nothing closes it here: the
-        // number stays open, and its owner's.
+        // SAFETY: the descriptor is open while its source is registered. Nothing closes it here:
+        // the number stays open, and its owner's.
         let mut fd = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(source.fd().as_raw_fd()) });
         let _ = rustix::io::dup3(&nothing, &mut fd, DupFlags::CLOEXEC);
     }

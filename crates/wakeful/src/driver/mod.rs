@@ -1,9 +1,10 @@
 //! The kernel's side of a loop: which descriptors it watches, and how it waits for them.
 //!
 //! [`Driver`] knows the registered descriptors ([`source`]) and turns the kernel's events into
-//! wakes; [`epoll`] makes the system calls; [`high`] looks at some sockets first; [`bell`] is how other threads end a wait. One backend
-//! today. A second one becomes an enum beside [`epoll::Epoll`] (no `dyn` on the hot path); what it
-//! must offer is what `Driver` calls: add, remove, wait.
+//! wakes; [`epoll`] makes the system calls; [`high`] looks at some sockets first; [`bell`] is how
+//! other threads end a wait. One backend today. A second one becomes an enum beside
+//! [`epoll::Epoll`] (no `dyn` on the hot path); what it must offer is what `Driver` calls: add,
+//! remove, wait.
 //!
 //! A listener that several loops watch has a [`door`] to each of them.
 //!
@@ -112,7 +113,8 @@ impl Drop for Batch<'_> {
 }
 
 impl Driver {
-    /// A driver for the loop of `process` that fetches at most `batch` events at a time, and the bell that ends its waits.
+    /// A driver for the loop of `process` that fetches at most `batch` events at a time, and the
+    /// bell that ends its waits.
     pub(crate) fn new(process: Process, batch: usize) -> io::Result<(Self, EventFdBell)> {
         let epoll = Arc::new(Epoll::new()?);
         let bell = EventFdBell::new(process)?;
@@ -142,7 +144,8 @@ impl Driver {
         settings.apply(self.as_fd())
     }
 
-    /// Gives `source` a place in the table and starts to watch it; with others, if it is a `shared` listener.
+    /// Gives `source` a place in the table and starts to watch it; with others, if it is a `shared`
+    /// listener.
     fn register(
         &self,
         source: &Rc<Source>,
@@ -160,7 +163,8 @@ impl Driver {
             vacant.insert(Slot { token, source: source.clone() });
             token
         };
-        // Nothing is borrowed: what the kernel lacks is logged, and a log line may run anybody's code.
+        // Nothing is borrowed: what the kernel lacks is logged, and a log line may run anybody's
+        // code.
         let watched = match shared {
             Some((listener, doors)) => self.watch_with_others(source, token, listener, doors),
             None => self.watch(source, token),
@@ -203,7 +207,8 @@ impl Driver {
         }
     }
 
-    /// Has `source` watched with this priority from now on. Behind an error everything is as before.
+    /// Has `source` watched with this priority from now on. Behind an error everything is as
+    /// before.
     fn set_priority(&self, source: &Source, token: Token, priority: Priority) -> io::Result<()> {
         if priority == source.priority() {
             return Ok(());
@@ -217,7 +222,8 @@ impl Driver {
         }
         let old = self.epoll_of(source);
         let before = source.set_priority(priority);
-        // What is ready now is an event of the new one: nothing is lost in between, and told twice is told once.
+        // What is ready now is an event of the new one: nothing is lost in between, and told twice
+        // is told once.
         self.watch(source, token).inspect_err(|_| {
             source.set_priority(before);
         })?;
@@ -233,12 +239,13 @@ impl Driver {
         }
     }
 
-    /// Asks the kernel once, waiting for up to `timeout`; and once more if high sockets may have events. Returns how many events there
-    /// are for [`dispatch`](Self::dispatch), those of high sockets first. A signal gives none.
+    /// Asks the kernel once, waiting for up to `timeout`; and once more if high sockets may have
+    /// events. Returns how many events there are for [`dispatch`](Self::dispatch), those of high
+    /// sockets first. A signal gives none.
     pub(crate) fn wait(&self, timeout: Timeout) -> io::Result<usize> {
         if timeout != Timeout::Zero && self.look_at_shared.get() {
-            // The kernel gives an exclusive wake to one loop that sleeps. One that nobody accepts on must
-            // not be it: the connection would wait while other loops could take it.
+            // The kernel gives an exclusive wake to one loop that sleeps. One that nobody accepts
+            // on must not be it: the connection would wait while other loops could take it.
             self.step_back_from_listeners();
         }
         let mut events = self.events.borrow_mut();
@@ -253,8 +260,8 @@ impl Driver {
         self.counted(self.epoll.wait(&mut events, self.batch, timeout), &events)
     }
 
-    /// A shared listener has perhaps lost who accepts there: the next wait that may sleep looks. To be said wherever a waiter goes, or
-    /// may have failed to come.
+    /// A shared listener has perhaps lost who accepts there: the next wait that may sleep looks. To
+    /// be said wherever a waiter goes, or may have failed to come.
     fn look_at_shared(&self) {
         self.look_at_shared.set(true);
     }
@@ -270,13 +277,14 @@ impl Driver {
         }
     }
 
-    /// Are there events that [`dispatch`](Self::dispatch) has not seen? Only after one that a panic ended, or a wait that failed halfway.
+    /// Are there events that [`dispatch`](Self::dispatch) has not seen? Only after one that a panic
+    /// ended, or a wait that failed halfway.
     pub(crate) fn has_left_over(&self) -> bool {
         !self.events.borrow().is_empty()
     }
 
-    /// Notes in each source what the last [`wait`](Self::wait) brought, and wakes whoever waits for it.
-    /// Returns how many events were for sources (a rung bell is none).
+    /// Notes in each source what the last [`wait`](Self::wait) brought, and wakes whoever waits for
+    /// it. Returns how many events were for sources (a rung bell is none).
     pub(crate) fn dispatch(&self) -> usize {
         // A waker may run anybody's code, which may register and deregister: nothing is borrowed
         // while one runs. Nobody but `wait` touches the taken buffer, and `wait` comes later.
@@ -287,7 +295,8 @@ impl Driver {
             let token = Token(event.data.u64());
             let source = match self.slots.borrow().get(token.slot()) {
                 Some(slot) if slot.token == token => slot.source.clone(),
-                // No source's (the bell's, say), or deregistered by a handler of an earlier event of this batch.
+                // No source's (the bell's, say), or deregistered by a handler of an earlier event
+                // of this batch.
                 _ => continue,
             };
             dispatched += 1;
@@ -300,8 +309,8 @@ impl Driver {
         dispatched
     }
 
-    /// Makes the epoll descriptor readable at a deadline, `after` from now (or never), for a loop that
-    /// somebody else's loop drives.
+    /// Makes the epoll descriptor readable at a deadline, `after` from now (or never), for a loop
+    /// that somebody else's loop drives.
     pub(crate) fn arm_timer(&self, after: Option<Duration>) -> io::Result<()> {
         let mut timer = self.timer.borrow_mut();
         if timer.is_none() {
@@ -351,8 +360,8 @@ impl Driver {
         self.slots.borrow().len()
     }
 
-    /// The loop ends: from now on an operation that would have to wait fails instead. Present waiters
-    /// are woken, so that they find out.
+    /// The loop ends: from now on an operation that would have to wait fails instead. Present
+    /// waiters are woken, so that they find out.
     pub(crate) fn end(&self) {
         self.ended.set(true);
         let sources: Vec<_> = self.slots.borrow().iter().map(|(_, s)| s.source.clone()).collect();

@@ -21,8 +21,8 @@ use crate::priority::Priority;
 /// So many connections of a shared listener a busy loop takes before it asks the kernel again.
 const MOST_AT_ONCE: usize = 16;
 
-/// A descriptor and its place in a loop's driver. Dropping it deregisters, then closes; events that the
-/// kernel had already reported are dropped.
+/// A descriptor and its place in a loop's driver. Dropping it deregisters, then closes; events that
+/// the kernel had already reported are dropped.
 #[derive(Debug)]
 pub(crate) struct Registered<T> {
     // The order matters: fields are dropped from the top.
@@ -112,7 +112,8 @@ impl<T: AsFd> Registered<T> {
     /// See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
     ///
     /// # Errors
-    /// The kernel's; one that a limit caused names the limit. The listener is shared with other loops.
+    /// The kernel's; one that a limit caused names the limit. The listener is shared with other
+    /// loops.
     pub(crate) fn set_priority(&self, priority: Priority) -> io::Result<()> {
         let Registration { driver, source, token } = &self.registration;
         if source.mode == Mode::Exclusive {
@@ -215,11 +216,12 @@ impl<T: AsFd> Registered<T> {
         self.registration.source.write_closed.get()
     }
 
-    /// Of a shared listener one connection was taken, while `ready` tasks of this loop waited for their run.
+    /// Of a shared listener one connection was taken, while `ready` tasks of this loop waited for
+    /// their run.
     ///
-    /// A loop with nothing else to do takes no second one: another loop sleeps and is told of it, and mostly there is
-    /// none. A busy loop comes back to its listener late, so it takes a quarter as many as it has ready tasks, up to
-    /// [`MOST_AT_ONCE`].
+    /// A loop with nothing else to do takes no second one: another loop sleeps and is told of it,
+    /// and mostly there is none. A busy loop comes back to its listener late, so it takes a quarter
+    /// as many as it has ready tasks, up to [`MOST_AT_ONCE`].
     pub(crate) fn one_taken(&self, ready: usize) {
         let source = &*self.registration.source;
         if source.mode != Mode::Exclusive {
@@ -269,7 +271,8 @@ impl Registration {
     #[cfg(feature = "faults")]
     fn edge_again(&self) {
         let source = &*self.source;
-        // A listener that several loops share is level-triggered, and may not be changed (epoll_ctl(2)).
+        // A listener that several loops share is level-triggered, and may not be changed
+        // (epoll_ctl(2)).
         if source.mode == Mode::Edge {
             let epoll = self.driver.epoll_of(source);
             epoll

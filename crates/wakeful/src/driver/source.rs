@@ -1,9 +1,9 @@
 //! A registered descriptor: what the kernel last said of it, and who waits for it.
 //!
-//! Descriptors are watched edge-triggered, once for all directions. The readiness that an edge brought is
-//! remembered here until an operation proves it over: by EAGAIN, or by a short transfer ([`Registered::ended`](super::registered::Registered::ended)),
-//! which saves the second system call. An end of stream or an error never ends: the kernel reported it once and
-//! will not again.
+//! Descriptors are watched edge-triggered, once for all directions. The readiness that an edge
+//! brought is remembered here until an operation proves it over: by EAGAIN, or by a short transfer
+//! ([`Registered::ended`](super::registered::Registered::ended)), which saves the second system
+//! call. An end of stream or an error never ends: the kernel reported it once and will not again.
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -38,7 +38,8 @@ pub(crate) struct Source {
     pub(super) urgent: Cell<bool>,
     /// Of a listener that several loops watch.
     pub(super) entrance: OnceCell<Entrance>,
-    /// How many more connections this loop takes before the kernel is asked again. Zero: not decided.
+    /// How many more connections this loop takes before the kernel is asked again. Zero: not
+    /// decided.
     pub(super) to_take: Cell<usize>,
     readers: Waiters,
     writers: Waiters,
@@ -50,7 +51,8 @@ impl Source {
             fd,
             mode,
             priority: Cell::default(),
-            // Optimistic: the first operation is tried before anything is waited for. But not where it may be another loop's turn.
+            // Optimistic: the first operation is tried before anything is waited for. But not where
+            // it may be another loop's turn.
             read_ready: Cell::new(mode == Mode::Edge),
             write_ready: Cell::new(true),
             read_closed: Cell::new(false),

@@ -1,8 +1,9 @@
 //! The tasks that wait for one direction of a descriptor.
 //!
-//! Most descriptors have one waiter at a time, the same task again and again. Its waker has a field of its own.
-//! Several tasks may wait for an accept or a datagram. Each of them has an entry while it waits, and only then. So
-//! a wake costs in proportion to the present waiters. The first two entries need no allocation.
+//! Most descriptors have one waiter at a time, the same task again and again. Its waker has a field
+//! of its own. Several tasks may wait for an accept or a datagram. Each of them has an entry while
+//! it waits, and only then. So a wake costs in proportion to the present waiters. The first two
+//! entries need no allocation.
 //!
 //! A waker's clone, wake and drop may be user code. They may use this descriptor, or panic. None of
 //! them runs while an entry is being changed, and a panic in a wake or a drop ends here.
@@ -123,7 +124,8 @@ fn discard(waker: Option<Waker>) {
     }
 }
 
-/// The entries of several waiters. It moves wakers in and out and compares them, and calls no user code.
+/// The entries of several waiters. It moves wakers in and out and compares them, and calls no user
+/// code.
 #[derive(Default)]
 struct Shared {
     next: u64,

@@ -1,9 +1,13 @@
 //! Until when the loop has seen what arrived: the rule for deadlines after a pause.
 //!
-//! A process may be stopped at any instruction (SIGSTOP, a suspended machine, a neighbour on its CPU). When it runs again the clock has passed deadlines, and what arrived in time may still be in the
-//! kernel. So a timer expires only once the kernel was asked *after* its deadline: [`asked_until`](Arrivals::asked_until). It may be asked for more than one wait brings. A timer does not wait for the rest,
-//! because a flood would hold it up; a [`Deadline`](crate::time::Deadline) does: [`seen_until`](Arrivals::seen_until). [`Arrivals`] reads no clock: it uses readings that the loop makes anyway. A reading from before a wait is early,
-//! never late, so a timer may take one more turn.
+//! A process may be stopped at any instruction (SIGSTOP, a suspended machine, a neighbour on its
+//! CPU). When it runs again the clock has passed deadlines, and what arrived in time may still be
+//! in the kernel. So a timer expires only once the kernel was asked *after* its deadline:
+//! [`asked_until`](Arrivals::asked_until). It may be asked for more than one wait brings. A timer
+//! does not wait for the rest, because a flood would hold it up; a
+//! [`Deadline`](crate::time::Deadline) does: [`seen_until`](Arrivals::seen_until). [`Arrivals`]
+//! reads no clock: it uses readings that the loop makes anyway. A reading from before a wait is
+//! early, never late, so a timer may take one more turn.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -38,7 +38,8 @@ impl EventLoop {
     fn with_settings(settings: Settings) -> io::Result<Self> {
         let process = Process::current()?;
         let (driver, bell) = Driver::new(process, settings.io_batch)?;
-        // Refused only by a seccomp filter: then timers are 50 µs later, which is no reason to fail.
+        // Refused only by a seccomp filter: then timers are 50 µs later, which is no reason to
+        // fail.
         if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
             panics::log!(info, %error, "cannot set the timer slack");
         }
@@ -90,9 +91,10 @@ impl EventLoop {
 /// | [`cooperative_budget`](Self::cooperative_budget) | 128 | 1 to 2³²−1 | operations that a task may complete in a poll |
 /// | [`slow_turn`](Self::slow_turn) | 1 ms | any; `Duration::MAX` is never | nothing: a longer turn is counted and reported |
 ///
-/// A number outside its range becomes the nearest in it. `benches/benches/turn_bounds.rs` measures what `io_batch`, `task_budget` and `turn_budget` cost: at 64 events
-/// and 64 polls a turn, asking the kernel costs each about 2 ns, and a turn of short polls is over in tens of microseconds. The time is
-/// for long ones: of 20 µs each, 64 would take 1.3 ms.
+/// A number outside its range becomes the nearest in it. `benches/benches/turn_bounds.rs` measures
+/// what `io_batch`, `task_budget` and `turn_budget` cost: at 64 events and 64 polls a turn, asking
+/// the kernel costs each about 2 ns, and a turn of short polls is over in tens of microseconds. The
+/// time is for long ones: of 20 µs each, 64 would take 1.3 ms.
 #[derive(Debug, Clone, Default)]
 #[must_use = "call `build`"]
 pub struct EventLoopBuilder {
@@ -106,22 +108,24 @@ impl EventLoopBuilder {
         self
     }
 
-    /// How many events a turn fetches at most, and how many of [high](crate::Priority) sockets besides. Small batches keep the order fair; what is left over comes
-    /// in the next turn.
+    /// How many events a turn fetches at most, and how many of [high](crate::Priority) sockets
+    /// besides. Small batches keep the order fair; what is left over comes in the next turn.
     pub fn io_batch(mut self, events: usize) -> Self {
         self.settings.io_batch = events.clamp(1, 65_536);
         self
     }
 
-    /// How many polls of tasks (and closures of handles) a turn runs at most. Two is the least: one for each [`Priority`](crate::Priority).
+    /// How many polls of tasks (and closures of handles) a turn runs at most. Two is the least: one
+    /// for each [`Priority`](crate::Priority).
     pub fn task_budget(mut self, polls: u32) -> Self {
         // One for each class: see `Share`.
         self.settings.task_budget = polls.max(2);
         self
     }
 
-    /// After how much time a turn leaves the rest of its timers, tasks and callbacks to the next. The clock is read after every
-    /// eighth of them, and starts with the first look: a turn is longer by what up to sixteen take.
+    /// After how much time a turn leaves the rest of its timers, tasks and callbacks to the next.
+    /// The clock is read after every eighth of them, and starts with the first look: a turn is
+    /// longer by what up to sixteen take.
     pub fn turn_budget(mut self, time: Duration) -> Self {
         self.settings.turn_budget = time;
         self
@@ -139,25 +143,30 @@ impl EventLoopBuilder {
         self
     }
 
-    /// How many operations on sockets, timers and handles that are ready a task may complete in one poll before it has to let
-    /// others run.
+    /// How many operations on sockets, timers and handles that are ready a task may complete in one
+    /// poll before it has to let others run.
     ///
-    /// An operation after that is pending and wakes its task at once, although it is ready. The poll gets its budget
-    /// again after 32 of these. So a `block_on` of another library inside a task comes to its end; a future that
-    /// polls many others in one poll may complete more operations than the budget.
+    /// An operation after that is pending and wakes its task at once, although it is ready. The
+    /// poll gets its budget again after 32 of these. So a `block_on` of another library inside a
+    /// task comes to its end; a future that polls many others in one poll may complete more
+    /// operations than the budget.
     pub fn cooperative_budget(mut self, operations: u32) -> Self {
         self.settings.cooperative_budget = operations.max(1);
         self
     }
 
-    /// A turn that takes longer is counted in [`LoopMetrics::slow_turns`](crate::LoopMetrics::slow_turns), and reported as a `tracing` event of level WARN, one in a second at most. The event says how long
-    /// the turn took (`turn`), how many `polls` it had, how many slow turns were not reported since the last one was (`unreported`), and of the longest poll, if that took an
-    /// eighth of the setting or more, how long it took (`longest_poll`) and where its task was spawned (`spawned_at`).
-    /// For a server's connection that is where the server was started.
+    /// A turn that takes longer is counted in
+    /// [`LoopMetrics::slow_turns`](crate::LoopMetrics::slow_turns), and reported as a `tracing`
+    /// event of level WARN, one in a second at most. The event says how long the turn took
+    /// (`turn`), how many `polls` it had, how many slow turns were not reported since the last one
+    /// was (`unreported`), and of the longest poll, if that took an eighth of the setting or more,
+    /// how long it took (`longest_poll`) and where its task was spawned (`spawned_at`). For a
+    /// server's connection that is where the server was started.
     ///
-    /// If a part of that poll took an eighth of the setting or more, and has a name, the event names the slowest one (`slowest`) and says how long it took
-    /// (`slowest_took`). `wakeful-http` names each request: `GET /reports/7`. The name is not a metric: it comes from the client. Give names of your own with
-    /// [`name_slow_work`](crate::metrics::name_slow_work).
+    /// If a part of that poll took an eighth of the setting or more, and has a name, the event
+    /// names the slowest one (`slowest`) and says how long it took (`slowest_took`). `wakeful-http`
+    /// names each request: `GET /reports/7`. The name is not a metric: it comes from the client.
+    /// Give names of your own with [`name_slow_work`](crate::metrics::name_slow_work).
     pub fn slow_turn(mut self, time: Duration) -> Self {
         self.settings.slow_turn = time;
         self

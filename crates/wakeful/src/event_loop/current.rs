@@ -18,17 +18,19 @@ pub(crate) fn current() -> Option<Rc<Inner>> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-/// Names the work that the running poll has done since it began, or since the last call in it, if that work was slow.
-/// Otherwise `name` is not called.
+/// Names the work that the running poll has done since it began, or since the last call in it, if
+/// that work was slow. Otherwise `name` is not called.
 ///
-/// The name of a poll's slowest work is part of the report of a [slow turn](crate::EventLoopBuilder::slow_turn).
-/// `wakeful-http` names each request by method and path. A program may be more precise: a name that is given
-/// within a handler replaces the request's. Work counts as slow from an eighth of the threshold of a slow turn.
+/// The name of a poll's slowest work is part of the report of a [slow
+/// turn](crate::EventLoopBuilder::slow_turn). `wakeful-http` names each request by method and path.
+/// A program may be more precise: a name that is given within a handler replaces the request's.
+/// Work counts as slow from an eighth of the threshold of a slow turn.
 ///
-/// A call costs one read of the loop's clock (usually the CPU's time stamp counter), and some 30 instructions. Where no
-/// loop runs, it does nothing.
+/// A call costs one read of the loop's clock (usually the CPU's time stamp counter), and some 30
+/// instructions. Where no loop runs, it does nothing.
 ///
-/// The name goes to the log. If a part of it comes from the network, escape control characters and limit its length.
+/// The name goes to the log. If a part of it comes from the network, escape control characters and
+/// limit its length.
 ///
 /// ```
 /// use wakeful::metrics::name_slow_work;
@@ -72,7 +74,8 @@ pub(super) fn expect_current() -> Rc<Inner> {
     inner
 }
 
-/// Why there is no current loop: `otherwise`, unless the thread ends. A loop may run then, but nothing can find it.
+/// Why there is no current loop: `otherwise`, unless the thread ends. A loop may run then, but
+/// nothing can find it.
 #[cold]
 pub(crate) fn explain_missing(otherwise: &'static str) -> &'static str {
     match CURRENT.try_with(|_| ()) {

@@ -7,9 +7,9 @@ use super::inner::Inner;
 use crate::sys::panics;
 
 impl Inner {
-    /// The loop's end, on its thread: futures, closures and callbacks are dropped here, whoever holds
-    /// wakers or handles. In a forked child, futures that have begun are leaked, and their sockets
-    /// are closed.
+    /// The loop's end, on its thread: futures, closures and callbacks are dropped here, whoever
+    /// holds wakers or handles. In a forked child, futures that have begun are leaked, and their
+    /// sockets are closed.
     pub(super) fn end(self: &Rc<Self>) {
         let is_inherited = self.handle.process().is_forked();
         let entered = current::enter(self);
@@ -24,8 +24,9 @@ impl Inner {
         while self.local.drop_late() || self.callbacks.drop_late() {}
         let wakers = self.timers.borrow_mut().clear();
         drop(entered);
-        // This loop's futures are gone, so the waiters that are left belong to other executors. They
-        // are woken after the loop was left: a waker that polls at once must not set a timer here.
+        // This loop's futures are gone, so the waiters that are left belong to other executors.
+        // They are woken after the loop was left: a waker that polls at once must not set a timer
+        // here.
         self.driver.end();
         wakers.into_iter().for_each(panics::wake);
     }

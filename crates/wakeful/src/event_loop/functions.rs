@@ -21,9 +21,9 @@ use crate::task::JoinHandle;
 /// ```
 ///
 /// # Panics
-/// When the future does; when a loop already runs on this thread; when a loop cannot be built (no descriptors left).
-/// [`EventLoop::block_on`] gives errors instead. In the destructor of a thread-local the future finds no loop: it
-/// cannot spawn, sleep or make sockets.
+/// When the future does; when a loop already runs on this thread; when a loop cannot be built (no
+/// descriptors left). [`EventLoop::block_on`] gives errors instead. In the destructor of a
+/// thread-local the future finds no loop: it cannot spawn, sleep or make sockets.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     // No closure here: it would be the caller.
@@ -86,8 +86,8 @@ pub fn current_handle() -> LoopHandle {
 
 /// Runs `callback` at the end of this turn, after the tasks.
 ///
-/// This is the place to do once what many tasks of the turn asked for: one vectored write per connection,
-/// however many responses were queued.
+/// This is the place to do once what many tasks of the turn asked for: one vectored write per
+/// connection, however many responses were queued.
 ///
 /// ```
 /// use std::cell::RefCell;
@@ -130,9 +130,9 @@ pub fn current_handle() -> LoopHandle {
 /// ```
 ///
 /// A callback that queues another for this turn has it run in this turn too, up to
-/// [`callback_budget`](crate::EventLoopBuilder::callback_budget) of them; the rest runs in the next turn, and the loop does not sleep before.
-/// A panic in a callback ends that callback, and is counted in
-/// [`LoopMetrics::panics`](crate::LoopMetrics::panics).
+/// [`callback_budget`](crate::EventLoopBuilder::callback_budget) of them; the rest runs in the next
+/// turn, and the loop does not sleep before. A panic in a callback ends that callback, and is
+/// counted in [`LoopMetrics::panics`](crate::LoopMetrics::panics).
 ///
 /// # Panics
 /// When no loop runs on this thread.
@@ -141,8 +141,8 @@ pub fn run_this_turn(callback: impl FnOnce() + 'static) {
     expect_current().run_this_turn(callback);
 }
 
-/// Runs `callback` in the next turn, before its tasks. The loop does not sleep before, but it looks at its
-/// sockets and timers.
+/// Runs `callback` in the next turn, before its tasks. The loop does not sleep before, but it looks
+/// at its sockets and timers.
 ///
 /// # Panics
 /// When no loop runs on this thread.
@@ -151,8 +151,8 @@ pub fn run_next_turn(callback: impl FnOnce() + 'static) {
     expect_current().run_next_turn(callback);
 }
 
-/// Runs `callback` each time that the loop has nothing to do and is about to wait, until the hook is
-/// dropped. It may queue work, and then the loop does not wait.
+/// Runs `callback` each time that the loop has nothing to do and is about to wait, until the hook
+/// is dropped. It may queue work, and then the loop does not wait.
 ///
 /// # Panics
 /// When no loop runs on this thread.

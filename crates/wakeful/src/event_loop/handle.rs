@@ -23,11 +23,12 @@ struct Shared {
 
 /// Sends work to a loop, from any thread.
 ///
-/// *Threads*: `Clone`, `Send` and `Sync`; clones are the same handle. What one thread sends runs in that order; between threads
-/// no order is promised. What the loop's own thread sends to itself runs behind what other threads
-/// sent and the loop has already taken.
+/// *Threads*: `Clone`, `Send` and `Sync`; clones are the same handle. What one thread sends runs in
+/// that order; between threads no order is promised. What the loop's own thread sends to itself
+/// runs behind what other threads sent and the loop has already taken.
 ///
-/// A loop that sleeps is woken by one system call of the sender; one that is awake, or that somebody else has just woken, by none.
+/// A loop that sleeps is woken by one system call of the sender; one that is awake, or that
+/// somebody else has just woken, by none.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -57,19 +58,22 @@ impl LoopHandle {
         }))
     }
 
-    /// Runs `f` on the loop, once. A panic in it ends there and is counted in [`LoopMetrics::panics`].
+    /// Runs `f` on the loop, once. A panic in it ends there and is counted in
+    /// [`LoopMetrics::panics`].
     ///
-    /// *Order*: behind what this thread sent before. What several threads send has no order between them.
+    /// *Order*: behind what this thread sent before. What several threads send has no order between
+    /// them.
     ///
     /// # Errors
-    /// The loop has ended, or this is a fork of its process: the error gives the closure back. A closure that was accepted and not run by the
-    /// loop's end is dropped on the loop's thread.
+    /// The loop has ended, or this is a fork of its process: the error gives the closure back. A
+    /// closure that was accepted and not run by the loop's end is dropped on the loop's thread.
     #[track_caller]
     pub fn run<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), SendError<F>> {
         self.run_with(Priority::Normal, f)
     }
 
-    /// As [`run`](Self::run), with this [`Priority`]. The order is that of what this thread sent with the same one.
+    /// As [`run`](Self::run), with this [`Priority`]. The order is that of what this thread sent
+    /// with the same one.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -87,11 +91,12 @@ impl LoopHandle {
 
     /// Runs `f` on the loop and blocks this thread until it has returned.
     ///
-    /// On another loop's thread this blocks that loop, and two loops that wait for one another wait for ever: use
-    /// [`spawn`](Self::spawn) and await the handle there.
+    /// On another loop's thread this blocks that loop, and two loops that wait for one another wait
+    /// for ever: use [`spawn`](Self::spawn) and await the handle there.
     ///
     /// # Errors
-    /// This is the loop's own thread (waiting would never end); the loop ended before it ran `f`; this is a fork of its process; `f` panicked.
+    /// This is the loop's own thread (waiting would never end); the loop ended before it ran `f`;
+    /// this is a fork of its process; `f` panicked.
     #[track_caller]
     pub fn run_and_wait<F, R>(&self, f: F) -> Result<R, RunAndWaitError>
     where
@@ -118,7 +123,8 @@ impl LoopHandle {
         }
     }
 
-    /// Calls `make` on the loop and spawns the future that it returns there. The future need not be `Send`.
+    /// Calls `make` on the loop and spawns the future that it returns there. The future need not be
+    /// `Send`.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -168,8 +174,9 @@ impl LoopHandle {
         task::spawn_remote(&self.0.queue, priority, make).map_err(SendError::LoopEnded)
     }
 
-    /// Makes the loop's present [`run`](crate::EventLoop::run), or its next one, end after its turn. Nothing happens if the loop has
-    /// ended, or in a forked child of its process: the parent's loop goes on.
+    /// Makes the loop's present [`run`](crate::EventLoop::run), or its next one, end after its
+    /// turn. Nothing happens if the loop has ended, or in a forked child of its process: the
+    /// parent's loop goes on.
     ///
     /// Async-signal-safe, as [`wake`](Self::wake) is.
     pub fn stop(&self) {
@@ -178,8 +185,8 @@ impl LoopHandle {
     }
 
     /// Makes the loop take a turn soon, so that its [`before_park`](crate::before_park) and
-    /// [`after_turn`](crate::after_turn) hooks run. Nothing happens if the loop has ended, or in a forked child
-    /// of its process.
+    /// [`after_turn`](crate::after_turn) hooks run. Nothing happens if the loop has ended, or in a
+    /// forked child of its process.
     ///
     /// Async-signal-safe: it allocates nothing, takes no lock and leaves errno as it was.
     pub fn wake(&self) {

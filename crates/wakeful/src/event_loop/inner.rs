@@ -23,8 +23,8 @@ use crate::task::JoinHandle;
 use crate::task::local::Local;
 use crate::timers::{TimerKey, Timers};
 
-/// What a loop consists of. Shared with the thread-local that knows the current loop, and with nobody
-/// else; it never leaves its thread.
+/// What a loop consists of. Shared with the thread-local that knows the current loop, and with
+/// nobody else; it never leaves its thread.
 pub(crate) struct Inner {
     pub(super) handle: LoopHandle,
     pub(super) driver: Rc<Driver>,
@@ -89,8 +89,8 @@ impl Inner {
         now
     }
 
-    /// Asked by a task while it runs: is there any other? One that was spawned and has not run yet is known to
-    /// the ready list only.
+    /// Asked by a task while it runs: is there any other? One that was spawned and has not run yet
+    /// is known to the ready list only.
     pub(crate) fn has_other_tasks(&self) -> bool {
         self.local.tasks() > 1 || self.local.ready() > 0
     }
@@ -142,7 +142,8 @@ impl Inner {
         }
     }
 
-    /// Has `look` called at the end of a turn, when this much time has passed since the last call. A loop that sleeps calls it later.
+    /// Has `look` called at the end of a turn, when this much time has passed since the last call.
+    /// A loop that sleeps calls it later.
     pub(super) fn look_every(&self, time: Duration, look: impl Fn(Spent) + 'static) {
         self.pulse.begin(time, self.stopwatch.last(), self.counters.idle_ticks(), look);
     }

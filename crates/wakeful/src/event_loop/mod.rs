@@ -1,9 +1,10 @@
 //! The event loop: it owns one thread's work and puts the rooms below it together.
 //!
-//! [`EventLoop`] is the loop as a value (`value`); it can run its thread, or be driven by somebody else's loop
-//! turn by turn. [`LoopHandle`] is how other threads reach it. `inner` says what it consists of. [`turn`] has the phases of a turn and the
-//! one predicate that lets a loop sleep, [`wait`] the first phase, [`callbacks`] the work without a task, [`current`] the loop
-//! of this thread, [`functions`] what code asks of that one, [`end`] what happens when it is dropped.
+//! [`EventLoop`] is the loop as a value (`value`); it can run its thread, or be driven by somebody
+//! else's loop turn by turn. [`LoopHandle`] is how other threads reach it. `inner` says what it
+//! consists of. [`turn`] has the phases of a turn and the one predicate that lets a loop sleep,
+//! [`wait`] the first phase, [`callbacks`] the work without a task, [`current`] the loop of this
+//! thread, [`functions`] what code asks of that one, [`end`] what happens when it is dropped.
 
 mod arrivals;
 mod builder;

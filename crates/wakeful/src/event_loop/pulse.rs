@@ -1,4 +1,5 @@
-//! A look at the loop now and then, at the end of a turn. A timer would wake the loop; this never does, and costs a turn one comparison.
+//! A look at the loop now and then, at the end of a turn. A timer would wake the loop; this never
+//! does, and costs a turn one comparison.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -37,15 +38,16 @@ impl Pulse {
         }
     }
 
-    /// Also if the last look seems to lie ahead, because the counter of this CPU has jumped back (a virtual machine that was
-    /// moved or restored), or is behind the last CPU's: the difference wraps then. The look's time is set anew by that.
+    /// Also if the last look seems to lie ahead, because the counter of this CPU has jumped back (a
+    /// virtual machine that was moved or restored), or is behind the last CPU's: the difference
+    /// wraps then. The look's time is set anew by that.
     #[inline]
     pub(super) fn is_due(&self, now: u64) -> bool {
         now.wrapping_sub(self.last.get()) >= self.every.get()
     }
 
-    /// Has `look` called when this much time has passed since `now`, and again and again. `idle` is how long the loop has
-    /// been idle so far. Both are in ticks.
+    /// Has `look` called when this much time has passed since `now`, and again and again. `idle` is
+    /// how long the loop has been idle so far. Both are in ticks.
     pub(super) fn begin(
         &self,
         time: Duration,

@@ -1,5 +1,7 @@
-//! Somebody who is told when the loop goes to sleep and when it is back: a loop's group, which has another loop woken when one does not come back from a
-//! turn. A spin of [`IdlePolicy::Spin`](crate::IdlePolicy::Spin), which may last for ever, counts as sleep; the one that `Adaptive` puts in front of a sleep does not: it ends within its window.
+//! Somebody who is told when the loop goes to sleep and when it is back: a loop's group, which has
+//! another loop woken when one does not come back from a turn. A spin of
+//! [`IdlePolicy::Spin`](crate::IdlePolicy::Spin), which may last for ever, counts as sleep; the one
+//! that `Adaptive` puts in front of a sleep does not: it ends within its window.
 
 /// See the [module](self). Called on the loop's thread, with nothing borrowed.
 pub(crate) trait SleepObserver {

@@ -9,9 +9,10 @@ use crate::sys::panics;
 use crate::sys::process::Process;
 use crate::task::{Share, coop};
 
-/// Every kind of work that the loop itself holds; what other threads hold is in the ready queue. A new
-/// kind becomes a field, and then the compiler asks both [`Inner::work`] and [`Work::any`] about it. (Events
-/// that the driver has fetched are no kind: the turn that fetches them dispatches them all. Where a panic prevents that, the next wait does not sleep.)
+/// Every kind of work that the loop itself holds; what other threads hold is in the ready queue. A
+/// new kind becomes a field, and then the compiler asks both [`Inner::work`] and [`Work::any`]
+/// about it. (Events that the driver has fetched are no kind: the turn that fetches them dispatches
+/// them all. Where a panic prevents that, the next wait does not sleep.)
 pub(super) struct Work {
     ready: bool,
     this_turn_callbacks: bool,
@@ -30,8 +31,8 @@ impl Work {
 /// May the loop sleep?
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MayPark {
-    /// Nothing is runnable, and from now until the next `take_remote` a push rings, unless a ring of this
-    /// sleep is complete.
+    /// Nothing is runnable, and from now until the next `take_remote` a push rings, unless a ring
+    /// of this sleep is complete.
     Yes,
     /// The loop has work of its own.
     LocalWork,
@@ -46,7 +47,8 @@ impl Inner {
         self.counters.turns.add(1);
         self.end_permission();
         let waited = self.wait(max_wait);
-        // Before any user's code can run, and also behind an error: from here on the queue says awake.
+        // Before any user's code can run, and also behind an error: from here on the queue says
+        // awake.
         self.take_remote();
         waited?;
         let mut polls = self.stopwatch.turn_begins();
@@ -258,8 +260,8 @@ impl Inner {
     }
 }
 
-/// How much a turn may still do. The clock starts with the first look at it, after the first few steps, so
-/// that a turn with little to do never reads it.
+/// How much a turn may still do. The clock starts with the first look at it, after the first few
+/// steps, so that a turn with little to do never reads it.
 struct Budget<'a> {
     limit: Duration,
     start: Option<Instant>,

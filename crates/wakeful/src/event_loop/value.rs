@@ -22,8 +22,8 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 
 /// An event loop: tasks, timers, sockets and callbacks of one thread.
 ///
-/// Most programs need [`block_on`](crate::block_on) or a [`LoopGroup`](crate::LoopGroup) instead. A loop
-/// as a value is for those that embed it, or that want its settings.
+/// Most programs need [`block_on`](crate::block_on) or a [`LoopGroup`](crate::LoopGroup) instead. A
+/// loop as a value is for those that embed it, or that want its settings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,17 +53,20 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 /// | 7 | **this-turn callbacks**, also those that they queue themselves | `callback_budget` |
 /// | 8 | [`after_turn`](Self::after_turn) hooks | each once |
 ///
-/// Of phase 6 this much is promised: closures of one class that one thread sent run in that thread's order, and tasks of one class begin in the order in which one
-/// thread spawned them. In which order tasks run that were woken in the same turn is not promised. In builds with debug assertions the environment variable
-/// `WAKEFUL_SHUFFLE=seed` (a number) has those run in a random order, repeatable by the seed: run your tests with a few seeds.
+/// Of phase 6 this much is promised: closures of one class that one thread sent run in that
+/// thread's order, and tasks of one class begin in the order in which one thread spawned them. In
+/// which order tasks run that were woken in the same turn is not promised. In builds with debug
+/// assertions the environment variable `WAKEFUL_SHUFFLE=seed` (a number) has those run in a random
+/// order, repeatable by the seed: run your tests with a few seeds.
 ///
 /// Phases 4 to 7 run at least a few of their kind, and stop early when the turn has used up its
-/// [`turn_budget`](crate::EventLoopBuilder::turn_budget). What a bound leaves over stays first in line for the next turn, and a
-/// loop with anything left over does not sleep in between.
+/// [`turn_budget`](crate::EventLoopBuilder::turn_budget). What a bound leaves over stays first in
+/// line for the next turn, and a loop with anything left over does not sleep in between.
 ///
 /// # What waits for what
-/// Whatever floods the loop (sockets, one event that wakes a thousand tasks, tasks that always yield, connections that always have data, other threads' posts,
-/// callbacks that queue themselves), the rest has its step after so many turns:
+/// Whatever floods the loop (sockets, one event that wakes a thousand tasks, tasks that always
+/// yield, connections that always have data, other threads' posts, callbacks that queue
+/// themselves), the rest has its step after so many turns:
 ///
 /// | what | when |
 /// |---|---|
@@ -77,13 +80,15 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 ///
 /// A rung bell takes a place of the `io_batch`, and so does the news that high sockets have events.
 ///
-/// A turn that is out of time runs eight of a kind instead of its budget. One that finds a post in the moment when it would sleep takes that instead of asking the
-/// kernel, but never twice in a row: what is ready in the kernel is seen a turn later then.
+/// A turn that is out of time runs eight of a kind instead of its budget. One that finds a post in
+/// the moment when it would sleep takes that instead of asking the kernel, but never twice in a
+/// row: what is ready in the kernel is seen a turn later then.
 ///
 /// # Threads
-/// A loop stays on the thread that built it: it is neither `Send` nor `Sync`. Its [`handle`](Self::handle) is both.
-/// Building one sets the thread's timer slack to 1 ns (`PR_SET_TIMERSLACK`; the default of 50 µs would make each
-/// timer that much later). It stays so after the loop's end.
+/// A loop stays on the thread that built it: it is neither `Send` nor `Sync`. Its
+/// [`handle`](Self::handle) is both. Building one sets the thread's timer slack to 1 ns
+/// (`PR_SET_TIMERSLACK`; the default of 50 µs would make each timer that much later). It stays so
+/// after the loop's end.
 ///
 /// ```compile_fail,E0277
 /// let event_loop = wakeful::EventLoop::new().unwrap();
@@ -91,27 +96,34 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 /// ```
 ///
 /// # Fork
-/// A child that is forked shares the loop's descriptors in the kernel with its parent, and must not use them. So in the child
-/// every way to run the loop is an error, its handles give back what they are sent, and dropping it leaves
-/// the parent's loop alone. Build a new loop there; that works also in a child that was forked within a turn. What was read into memory before the fork
-/// exists in both, and a task that goes on in the child until its next `await` may still write to the parent's sockets: `fork` belongs before the loop, or in front of `exec`.
+/// A child that is forked shares the loop's descriptors in the kernel with its parent, and must not
+/// use them. So in the child every way to run the loop is an error, its handles give back what they
+/// are sent, and dropping it leaves the parent's loop alone. Build a new loop there; that works
+/// also in a child that was forked within a turn. What was read into memory before the fork exists
+/// in both, and a task that goes on in the child until its next `await` may still write to the
+/// parent's sockets: `fork` belongs before the loop, or in front of `exec`.
 ///
-/// Dropping the loop in the child does not drop the futures of its tasks that have begun. They may own locks, channels and guards that another
-/// thread of the parent was using at the fork, and the child would wait for that thread for ever. Their memory stays until the child ends. The
-/// child's copies of the loop's connections and other sockets are closed, also of a socket that is held outside of the loop's tasks: each further use of
-/// it is an error. Take such a socket off the loop first, with `into_std`. Listeners that are shared with other loops, and other files
-/// that the tasks own, stay open until the child ends or calls `exec`.
+/// Dropping the loop in the child does not drop the futures of its tasks that have begun. They may
+/// own locks, channels and guards that another thread of the parent was using at the fork, and the
+/// child would wait for that thread for ever. Their memory stays until the child ends. The child's
+/// copies of the loop's connections and other sockets are closed, also of a socket that is held
+/// outside of the loop's tasks: each further use of it is an error. Take such a socket off the loop
+/// first, with `into_std`. Listeners that are shared with other loops, and other files that the
+/// tasks own, stay open until the child ends or calls `exec`.
 ///
-/// A child is told from its parent by a handler of `pthread_atfork(3)`. A bare `clone(2)` and `_Fork(3)` call none: such a child is found out only by [`run`](Self::run) and
-/// [`block_on`](Self::block_on), which ask for the process id. Everything else in it, the drop of the loop too, still reaches the parent's descriptors: there, go straight to `exec` or `_exit`.
+/// A child is told from its parent by a handler of `pthread_atfork(3)`. A bare `clone(2)` and
+/// `_Fork(3)` call none: such a child is found out only by [`run`](Self::run) and
+/// [`block_on`](Self::block_on), which ask for the process id. Everything else in it, the drop of
+/// the loop too, still reaches the parent's descriptors: there, go straight to `exec` or `_exit`.
 ///
 /// # The end
-/// Dropping the loop drops all its futures, closures and callbacks here, on its thread, whoever holds
-/// wakers; handles of tasks give an error that [is cancelled](crate::JoinError::is_cancelled).
+/// Dropping the loop drops all its futures, closures and callbacks here, on its thread, whoever
+/// holds wakers; handles of tasks give an error that [is
+/// cancelled](crate::JoinError::is_cancelled).
 ///
-/// Destructors that run then may still spawn tasks and add callbacks. These never run, and are dropped before the end is
-/// over. Such destructors may add 10,000 more than the loop had of them. The loop leaks what they add beyond that,
-/// and logs an error.
+/// Destructors that run then may still spawn tasks and add callbacks. These never run, and are
+/// dropped before the end is over. Such destructors may add 10,000 more than the loop had of them.
+/// The loop leaks what they add beyond that, and logs an error.
 pub struct EventLoop {
     pub(super) inner: Rc<Inner>,
 }
@@ -123,13 +135,13 @@ impl EventLoop {
         self.inner.handle.clone()
     }
 
-    /// Runs turns until [`stop`](Self::stop) is called, here or by a handle. A stop that came before is
-    /// remembered, and ends this run after one turn that does not wait. What one thread sent before it called stop is
-    /// run first, as far as a turn's budget goes.
+    /// Runs turns until [`stop`](Self::stop) is called, here or by a handle. A stop that came
+    /// before is remembered, and ends this run after one turn that does not wait. What one thread
+    /// sent before it called stop is run first, as far as a turn's budget goes.
     ///
     /// # Errors
-    /// A loop is already running on this thread; the process was forked since the loop was built; or the
-    /// kernel refused to wait.
+    /// A loop is already running on this thread; the process was forked since the loop was built;
+    /// or the kernel refused to wait.
     pub fn run(&mut self) -> io::Result<()> {
         let _entered = self.enter_to_run()?;
         self.inner.stopwatch.skip();
@@ -142,8 +154,8 @@ impl EventLoop {
 
     /// Runs turns until `future` is done. The future may borrow, and need not be `Send`.
     ///
-    /// Tasks that were spawned go on being run by the next `run` or `block_on`. A [`stop`](Self::stop) meanwhile does not
-    /// end this, and is remembered for the next `run`.
+    /// Tasks that were spawned go on being run by the next `run` or `block_on`. A
+    /// [`stop`](Self::stop) meanwhile does not end this, and is remembered for the next `run`.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -172,10 +184,12 @@ impl EventLoop {
         }
     }
 
-    /// Calls `f` as code of this loop, in front of its turns: whatever it takes, it makes none of them slow.
+    /// Calls `f` as code of this loop, in front of its turns: whatever it takes, it makes none of
+    /// them slow.
     ///
     /// # Errors
-    /// A loop is already running on this thread; or the process was forked since the loop was built.
+    /// A loop is already running on this thread; or the process was forked since the loop was
+    /// built.
     pub(crate) fn prepare<R>(&mut self, f: impl FnOnce() -> R) -> io::Result<R> {
         let _entered = self.enter_to_run()?;
         Ok(f())
@@ -187,8 +201,8 @@ impl EventLoop {
     }
 
     /// Takes one turn (see [the phases](Self#a-turn)), waiting for up to `max_wait` if nothing is
-    /// runnable: `Some(Duration::ZERO)` does not wait, `None` waits until something happens. A wait with a limit is
-    /// not shortened by a signal; `None` may return by one, with nothing done.
+    /// runnable: `Some(Duration::ZERO)` does not wait, `None` waits until something happens. A wait
+    /// with a limit is not shortened by a signal; `None` may return by one, with nothing done.
     ///
     /// It may be called inside another loop's turn, which is how a loop is embedded in another one.
     ///
@@ -202,17 +216,21 @@ impl EventLoop {
         self.inner.turn(max_wait)
     }
 
-    /// For a loop that somebody else's loop drives. `true`: nothing is runnable, and from now until the
-    /// next [`turn`](Self::turn) the loop's descriptor ([`AsFd`]) becomes readable as soon as there is work: an event, a
-    /// timer due, a push from another thread. Wait for that, then take a turn. `false`: take a turn first.
+    /// For a loop that somebody else's loop drives. `true`: nothing is runnable, and from now until
+    /// the next [`turn`](Self::turn) the loop's descriptor ([`AsFd`]) becomes readable as soon as
+    /// there is work: an event, a timer due, a push from another thread. Wait for that, then take a
+    /// turn. `false`: take a turn first.
     ///
-    /// Each turn ends the permission. Waiting for the descriptor without a new `true` may miss wakes. Watch it level-triggered, as
-    /// `poll(2)` does: a turn takes one batch of events, and no new edge tells of what it leaves over. Once readable, it
-    /// stays so until the next turn. (`examples/calloop` is a loop inside another library's.)
+    /// Each turn ends the permission. Waiting for the descriptor without a new `true` may miss
+    /// wakes. Watch it level-triggered, as `poll(2)` does: a turn takes one batch of events, and no
+    /// new edge tells of what it leaves over. Once readable, it stays so until the next turn.
+    /// (`examples/calloop` is a loop inside another library's.)
     ///
-    /// If nothing is runnable, the [`before_park`](Self::before_park) hooks run first; what they queue makes the answer `false`.
+    /// If nothing is runnable, the [`before_park`](Self::before_park) hooks run first; what they
+    /// queue makes the answer `false`.
     ///
-    /// A signal may end the other loop's wait (EINTR) with the descriptor not readable. The permission still holds: wait again, or take a turn.
+    /// A signal may end the other loop's wait (EINTR) with the descriptor not readable. The
+    /// permission still holds: wait again, or take a turn.
     ///
     /// ```
     /// use std::time::Duration;
@@ -235,7 +253,8 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// The process was forked since the loop was built; or the kernel refused a timerfd (no descriptors left).
+    /// The process was forked since the loop was built; or the kernel refused a timerfd (no
+    /// descriptors left).
     pub fn prepare_to_park(&mut self) -> io::Result<bool> {
         let _entered = current::enter(&self.inner);
         self.inner.prepare_to_park()

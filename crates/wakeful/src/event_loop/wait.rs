@@ -44,8 +44,8 @@ impl Inner {
     fn park(&self, until: Option<Instant>) -> io::Result<Ended> {
         match self.may_park() {
             MayPark::Yes => {}
-            // A failed attempt to sleep costs no system call. But not twice in a row: the kernel must
-            // have its turn under a flood of pushes.
+            // A failed attempt to sleep costs no system call. But not twice in a row: the kernel
+            // must have its turn under a flood of pushes.
             MayPark::RemoteWork if !self.skipped.replace(true) => return Ok(Ended::ByWork),
             MayPark::RemoteWork | MayPark::LocalWork => {
                 return self.ask(Timeout::Zero).map(|_| Ended::ByWork);
@@ -110,8 +110,8 @@ impl Inner {
         Ok(self.poll()? || self.work().any() || until.is_some_and(|until| Instant::now() >= until))
     }
 
-    /// Spins as long as that pays, and then sleeps. A busy loop's first poll meets events; before it the loop
-    /// reads the clock only if it has timers.
+    /// Spins as long as that pays, and then sleeps. A busy loop's first poll meets events; before
+    /// it the loop reads the clock only if it has timers.
     #[inline(never)]
     fn adapt(&self, spinner: &mut Spinner, until: Option<Instant>) -> io::Result<()> {
         let asked = spinner.expects_soon();

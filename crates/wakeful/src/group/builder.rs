@@ -65,7 +65,8 @@ impl Default for LoopGroupBuilder {
 }
 
 impl LoopGroupBuilder {
-    /// How many loops. The default looks at the affinity mask and at the cgroup's CPU quota. 0 means the default.
+    /// How many loops. The default looks at the affinity mask and at the cgroup's CPU quota. 0
+    /// means the default.
     pub fn loops(mut self, loops: usize) -> Self {
         self.loops = NonZeroUsize::new(loops);
         self
@@ -83,19 +84,27 @@ impl LoopGroupBuilder {
         self
     }
 
-    /// Concentrates what connections bring on as few loops as `targets` allow: see [`Activity`]. Only what is accepted by the group's own
-    /// [`ConnectionServer`](crate::accept::ConnectionServer) is placed so; tasks run where they are spawned.
+    /// Concentrates what connections bring on as few loops as `targets` allow: see [`Activity`].
+    /// Only what is accepted by the group's own
+    /// [`ConnectionServer`](crate::accept::ConnectionServer) is placed so; tasks run where they are
+    /// spawned.
     ///
-    /// Connections that came while the load was light are all on the same few loops. When it grows, those whose handlers ask whether to
-    /// [move](crate::accept::Moving) go on to the others (HTTP/1.1 and the services of this project do); those that stay open for long and never move keep
-    /// their loops busy while others have little to do. For such (HTTP/2 and gRPC with few clients, protocols of your own) choose [`spread`](Self::spread). And when the active
-    /// loops do not come back from their turns, because a handler blocks, new connections wait for 30 ms, until another loop stands in (with [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive); with the other strategies the blocked loop's wait).
+    /// Connections that came while the load was light are all on the same few loops. When it grows,
+    /// those whose handlers ask whether to [move](crate::accept::Moving) go on to the others
+    /// (HTTP/1.1 and the services of this project do); those that stay open for long and never move
+    /// keep their loops busy while others have little to do. For such (HTTP/2 and gRPC with few
+    /// clients, protocols of your own) choose [`spread`](Self::spread). And when the active loops
+    /// do not come back from their turns, because a handler blocks, new connections wait for 30 ms,
+    /// until another loop stands in (with
+    /// [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive); with the other
+    /// strategies the blocked loop's wait).
     pub fn concentrate(mut self, targets: Targets) -> Self {
         self.concentration = Some(targets);
         self
     }
 
-    /// Always spreads connections over all loops, however light the load is: each loop then sleeps, or spins, between its few requests.
+    /// Always spreads connections over all loops, however light the load is: each loop then sleeps,
+    /// or spins, between its few requests.
     pub fn spread(mut self) -> Self {
         self.concentration = None;
         self
@@ -121,7 +130,8 @@ impl LoopGroupBuilder {
     /// Starts the threads and their loops.
     ///
     /// # Errors
-    /// No threads or descriptors left; the affinity mask cannot be read or set. What was started by then is stopped.
+    /// No threads or descriptors left; the affinity mask cannot be read or set. What was started by
+    /// then is stopped.
     pub fn build(self) -> io::Result<LoopGroup> {
         let loops = self.loop_count()?;
         let cpus = match self.pinning {

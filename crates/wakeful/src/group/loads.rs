@@ -2,7 +2,8 @@ use std::sync::Arc;
 
 use crate::balance::board::Board;
 
-/// How busy a group's loops are, and how many of them are active: read from any thread, also while the group ends.
+/// How busy a group's loops are, and how many of them are active: read from any thread, also while
+/// the group ends.
 ///
 /// *Threads*: `Clone`, `Send` and `Sync`.
 #[derive(Debug, Clone)]
@@ -25,8 +26,9 @@ impl Loads {
         self.0.active()
     }
 
-    /// The share of its time that each loop spent on work lately (the mean of some tenths of a second), in the order of the loops' numbers; the rest went into sleep and spinning. Wall time: what
-    /// neighbours take from a loop's thread counts as its work.
+    /// The share of its time that each loop spent on work lately (the mean of some tenths of a
+    /// second), in the order of the loops' numbers; the rest went into sleep and spinning. Wall
+    /// time: what neighbours take from a loop's thread counts as its work.
     pub fn utilisation(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
         (0..self.0.loops()).map(|number| self.0.utilisation(number))
     }

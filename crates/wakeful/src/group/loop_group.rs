@@ -35,8 +35,8 @@ use crate::sys::patience::Patience;
 /// # }
 /// ```
 ///
-/// Dropping the group stops its loops at once and waits for their threads (not for the one that it is dropped on). In a child process
-/// that was forked from the group's, dropping it does nothing.
+/// Dropping the group stops its loops at once and waits for their threads (not for the one that it
+/// is dropped on). In a child process that was forked from the group's, dropping it does nothing.
 ///
 /// *Threads*: `Send`, not `Sync`. Dropping it and `shutdown` block: do neither on one of its loops.
 #[derive(Debug)]
@@ -63,15 +63,17 @@ impl LoopGroup {
         &self.board
     }
 
-    /// Waits, for up to `grace`, until no loop has a task left; then stops the loops, drops what is left, and
-    /// waits for the threads. Blocks the calling thread; call it outside the group's loops.
+    /// Waits, for up to `grace`, until no loop has a task left; then stops the loops, drops what is
+    /// left, and waits for the threads. Blocks the calling thread; call it outside the group's
+    /// loops.
     ///
     /// Nobody is asked to finish: do that before, in the way that your tasks know.
     ///
     /// # Errors
     /// [`ShutdownError`], which says what happened:
-    /// * A loop's thread did not end within a second of being stopped, because a task or a callback blocks it, or because dropping
-    ///   its tasks takes longer. The thread is left behind, and ends when it can.
+    /// * A loop's thread did not end within a second of being stopped, because a task or a callback
+    ///   blocks it, or because dropping its tasks takes longer. The thread is left behind, and ends
+    ///   when it can.
     /// * A loop had ended with an error before.
     /// * This is a fork of the process that built the group, and has none of its threads.
     pub fn shutdown(mut self, grace: Duration) -> Result<(), ShutdownError> {
@@ -79,7 +81,8 @@ impl LoopGroup {
             return Err(ShutdownError(vec![error.to_string()]));
         }
         let mut patience = Patience::new(grace);
-        // A loop's last task may have spawned on one that was idle: until a whole round finds no task.
+        // A loop's last task may have spawned on one that was idle: until a whole round finds no
+        // task.
         let mut had_tasks = true;
         while had_tasks {
             had_tasks = false;
@@ -103,7 +106,8 @@ impl LoopGroup {
 impl Drop for LoopGroup {
     fn drop(&mut self) {
         if self.check_home().is_err() {
-            // A fork has none of the threads: joining one would wait for ever, and detaching it would touch a stack that is gone.
+            // A fork has none of the threads: joining one would wait for ever, and detaching it
+            // would touch a stack that is gone.
             self.workers.drain(..).for_each(std::mem::forget);
             return;
         }

@@ -79,8 +79,8 @@ impl Worker {
         self.handle.stop();
     }
 
-    /// Until the loop has no task, or has ended, or the patience is at its end. `true`: it had tasks, and they
-    /// have ended.
+    /// Until the loop has no task, or has ended, or the patience is at its end. `true`: it had
+    /// tasks, and they have ended.
     pub(super) fn wait_until_idle(&self, patience: &mut Patience) -> bool {
         let (idle, is_idle) = mpsc::sync_channel(1);
         if self.handle.spawn(move || until_idle(idle)).is_err() {
@@ -148,8 +148,8 @@ fn outcome(name: &str, thread: JoinHandle<io::Result<()>>) -> Result<(), String>
     }
 }
 
-/// Looks every millisecond whether this task is the loop's last one, and then tells whether it was so from the beginning
-/// (`false`). `idle` closes with the loop.
+/// Looks every millisecond whether this task is the loop's last one, and then tells whether it was
+/// so from the beginning (`false`). `idle` closes with the loop.
 async fn until_idle(idle: mpsc::SyncSender<bool>) {
     let mut had_tasks = false;
     while crate::event_loop::current().is_some_and(|inner| inner.has_other_tasks()) {

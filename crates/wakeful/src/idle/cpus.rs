@@ -1,6 +1,8 @@
-//! One spinning loop for each CPU: a process with more loops than CPUs, or whose affinity mask has shrunk, must not spin against itself.
+//! One spinning loop for each CPU: a process with more loops than CPUs, or whose affinity mask has
+//! shrunk, must not spin against itself.
 //!
-//! Each CPU has a place that the loop which spins there takes. Nobody waits for a place: who finds it taken sleeps instead.
+//! Each CPU has a place that the loop which spins there takes. Nobody waits for a place: who finds
+//! it taken sleeps instead.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,7 +14,8 @@ use crate::sys::thread;
 /// Loops on CPUs beyond do not spin.
 const MOST: usize = 1024;
 
-/// 0, or the stamp of the process whose loop spins there: a forked child inherits the memory, and not the loops.
+/// 0, or the stamp of the process whose loop spins there: a forked child inherits the memory, and
+/// not the loops.
 static PLACES: [CachePadded<AtomicU32>; MOST] =
     [const { CachePadded::new(AtomicU32::new(0)) }; MOST];
 

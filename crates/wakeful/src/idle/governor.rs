@@ -10,28 +10,30 @@ use self::gaps::Gaps;
 const TRIAL: u32 = 8;
 /// So many misses in a row are no chance: look again.
 const SURPRISE: u32 = 8;
-/// A sleep that an event ends within the longest window counts as two that take longer. So many points more are traffic, which fewer than a third of short
-/// ones hardly ever reach.
+/// A sleep that an event ends within the longest window counts as two that take longer. So many
+/// points more are traffic, which fewer than a third of short ones hardly ever reach.
 const SHORT_SLEEP: u32 = 2;
 const TRAFFIC: u32 = 6;
 /// One spin in so many looks up to the maximum.
 const LOOK_FURTHER: u32 = 32;
 /// The window is worked out again after so many idle periods.
 const REVIEW: u32 = 32;
-/// An event is worth so many of the longest windows, if not as many can be met as wanted. Of random ones, two in five come within the
-/// longest window then.
+/// An event is worth so many of the longest windows, if not as many can be met as wanted. Of random
+/// ones, two in five come within the longest window then.
 const WORTH: f32 = 2.0;
 /// It does not pay to spin on if the longest window meets less than this. (A trial wants a half.)
 const LEAST_MET: f32 = 0.4;
 /// How long it sleeps at once behind a failed attempt, in nanoseconds, and behind many.
 const SHORTEST_PAUSE: u64 = 1_000_000;
 const LONGEST_PAUSE: u64 = 200_000_000;
-/// And beside a neighbour: it should be noticed within 0.3 s that one has left, also if something else disturbs the first attempt then.
+/// And beside a neighbour: it should be noticed within 0.3 s that one has left, also if something
+/// else disturbs the first attempt then.
 const LONGEST_PAUSE_BESIDE: u64 = 130_000_000;
 /// And at least so many of the longest windows, because a failed attempt costs up to eight of them.
 const PAUSE_WINDOWS: u64 = 100;
-/// Spinning for so many of the last pauses beside a neighbour, it was left alone: the next one is the shortest again. It need not be longer than the
-/// other, in nanoseconds: who is busy takes the CPU within a few slices of the scheduler's.
+/// Spinning for so many of the last pauses beside a neighbour, it was left alone: the next one is
+/// the shortest again. It need not be longer than the other, in nanoseconds: who is busy takes the
+/// CPU within a few slices of the scheduler's.
 const LEFT_ALONE: u64 = 4;
 const LEFT_ALONE_AT_MOST: u64 = 30_000_000;
 
@@ -56,20 +58,29 @@ enum State {
     Trial { left: u32, hits: u32 },
 }
 
-/// Decides for how long a loop without work should spin before it sleeps. It is what [`IdlePolicy::Adaptive`](crate::IdlePolicy::Adaptive) asks.
+/// Decides for how long a loop without work should spin before it sleeps. It is what
+/// [`IdlePolicy::Adaptive`](crate::IdlePolicy::Adaptive) asks.
 ///
-/// Pure: it is told the time and asks nobody, so that a simulator, or another runtime, can use it. All times are nanoseconds on one monotonic
-/// clock, whichever. A decision costs a few comparisons; what was learnt is looked through (114 buckets) once in 32 idle periods. It never allocates.
+/// Pure: it is told the time and asks nobody, so that a simulator, or another runtime, can use it.
+/// All times are nanoseconds on one monotonic clock, whichever. A decision costs a few comparisons;
+/// what was learnt is looked through (114 buckets) once in 32 idle periods. It never allocates.
 ///
-/// An idle period begins with [`begin`](Self::begin), which says how long to spin, and ends with [`hit`](Self::hit), or with [`miss`](Self::miss)
-/// and then [`parked`](Self::parked), or, without a spin, with `parked` alone. The governor is in one of three states:
+/// An idle period begins with [`begin`](Self::begin), which says how long to spin, and ends with
+/// [`hit`](Self::hit), or with [`miss`](Self::miss) and then [`parked`](Self::parked), or, without
+/// a spin, with `parked` alone. The governor is in one of three states:
 ///
-/// * *Spinning*: the window is the shortest that meets the wanted share of events, by the picture of the gaps that spins have drawn (a Kaplan-Meier estimate, because a spin that
-///   ended without an event says only that its gap was longer). If no window up to the maximum does, but the maximum would meet more than two in five, it is the one that is worth most,
-///   if an event is worth two of the longest windows: of events at random times the maximum, and of those that come in groups one that ends where the group does.
-///   One spin in 32 looks up to the maximum, for what the window hides.
-/// * *Parked*: it sleeps at once. Short gaps that end a sleep prove nothing (a peer on the same CPU answers in 3 µs only because we sleep),
-///   but without them there is no traffic at all. So three in a row, or more among longer ones, are a hint, on which it tries again; each attempt that fails doubles the time to the next, from 1 ms to 0.2 s (or 100 of the longest windows, if that is more), and each 32 idle periods that pay halve it.
+/// * *Spinning*: the window is the shortest that meets the wanted share of events, by the picture
+///   of the gaps that spins have drawn (a Kaplan-Meier estimate, because a spin that ended without
+///   an event says only that its gap was longer). If no window up to the maximum does, but the
+///   maximum would meet more than two in five, it is the one that is worth most, if an event is
+///   worth two of the longest windows: of events at random times the maximum, and of those that
+///   come in groups one that ends where the group does. One spin in 32 looks up to the maximum, for
+///   what the window hides.
+/// * *Parked*: it sleeps at once. Short gaps that end a sleep prove nothing (a peer on the same CPU
+///   answers in 3 µs only because we sleep), but without them there is no traffic at all. So three
+///   in a row, or more among longer ones, are a hint, on which it tries again; each attempt that
+///   fails doubles the time to the next, from 1 ms to 0.2 s (or 100 of the longest windows, if that
+///   is more), and each 32 idle periods that pay halve it.
 /// * *On trial*: up to eight spins of the maximum; if half of them meet an event, spinning pays.
 ///
 /// *Threads*: a value like any other; each loop has its own.
@@ -102,7 +113,8 @@ pub struct Governor {
     hint: u32,
     /// While parked: not before.
     try_again_at: u64,
-    /// How long it is until then, the next time that spinning does not pay, and that somebody else needs the CPU.
+    /// How long it is until then, the next time that spinning does not pay, and that somebody else
+    /// needs the CPU.
     pause: u64,
     pause_beside: u64,
     /// When it began to spin, or to park.
@@ -193,14 +205,16 @@ impl Governor {
         self.learn(now, false);
     }
 
-    /// The spin ended after `spun` for another reason, such as a timer, which everybody knew of: it says only that nothing came before.
+    /// The spin ended after `spun` for another reason, such as a timer, which everybody knew of: it
+    /// says only that nothing came before.
     pub fn cut_short(&mut self, now: u64, spun: u64) {
         self.allowance.spend(spun);
         self.gaps.open_after(spun);
         self.learn(now, false);
     }
 
-    /// A sleep was ended by an event, `idle` after the idle period began. (One that a timer ended says nothing.)
+    /// A sleep was ended by an event, `idle` after the idle period began. (One that a timer ended
+    /// says nothing.)
     #[inline]
     pub fn parked(&mut self, idle: u64) {
         self.hint = if idle < self.limits.max_window {
@@ -217,8 +231,8 @@ impl Governor {
         self.state != State::Parked
     }
 
-    /// Somebody else needs this CPU, `spun` after the spin began: sleep at once, for a while. Each time that it is so again the while is
-    /// longer, up to 0.13 s.
+    /// Somebody else needs this CPU, `spun` after the spin began: sleep at once, for a while. Each
+    /// time that it is so again the while is longer, up to 0.13 s.
     pub fn disturbed(&mut self, now: u64, spun: u64) {
         self.allowance.spend(spun);
         if self.is_left_alone(now) {
@@ -257,7 +271,8 @@ impl Governor {
                 if *hits >= TRIAL / 2 {
                     self.enter(State::Spinning, now);
                     if !self.review() {
-                        // The picture is from before the sleep, and the trial is newer: decide when there is as much again.
+                        // The picture is from before the sleep, and the trial is newer: decide when
+                        // there is as much again.
                         self.gaps.fade_to(TRIAL as f32);
                         self.window = self.limits.max_window;
                         self.since_review = REVIEW - TRIAL;

@@ -1,5 +1,5 @@
-//! Threads of the lowest kind (SCHED_IDLE) that keep CPUs from halting: one for each CPU on which a loop with
-//! [`IdlePolicy::KeepWarm`](super::IdlePolicy::KeepWarm) may run, for the whole process.
+//! Threads of the lowest kind (SCHED_IDLE) that keep CPUs from halting: one for each CPU on which a
+//! loop with [`IdlePolicy::KeepWarm`](super::IdlePolicy::KeepWarm) may run, for the whole process.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,8 @@ use crate::sys::panics;
 use crate::sys::process::Process;
 use crate::sys::thread::{allowed_cpus, pin_to, run_only_when_idle, start_thread, without_signals};
 
-/// A [`Warm`] for each CPU. No lock: a fork would inherit it locked, and the thread that unlocks it not.
+/// A [`Warm`] for each CPU. No lock: a fork would inherit it locked, and the thread that unlocks it
+/// not.
 static WARM: [AtomicU64; CpuSet::MAX_CPU] = [const { AtomicU64::new(0) }; CpuSet::MAX_CPU];
 
 /// How many loops use the thread of a CPU, in this many bits.
@@ -82,7 +83,8 @@ impl KeepWarm {
 
 impl Drop for KeepWarm {
     fn drop(&mut self) {
-        // Threads are not joined: one ends when it next gets its CPU, which somebody else may need for long.
+        // Threads are not joined: one ends when it next gets its CPU, which somebody else may need
+        // for long.
         for &cpu in &self.cpus {
             update(cpu, |warm| warm.leave(self.stamp));
         }

@@ -1,9 +1,11 @@
-//! What a loop does when it has nothing to do: the settings of [`IdlePolicy`], and the [`Governor`] that decides for how long to spin.
+//! What a loop does when it has nothing to do: the settings of [`IdlePolicy`], and the [`Governor`]
+//! that decides for how long to spin.
 
 use std::cell::RefCell;
 
-// `policy` is what the user chooses. `governor` decides, and knows nothing of this machine; `spinner` puts it into this machine: who else
-// wants the CPU (`cpus`, `quota`), and what a sleep costs here (`survey`).
+// `policy` is what the user chooses. `governor` decides, and knows nothing of this machine;
+// `spinner` puts it into this machine: who else wants the CPU (`cpus`, `quota`), and what a sleep
+// costs here (`survey`).
 mod cpus;
 mod governor;
 mod keep_warm;

@@ -11,21 +11,27 @@ use crate::driver::busy_poll::BusyPoll;
 pub enum IdlePolicy {
     /// Stay awake while traffic flows, and sleep when it does not. The default; see [`Adaptive`].
     Adaptive(Adaptive),
-    /// Sleep in the kernel until something happens. Costs no CPU; the first event after a sleep pays for
-    /// the thread's wake: tens of microseconds on a virtual machine.
+    /// Sleep in the kernel until something happens. Costs no CPU; the first event after a sleep
+    /// pays for the thread's wake: tens of microseconds on a virtual machine.
     Park,
     /// Ask again and again without sleeping. The shortest latency, at 100 % of a CPU for ever. Only
     /// for a CPU that nothing else needs: against a busy neighbour on the same CPU, spinning is a
-    /// thousand times slower than parking. Under a real-time scheduling policy (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE) the
-    /// loop takes the CPU from every ordinary thread, including kernel threads that the machine needs.
+    /// thousand times slower than parking. Under a real-time scheduling policy (SCHED_FIFO,
+    /// SCHED_RR, SCHED_DEADLINE) the loop takes the CPU from every ordinary thread, including
+    /// kernel threads that the machine needs.
     Spin,
-    /// Sleep, and have the kernel busy-poll the network card meanwhile, instead of waiting for its interrupt. For real network cards; on loopback
-    /// and virtual devices without NAPI it is [`Park`](Self::Park). See [`BusyPoll`].
+    /// Sleep, and have the kernel busy-poll the network card meanwhile, instead of waiting for its
+    /// interrupt. For real network cards; on loopback and virtual devices without NAPI it is
+    /// [`Park`](Self::Park). See [`BusyPoll`].
     KernelBusyPoll(BusyPoll),
-    /// Sleep, while a thread of the lowest kind (SCHED_IDLE) spins on each CPU on which the loop may run: anything else preempts it, and the CPU never halts, so that a wake need not
-    /// bring it back. On the project's virtual machine this takes a parked median from about 50 µs to 27. It costs all the time that these CPUs would have been idle:
-    /// their power, their turbo, what a hypervisor may bill, and in a cgroup with a quota that quota. Without cgroups or others on the CPU, ordinary work is not slower for it.
-    /// Those threads are SCHED_IDLE also when the loop's own thread has a real-time policy. A thread under SCHED_DEADLINE may not start others (sched(7)): build the loop before.
+    /// Sleep, while a thread of the lowest kind (SCHED_IDLE) spins on each CPU on which the loop
+    /// may run: anything else preempts it, and the CPU never halts, so that a wake need not bring
+    /// it back. On the project's virtual machine this takes a parked median from about 50 µs to 27.
+    /// It costs all the time that these CPUs would have been idle: their power, their turbo, what a
+    /// hypervisor may bill, and in a cgroup with a quota that quota. Without cgroups or others on
+    /// the CPU, ordinary work is not slower for it. Those threads are SCHED_IDLE also when the
+    /// loop's own thread has a real-time policy. A thread under SCHED_DEADLINE may not start others
+    /// (sched(7)): build the loop before.
     KeepWarm,
 }
 
@@ -40,15 +46,19 @@ impl Default for IdlePolicy {
     }
 }
 
-/// The settings of [`IdlePolicy::Adaptive`]: when nothing is runnable, spin for a window, then sleep. The window is learnt from the gaps between the
-/// end of work and the next event, as spins meet them; without traffic, and where no window pays, the loop sleeps at once.
+/// The settings of [`IdlePolicy::Adaptive`]: when nothing is runnable, spin for a window, then
+/// sleep. The window is learnt from the gaps between the end of work and the next event, as spins
+/// meet them; without traffic, and where no window pays, the loop sleeps at once.
 ///
-/// A spinning loop yields its CPU on every empty poll. It sleeps, for a while that grows up to 0.13 s, when it notices that somebody else needs the CPU: its clock jumps
-/// between two polls while the kernel has its thread wait for a CPU. Of two loops of a process that meet on one CPU one spins. A cgroup's CPU quota (v1 or v2) lowers
-/// [`max_cpu`](Self::max_cpu) so that spinning does not cause throttling.
+/// A spinning loop yields its CPU on every empty poll. It sleeps, for a while that grows up to 0.13
+/// s, when it notices that somebody else needs the CPU: its clock jumps between two polls while the
+/// kernel has its thread wait for a CPU. Of two loops of a process that meet on one CPU one spins.
+/// A cgroup's CPU quota (v1 or v2) lowers [`max_cpu`](Self::max_cpu) so that spinning does not
+/// cause throttling.
 ///
-/// A loop whose thread has a real-time scheduling policy (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE) does not spin, because `sched_yield` does not let
-/// an ordinary thread run then. The policy may change while the loop runs; a spinning loop looks at it once a second.
+/// A loop whose thread has a real-time scheduling policy (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE)
+/// does not spin, because `sched_yield` does not let an ordinary thread run then. The policy may
+/// change while the loop runs; a spinning loop looks at it once a second.
 ///
 /// ```
 /// use std::time::Duration;
@@ -77,23 +87,27 @@ impl Adaptive {
         Self::DEFAULT
     }
 
-    /// Which share of the events a spin should meet, 0.05 to 0.9999 (default 0.999): the window is the shortest that does. With events at random times, a
-    /// spin that meets half of them costs half a CPU and wins the median, 0.9 costs 0.9 and wins the 90th percentile, and so on.
+    /// Which share of the events a spin should meet, 0.05 to 0.9999 (default 0.999): the window is
+    /// the shortest that does. With events at random times, a spin that meets half of them costs
+    /// half a CPU and wins the median, 0.9 costs 0.9 and wins the 90th percentile, and so on.
     #[must_use]
     pub const fn hit_rate(mut self, share: f64) -> Self {
         self.hit_rate = share;
         self
     }
 
-    /// The longest spin, up to 16.7 ms; zero never spins. By default 25 times what a wake from sleep takes here, which is measured once per process,
-    /// on two threads of its own, as soon as there is traffic: 0.2 to 2 ms, and 1 ms until it is known. If even this window does not meet two events in five, the loop sleeps at once.
+    /// The longest spin, up to 16.7 ms; zero never spins. By default 25 times what a wake from
+    /// sleep takes here, which is measured once per process, on two threads of its own, as soon as
+    /// there is traffic: 0.2 to 2 ms, and 1 ms until it is known. If even this window does not meet
+    /// two events in five, the loop sleeps at once.
     #[must_use]
     pub const fn max_window(mut self, window: Duration) -> Self {
         self.max_window = Some(window);
         self
     }
 
-    /// The share of a CPU that this loop may spend on spinning, 0 to 1 (default 1). Over any second it is exceeded by a fiftieth of itself at most.
+    /// The share of a CPU that this loop may spend on spinning, 0 to 1 (default 1). Over any second
+    /// it is exceeded by a fiftieth of itself at most.
     #[must_use]
     pub const fn max_cpu(mut self, share: f64) -> Self {
         self.max_cpu = share;

@@ -1,6 +1,9 @@
-//! A CPU quota lowers what spinning may use: what is left of the quota beside the work, and less as soon as the kernel throttles.
+//! A CPU quota lowers what spinning may use: what is left of the quota beside the work, and less as
+//! soon as the kernel throttles.
 //!
-//! Work is this process's; what others in its cgroup use shows only by throttling, which halves what is allowed. One look a second for the whole process, by whichever loop comes first while it spins; what it finds is a number that each loop reads.
+//! Work is this process's; what others in its cgroup use shows only by throttling, which halves
+//! what is allowed. One look a second for the whole process, by whichever loop comes first while it
+//! spins; what it finds is a number that each loop reads.
 
 mod cgroup;
 
@@ -62,7 +65,8 @@ impl Quota {
         })
     }
 
-    /// A loop has spun for so many nanoseconds since it asked last. Returns which share of a CPU it may use from now on.
+    /// A loop has spun for so many nanoseconds since it asked last. Returns which share of a CPU it
+    /// may use from now on.
     pub(super) fn look(&self, spun: u64) -> f64 {
         if self.groups.is_empty() {
             return 1.0;

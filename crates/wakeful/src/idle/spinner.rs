@@ -1,5 +1,6 @@
-//! The governor on this machine: it is asked here, and told what became of it; and a spin ends early when somebody else needs the CPU. A thread with a
-//! real-time policy does not spin: nobody else could get its CPU by `sched_yield`, and none of what this file measures would show it.
+//! The governor on this machine: it is asked here, and told what became of it; and a spin ends
+//! early when somebody else needs the CPU. A thread with a real-time policy does not spin: nobody
+//! else could get its CPU by `sched_yield`, and none of what this file measures would show it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,20 +13,24 @@ use crate::sys::panics;
 use crate::sys::process::Process;
 use crate::sys::thread::{RunQueue, is_real_time};
 
-/// Between two polls of a spin lie a system call or two. So long a gap means that the thread did not run, in nanoseconds.
+/// Between two polls of a spin lie a system call or two. So long a gap means that the thread did
+/// not run, in nanoseconds.
 const GAP: u64 = 50_000;
 
-/// So much may be lost at once, in nanoseconds: a neighbour who is busy takes a slice, which is longer.
+/// So much may be lost at once, in nanoseconds: a neighbour who is busy takes a slice, which is
+/// longer.
 const LOST: u64 = 500_000;
 
-/// And so much by a loop that has been left alone, for so long without a loss: more than the work of a moment, which is over when it is noticed.
+/// And so much by a loop that has been left alone, for so long without a loss: more than the work
+/// of a moment, which is over when it is noticed.
 const LOST_ALONE: u64 = 5_000_000;
 const ALONE_FOR: u64 = 100_000_000;
 
 /// And a twentieth of the time for ever: kernel threads and interrupts are no neighbours.
 const LOST_SHARE: u64 = 20;
 
-/// What is known of the waits for a CPU is never older than this, in nanoseconds, so that what the hypervisor takes is not blamed on an earlier one.
+/// What is known of the waits for a CPU is never older than this, in nanoseconds, so that what the
+/// hypervisor takes is not blamed on an earlier one.
 const FRESH: u64 = 1_000_000;
 
 /// Idle periods without the survey: a program that hardly uses its loop does not need it.
@@ -121,8 +126,9 @@ impl Spinner {
         Next::Spin
     }
 
-    /// Would a spin keep every ordinary thread from this CPU? A loop that spins asks once a second. One that may not spin asks when its governor
-    /// wants to, which is less and less often, up to every 0.13 s.
+    /// Would a spin keep every ordinary thread from this CPU? A loop that spins asks once a second.
+    /// One that may not spin asks when its governor wants to, which is less and less often, up to
+    /// every 0.13 s.
     #[cold]
     fn is_real_time(&mut self, now: u64) -> bool {
         if !is_real_time() {

@@ -1,5 +1,6 @@
-//! What a sleep costs on this machine, and whether a quota limits this process: found out once, on two threads of its own that live for
-//! some 20 ms, when a loop has seen traffic. Until then, and if it fails, there are defaults.
+//! What a sleep costs on this machine, and whether a quota limits this process: found out once, on
+//! two threads of its own that live for some 20 ms, when a loop has seen traffic. Until then, and
+//! if it fails, there are defaults.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,8 +16,8 @@ use super::quota::Quota;
 use crate::sys::panics;
 use crate::sys::thread::{allowed_cpus, pin_to, start_scoped, start_thread, without_signals};
 
-/// A window may be so many times as long as what a wake from sleep takes: with one event a window, spinning for all of them then costs what so
-/// many wakes would.
+/// A window may be so many times as long as what a wake from sleep takes: with one event a window,
+/// spinning for all of them then costs what so many wakes would.
 const WORTH: u32 = 25;
 const LEAST: Duration = Duration::from_micros(200);
 const MOST: Duration = Duration::from_millis(2);
@@ -35,7 +36,8 @@ pub(super) struct Survey {
 
 static SURVEY: OnceLock<Survey> = OnceLock::new();
 
-/// What was found out, once it is. The first call in the process of `stamp` begins: the thread is not in a fork that comes meanwhile.
+/// What was found out, once it is. The first call in the process of `stamp` begins: the thread is
+/// not in a fork that comes meanwhile.
 pub(super) fn survey(stamp: u32) -> Option<&'static Survey> {
     static BEGUN: AtomicU32 = AtomicU32::new(0);
     let found = SURVEY.get();

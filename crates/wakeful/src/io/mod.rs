@@ -1,5 +1,6 @@
-//! The ecosystem's traits on our streams: `futures-io` always, tokio's `AsyncRead` and `AsyncWrite` by the feature
-//! `tokio-io`, hyper's by the feature `hyper`. Traits only: none of them brings a runtime along.
+//! The ecosystem's traits on our streams: `futures-io` always, tokio's `AsyncRead` and `AsyncWrite`
+//! by the feature `tokio-io`, hyper's by the feature `hyper`. Traits only: none of them brings a
+//! runtime along.
 
 mod futures;
 #[cfg(feature = "hyper")]

@@ -37,16 +37,19 @@ impl Default for Queue {
     }
 }
 
-/// A writer of lines that never waits, never fails and never panics. A thread of its own does the writing.
+/// A writer of lines that never waits, never fails and never panics. A thread of its own does the
+/// writing.
 ///
-/// Lines are dropped and [counted](Self::dropped) when the queue is full, because the destination is slow or nobody reads it, and
-/// when a write fails. When lines can be written again, a note says how many are missing.
+/// Lines are dropped and [counted](Self::dropped) when the queue is full, because the destination
+/// is slow or nobody reads it, and when a write fails. When lines can be written again, a note says
+/// how many are missing.
 ///
-/// Each call of [`write`](Write::write) should hand over whole lines; `tracing-subscriber`'s formatters do. See the
-/// [module](super) for an example.
+/// Each call of [`write`](Write::write) should hand over whole lines; `tracing-subscriber`'s
+/// formatters do. See the [module](super) for an example.
 ///
-/// Clones write to the same destination. The thread ends when the last clone is dropped, and does not hold up the
-/// end of the process: keep a guard of [`flush_on_drop`](Self::flush_on_drop) in `main`.
+/// Clones write to the same destination. The thread ends when the last clone is dropped, and does
+/// not hold up the end of the process: keep a guard of [`flush_on_drop`](Self::flush_on_drop) in
+/// `main`.
 ///
 /// # Threads
 /// `Send` and `Sync`. A forked child has no writer's thread: it needs a writer of its own.
@@ -65,10 +68,12 @@ struct Shared {
 }
 
 impl LossyWriter {
-    /// Writes to a descriptor, such as [`io::stderr`] or a [`File`](std::fs::File), on a thread of its own.
+    /// Writes to a descriptor, such as [`io::stderr`] or a [`File`](std::fs::File), on a thread of
+    /// its own.
     ///
-    /// If no thread can be started, the threads that log write what the destination takes at once, judged by poll(2), and the rest
-    /// waits for the next line. A file on a slow disk can then hold up a loop.
+    /// If no thread can be started, the threads that log write what the destination takes at once,
+    /// judged by poll(2), and the rest waits for the next line. A file on a slow disk can then hold
+    /// up a loop.
     #[must_use]
     pub fn new(fd: impl AsFd + Send + 'static) -> Self {
         Self::make(Plain(fd), Queue::default(), |run| start("log", run)).0
@@ -106,7 +111,8 @@ impl LossyWriter {
         (Self { shared: Arc::new(Shared { messages, room: queue.bytes, counts, inline }) }, started)
     }
 
-    /// Hands over `bytes`, which are `lines` lines, without waiting. Drops them if the queue is full.
+    /// Hands over `bytes`, which are `lines` lines, without waiting. Drops them if the queue is
+    /// full.
     pub fn write_lines(&self, bytes: Vec<u8>, lines: u64) {
         if self.reserve(bytes.len()) {
             if let Err(unsent) = self.shared.messages.try_send(Message::Lines { bytes, lines }) {
@@ -118,8 +124,8 @@ impl LossyWriter {
         self.write_inline();
     }
 
-    /// As [`write_lines`](Self::write_lines), but waits up to `timeout` for room in the queue, and until the lines are written. Blocks the
-    /// calling thread.
+    /// As [`write_lines`](Self::write_lines), but waits up to `timeout` for room in the queue, and
+    /// until the lines are written. Blocks the calling thread.
     pub fn write_lines_within(&self, bytes: Vec<u8>, lines: u64, timeout: Duration) {
         let deadline = deadline_after(Instant::now(), timeout);
         let length = bytes.len();
@@ -137,9 +143,10 @@ impl LossyWriter {
         }
     }
 
-    /// Waits up to `timeout` until everything that was handed over before is written or dropped. Returns whether it is. Blocks
-    /// the calling thread.
-    #[allow(clippy::must_use_candidate)] // At the end of a program there is nothing left to do about it.
+    /// Waits up to `timeout` until everything that was handed over before is written or dropped.
+    /// Returns whether it is. Blocks the calling thread.
+    // At the end of a program there is nothing left to do about it.
+    #[allow(clippy::must_use_candidate)]
     pub fn flush_within(&self, timeout: Duration) -> bool {
         let deadline = deadline_after(Instant::now(), timeout);
         let left = || deadline.saturating_duration_since(Instant::now());
@@ -157,14 +164,15 @@ impl LossyWriter {
         self.send(Message::Tell(teller), deadline).is_ok() && told.recv_timeout(left()).is_ok()
     }
 
-    /// Returns a guard that waits up to `timeout` for the last lines when it is dropped. Keep it in `main`: a panic there skips a
-    /// call at the end, but not the guard's drop.
+    /// Returns a guard that waits up to `timeout` for the last lines when it is dropped. Keep it in
+    /// `main`: a panic there skips a call at the end, but not the guard's drop.
     #[must_use = "it flushes when it is dropped"]
     pub fn flush_on_drop(&self, timeout: Duration) -> FlushOnDrop {
         FlushOnDrop { log: self.clone(), timeout }
     }
 
-    /// Has the destination [reopened](Destination::reopen) if it asks for it, without waiting for the next line.
+    /// Has the destination [reopened](Destination::reopen) if it asks for it, without waiting for
+    /// the next line.
     pub fn wake(&self) {
         // If the queue is full, the thread is awake.
         let _ = self.shared.messages.try_send(Message::LookAround);
@@ -257,7 +265,8 @@ impl fmt::Debug for LossyWriter {
     }
 }
 
-/// Flushes a [`LossyWriter`] when it is dropped: see [`LossyWriter::flush_on_drop`]. The drop blocks its thread.
+/// Flushes a [`LossyWriter`] when it is dropped: see [`LossyWriter::flush_on_drop`]. The drop
+/// blocks its thread.
 #[derive(Debug)]
 pub struct FlushOnDrop {
     log: LossyWriter,

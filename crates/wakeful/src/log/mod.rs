@@ -1,16 +1,19 @@
 //! Logging that cannot hold up a loop.
 //!
 //! # Why it matters
-//! wakeful reports what it does through [`tracing`]. A subscriber runs on the thread that reports, and here that is often a
-//! loop's. A subscriber that writes to standard error blocks the loop while nobody reads the pipe, and a program's `eprintln!`
-//! and default panic hook panic or block when standard error is a full disk or a closed pipe. Requests then time out or
-//! are lost because of a log line.
+//! wakeful reports what it does through [`tracing`]. A subscriber runs on the thread that reports,
+//! and here that is often a loop's. A subscriber that writes to standard error blocks the loop
+//! while nobody reads the pipe, and a program's `eprintln!` and default panic hook panic or block
+//! when standard error is a full disk or a closed pipe. Requests then time out or are lost because
+//! of a log line.
 //!
 //! # What to do
-//! * Write through a [`LossyWriter`]. It hands each line to a thread of its own and never waits. Lines that the
-//!   destination does not take in time are dropped, [counted](LossyWriter::dropped), and reported once lines can be written.
+//! * Write through a [`LossyWriter`]. It hands each line to a thread of its own and never waits.
+//!   Lines that the destination does not take in time are dropped, [counted](LossyWriter::dropped),
+//!   and reported once lines can be written.
 //! * Have panics written the same way, with [`report_panics`].
-//! * Keep a guard of [`LossyWriter::flush_on_drop`] in `main`, or the last lines are lost; a panic's in `main` among them.
+//! * Keep a guard of [`LossyWriter::flush_on_drop`] in `main`, or the last lines are lost; a
+//!   panic's in `main` among them.
 //! * Limit lines that a peer can cause to one a second, with [`OncePerSecond`].
 //!
 //! ```
@@ -23,7 +26,8 @@
 //! report_panics(&log);
 //! let _flush = log.flush_on_drop(Duration::from_secs(1)); // At the end of `main`.
 //! // What h2 warns of, single clients cause.
-//! let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,h2=error"));
+//! let default = |_| EnvFilter::new("info,h2=error");
+//! let filter = EnvFilter::try_from_default_env().unwrap_or_else(default);
 //! tracing_subscriber::fmt() // tracing-subscriber = { version = "0.3", features = ["env-filter"] }
 //!     .with_env_filter(filter)
 //!     .with_writer(move || log.clone())
@@ -36,7 +40,8 @@
 //! });
 //! ```
 //!
-//! A subscriber of your own must not block and should not panic: it may run on a loop, in any task, at any time.
+//! A subscriber of your own must not block and should not panic: it may run on a loop, in any task,
+//! at any time.
 
 mod background;
 mod lossy_writer;
@@ -52,7 +57,8 @@ pub use panic_hook::report_panics;
 pub use crate::sys::once_per_second::OncePerSecond;
 use crate::sys::panics;
 
-/// Runs `log`, which logs through [`tracing`], and contains a panic in the subscriber: the loop of this thread counts it.
+/// Runs `log`, which logs through [`tracing`], and contains a panic in the subscriber: the loop of
+/// this thread counts it.
 #[doc(hidden)]
 pub fn contained(log: impl FnOnce()) {
     panics::contain(log);
@@ -60,16 +66,18 @@ pub fn contained(log: impl FnOnce()) {
 
 /// Where a [`LossyWriter`] writes.
 ///
-/// All methods are called on the writer's thread, where they may block. If that thread could not be started, they are
-/// called on the threads that log.
+/// All methods are called on the writer's thread, where they may block. If that thread could not be
+/// started, they are called on the threads that log.
 pub trait Destination: Send + 'static {
     /// The descriptor to write to. It may be in non-blocking mode.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Opens the destination again if it should be, for example after a log rotation. Called before each write, after
-    /// [`LossyWriter::wake`], and now and then while a descriptor in non-blocking mode has no room.
+    /// Opens the destination again if it should be, for example after a log rotation. Called before
+    /// each write, after [`LossyWriter::wake`], and now and then while a descriptor in non-blocking
+    /// mode has no room.
     ///
-    /// Returns whether lines now go to another file. What was written to the old one is then forgotten.
+    /// Returns whether lines now go to another file. What was written to the old one is then
+    /// forgotten.
     fn reopen(&mut self) -> bool {
         false
     }

@@ -1,8 +1,9 @@
 //! Writing lines to a descriptor, and knowing how many of them got there.
 //!
-//! A write may end in the middle of a line: the disk is full, a file has reached `RLIMIT_FSIZE`, a pipe has no reader. The lines
-//! before the cut are written and are counted so. The rest of the cut line is lost; a line feed ends its first part before the next
-//! line is written, so that only one line is damaged.
+//! A write may end in the middle of a line: the disk is full, a file has reached `RLIMIT_FSIZE`, a
+//! pipe has no reader. The lines before the cut are written and are counted so. The rest of the cut
+//! line is lost; a line feed ends its first part before the next line is written, so that only one
+//! line is damaged.
 
 use std::io;
 
@@ -17,11 +18,12 @@ use crate::sys::panics::contain;
 /// A pipe that poll(2) calls writable takes this much at once (`PIPE_BUF`).
 const WITHOUT_WAITING: usize = 4096;
 
-/// After an EAGAIN and a poll(2) that found room, so that a descriptor that always reports both costs no CPU.
+/// After an EAGAIN and a poll(2) that found room, so that a descriptor that always reports both
+/// costs no CPU.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// While there is no room, so often it is asked whether the destination should be opened again. Who replaces a pipe that nobody
-/// reads would otherwise wait for that reader.
+/// While there is no room, so often it is asked whether the destination should be opened again. Who
+/// replaces a pipe that nobody reads would otherwise wait for that reader.
 const LOOK_AROUND: Duration = Duration::from_millis(250);
 
 /// What to do when the destination has no room.
@@ -83,7 +85,8 @@ impl<D: Destination> Output<D> {
                 if let Some(last) = before.last() {
                     self.is_torn = *last != b'\n';
                 }
-                // The next write begins with a line feed. It completes a line that lacks nothing else.
+                // The next write begins with a line feed. It completes a line that lacks nothing
+                // else.
                 let is_whole = written > 0 && self.is_torn && after.first() == Some(&b'\n');
                 Err(Failed { error, lines: line_feeds(before) + u64::from(is_whole) })
             }
@@ -113,7 +116,8 @@ impl<D: Destination> Output<D> {
         Ok(())
     }
 
-    /// Not by `std::io::Stderr`: its lock would be held for as long as the write takes, and `eprintln!` would wait for it.
+    /// Not by `std::io::Stderr`: its lock would be held for as long as the write takes, and
+    /// `eprintln!` would wait for it.
     fn write_some(&self, bytes: &[u8], when_full: WhenFull) -> rustix::io::Result<usize> {
         if when_full == WhenFull::Wait {
             return rustix::io::write(self.destination.fd(), bytes);
@@ -125,8 +129,8 @@ impl<D: Destination> Output<D> {
         rustix::io::write(self.destination.fd(), few)
     }
 
-    /// Whether the destination would take something within `timeout`. A descriptor that failed counts as writable: the write says how
-    /// it failed.
+    /// Whether the destination would take something within `timeout`. A descriptor that failed
+    /// counts as writable: the write says how it failed.
     pub(super) fn is_writable(&self, timeout: Duration) -> bool {
         let fd = self.destination.fd();
         let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
@@ -141,7 +145,8 @@ impl<D: Destination> Output<D> {
     }
 }
 
-/// Where the line begins that `written` bytes end in: a new file gets all of it. A line feed in front ended a line in the old one.
+/// Where the line begins that `written` bytes end in: a new file gets all of it. A line feed in
+/// front ended a line in the old one.
 fn start_of_line(bytes: &[u8], written: usize) -> usize {
     let before = bytes.get(..written).unwrap_or(bytes);
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);

@@ -19,8 +19,8 @@ const BEFORE_AN_ABORT: Duration = Duration::from_millis(500);
 
 /// Replaces the process's panic hook by one that writes to `log`.
 ///
-/// The hook reports a panic at one place in the code at most once a second, with a count, because a request may cause it.
-/// It prints a backtrace where the default hook would (`RUST_BACKTRACE=1`).
+/// The hook reports a panic at one place in the code at most once a second, with a count, because a
+/// request may cause it. It prints a backtrace where the default hook would (`RUST_BACKTRACE=1`).
 pub fn report_panics(log: &LossyWriter) {
     let log = log.clone();
     let limits: [OncePerSecond; PLACES] = std::array::from_fn(|_| OncePerSecond::new());
@@ -58,8 +58,9 @@ fn message(payload: &(dyn Any + Send)) -> &str {
     crate::sys::panics::message(payload).unwrap_or("Box<dyn Any>")
 }
 
-/// Every panic, if the program is built so. A panic of `core` itself, such as one in a drop during an unwind, aborts the process after the hook. (Whether a panic can
-/// unwind is not yet told on stable Rust.)
+/// Every panic, if the program is built so. A panic of `core` itself, such as one in a drop during
+/// an unwind, aborts the process after the hook. (Whether a panic can unwind is not yet told on
+/// stable Rust.)
 fn is_abort(location: Option<&Location<'_>>) -> bool {
     cfg!(panic = "abort")
         || location.is_some_and(|location| location.file().ends_with("core/src/panicking.rs"))

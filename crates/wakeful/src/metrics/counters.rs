@@ -1,4 +1,5 @@
-//! What the loop's thread writes: one writer, any readers. A count costs the loop an addition in memory, no atomic read-modify-write, and a reader never slows it.
+//! What the loop's thread writes: one writer, any readers. A count costs the loop an addition in
+//! memory, no atomic read-modify-write, and a reader never slows it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +26,8 @@ impl Counter {
     }
 }
 
-/// A distribution with one writer: how many values there were of each number of binary digits, and their sum.
+/// A distribution with one writer: how many values there were of each number of binary digits, and
+/// their sum.
 #[derive(Debug)]
 pub(crate) struct Distribution {
     buckets: [Counter; BUCKETS],

@@ -1,8 +1,10 @@
-//! The longest poll so far, and whose it was: two words that belong together, written by the loop and read by anybody, with no lock that could make the loop wait.
+//! The longest poll so far, and whose it was: two words that belong together, written by the loop
+//! and read by anybody, with no lock that could make the loop wait.
 //!
-//! A sequence lock in safe code. The writer makes the number odd, writes both words, and makes it even again. A reader takes what it has read only if the
-//! number was even before and is the same afterwards. Each word is written with `Release` and read with `Acquire`: who meets a new word sees
-//! the odd number in front of it, too.
+//! A sequence lock in safe code. The writer makes the number odd, writes both words, and makes it
+//! even again. A reader takes what it has read only if the number was even before and is the same
+//! afterwards. Each word is written with `Release` and read with `Acquire`: who meets a new word
+//! sees the odd number in front of it, too.
 
 use std::hint;
 use std::panic::Location;
@@ -14,13 +16,15 @@ use crossbeam_utils::atomic::AtomicCell;
 
 use crate::sys::clock::Clock;
 
-/// The longest poll of a loop's life, in [`LoopMetrics::longest_poll`](crate::LoopMetrics::longest_poll).
+/// The longest poll of a loop's life, in
+/// [`LoopMetrics::longest_poll`](crate::LoopMetrics::longest_poll).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LongestPoll {
     /// How long it took.
     pub duration: Duration,
-    /// Where the task was spawned, or the closure sent; for `block_on`'s future, where that was called.
+    /// Where the task was spawned, or the closure sent; for `block_on`'s future, where that was
+    /// called.
     pub spawned_at: &'static Location<'static>,
 }
 
@@ -50,7 +54,8 @@ impl LongestSoFar {
         self.ticks.load(Relaxed)
     }
 
-    /// None yet; or the loop's thread has lost its CPU in the middle of a record, which is not waited for.
+    /// None yet; or the loop's thread has lost its CPU in the middle of a record, which is not
+    /// waited for.
     pub(super) fn read(&self) -> Option<LongestPoll> {
         for _ in 0..TRIES {
             let before = self.number.load(Acquire);

@@ -1,7 +1,9 @@
 //! Where a loop's time goes: to polls, to the rest of its turns, and to idle periods.
 //!
-//! The clock is read where one of them ends, and there the next one begins: one read a poll and one an idle period, and none besides on the usual
-//! path. What lies between (the kernel asked without waiting, events noted, callbacks) counts in the turn, and in the poll behind it only if it is next to nothing.
+//! The clock is read where one of them ends, and there the next one begins: one read a poll and one
+//! an idle period, and none besides on the usual path. What lies between (the kernel asked without
+//! waiting, events noted, callbacks) counts in the turn, and in the poll behind it only if it is
+//! next to nothing.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -12,7 +14,8 @@ use super::{Counter, Counters};
 use crate::sys::clock::{Clock, SHORT, between};
 use crate::sys::panics;
 
-/// Slow turns are reported once in so many nanoseconds at most: who writes a log in a slow loop makes it slower.
+/// Slow turns are reported once in so many nanoseconds at most: who writes a log in a slow loop
+/// makes it slower.
 const REPORT_EVERY: u64 = 1_000_000_000;
 
 pub(crate) struct Stopwatch {
@@ -93,7 +96,8 @@ impl Stopwatch {
         }
     }
 
-    /// What has passed since the last stamp was no poll and no idle period. In the middle of a turn it counts in the turn, otherwise nowhere.
+    /// What has passed since the last stamp was no poll and no idle period. In the middle of a turn
+    /// it counts in the turn, otherwise nowhere.
     #[inline]
     pub(crate) fn skip(&self) {
         self.last.set(self.clock.now());
@@ -114,7 +118,8 @@ impl Stopwatch {
     /// An idle period ends. It began where the last turn ended.
     #[inline]
     pub(crate) fn idle(&self, counter: &Counter) {
-        // Two CPUs' counters differ by some ticks, and that of a virtual machine that was moved may begin anew.
+        // Two CPUs' counters differ by some ticks, and that of a virtual machine that was moved may
+        // begin anew.
         counter.add(between(0, self.lap()));
     }
 
@@ -159,7 +164,8 @@ impl Stopwatch {
         }
     }
 
-    /// The future of `block_on` was polled, between two turns. It is no task, and no part of their times.
+    /// The future of `block_on` was polled, between two turns. It is no task, and no part of their
+    /// times.
     pub(crate) fn polled_root(&self, spawned_at: &'static Location<'static>) {
         let took = between(0, self.lap());
         let slowest = self.note_longest(took, spawned_at);
@@ -169,7 +175,8 @@ impl Stopwatch {
         }
     }
 
-    /// What the running poll has done since it began, or since the last call in it, if that was slow.
+    /// What the running poll has done since it began, or since the last call in it, if that was
+    /// slow.
     #[inline]
     pub(crate) fn slow_work(&self) -> Option<SlowWork> {
         let ended = self.clock.now();

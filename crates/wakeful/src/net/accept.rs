@@ -15,7 +15,8 @@ use crate::sys::failures;
 /// Of connections that are gone, [`try_next`] passes over so many.
 const MOST_GONE: usize = 64;
 
-/// Waits for the next connection. Several tasks may wait at once. One that its peer gave up before is passed over.
+/// Waits for the next connection. Several tasks may wait at once. One that its peer gave up before
+/// is passed over.
 ///
 /// *Cancel-safe*: a call that has not returned has taken no connection.
 pub(super) async fn next(

@@ -20,8 +20,9 @@ use crate::task::coop;
 /// More slices in one call are refused by the kernel (`UIO_MAXIOV`); the rest is for the next call.
 const MAX_SLICES: usize = 1024;
 
-/// Slices of so few bytes in all are copied into one: `send` takes 65 ns less than `sendmsg` with two slices (a response's header and its short body), and to copy
-/// 1 KiB takes less than half of that.
+/// Slices of so few bytes in all are copied into one: `send` takes 65 ns less than `sendmsg` with
+/// two slices (a response's header and its short body), and to copy 1 KiB takes less than half of
+/// that.
 const GATHERED: usize = 1024;
 
 /// A connected stream socket on its loop.
@@ -36,7 +37,8 @@ impl StreamIo {
         Ok(Self { socket: super::register(fd)?, read_call })
     }
 
-    /// As [`new`](Self::new), for one that comes from another loop. An error gives the descriptor back.
+    /// As [`new`](Self::new), for one that comes from another loop. An error gives the descriptor
+    /// back.
     pub(super) fn attach(
         fd: OwnedFd,
         read_call: ReadCall,
@@ -199,7 +201,8 @@ impl StreamIo {
     }
 }
 
-/// A type that is, or shares, one stream socket. Its implementors get the ecosystem's traits in `io`.
+/// A type that is, or shares, one stream socket. Its implementors get the ecosystem's traits in
+/// `io`.
 pub(crate) trait ByteStream {
     fn io(&self) -> &StreamIo;
 }
@@ -235,7 +238,8 @@ macro_rules! read_methods {
 macro_rules! write_methods {
     ($($type:ty),*) => { $(
         impl $type {
-            /// Writes as much of `buf` as the socket's buffer takes, at least a byte (unless `buf` is empty).
+            /// Writes as much of `buf` as the socket's buffer takes, at least a byte (unless `buf`
+            /// is empty).
             ///
             /// *Cancel-safe*: a call that has not returned has written nothing.
             ///
@@ -278,7 +282,8 @@ macro_rules! write_methods {
 macro_rules! stream_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Ends reading, writing, or both. Ending the write side is how a peer is told that no more comes.
+            /// Ends reading, writing, or both. Ending the write side is how a peer is told that no
+            /// more comes.
             ///
             /// # Errors
             /// The kernel's. A connection that is already gone is none.
@@ -286,14 +291,17 @@ macro_rules! stream_methods {
                 self.io().shutdown(how)
             }
 
-            /// What is ready on a high socket is seen in the next turn, before anything else, however many others are ready. This is
-            /// about the socket alone: the task that waits for it should be high too (see [`Priority`]).
+            /// What is ready on a high socket is seen in the next turn, before anything else,
+            /// however many others are ready. This is about the socket alone: the task that waits
+            /// for it should be high too (see [`Priority`]).
             ///
-            /// The first high socket of a loop takes one more descriptor. [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll) does
-            /// not look at high sockets.
+            /// The first high socket of a loop takes one more descriptor.
+            /// [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll) does not look at
+            /// high sockets.
             ///
             /// # Errors
-            /// The kernel's (no descriptors left; `max_user_watches` is reached), and that the loop has ended. The priority is what it was then.
+            /// The kernel's (no descriptors left; `max_user_watches` is reached), and that the loop
+            /// has ended. The priority is what it was then.
             pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
                 self.io().set_priority(priority)
             }

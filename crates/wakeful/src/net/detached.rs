@@ -1,8 +1,9 @@
 //! Sockets between two loops: off the one, not yet on the other.
 //!
-//! A socket that is on a loop cannot leave its thread, and one that is here can do no I/O. Nothing of the old loop is left in it: no
-//! registration, no waker, no readiness. What travels is what the next loop needs: the descriptor, what kind it is, its priority, and what
-//! was read from it already.
+//! A socket that is on a loop cannot leave its thread, and one that is here can do no I/O. Nothing
+//! of the old loop is left in it: no registration, no waker, no readiness. What travels is what the
+//! next loop needs: the descriptor, what kind it is, its priority, and what was read from it
+//! already.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,20 +25,25 @@ enum Kind {
     Unix,
 }
 
-/// A connection that is on no loop, on its way to one. It has no I/O; dropping it closes the connection.
+/// A connection that is on no loop, on its way to one. It has no I/O; dropping it closes the
+/// connection.
 ///
-/// `detach` takes a stream off its loop, on that loop's thread. The stream is given up by value, so nothing can be in flight: a read or a write
-/// that has not returned borrows it (drop that future first: what is *cancel-safe* has moved no byte), and halves are [reunited](super::OwnedReadHalf::reunite)
-/// before. From then on nobody is woken for it there. Bytes that a protocol has read already and not used travel along
-/// ([`with_unread`](Self::with_unread)). [`attach`](Self::attach) puts it on the loop of the thread that calls it.
+/// `detach` takes a stream off its loop, on that loop's thread. The stream is given up by value, so
+/// nothing can be in flight: a read or a write that has not returned borrows it (drop that future
+/// first: what is *cancel-safe* has moved no byte), and halves are
+/// [reunited](super::OwnedReadHalf::reunite) before. From then on nobody is woken for it there.
+/// Bytes that a protocol has read already and not used travel along
+/// ([`with_unread`](Self::with_unread)). [`attach`](Self::attach) puts it on the loop of the thread
+/// that calls it.
 ///
-/// Its socket options and its [`Priority`] stay as they are, and what arrives meanwhile waits in the kernel.
+/// Its socket options and its [`Priority`] stay as they are, and what arrives meanwhile waits in
+/// the kernel.
 ///
 /// ```
 /// use wakeful::LoopGroup;
 /// use wakeful::net::{DetachedStream, TcpListener, TcpStream};
 ///
-/// // Reads the first byte, and leaves what else has come to the loop that knows what to do with it.
+/// // Reads the first byte, and leaves the rest to the loop that knows what to do with it.
 /// async fn route(mut stream: TcpStream, group: &LoopGroup) -> std::io::Result<()> {
 ///     let mut buf = [0; 64];
 ///     let read = stream.read(&mut buf).await?;
@@ -92,7 +98,8 @@ pub struct DetachedStream {
 pub struct Attached {
     /// The connection.
     pub stream: Stream,
-    /// What [`DetachedStream::with_unread`] was given: it comes before anything that the stream reads.
+    /// What [`DetachedStream::with_unread`] was given: it comes before anything that the stream
+    /// reads.
     pub unread: Vec<u8>,
 }
 
@@ -116,8 +123,8 @@ impl DetachedStream {
         Self { fd: io.into_fd(), kind, priority, unread: Vec::new() }
     }
 
-    /// Gives it bytes that were read from the connection and not used: whoever attaches it has to see them first. Called again, it adds
-    /// behind those that are there.
+    /// Gives it bytes that were read from the connection and not used: whoever attaches it has to
+    /// see them first. Called again, it adds behind those that are there.
     pub fn with_unread(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         let mut bytes = bytes.into();
         if self.unread.is_empty() {
@@ -145,10 +152,12 @@ impl DetachedStream {
         }
     }
 
-    /// Puts the connection on this thread's loop. The first operation is tried at once, so what has come meanwhile is read without waiting for an event.
+    /// Puts the connection on this thread's loop. The first operation is tried at once, so what has
+    /// come meanwhile is read without waiting for an event.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left; `max_user_watches` is reached. The error gives the connection back.
+    /// No loop runs here; no descriptors left; `max_user_watches` is reached. The error gives the
+    /// connection back.
     pub fn attach(self) -> Result<Attached, AttachError<Self>> {
         let Self { fd, kind, priority, unread } = self;
         let on_loop = match kind {
@@ -166,8 +175,9 @@ impl DetachedStream {
     }
 }
 
-/// A listener that is on no loop, on its way to one, as a [`DetachedStream`]. Dropping it closes the socket (one of a
-/// [`SharedListener`](crate::accept::SharedListener): with the last of those that share it). Connections wait in the backlog meanwhile.
+/// A listener that is on no loop, on its way to one, as a [`DetachedStream`]. Dropping it closes
+/// the socket (one of a [`SharedListener`](crate::accept::SharedListener): with the last of those
+/// that share it). Connections wait in the backlog meanwhile.
 ///
 /// ```
 /// use wakeful::accept::Listener;
@@ -250,7 +260,8 @@ impl DetachedListener {
 macro_rules! detach {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Takes the stream off its loop, to [attach](DetachedStream::attach) it to another one. From now on nobody is woken for it here.
+            /// Takes the stream off its loop, to [attach](DetachedStream::attach) it to another
+            /// one. From now on nobody is woken for it here.
             pub fn detach(self) -> DetachedStream {
                 DetachedStream::take(self.into())
             }
@@ -262,7 +273,8 @@ detach!(TcpStream, UnixStream, Stream);
 macro_rules! detach_listener {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Takes the listener off its loop, to [attach](DetachedListener::attach) it to another one.
+            /// Takes the listener off its loop, to [attach](DetachedListener::attach) it to another
+            /// one.
             pub fn detach(self) -> DetachedListener {
                 DetachedListener::take(self.into())
             }
@@ -271,7 +283,8 @@ macro_rules! detach_listener {
 }
 detach_listener!(TcpListener, UnixListener, Listener);
 
-/// This thread's loop did not take it. The error has it still: drop it to close it, or try again, here or elsewhere.
+/// This thread's loop did not take it. The error has it still: drop it to close it, or try again,
+/// here or elsewhere.
 #[derive(Debug, thiserror::Error)]
 #[error("not attached: {error}")]
 pub struct AttachError<T> {

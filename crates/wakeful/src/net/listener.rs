@@ -46,7 +46,8 @@ impl Listener {
         }
     }
 
-    /// Is no connection in the backlog? `false` if the kernel cannot say, and if the listener is broken: then `accept` says why.
+    /// Is no connection in the backlog? `false` if the kernel cannot say, and if the listener is
+    /// broken: then `accept` says why.
     pub(crate) fn is_empty(&self) -> bool {
         let ready = |fd: BorrowedFd<'_>| {
             poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&Timespec::default()))

@@ -1,7 +1,7 @@
 //! Sockets. Each belongs to the loop that made it: none is `Send` or `Sync`.
 //!
-//! A socket is made, used and closed within its loop: in `block_on`, in a task, in a closure that a handle sent. Made
-//! elsewhere it is an error. Two threads that share one do not compile:
+//! A socket is made, used and closed within its loop: in `block_on`, in a task, in a closure that a
+//! handle sent. Made elsewhere it is an error. Two threads that share one do not compile:
 //!
 //! ```compile_fail,E0277
 //! # async fn shared(stream: wakeful::net::TcpStream) {
@@ -9,7 +9,8 @@
 //! # }
 //! ```
 //!
-//! Nor does a table of sessions that threads share, one of which closes what another one found in it (`wakeful lab shared-socket` has the crash that comes of that):
+//! Nor does a table of sessions that threads share, one of which closes what another one found in
+//! it (`wakeful lab shared-socket` has the crash that comes of that):
 //!
 //! ```compile_fail,E0277
 //! # use std::sync::{Arc, Mutex};
@@ -25,7 +26,8 @@
 //! # }
 //! ```
 //!
-//! A connection moves to another loop as a [`DetachedStream`], which any thread may hold and which can do no I/O:
+//! A connection moves to another loop as a [`DetachedStream`], which any thread may hold and which
+//! can do no I/O:
 //!
 //! ```
 //! use wakeful::net::TcpStream;
@@ -39,12 +41,12 @@
 //! }
 //! ```
 //!
-//! Reads and writes are tried at once, and wait only if the kernel would block. A read that fills its buffer only in part, or a
-//! write that is taken only in part, is known to have reached the end of what is ready: no second
-//! system call finds that out.
+//! Reads and writes are tried at once, and wait only if the kernel would block. A read that fills
+//! its buffer only in part, or a write that is taken only in part, is known to have reached the end
+//! of what is ready: no second system call finds that out.
 //!
-//! *Cancel-safety*: every operation that has not returned has moved no byte, except `read_exact`, `write_all` and the like of the
-//! ecosystem's extension traits, which consist of several.
+//! *Cancel-safety*: every operation that has not returned has moved no byte, except `read_exact`,
+//! `write_all` and the like of the ecosystem's extension traits, which consist of several.
 
 mod accept;
 pub(crate) mod accepted;
@@ -162,7 +164,8 @@ impl<T: AsFd, R, O: FnMut(&T) -> Result<R, Errno>> Future for Shared<'_, T, O> {
             match done {
                 Err(Errno::AGAIN) => this.socket.would_block(this.direction),
                 Err(Errno::INTR) => {}
-                // A connection that is gone is passed over, but is one of what this task may do in a turn.
+                // A connection that is gone is passed over, but is one of what this task may do in
+                // a turn.
                 Err(Errno::CONNABORTED) => coop::made_progress(),
                 result => {
                     coop::made_progress();

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use crate::task::spawn_blocking;
 
-/// The addresses of `name`: by `getaddrinfo` on the blocking pool, so by `/etc/hosts`, DNS and whatever
-/// else the system is set up to ask. What is an address already asks nobody.
+/// The addresses of `name`: by `getaddrinfo` on the blocking pool, so by `/etc/hosts`, DNS and
+/// whatever else the system is set up to ask. What is an address already asks nobody.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -21,7 +21,8 @@ use crate::task::spawn_blocking;
 /// *Cancel-safe*: given up, the lookup goes on in its thread, for nobody.
 ///
 /// # Errors
-/// The lookup's; a name without a port; no thread can be started for the lookup (the message names the limits).
+/// The lookup's; a name without a port; no thread can be started for the lookup (the message names
+/// the limits).
 pub async fn resolve(name: impl Resolve) -> io::Result<Vec<SocketAddr>> {
     match name.into_name() {
         Name::Known(addrs) => Ok(addrs),

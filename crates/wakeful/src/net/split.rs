@@ -27,7 +27,8 @@ pub struct WriteHalf<'a>(&'a StreamIo);
 #[derive(Debug)]
 pub struct OwnedReadHalf(Rc<Stream>);
 
-/// The writing half of a stream that was taken apart by `into_split`. Dropping it shuts the write side down.
+/// The writing half of a stream that was taken apart by `into_split`. Dropping it shuts the write
+/// side down.
 ///
 /// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
@@ -44,8 +45,8 @@ macro_rules! split_methods {
                 (ReadHalf(self.io()), WriteHalf(self.io()))
             }
 
-            /// Halves that may go to different tasks of this loop. Dropping the write half shuts the write side
-            /// down; the socket closes with the second half.
+            /// Halves that may go to different tasks of this loop. Dropping the write half shuts
+            /// the write side down; the socket closes with the second half.
             #[must_use]
             pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
                 let stream = Rc::new(Stream::from(self));

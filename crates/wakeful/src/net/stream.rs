@@ -36,8 +36,9 @@ impl Stream {
         self.io().is_broken()
     }
 
-    /// How many bytes were written and have not come to the other end. A close with something unread would reset the
-    /// connection, and the kernel forget them. One system call. For servers that end a connection.
+    /// How many bytes were written and have not come to the other end. A close with something
+    /// unread would reset the connection, and the kernel forget them. One system call. For servers
+    /// that end a connection.
     ///
     /// # Errors
     /// The kernel's.

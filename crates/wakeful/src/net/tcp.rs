@@ -45,14 +45,15 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Listens on the first of the addresses that can be bound, with `SO_REUSEADDR` and the system's greatest backlog
-    /// (`net.core.somaxconn`).
+    /// Listens on the first of the addresses that can be bound, with `SO_REUSEADDR` and the
+    /// system's greatest backlog (`net.core.somaxconn`).
     ///
-    /// *Cancel-safe*: given up, it leaves no socket behind; a lookup of a name goes on in its thread, for nobody.
+    /// *Cancel-safe*: given up, it leaves no socket behind; a lookup of a name goes on in its
+    /// thread, for nobody.
     ///
     /// # Errors
-    /// The address is in use, not one of this host, or needs a privilege; the lookup failed; no loop
-    /// runs here; no descriptors left.
+    /// The address is in use, not one of this host, or needs a privilege; the lookup failed; no
+    /// loop runs here; no descriptors left.
     pub async fn bind(addr: impl Resolve) -> io::Result<Self> {
         let mut last = None;
         for addr in resolve(addr).await? {
@@ -95,14 +96,15 @@ impl TcpListener {
         self.socket
     }
 
-    /// Takes the next connection. Several tasks may wait at once. A connection that its peer gave up
-    /// before (`ECONNABORTED`) is skipped.
+    /// Takes the next connection. Several tasks may wait at once. A connection that its peer gave
+    /// up before (`ECONNABORTED`) is skipped.
     ///
     /// *Cancel-safe*: a call that has not returned has taken no connection.
     ///
     /// # Errors
-    /// No descriptors left: the message names the limit, the connection stays in the backlog, and the
-    /// caller should wait before it tries again (see [`accept::is_shortage`](crate::accept::is_shortage)).
+    /// No descriptors left: the message names the limit, the connection stays in the backlog, and
+    /// the caller should wait before it tries again (see
+    /// [`accept::is_shortage`](crate::accept::is_shortage)).
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (fd, peer) = super::accept::next(&self.socket).await?;
         let stream = TcpStream { io: StreamIo::new(fd, ReadCall::Plain)? };
@@ -115,8 +117,8 @@ impl TcpListener {
         &self.socket
     }
 
-    /// What comes to a high listener is seen in the next turn, before anything else, and the connections that it accepts from now on
-    /// are high too. See [`TcpStream::set_priority`].
+    /// What comes to a high listener is seen in the next turn, before anything else, and the
+    /// connections that it accepts from now on are high too. See [`TcpStream::set_priority`].
     ///
     /// # Errors
     /// As there; and for a listener that several loops share.
@@ -191,8 +193,9 @@ impl TcpStream {
     /// *Cancel-safe*: dropped, it closes the attempt.
     ///
     /// # Errors
-    /// The last address's; the lookup failed; no loop runs here; no descriptors, or no local ports, left. There is no time limit but
-    /// the kernel's (about two minutes): use [`timeout`](crate::time::timeout).
+    /// The last address's; the lookup failed; no loop runs here; no descriptors, or no local ports,
+    /// left. There is no time limit but the kernel's (about two minutes): use
+    /// [`timeout`](crate::time::timeout).
     pub async fn connect(addr: impl Resolve) -> io::Result<Self> {
         let mut last = None;
         for addr in resolve(addr).await? {
@@ -258,8 +261,8 @@ impl TcpStream {
         peer_addr(self.io.fd())
     }
 
-    /// `TCP_NODELAY`: true sends small writes at once, false lets the kernel gather them (Nagle). Servers that
-    /// answer with one write per response want it on.
+    /// `TCP_NODELAY`: true sends small writes at once, false lets the kernel gather them (Nagle).
+    /// Servers that answer with one write per response want it on.
     ///
     /// # Errors
     /// The kernel's, as for all options.
@@ -275,8 +278,9 @@ impl TcpStream {
         self.io.options().tcp_nodelay()
     }
 
-    /// `SO_LINGER`: with `Some`, closing discards what is unsent after that time (whole seconds; zero resets the
-    /// connection at once). A loop's thread waits in close for as long, if it is not zero.
+    /// `SO_LINGER`: with `Some`, closing discards what is unsent after that time (whole seconds;
+    /// zero resets the connection at once). A loop's thread waits in close for as long, if it is
+    /// not zero.
     ///
     /// # Errors
     /// The kernel's.
@@ -292,8 +296,9 @@ impl TcpStream {
         self.io.options().linger()
     }
 
-    /// Probes a silent peer after `idle`, then every `interval`, and gives it up after `retries` probes
-    /// (`TCP_KEEPIDLE`, `TCP_KEEPINTVL`: whole seconds; `TCP_KEEPCNT`). It is how a half-open connection is found.
+    /// Probes a silent peer after `idle`, then every `interval`, and gives it up after `retries`
+    /// probes (`TCP_KEEPIDLE`, `TCP_KEEPINTVL`: whole seconds; `TCP_KEEPCNT`). It is how a
+    /// half-open connection is found.
     ///
     /// # Errors
     /// The kernel's: a number out of its range.

@@ -12,8 +12,8 @@ use crate::priority::Priority;
 
 /// A UDP socket of this loop. Several tasks may wait on it at once, each way.
 ///
-/// All operations are *cancel-safe*: one that has not returned has sent or taken no datagram. Options that have no
-/// method here are set through [`AsFd`], for example with the `socket2` crate.
+/// All operations are *cancel-safe*: one that has not returned has sent or taken no datagram.
+/// Options that have no method here are set through [`AsFd`], for example with the `socket2` crate.
 ///
 /// ```
 /// use wakeful::net::UdpSocket;
@@ -40,7 +40,8 @@ pub struct UdpSocket {
 impl UdpSocket {
     /// A socket on the first of the addresses that can be bound.
     ///
-    /// *Cancel-safe*: given up, it leaves no socket behind; a lookup of a name goes on in its thread, for nobody.
+    /// *Cancel-safe*: given up, it leaves no socket behind; a lookup of a name goes on in its
+    /// thread, for nobody.
     ///
     /// # Errors
     /// As for [`TcpListener::bind`](super::TcpListener::bind).
@@ -68,7 +69,8 @@ impl UdpSocket {
         Ok(Self { socket: super::register(socket.into())? })
     }
 
-    /// Fixes the peer, the first of the addresses that the kernel accepts: [`send`](Self::send) goes there, and only its datagrams are received.
+    /// Fixes the peer, the first of the addresses that the kernel accepts: [`send`](Self::send)
+    /// goes there, and only its datagrams are received.
     ///
     /// # Errors
     /// The kernel's; the lookup failed.
@@ -86,7 +88,8 @@ impl UdpSocket {
     /// Sends a datagram to the connected peer.
     ///
     /// # Errors
-    /// The kernel's: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4), `ECONNREFUSED` for an earlier one that nobody took.
+    /// The kernel's: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
+    /// `ECONNREFUSED` for an earlier one that nobody took.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL;
         super::shared(&self.socket, Direction::Write, |fd| rustix::net::send(fd, buf, flags)).await
@@ -144,7 +147,8 @@ impl UdpSocket {
         Ok((length, from.ok_or_else(|| io::Error::other("a datagram without a sender"))))
     }
 
-    /// What is ready on a high socket is seen in the next turn, before anything else. See [`TcpStream::set_priority`](super::TcpStream::set_priority).
+    /// What is ready on a high socket is seen in the next turn, before anything else. See
+    /// [`TcpStream::set_priority`](super::TcpStream::set_priority).
     ///
     /// # Errors
     /// As there.

@@ -32,13 +32,15 @@ impl UnixListener {
     /// Makes the socket file `path` and listens on it.
     ///
     /// # Errors
-    /// The file exists (`AddrInUse`), or the directory refuses it; no loop runs here; no descriptors left.
+    /// The file exists (`AddrInUse`), or the directory refuses it; no loop runs here; no
+    /// descriptors left.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         let fd = listen(&SocketAddrUnix::new(path.as_ref())?)?;
         Ok(Self { socket: super::register(Arc::new(fd))? })
     }
 
-    /// Listens on `addr`: a path, as for [`bind`](Self::bind), or an abstract name, which has no file (unix(7)).
+    /// Listens on `addr`: a path, as for [`bind`](Self::bind), or an abstract name, which has no
+    /// file (unix(7)).
     ///
     /// # Errors
     /// The address is in use, or unnamed; as for `bind`.
@@ -91,8 +93,8 @@ impl UnixListener {
         &self.socket
     }
 
-    /// What comes to a high listener is seen in the next turn, before anything else, and the connections that it accepts from now on
-    /// are high too. See [`UnixStream::set_priority`].
+    /// What comes to a high listener is seen in the next turn, before anything else, and the
+    /// connections that it accepts from now on are high too. See [`UnixStream::set_priority`].
     ///
     /// # Errors
     /// As there; and for a listener that several loops share.
@@ -160,8 +162,8 @@ write_methods!(UnixStream);
 stream_methods!(UnixStream);
 
 impl UnixStream {
-    /// Connects to the socket file `path`. While the listener's backlog is full it tries again, after
-    /// 50 µs at first and 10 ms at most (the kernel gives no event for room in a backlog).
+    /// Connects to the socket file `path`. While the listener's backlog is full it tries again,
+    /// after 50 µs at first and 10 ms at most (the kernel gives no event for room in a backlog).
     ///
     /// *Cancel-safe*: dropped, it closes the attempt.
     ///

@@ -1,6 +1,7 @@
-//! A consumer at real-time priority never waits for a producer that was stopped in the middle of its push: one drain takes all that was
-//! pushed, and a post of another producer rings by itself. Counted in drains and rings, not in time. `wakeful lab blocked-consumer` has the times,
-//! and other lists.
+//! A consumer at real-time priority never waits for a producer that was stopped in the middle of
+//! its push: one drain takes all that was pushed, and a post of another producer rings by itself.
+//! Counted in drains and rings, not in time. `wakeful lab blocked-consumer` has the times, and
+//! other lists.
 //!
 //! Needs root; without it the test says so and is skipped.
 
@@ -62,7 +63,8 @@ fn enter(policy: libc::c_int, priority: libc::c_int) -> io::Result<Pid> {
 
 const BEFORE: usize = 3;
 
-/// What the consumer takes in one drain, and the rings until then, when a producer stops at `stop` in its push behind [`BEFORE`] others.
+/// What the consumer takes in one drain, and the rings until then, when a producer stops at `stop`
+/// in its push behind [`BEFORE`] others.
 fn drain_beside_a_stopped_producer(stop: Point, sleeps: bool) -> (usize, usize) {
     let queue = Arc::new(ReadyQueue::new(CountingBell::default()));
     let (stopped, is_stopped) = mpsc::channel();

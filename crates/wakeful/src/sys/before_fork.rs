@@ -39,7 +39,8 @@ fn state() -> MutexGuard<'static, State> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ForkCount(u32);
 
-/// To be asked once the handlers are registered: by [`Process::fork_count`](super::process::Process::fork_count).
+/// To be asked once the handlers are registered: by
+/// [`Process::fork_count`](super::process::Process::fork_count).
 pub(super) fn fork_count() -> ForkCount {
     ForkCount(state().forks)
 }

@@ -1,10 +1,13 @@
-//! The cheapest clock of this machine, for metrics: its unit is the tick, whose length is found out once for the process.
+//! The cheapest clock of this machine, for metrics: its unit is the tick, whose length is found out
+//! once for the process.
 //!
-//! On x86-64 a tick is one of the time stamp counter's, if that runs at one rate on all CPUs and may be read: three instructions, and no system call. Anywhere else a
-//! tick is a nanosecond of `CLOCK_MONOTONIC`, at some 35 instructions. Two CPUs may differ by some ticks, so a later moment may have the smaller number.
+//! On x86-64 a tick is one of the time stamp counter's, if that runs at one rate on all CPUs and
+//! may be read: three instructions, and no system call. Anywhere else a tick is a nanosecond of
+//! `CLOCK_MONOTONIC`, at some 35 instructions. Two CPUs may differ by some ticks, so a later moment
+//! may have the smaller number.
 //!
-//! The rate is measured by spinning for 0.1 ms, when the process builds its first loop, and stays as it is: what was converted never shrinks. It is
-//! off by less than 0.1 %.
+//! The rate is measured by spinning for 0.1 ms, when the process builds its first loop, and stays
+//! as it is: what was converted never shrinks. It is off by less than 0.1 %.
 
 use std::time::{Duration, Instant};
 
@@ -78,7 +81,8 @@ fn nanoseconds_since(epoch: Instant) -> u64 {
     u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// From one moment to a later one. The counters of two CPUs may differ by some ticks: what seems to end before it began took no time.
+/// From one moment to a later one. The counters of two CPUs may differ by some ticks: what seems to
+/// end before it began took no time.
 #[inline]
 pub(crate) fn between(from: u64, to: u64) -> u64 {
     let ticks = to.wrapping_sub(from);
@@ -93,14 +97,16 @@ mod counter {
 
     use super::{COMPARED, nanoseconds_since};
 
-    /// Does it run at one rate whatever the CPU's frequency and sleep, and may this process read it?
+    /// Does it run at one rate whatever the CPU's frequency and sleep, and may this process read
+    /// it?
     #[allow(unused_unsafe, reason = "`__cpuid` is safe since Rust 1.93")]
     pub(super) fn is_steady() -> bool {
         // SAFETY: every x86-64 has the instruction.
         let (highest, power) = unsafe { (__cpuid(0x8000_0000).eax, __cpuid(0x8000_0007).edx) };
         let invariant = highest >= 0x8000_0007 && power & (1 << 8) != 0;
         let mut mode = libc::PR_TSC_ENABLE;
-        // SAFETY: the kernel writes an int, or says that it did not. (A process whose reads are trapped may still ask.)
+        // SAFETY: the kernel writes an int, or says that it did not. (A process whose reads are
+        // trapped may still ask.)
         unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) };
         invariant && mode == libc::PR_TSC_ENABLE
     }
@@ -120,7 +126,8 @@ mod counter {
         u64::try_from(scale).unwrap_or(u64::MAX)
     }
 
-    /// One moment on both clocks: of several tries the one with the least time between two reads of the counter.
+    /// One moment on both clocks: of several tries the one with the least time between two reads of
+    /// the counter.
     fn pair(epoch: Instant) -> (u64, u64) {
         let tries = (0..8).map(|_| {
             let before = read();

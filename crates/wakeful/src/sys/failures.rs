@@ -1,4 +1,5 @@
-//! Errors of the kernel that no test can cause here. Nothing in production; in unit tests, what a test asked for on its loop's thread.
+//! Errors of the kernel that no test can cause here. Nothing in production; in unit tests, what a
+//! test asked for on its loop's thread.
 
 /// A system call that may be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,16 +1,21 @@
-//! Faults that are injected for the torture test (`wakeful-torture`): what a kernel may answer at any time, and seldom does.
-//! Compiled with the feature `faults` only; without it there is not even a branch.
+//! Faults that are injected for the torture test (`wakeful-torture`): what a kernel may answer at
+//! any time, and seldom does. Compiled with the feature `faults` only; without it there is not even
+//! a branch.
 //!
-//! A thread asks for them by [`inject`]; from then on its sockets' reads and writes are made shorter, answered by
-//! EAGAIN or EINTR, or reset, and its loop's waits are interrupted, each with a probability of its own and by random numbers from a seed.
+//! A thread asks for them by [`inject`]; from then on its sockets' reads and writes are made
+//! shorter, answered by EAGAIN or EINTR, or reset, and its loop's waits are interrupted, each with
+//! a probability of its own and by random numbers from a seed.
 //!
-//! **An edge for each lie.** A loop that was told EAGAIN, or saw a transfer fall short, waits for the kernel's next edge. The kernel knows
-//! nothing of the lie and has no reason to give one: the loop would wait for ever, and rightly so. So whoever lies makes the
-//! registration again (`EPOLL_CTL_MOD`), by which the kernel looks at the descriptor anew and reports it if it is ready. To the loop it is as if the bytes
-//! had come in the moment behind the lie, which is a race that the kernel does have.
+//! **An edge for each lie.** A loop that was told EAGAIN, or saw a transfer fall short, waits for
+//! the kernel's next edge. The kernel knows nothing of the lie and has no reason to give one: the
+//! loop would wait for ever, and rightly so. So whoever lies makes the registration again
+//! (`EPOLL_CTL_MOD`), by which the kernel looks at the descriptor anew and reports it if it is
+//! ready. To the loop it is as if the bytes had come in the moment behind the lie, which is a race
+//! that the kernel does have.
 //!
-//! **A reset is real.** The connection is dissolved (`connect` to nowhere, connect(2)): the peer gets a RST, and our own next call gets the
-//! kernel's ECONNRESET or EPIPE. A Unix socket knows no RST, and is shut down both ways. Either is written down by the socket's cookie, so that a test
+//! **A reset is real.** The connection is dissolved (`connect` to nowhere, connect(2)): the peer
+//! gets a RST, and our own next call gets the kernel's ECONNRESET or EPIPE. A Unix socket knows no
+//! RST, and is shut down both ways. Either is written down by the socket's cookie, so that a test
 //! can tell it from a reset that nobody ordered ([`was_reset`]).
 
 use std::cell::RefCell;
@@ -129,7 +134,8 @@ fn happens(
     happens
 }
 
-/// Runs an operation on a descriptor, or answers for it. `edge_again` has the kernel look at the descriptor anew.
+/// Runs an operation on a descriptor, or answers for it. `edge_again` has the kernel look at the
+/// descriptor anew.
 pub(crate) fn disturb<R>(
     operation: impl FnOnce() -> Result<R, Errno>,
     edge_again: impl FnOnce(),

@@ -1,5 +1,5 @@
-//! Errors that a limit of the system caused say which limit, and how to raise it; those of a call that is refused, as a seccomp filter
-//! does, say which call.
+//! Errors that a limit of the system caused say which limit, and how to raise it; those of a call
+//! that is refused, as a seccomp filter does, say which call.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -7,8 +7,8 @@ use std::{fmt, io};
 
 use rustix::io::Errno;
 
-/// A kernel's error with the limit behind it, or the call. `raw_os_error` of the outer error is none; find this
-/// one by `io::Error::get_ref` and its [`source`](Error::source).
+/// A kernel's error with the limit behind it, or the call. `raw_os_error` of the outer error is
+/// none; find this one by `io::Error::get_ref` and its [`source`](Error::source).
 #[derive(Debug)]
 struct Explained {
     why: Cow<'static, str>,
@@ -47,7 +47,8 @@ fn because(errno: Errno, why: Cow<'static, str>) -> io::Error {
     io::Error::new(cause.kind(), Explained { why, cause })
 }
 
-/// As [`explain`], for an error of the system call `call`: a runtime cannot do without it, and who refuses it need not know for what it is.
+/// As [`explain`], for an error of the system call `call`: a runtime cannot do without it, and who
+/// refuses it need not know for what it is.
 pub(crate) fn explain_call(call: &'static str) -> impl Fn(Errno) -> io::Error {
     move |errno| match errno {
         Errno::PERM | Errno::NOSYS => {
@@ -100,7 +101,8 @@ pub(crate) fn code(error: &io::Error) -> Option<Errno> {
     Errno::from_io_error(inner.map_or(error, |limit| &limit.cause))
 }
 
-/// The soft and the hard limit of open descriptors. (rustix takes this call for one that cannot fail, and reads what the kernel has not written.)
+/// The soft and the hard limit of open descriptors. (rustix takes this call for one that cannot
+/// fail, and reads what the kernel has not written.)
 ///
 /// # Errors
 /// The call is refused.

@@ -24,8 +24,8 @@ const SECOND: u64 = 1_000;
 /// # refuse("x");
 /// ```
 ///
-/// The last events of a burst are reported with the next event, however late it comes. Keep a counter of your own for exact
-/// figures.
+/// The last events of a burst are reported with the next event, however late it comes. Keep a
+/// counter of your own for exact figures.
 ///
 /// # Threads
 /// `Send` and `Sync`. Takes no lock. Each call reads the clock.
@@ -43,8 +43,8 @@ impl OncePerSecond {
         Self { last: AtomicU64::new(0), unreported: AtomicU64::new(0) }
     }
 
-    /// Counts an event. Returns `Some` if it may be logged: the number of events since the last one that was, this one
-    /// included.
+    /// Counts an event. Returns `Some` if it may be logged: the number of events since the last one
+    /// that was, this one included.
     #[must_use = "`None` means: do not log"]
     pub fn pass(&self) -> Option<u64> {
         self.pass_at(now())

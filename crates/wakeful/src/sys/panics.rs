@@ -1,7 +1,8 @@
-//! Panics of code that nobody awaits end where they began: callbacks, closures, wakers, drops and log subscribers.
+//! Panics of code that nobody awaits end where they began: callbacks, closures, wakers, drops and
+//! log subscribers.
 //!
-//! All of these may be anybody's code. A panic in a destructor that runs because of another panic aborts the process, as everywhere in
-//! Rust: nothing here can change that.
+//! All of these may be anybody's code. A panic in a destructor that runs because of another panic
+//! aborts the process, as everywhere in Rust: nothing here can change that.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,8 +19,8 @@ pub(crate) fn count_by(count: fn()) {
     let _ = COUNTER.set(count);
 }
 
-/// Runs `f`. The panic hook reports a panic in it, the loop of this thread counts it, and it ends here.
-/// Returns whether `f` came to its end.
+/// Runs `f`. The panic hook reports a panic in it, the loop of this thread counts it, and it ends
+/// here. Returns whether `f` came to its end.
 pub(crate) fn contain(f: impl FnOnce()) -> bool {
     let ended = catch_unwind(AssertUnwindSafe(f));
     ended.map_err(swallow).is_ok()
@@ -53,7 +54,8 @@ pub(crate) fn swallow(payload: Box<dyn Any + Send>) {
     }
 }
 
-/// Logs at a level of `tracing`, and contains a panic in the subscriber, which is the program's code.
+/// Logs at a level of `tracing`, and contains a panic in the subscriber, which is the program's
+/// code.
 macro_rules! log {
     ($level:ident, $($event:tt)+) => {
         { $crate::sys::panics::contain(|| ::tracing::$level!($($event)+)); }
@@ -61,7 +63,8 @@ macro_rules! log {
 }
 pub(crate) use log;
 
-/// The lock, unless another thread has it. One that a panic has poisoned is free: what it guards must be valid at any moment.
+/// The lock, unless another thread has it. One that a panic has poisoned is free: what it guards
+/// must be valid at any moment.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
@@ -70,7 +73,8 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Logs what to do about a panic by which a Tokio type says that it has no runtime. Once a second at most.
+/// Logs what to do about a panic by which a Tokio type says that it has no runtime. Once a second
+/// at most.
 #[cold]
 pub(crate) fn advise(payload: &(dyn Any + Send)) {
     let Some(message) = message(payload).filter(|message| is_of_tokio(message)) else { return };
@@ -85,7 +89,8 @@ pub(crate) fn advise(payload: &(dyn Any + Send)) {
     );
 }
 
-/// Tokio's words: "there is no reactor running, must be called from the context of a Tokio 1.x runtime", "no timer running", "A Tokio 1.x context was found, but ...".
+/// Tokio's words: "there is no reactor running, must be called from the context of a Tokio 1.x
+/// runtime", "no timer running", "A Tokio 1.x context was found, but ...".
 fn is_of_tokio(message: &str) -> bool {
     message.contains("no reactor running")
         || message.contains("Tokio") && (message.contains("context") || message.contains("runtime"))

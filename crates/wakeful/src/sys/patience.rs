@@ -1,7 +1,9 @@
 //! A grace period in which only the time counts that the process has run.
 //!
-//! A process that was stopped (SIGSTOP, a suspended machine) finds its deadlines passed when it runs again. What it waited for could not happen meanwhile, because
-//! its other threads were stopped as well. So the wait is cut into slices, and one that took much longer than it should counts as one slice.
+//! A process that was stopped (SIGSTOP, a suspended machine) finds its deadlines passed when it
+//! runs again. What it waited for could not happen meanwhile, because its other threads were
+//! stopped as well. So the wait is cut into slices, and one that took much longer than it should
+//! counts as one slice.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};

@@ -1,15 +1,17 @@
-//! Which process is this? After a fork the child has a copy of the loop's memory, but the loop's epoll, timer and bell are
-//! *shared* with the parent: a child that used them would take the parent's events, and one that merely dropped the loop would
-//! remove the parent's descriptors from the epoll. So every use asks first, by one load: a handler of `pthread_atfork(3)`
-//! counts forks in the child. (A child made by a bare `clone(2)` runs no such handler; that one is found out by its process id,
-//! which only [`Process::check`] asks for, because it is a system call.)
+//! Which process is this? After a fork the child has a copy of the loop's memory, but the loop's
+//! epoll, timer and bell are *shared* with the parent: a child that used them would take the
+//! parent's events, and one that merely dropped the loop would remove the parent's descriptors from
+//! the epoll. So every use asks first, by one load: a handler of `pthread_atfork(3)` counts forks
+//! in the child. (A child made by a bare `clone(2)` runs no such handler; that one is found out by
+//! its process id, which only [`Process::check`] asks for, because it is a system call.)
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::before_fork::{self, ForkCount};
 
-/// How many forks led from the first process to this one. It starts near its end, so that it wraps in every test of forks.
+/// How many forks led from the first process to this one. It starts near its end, so that it wraps
+/// in every test of forks.
 static FORKS: AtomicU32 = AtomicU32::new(u32::MAX);
 
 extern "C" fn before_fork() {
@@ -35,13 +37,14 @@ pub(crate) struct Process {
 impl Process {
     /// This process.
     pub(crate) fn current() -> io::Result<Self> {
-        // No `Once`: a child that was forked while another thread was in it would wait for ever. Two threads, or
-        // a child, may register the handlers again. Then each fork counts twice, which does no harm.
+        // No `Once`: a child that was forked while another thread was in it would wait for ever.
+        // Two threads, or a child, may register the handlers again. Then each fork counts twice,
+        // which does no harm.
         static REGISTERED: AtomicBool = AtomicBool::new(false);
         if !REGISTERED.load(Ordering::Acquire) {
-            // SAFETY: the handlers run on the thread that forks, outside of signal handlers. They do not
-            // unwind. The lock that they take is held for a few system calls and never across a fork of
-            // another thread, so the child can release it.
+            // SAFETY: the handlers run on the thread that forks, outside of signal handlers. They
+            // do not unwind. The lock that they take is held for a few system calls and never
+            // across a fork of another thread, so the child can release it.
             let refused =
                 unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
             if refused != 0 {
@@ -75,8 +78,8 @@ impl Process {
         FORKS.load(Ordering::Relaxed) != self.forks
     }
 
-    /// Are both the same process? Unlike [`is_forked`](Self::is_forked) it also knows a child of a bare `clone(2)`,
-    /// if `other` was made there.
+    /// Are both the same process? Unlike [`is_forked`](Self::is_forked) it also knows a child of a
+    /// bare `clone(2)`, if `other` was made there.
     #[inline]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.forks == other.forks && self.process == other.process
@@ -97,7 +100,8 @@ impl Process {
     }
 
     /// # Errors
-    /// This is a fork of the process that built the loop. Asks the kernel, so that no kind of fork is overlooked.
+    /// This is a fork of the process that built the loop. Asks the kernel, so that no kind of fork
+    /// is overlooked.
     pub(crate) fn check(&self) -> io::Result<()> {
         let now = std::process::id();
         if now == self.process && !self.is_forked() {

@@ -1,5 +1,6 @@
-//! What runs in a signal handler: a flag is set, and one byte goes into the socket that a loop watches. Handlers are inherited by a forked child, and
-//! so is the socket; a signal that is sent to the child must not be told to the parent's loop, so the handler asks first.
+//! What runs in a signal handler: a flag is set, and one byte goes into the socket that a loop
+//! watches. Handlers are inherited by a forked child, and so is the socket; a signal that is sent
+//! to the child must not be told to the parent's loop, so the handler asks first.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,7 +18,8 @@ use crate::sys::process::Process;
 /// Unblocks `signals` on this thread, and on those that it starts from now on.
 pub(crate) fn unblock(signals: &[i32]) -> io::Result<()> {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: the first call fills in `set`, the others change and read it. A number that is no signal is refused.
+    // SAFETY: the first call fills in `set`, the others change and read it. A number that is no
+    // signal is refused.
     let refused = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         let refused = signals.iter().any(|signal| libc::sigaddset(set.as_mut_ptr(), *signal) != 0);
@@ -27,8 +29,8 @@ pub(crate) fn unblock(signals: &[i32]) -> io::Result<()> {
     if refused { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(()) }
 }
 
-/// From now on, and until the returned id is unregistered, each arrival of `signal` in this process sets `arrived`, and then writes a byte to
-/// `pipe`, which several signals may share.
+/// From now on, and until the returned id is unregistered, each arrival of `signal` in this process
+/// sets `arrived`, and then writes a byte to `pipe`, which several signals may share.
 pub(crate) fn watch(
     signal: i32,
     arrived: Arc<AtomicBool>,
@@ -38,17 +40,19 @@ pub(crate) fn watch(
     let tell = move || {
         if !process.is_forked() {
             arrived.store(true, Ordering::Release);
-            // A full socket: there are arrivals enough that are not yet taken, and who takes one looks at all flags.
+            // A full socket: there are arrivals enough that are not yet taken, and who takes one
+            // looks at all flags.
             let _ = send(&*pipe, b"s", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     };
-    // SAFETY: what runs in the handler is async-signal-safe: a load, a store and one system call, which rustix makes without
-    // touching errno; nothing is allocated or locked, and nothing panics.
+    // SAFETY: what runs in the handler is async-signal-safe: a load, a store and one system call,
+    // which rustix makes without touching errno; nothing is allocated or locked, and nothing
+    // panics.
     unsafe { signal_hook::low_level::register(signal, tell) }
 }
 
-/// From now on an arrival of `signal` in this process after `from` does what the signal does by default. For a thread that cannot listen,
-/// because it is busy.
+/// From now on an arrival of `signal` in this process after `from` does what the signal does by
+/// default. For a thread that cannot listen, because it is busy.
 pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
     let process = Process::current()?;
     let end = move || {
@@ -56,7 +60,7 @@ pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
             let _ = emulate_default_handler(signal);
         }
     };
-    // SAFETY: what runs in the handler is async-signal-safe: a load, a read of the clock, and a function that says it is;
-    // nothing is allocated or locked, and nothing panics.
+    // SAFETY: what runs in the handler is async-signal-safe: a load, a read of the clock, and a
+    // function that says it is; nothing is allocated or locked, and nothing panics.
     unsafe { signal_hook::low_level::register(signal, end) }.map(drop)
 }

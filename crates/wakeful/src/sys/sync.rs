@@ -1,5 +1,6 @@
 //! The one place that chooses between the real atomics and loom's, so that the ready queue and the
-//! task's state are model-checked as they stand (`--cfg wakeful_loom`), not as copies of themselves.
+//! task's state are model-checked as they stand (`--cfg wakeful_loom`), not as copies of
+//! themselves.
 
 #[cfg(not(wakeful_loom))]
 pub(crate) use self::real::*;

@@ -60,8 +60,8 @@ fn cannot_start(name: &str, error: &io::Error) -> io::Error {
     }
 }
 
-/// What is behind an error of `pthread_create`: the kernel says EAGAIN for each limit and for a thread of SCHED_DEADLINE, and the C
-/// library says it when there is no memory for a stack.
+/// What is behind an error of `pthread_create`: the kernel says EAGAIN for each limit and for a
+/// thread of SCHED_DEADLINE, and the C library says it when there is no memory for a stack.
 fn why_no_thread(
     code: i32,
     is_deadline: bool,
@@ -99,7 +99,8 @@ fn has_room_for_stack() -> bool {
     let size = asked.unwrap_or(2_usize << 20).saturating_add(4096);
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
-    // SAFETY: a mapping of its own, at an address that the kernel chooses; nobody else knows of it, and it is gone behind this.
+    // SAFETY: a mapping of its own, at an address that the kernel chooses; nobody else knows of it,
+    // and it is gone behind this.
     unsafe {
         let stack = libc::mmap(std::ptr::null_mut(), size, access, flags, -1, 0);
         stack != libc::MAP_FAILED && libc::munmap(stack, size) == 0
@@ -109,7 +110,8 @@ fn has_room_for_stack() -> bool {
 /// For how long a thread was ready and had no CPU. What a hypervisor takes is not in it.
 #[derive(Debug)]
 pub(crate) struct RunQueue {
-    /// The thread's scheduler statistics. Without them (no `/proc`, or a kernel that keeps none) the count of involuntary switches has to do.
+    /// The thread's scheduler statistics. Without them (no `/proc`, or a kernel that keeps none)
+    /// the count of involuntary switches has to do.
     file: Option<File>,
     seen: u64,
 }
@@ -124,7 +126,8 @@ impl RunQueue {
         queue
     }
 
-    /// For how many nanoseconds since it was asked last; `u64::MAX` if only that is known that it was some time. A system call.
+    /// For how many nanoseconds since it was asked last; `u64::MAX` if only that is known that it
+    /// was some time. A system call.
     pub(crate) fn waited(&mut self) -> u64 {
         let total = match &self.file {
             Some(file) => waits(file).unwrap_or(self.seen),
@@ -141,7 +144,8 @@ fn waits(file: &File) -> Option<u64> {
     waits_in(std::str::from_utf8(&text[..length]).ok()?)
 }
 
-/// Time on a CPU, time without, and turns on one, which nobody who asks has had none of: then the kernel does not count.
+/// Time on a CPU, time without, and turns on one, which nobody who asks has had none of: then the
+/// kernel does not count.
 fn waits_in(statistics: &str) -> Option<u64> {
     let mut numbers = statistics.split_ascii_whitespace().map(str::parse::<u64>);
     let waited = numbers.nth(1)?.ok()?;
@@ -160,7 +164,8 @@ fn usage_of(whom: libc::c_int) -> Option<libc::rusage> {
     unsafe { (libc::getrusage(whom, usage.as_mut_ptr()) == 0).then(|| usage.assume_init()) }
 }
 
-/// How much CPU time this process has used. (Not by rustix, which looks for the kernel's own code in a way that valgrind does not survive.)
+/// How much CPU time this process has used. (Not by rustix, which looks for the kernel's own code
+/// in a way that valgrind does not survive.)
 pub(crate) fn process_time() -> Duration {
     let Some(usage) = usage_of(libc::RUSAGE_SELF) else { return Duration::ZERO };
     let time = |time: libc::timeval| {
@@ -177,8 +182,8 @@ pub(crate) fn current_cpu() -> Option<usize> {
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// Does the kernel run this thread before all ordinary ones (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE)? Then `sched_yield` does not let an
-/// ordinary thread run. A system call.
+/// Does the kernel run this thread before all ordinary ones (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE)?
+/// Then `sched_yield` does not let an ordinary thread run. A system call.
 pub(crate) fn is_real_time() -> bool {
     // Refused (-1) only by a seccomp filter.
     let policy = policy();
@@ -191,7 +196,8 @@ pub(crate) fn is_real_time() -> bool {
 
 /// This thread's scheduling policy, with its flag SCHED_RESET_ON_FORK.
 fn policy() -> libc::c_int {
-    // Not the C library's function, which fails in musl: POSIX means the process there, not the thread.
+    // Not the C library's function, which fails in musl: POSIX means the process there, not the
+    // thread.
     // SAFETY: it takes a number and returns one.
     unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) as libc::c_int }
 }
@@ -206,11 +212,12 @@ pub(crate) fn run_only_when_idle() -> io::Result<()> {
     }
 }
 
-/// The threads that `start` starts block all signals: the kernel gives a process's signal to any thread that does not, and
-/// nobody knows of these.
+/// The threads that `start` starts block all signals: the kernel gives a process's signal to any
+/// thread that does not, and nobody knows of these.
 pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the first call fills in `all`, the second reads it and fills in `before`. Neither fails with these arguments.
+    // SAFETY: the first call fills in `all`, the second reads it and fills in `before`. Neither
+    // fails with these arguments.
     let before = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());

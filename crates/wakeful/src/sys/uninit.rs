@@ -1,7 +1,8 @@
 //! Reading into memory that nobody has initialised.
 //!
-//! The buffers of hyper and tokio hand out such memory and want to be told, by an unsafe call, how much of
-//! it was written. That is done here, next to the system call that did the writing, and nowhere else.
+//! The buffers of hyper and tokio hand out such memory and want to be told, by an unsafe call, how
+//! much of it was written. That is done here, next to the system call that did the writing, and
+//! nowhere else.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -34,8 +35,9 @@ pub(crate) trait ReadBuffer {
 pub(crate) enum ReadCall {
     /// `recv`, which has less to do than `read`.
     Plain,
-    /// `recvmsg`, for Unix sockets: a peer may attach descriptors to its bytes, and then a read stops behind
-    /// that message (unix(7)). Without room for them the kernel closes them and says so.
+    /// `recvmsg`, for Unix sockets: a peer may attach descriptors to its bytes, and then a read
+    /// stops behind that message (unix(7)). Without room for them the kernel closes them and says
+    /// so.
     Message,
 }
 
@@ -77,8 +79,8 @@ pub(crate) fn read<B: ReadBuffer + ?Sized>(
 }
 
 fn receive(fd: BorrowedFd<'_>, memory: &mut [MaybeUninit<u8>]) -> Result<Read, Errno> {
-    // SAFETY: same layout. The slice is made for `recvmsg`, which hands it to the kernel and does not
-    // read it; no reference to it is left afterwards.
+    // SAFETY: same layout. The slice is made for `recvmsg`, which hands it to the kernel and does
+    // not read it; no reference to it is left afterwards.
     let memory =
         unsafe { slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<u8>(), memory.len()) };
     let message = rustix::net::recvmsg(

@@ -1,8 +1,8 @@
 //! Work that blocks: on threads of its own, never on a loop.
 //!
-//! [`pool`] has the threads and their queue, [`job`] one piece of work. The pool is our own, because
-//! that of the crate `blocking` tries for ever when it cannot start a thread (its issue 79), and those
-//! of others panic then, or belong to a runtime.
+//! [`pool`] has the threads and their queue, [`job`] one piece of work. The pool is our own,
+//! because that of the crate `blocking` tries for ever when it cannot start a thread (its issue
+//! 79), and those of others panic then, or belong to a runtime.
 
 mod job;
 #[allow(unsafe_code)]
@@ -27,13 +27,14 @@ pub(crate) use self::pool::keep_a_thread;
 
 /// Runs `f` on a thread that may block: file and DNS work, a database client, long computations.
 ///
-/// Threads are started as needed, up to 500 in the process (the environment variable `BLOCKING_MAX_THREADS` sets another
-/// limit, from 1 to 10,000). They end after half a second without work, but for one, which is started
-/// with the first loop that runs. Further work waits in a queue that has no limit: bound what you hand over. May be called on any thread.
+/// Threads are started as needed, up to 500 in the process (the environment variable
+/// `BLOCKING_MAX_THREADS` sets another limit, from 1 to 10,000). They end after half a second
+/// without work, but for one, which is started with the first loop that runs. Further work waits in
+/// a queue that has no limit: bound what you hand over. May be called on any thread.
 ///
-/// Where the process may start no more threads (`ulimit -u`, `pids.max` of its cgroup), the work waits for the threads that there are.
-/// If there is none at all, the work is dropped, and the handle gives an error that [is cancelled](JoinError::is_cancelled) and
-/// names these limits.
+/// Where the process may start no more threads (`ulimit -u`, `pids.max` of its cgroup), the work
+/// waits for the threads that there are. If there is none at all, the work is dropped, and the
+/// handle gives an error that [is cancelled](JoinError::is_cancelled) and names these limits.
 ///
 /// A forked child has none of its parent's threads. It starts its own.
 ///
@@ -91,8 +92,9 @@ where
 
 /// The handle of [`spawn_blocking`]. Dropping it lets the work go on.
 ///
-/// *Threads*: `Send` if the result is; it may be awaited on any thread. In a forked child, the handle of work that its parent began
-/// gives an error that [is cancelled](JoinError::is_cancelled).
+/// *Threads*: `Send` if the result is; it may be awaited on any thread. In a forked child, the
+/// handle of work that its parent began gives an error that [is
+/// cancelled](JoinError::is_cancelled).
 ///
 /// *Cancel-safety*: awaiting `&mut handle` may be given up and taken up again.
 #[must_use = "dropping the handle detaches the work; say so with `detach`"]
@@ -116,7 +118,8 @@ impl<T> UnwindSafe for BlockingHandle<T> {}
 impl<T> RefUnwindSafe for BlockingHandle<T> {}
 
 impl<T> BlockingHandle<T> {
-    /// Takes the work off its queue if no thread has begun it; its closure is dropped here. What has begun cannot be stopped.
+    /// Takes the work off its queue if no thread has begun it; its closure is dropped here. What
+    /// has begun cannot be stopped.
     pub fn abort(&mut self) {
         self.leave(|pool, number| {
             let queued = pool.remove(number);

@@ -1,11 +1,13 @@
 //! The cooperative budget: how many operations on ready sockets, timers and handles a task may
 //! complete in one poll before it must let others run.
 //!
-//! Without it, a task whose socket always has data never returns to the loop. When the budget is spent the
-//! next operation is pending although it is ready, and the task is woken at once: it goes to the back.
+//! Without it, a task whose socket always has data never returns to the loop. When the budget is
+//! spent the next operation is pending although it is ready, and the task is woken at once: it goes
+//! to the back.
 //!
-//! A `block_on` of another library inside a task polls again at once, and never returns to the loop.
-//! So the poll gets its budget again after [`MOST_FORCED_YIELDS`] operations were put off in it.
+//! A `block_on` of another library inside a task polls again at once, and never returns to the
+//! loop. So the poll gets its budget again after [`MOST_FORCED_YIELDS`] operations were put off in
+//! it.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -20,8 +22,8 @@ const MOST_FORCED_YIELDS: u64 = 32;
 const NOT_RATIONED: u64 = u64::MAX;
 
 thread_local! {
-    /// The lower half: the operations that are left. The upper half: how many operations of this poll
-    /// were put off. Or [`NOT_RATIONED`].
+    /// The lower half: the operations that are left. The upper half: how many operations of this
+    /// poll were put off. Or [`NOT_RATIONED`].
     static LEFT: Cell<u64> = const { Cell::new(NOT_RATIONED) };
     /// What the present ration began with.
     static RATION: Cell<u32> = const { Cell::new(u32::MAX) };
@@ -33,8 +35,8 @@ pub(crate) fn reset(budget: u32) {
     LEFT.set(budget.into());
 }
 
-/// A ration until the guard goes; then what was left before. Outside a loop's tasks nothing is rationed, and a task that
-/// drives another loop keeps its own ration.
+/// A ration until the guard goes; then what was left before. Outside a loop's tasks nothing is
+/// rationed, and a task that drives another loop keeps its own ration.
 pub(crate) fn ration(budget: u32) -> Ration {
     Ration { left: LEFT.replace(budget.into()), ration: RATION.replace(budget) }
 }
@@ -57,7 +59,8 @@ pub(crate) fn is_spent() -> bool {
     LEFT.get() as u32 == 0
 }
 
-/// An operation begins. Pending: the budget is spent, and the task has been woken for its next turn.
+/// An operation begins. Pending: the budget is spent, and the task has been woken for its next
+/// turn.
 #[inline]
 pub(crate) fn poll_proceed(cx: &Context<'_>) -> Poll<()> {
     if is_spent() {
@@ -91,8 +94,9 @@ pub(crate) fn made_progress() {
 
 /// Counts as one operation of this task's budget, and yields if it is spent.
 ///
-/// Call it in a loop that does much between its awaits, or that awaits only what is never pending (a
-/// channel of another crate): it costs a few instructions, and keeps the loop's other tasks from waiting.
+/// Call it in a loop that does much between its awaits, or that awaits only what is never pending
+/// (a channel of another crate): it costs a few instructions, and keeps the loop's other tasks from
+/// waiting.
 ///
 /// *Cancel-safe*: it has no effect but the count.
 pub async fn consume_budget() {

@@ -58,7 +58,8 @@ pub(super) unsafe fn take_output<T>(header: NonNull<Header>) -> Option<Result<T,
 /// Gives a reference up, and frees the task if it was the last one.
 ///
 /// # Safety
-/// `header` came from [`raw::allocate`](super::raw::allocate), and the reference is the caller's to give up.
+/// `header` came from [`raw::allocate`](super::raw::allocate), and the reference is the caller's to
+/// give up.
 pub(super) unsafe fn drop_reference(header: NonNull<Header>) {
     // SAFETY: the caller's reference keeps the task alive until here.
     unsafe {

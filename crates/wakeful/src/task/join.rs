@@ -16,8 +16,8 @@ use crate::sys::panics;
 
 /// A task's handle: await it for the task's output.
 ///
-/// Dropping the handle detaches the task, which goes on; [`abort`](Self::abort) ends it. If the task is complete, dropping
-/// the handle drops its output too. A panic in that drop ends there.
+/// Dropping the handle detaches the task, which goes on; [`abort`](Self::abort) ends it. If the
+/// task is complete, dropping the handle drops its output too. A panic in that drop ends there.
 ///
 /// *Threads*: a handle whose output is `Send` may be moved to, and awaited on, any thread, in any
 /// runtime. The future itself never leaves its loop.
@@ -37,8 +37,8 @@ pub struct JoinHandle<T> {
     _output: PhantomData<T>,
 }
 
-// SAFETY: of the task, a handle touches the state, the joiner (both atomic) and, once the task is complete,
-// the output, which it may take to its thread if that may be sent. Never the future.
+// SAFETY: of the task, a handle touches the state, the joiner (both atomic) and, once the task is
+// complete, the output, which it may take to its thread if that may be sent. Never the future.
 unsafe impl<T: Send> Send for JoinHandle<T> {}
 // SAFETY: as above; with a shared handle one can only look at the state and abort.
 unsafe impl<T: Send> Sync for JoinHandle<T> {}
@@ -59,9 +59,10 @@ impl<T> JoinHandle<T> {
         unsafe { self.header.as_ref() }
     }
 
-    /// Asks the task's loop to drop the future without polling it again. Awaiting the handle then gives an
-    /// error that [is cancelled](JoinError::is_cancelled), unless the task finished first. If the future panics
-    /// while it is dropped, the error [is that panic](JoinError::is_panic). From any thread.
+    /// Asks the task's loop to drop the future without polling it again. Awaiting the handle then
+    /// gives an error that [is cancelled](JoinError::is_cancelled), unless the task finished first.
+    /// If the future panics while it is dropped, the error [is that panic](JoinError::is_panic).
+    /// From any thread.
     pub fn abort(&self) {
         // SAFETY: the handle holds a reference, to a task that `raw::allocate` made.
         unsafe { abort(self.header) };

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 
 use crate::sys::panics;
 
-/// Why a task has no output: it panicked, or it was cancelled (aborted, its loop ended, or no thread could be started for
-/// its [blocking work](crate::task::spawn_blocking)).
+/// Why a task has no output: it panicked, or it was cancelled (aborted, its loop ended, or no
+/// thread could be started for its [blocking work](crate::task::spawn_blocking)).
 ///
 /// *Threads*: `Send` and `Sync`.
 #[derive(thiserror::Error)]
@@ -35,8 +35,8 @@ impl JoinError {
         Self(Reason::Panicked(Mutex::new(payload)))
     }
 
-    /// Was the task aborted, did its loop end before it, or could no thread be started for it? `false` if the future panicked
-    /// while it was dropped.
+    /// Was the task aborted, did its loop end before it, or could no thread be started for it?
+    /// `false` if the future panicked while it was dropped.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self.0, Reason::Cancelled | Reason::Refused(_))

@@ -12,7 +12,8 @@
 //! * [`Local::try_sleep`] makes the queue say asleep, and clears the thread-local. From then on a
 //!   wake on this thread takes the path of every other thread: it pushes to the queue, finds
 //!   ASLEEP, and rings. The proof in `ready_queue` covers it.
-//! * [`Local::take_remote`] drains the queue, which then says awake, and sets the thread-local again.
+//! * [`Local::take_remote`] drains the queue, which then says awake, and sets the thread-local
+//!   again.
 //! * [`Local::enter`] does not set it for a loop that is asleep (one that is driven by another
 //!   loop, between `prepare_to_park` and the next turn).
 //!
@@ -82,9 +83,9 @@ impl Local {
         Entered { outer: CURRENT.replace(named), _local: PhantomData }
     }
 
-    /// The loop says that it is about to sleep. `false`: another thread has pushed, stay awake. From
-    /// `true` until the next [`take_remote`](Self::take_remote) every push rings, also one of this
-    /// thread. The loop must be entered.
+    /// The loop says that it is about to sleep. `false`: another thread has pushed, stay awake.
+    /// From `true` until the next [`take_remote`](Self::take_remote) every push rings, also one of
+    /// this thread. The loop must be entered.
     #[inline]
     pub(crate) fn try_sleep(&self) -> bool {
         let asleep = self.queue.try_sleep();
@@ -112,8 +113,8 @@ impl Local {
         self.tasks.borrow().len()
     }
 
-    /// Takes what other threads pushed, after what is ready here. The queue says awake from then on.
-    /// The loop must be entered.
+    /// Takes what other threads pushed, after what is ready here. The queue says awake from then
+    /// on. The loop must be entered.
     #[inline]
     pub(crate) fn take_remote(&self) {
         self.accept(self.queue.drain());
@@ -135,7 +136,8 @@ impl Local {
         self.ready.push(node);
     }
 
-    /// A turn is about to run up to `most` nodes. Their order changes here, if the debug mode of [`super::shuffle`] asks for it.
+    /// A turn is about to run up to `most` nodes. Their order changes here, if the debug mode of
+    /// [`super::shuffle`] asks for it.
     #[inline]
     pub(crate) fn before_running(&self, most: usize) {
         #[cfg(debug_assertions)]
@@ -146,15 +148,15 @@ impl Local {
         let _ = most;
     }
 
-    /// Runs the normal node that has been ready longest, and returns where it comes from. `None`: there is none, or
-    /// a high one comes first. The loop must be entered.
+    /// Runs the normal node that has been ready longest, and returns where it comes from. `None`:
+    /// there is none, or a high one comes first. The loop must be entered.
     #[inline]
     pub(crate) fn run_normal(&self) -> Option<&'static Location<'static>> {
         self.ready.pop_normal().map(|node| self.run(node))
     }
 
-    /// Runs the node whose turn it is, of either class, behind `ran` others of this turn, and returns where it comes from. `None`: there is none. The
-    /// loop must be entered.
+    /// Runs the node whose turn it is, of either class, behind `ran` others of this turn, and
+    /// returns where it comes from. `None`: there is none. The loop must be entered.
     pub(crate) fn run_by_class(
         &self,
         ran: u32,
@@ -190,8 +192,8 @@ impl Local {
         self.tasks.borrow_mut().try_remove(place);
     }
 
-    /// The loop ends: refuses what comes from now on, and drops what there is, futures in place. The
-    /// loop must be entered, so that what is dropped finds it.
+    /// The loop ends: refuses what comes from now on, and drops what there is, futures in place.
+    /// The loop must be entered, so that what is dropped finds it.
     ///
     /// In a forked child (`is_inherited`) the futures that have begun are not dropped: see
     /// [`abandon`].
@@ -223,7 +225,8 @@ impl Local {
         self.drop_late();
     }
 
-    /// Drops the futures that were spawned since the end began. `false`: there was none. The loop must be entered.
+    /// Drops the futures that were spawned since the end began. `false`: there was none. The loop
+    /// must be entered.
     pub(crate) fn drop_late(&self) -> bool {
         self.late.drop_all()
     }
@@ -251,7 +254,8 @@ unsafe fn abandon(header: NonNull<Header>, local: &Local) {
 /// The node comes back when the loop has ended.
 ///
 /// # Safety
-/// As for [`ReadyQueue::push`](crate::ready_queue::ReadyQueue::push), and the node is the first field of a [`Queued`].
+/// As for [`ReadyQueue::push`](crate::ready_queue::ReadyQueue::push), and the node is the first
+/// field of a [`Queued`].
 #[inline]
 pub(super) unsafe fn schedule(
     queue: &Arc<Queue>,
@@ -282,8 +286,8 @@ unsafe fn push_remote(queue: &Queue, node: NonNull<Node>) -> Result<(), NonNull<
     unsafe { queue.push(node) }
 }
 
-/// As [`schedule`], for what runs in the order in which its thread sent it: on the loop's own thread behind what the same thread has
-/// sent from outside a turn, which is still in the queue.
+/// As [`schedule`], for what runs in the order in which its thread sent it: on the loop's own
+/// thread behind what the same thread has sent from outside a turn, which is still in the queue.
 ///
 /// # Errors
 /// As for [`schedule`].
@@ -310,7 +314,8 @@ pub(crate) fn ready_here() -> usize {
     with_current_if_any(|local| local.map_or(0, Local::ready))
 }
 
-/// Counts an operation that the cooperative budget has put off, on the loop that runs on this thread.
+/// Counts an operation that the cooperative budget has put off, on the loop that runs on this
+/// thread.
 #[cold]
 pub(super) fn count_forced_yield() {
     with_current_if_any(|local| local.into_iter().for_each(|it| it.counters.forced_yields.add(1)));

@@ -1,10 +1,10 @@
 //! Tasks: a future with a place to run, and what belongs to them.
 //!
-//! The rule that this room keeps: **a future is polled and dropped only on its loop's thread**, also
-//! after the loop's end, whoever holds wakers. The loop knows its tasks (`local`) and drops their
-//! futures in place at its end; what wakers and handles hold then is an empty shell (`raw`).
-//! `async-task` does not give that: its last waker may drop the future wherever it is. So the task is
-//! our own, and its header starts with the ready queue's node: waking allocates nothing.
+//! The rule that this room keeps: **a future is polled and dropped only on its loop's thread**,
+//! also after the loop's end, whoever holds wakers. The loop knows its tasks (`local`) and drops
+//! their futures in place at its end; what wakers and handles hold then is an empty shell (`raw`).
+//! `async-task` does not give that: its last waker may drop the future wherever it is. So the task
+//! is our own, and its header starts with the ready queue's node: waking allocates nothing.
 //!
 //! Neighbours: `ready_queue` carries nodes between threads, `event_loop` decides when tasks run.
 

@@ -1,4 +1,5 @@
-//! What everything in a loop's queues starts with: a node, where it comes from, and when it was sent.
+//! What everything in a loop's queues starts with: a node, where it comes from, and when it was
+//! sent.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -14,7 +15,8 @@ pub(super) struct Queued {
     node: Node,
     /// Where the task was spawned, or the closure sent.
     spawned_at: &'static Location<'static>,
-    /// When it was pushed onto an empty queue, in ticks; 0 otherwise. It belongs to whoever has the node's link.
+    /// When it was pushed onto an empty queue, in ticks; 0 otherwise. It belongs to whoever has the
+    /// node's link.
     pushed: Cell<u64>,
 }
 

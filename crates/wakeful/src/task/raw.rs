@@ -37,8 +37,8 @@ enum Stage<F: Future> {
     Empty,
 }
 
-/// Makes a task of `future`. It is scheduled, in no queue yet, and has two references: the loop's and
-/// its handle's.
+/// Makes a task of `future`. It is scheduled, in no queue yet, and has two references: the loop's
+/// and its handle's.
 pub(super) fn allocate<F: Future + 'static>(
     priority: Priority,
     future: F,

@@ -16,8 +16,8 @@ pub(super) struct Ready {
     len: Cell<usize>,
 }
 
-/// How the nodes that a turn runs are shared between the classes: high ones first, but while normal ones are ready at most half,
-/// and not all of a stretch.
+/// How the nodes that a turn runs are shared between the classes: high ones first, but while normal
+/// ones are ready at most half, and not all of a stretch.
 pub(crate) struct Share {
     high: u32,
     most: u32,
@@ -62,7 +62,8 @@ impl Ready {
         self.normal.pop().inspect(|_| self.len.set(self.len.get() - 1))
     }
 
-    /// The node whose turn it is behind `ran` others of this turn: that of its class that has been ready longest.
+    /// The node whose turn it is behind `ran` others of this turn: that of its class that has been
+    /// ready longest.
     pub(super) fn pop(&self, ran: u32, share: &mut Share) -> Option<NonNull<Node>> {
         let normal = if share.is_normal_s_turn(ran) { self.normal.pop() } else { None };
         let high = || self.high.pop().inspect(|_| share.high += 1);
@@ -108,7 +109,8 @@ impl List {
 
     #[inline]
     fn push(&self, node: NonNull<Node>) {
-        // SAFETY: the node is the loop's, in no queue, and this is the loop's thread; so is the last.
+        // SAFETY: the node is the loop's, in no queue, and this is the loop's thread; so is the
+        // last.
         unsafe {
             Node::set_next(node, ptr::null_mut());
             match NonNull::new(self.last.replace(node.as_ptr())) {

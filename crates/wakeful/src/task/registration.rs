@@ -1,8 +1,8 @@
 //! Leaves a waker with an [`AtomicWaker`], also if the waker's clone panics.
 //!
-//! [`AtomicWaker::register`] clones the waker while it holds its lock, and never releases the lock if that
-//! panics. A waker of another library is user code. So its clone is made before, and `register` is given a
-//! waker that hands that clone out.
+//! [`AtomicWaker::register`] clones the waker while it holds its lock, and never releases the lock
+//! if that panics. A waker of another library is user code. So its clone is made before, and
+//! `register` is given a waker that hands that clone out.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -12,14 +12,16 @@ use atomic_waker::AtomicWaker;
 
 use crate::sys::panics;
 
-/// As [`AtomicWaker::register`]. The caller has taken out the waker of an earlier call, whose drop may panic too.
+/// As [`AtomicWaker::register`]. The caller has taken out the waker of an earlier call, whose drop
+/// may panic too.
 ///
 /// # Panics
 /// When the waker's clone does. `slot` is as before then.
 pub(super) fn register(slot: &AtomicWaker, waker: &Waker) {
     let clone = Cell::new(Some(waker.clone()));
     {
-        // SAFETY: `clone` outlives the waker, which stays on this thread and is never dropped: `register` only borrows it.
+        // SAFETY: `clone` outlives the waker, which stays on this thread and is never dropped:
+        // `register` only borrows it.
         let hands_out = ManuallyDrop::new(unsafe { Waker::from_raw(hands_out(&clone)) });
         slot.register(&hands_out);
     }

@@ -1,8 +1,9 @@
-//! Wakers for libraries that clone, wake or drop them with a lock held: h2 with that of a connection, `event-listener` with that of
-//! all who wait. A waker of another library that panics there would keep others from being woken,
-//! or leave the lock poisoned. One that polls its task at once, or whose drop drops its task, would
-//! come back to the same lock and wait for ever, and the loop with it. So it is woken, and dropped,
-//! by the loop's next node, when nothing is locked any more.
+//! Wakers for libraries that clone, wake or drop them with a lock held: h2 with that of a
+//! connection, `event-listener` with that of all who wait. A waker of another library that panics
+//! there would keep others from being woken, or leave the lock poisoned. One that polls its task at
+//! once, or whose drop drops its task, would come back to the same lock and wait for ever, and the
+//! loop with it. So it is woken, and dropped, by the loop's next node, when nothing is locked any
+//! more.
 
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -116,7 +117,8 @@ impl Drop for Drops {
     }
 }
 
-#[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no epoll, and gives the table of a waker several addresses.
+// Miri has no epoll, and gives the table of a waker several addresses.
+#[cfg(all(test, not(wakeful_loom), not(miri)))]
 mod tests {
     use std::future::{pending, poll_fn};
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

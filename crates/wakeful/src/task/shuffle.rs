@@ -1,9 +1,9 @@
-//! A debug mode that runs ready tasks in another order than the one in which they became ready, so that code which relies on an
-//! order that nobody promised fails in a test and not in production.
+//! A debug mode that runs ready tasks in another order than the one in which they became ready, so
+//! that code which relies on an order that nobody promised fails in a test and not in production.
 //!
-//! `WAKEFUL_SHUFFLE=seed` (a number) turns it on, in builds with debug assertions only. What is promised stays: closures, and
-//! tasks that have not begun, keep their order and their places; only tasks that were woken, or yielded, change places
-//! with one another, within what a turn runs.
+//! `WAKEFUL_SHUFFLE=seed` (a number) turns it on, in builds with debug assertions only. What is
+//! promised stays: closures, and tasks that have not begun, keep their order and their places; only
+//! tasks that were woken, or yielded, change places with one another, within what a turn runs.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -41,7 +41,8 @@ impl Shuffle {
         }
     }
 
-    /// A number from 0 to `end` - 1. (Steele, Lea, Flood: splitmix64. The bias of the remainder does not matter here.)
+    /// A number from 0 to `end` - 1. (Steele, Lea, Flood: splitmix64. The bias of the remainder
+    /// does not matter here.)
     fn below(&self, end: usize) -> usize {
         let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.0.set(state);

@@ -10,8 +10,8 @@ use super::raw;
 use crate::priority::Priority;
 
 impl Local {
-    /// Spawns a task of this loop. While the loop ends, the task is cancelled at once, and its future is dropped
-    /// before the end is over.
+    /// Spawns a task of this loop. While the loop ends, the task is cancelled at once, and its
+    /// future is dropped before the end is over.
     #[track_caller]
     pub(crate) fn spawn<F: Future + 'static>(
         &self,
@@ -34,8 +34,8 @@ impl Local {
         }
         let header = raw::allocate(priority, future, self.queue.clone(), spawned_at);
         // The first run finds that it has no place yet, and adopts it.
-        // SAFETY: a fresh task, scheduled and in no queue, with a reference for the loop. Pushed from outside a turn it
-        // stays on this thread all the same.
+        // SAFETY: a fresh task, scheduled and in no queue, with a reference for the loop. Pushed
+        // from outside a turn it stays on this thread all the same.
         let scheduled = unsafe { schedule_in_order(&self.queue, header.cast()) };
         debug_assert!(scheduled.is_ok(), "only the end closes the queue");
         // SAFETY: the handle's reference is the second of the two.
@@ -51,7 +51,8 @@ impl Local {
     ) -> JoinHandle<T> {
         let pending = std::future::pending::<T>();
         let header = raw::allocate(priority, pending, self.queue.clone(), spawned_at);
-        // SAFETY: a task that no loop has met, on the thread of its loop; the handle has the second reference.
+        // SAFETY: a task that no loop has met, on the thread of its loop; the handle has the second
+        // reference.
         unsafe {
             header::cancel(header);
             JoinHandle::new(header)

@@ -9,10 +9,10 @@
 //!                                        COMPLETE
 //! ```
 //!
-//! Who turns idle into SCHEDULED queues the task; so it is in at most one queue, once. Only the loop's
-//! thread starts, pauses and finishes. References are held by the loop (until the task is complete), by
-//! the handle, and by wakers; a queue needs none, because the loop's lasts as long as the task can be
-//! queued.
+//! Who turns idle into SCHEDULED queues the task; so it is in at most one queue, once. Only the
+//! loop's thread starts, pauses and finishes. References are held by the loop (until the task is
+//! complete), by the handle, and by wakers; a queue needs none, because the loop's lasts as long as
+//! the task can be queued.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -106,8 +106,8 @@ impl State {
         if self.0.fetch_sub(REFERENCE, Release) & !(REFERENCE - 1) != REFERENCE {
             return false;
         }
-        // Acquire: what the others did before they gave theirs up comes before the end. A load, not a
-        // fence, because ThreadSanitizer knows no fences.
+        // Acquire: what the others did before they gave theirs up comes before the end. A load, not
+        // a fence, because ThreadSanitizer knows no fences.
         let _ = self.0.load(Acquire);
         true
     }

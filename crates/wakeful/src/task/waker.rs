@@ -9,7 +9,8 @@ use super::local;
 /// Wakes the task. From its own loop's thread that is one atomic operation on its state.
 ///
 /// # Safety
-/// `header` came from [`raw::allocate`](super::raw::allocate), and the caller has a reference to the task.
+/// `header` came from [`raw::allocate`](super::raw::allocate), and the caller has a reference to
+/// the task.
 pub(super) unsafe fn wake(header: NonNull<Header>) {
     // SAFETY: the caller's reference keeps the task alive.
     unsafe {
@@ -41,8 +42,9 @@ unsafe fn queue(header: NonNull<Header>) {
     let _ = unsafe { local::schedule(&header.as_ref().queue, header.cast()) };
 }
 
-/// A waker's data is the pointer that [`raw::allocate`](super::raw::allocate) returned, unchanged. A pointer made from a
-/// `&Header` would not do: the loop runs and frees the whole task through the pointer that a wake queues.
+/// A waker's data is the pointer that [`raw::allocate`](super::raw::allocate) returned, unchanged.
+/// A pointer made from a `&Header` would not do: the loop runs and frees the whole task through the
+/// pointer that a wake queues.
 pub(super) fn raw_waker(header: NonNull<Header>) -> RawWaker {
     RawWaker::new(header.as_ptr().cast_const().cast(), vtable())
 }

@@ -5,13 +5,18 @@ use std::time::{Duration, Instant};
 
 use super::{Sleep, deadline_after, sleep_until};
 
-/// A time limit on something that arrives: it strikes only after the loop has read what arrived before it.
+/// A time limit on something that arrives: it strikes only after the loop has read what arrived
+/// before it.
 ///
-/// A process may be stopped for longer than a limit (SIGSTOP, a suspended machine). When it runs again the clock has passed the limit, but the bytes that arrived in time are still
-/// in the kernel. A [`Sleep`] that is polled then is over. A `Deadline` waits until the loop has asked the kernel after the limit, and then for one more turn. So all tasks that wait for those bytes have run once, and
-/// a task that gets them through another one has been told. Poll what may arrive before the deadline; [`timeout`](super::timeout) does that.
+/// A process may be stopped for longer than a limit (SIGSTOP, a suspended machine). When it runs
+/// again the clock has passed the limit, but the bytes that arrived in time are still in the
+/// kernel. A [`Sleep`] that is polled then is over. A `Deadline` waits until the loop has asked the
+/// kernel after the limit, and then for one more turn. So all tasks that wait for those bytes have
+/// run once, and a task that gets them through another one has been told. Poll what may arrive
+/// before the deadline; [`timeout`](super::timeout) does that.
 ///
-/// It strikes a turn or two after a [`Sleep`] of the same instant would be over. Where more is ready than the loop fetches at once, it waits until all that was ready at the limit is fetched.
+/// It strikes a turn or two after a [`Sleep`] of the same instant would be over. Where more is
+/// ready than the loop fetches at once, it waits until all that was ready at the limit is fetched.
 ///
 /// ```
 /// use std::time::{Duration, Instant};

@@ -47,7 +47,8 @@ pub enum MissedTickBehavior {
 
 /// Ticks at a fixed rate: made by [`interval`] and [`interval_at`].
 ///
-/// *Threads*: `Send` and `Sync`; like [`Sleep`](super::Sleep), it belongs to the loop that polls it.
+/// *Threads*: `Send` and `Sync`; like [`Sleep`](super::Sleep), it belongs to the loop that polls
+/// it.
 #[derive(Debug)]
 pub struct Interval {
     sleep: Sleep,

@@ -1,12 +1,13 @@
 //! Timers for futures: [`sleep`], [`interval`], [`timeout`].
 //!
-//! Deadlines are monotonic ([`std::time::Instant`]: the wall clock's jumps do not matter) and have nanosecond
-//! resolution. A timer is never early. It is late by what the kernel's timer and the thread's wake take (on the project's
-//! machine about 17 µs for the timer), or by the rest of the turn that is running. Where the kernel has no `epoll_pwait2`
-//! (before Linux 5.11), a parked loop's timers round up to the next millisecond.
+//! Deadlines are monotonic ([`std::time::Instant`]: the wall clock's jumps do not matter) and have
+//! nanosecond resolution. A timer is never early. It is late by what the kernel's timer and the
+//! thread's wake take (on the project's machine about 17 µs for the timer), or by the rest of the
+//! turn that is running. Where the kernel has no `epoll_pwait2` (before Linux 5.11), a parked
+//! loop's timers round up to the next millisecond.
 //!
-//! The futures are `Send` and `Sync`, so that they fit where a framework asks for that, although the timer itself belongs to the loop
-//! that polls it.
+//! The futures are `Send` and `Sync`, so that they fit where a framework asks for that, although
+//! the timer itself belongs to the loop that polls it.
 
 mod deadline;
 mod interval;
@@ -22,10 +23,12 @@ use std::time::{Duration, Instant};
 
 use crate::event_loop::current;
 
-/// The time as this loop's turn has read it, which costs next to nothing: at most one turn old, never in the future, and never behind the
-/// deadline of a [`Sleep`] that has woken somebody in this turn. Where no loop runs it is [`Instant::now`].
+/// The time as this loop's turn has read it, which costs next to nothing: at most one turn old,
+/// never in the future, and never behind the deadline of a [`Sleep`] that has woken somebody in
+/// this turn. Where no loop runs it is [`Instant::now`].
 ///
-/// For what needs a time for each event, such as idle timeouts of connections: a turn that handles a hundred reads the clock once for them.
+/// For what needs a time for each event, such as idle timeouts of connections: a turn that handles
+/// a hundred reads the clock once for them.
 ///
 /// ```
 /// use std::time::Instant;
@@ -41,10 +44,12 @@ pub fn turn_time() -> Instant {
     current().map_or_else(Instant::now, |inner| inner.turn_time())
 }
 
-/// The moment until which this loop has seen what arrived: everything that was readable then has been given to its tasks. It may be earlier than that moment, never
-/// later. Where no loop runs it is [`Instant::now`].
+/// The moment until which this loop has seen what arrived: everything that was readable then has
+/// been given to its tasks. It may be earlier than that moment, never later. Where no loop runs it
+/// is [`Instant::now`].
 ///
-/// For code that compares deadlines itself instead of awaiting a [`Deadline`]: one that is later than this must not strike yet.
+/// For code that compares deadlines itself instead of awaiting a [`Deadline`]: one that is later
+/// than this must not strike yet.
 #[must_use]
 pub fn seen_until() -> Instant {
     current().map_or_else(Instant::now, |inner| inner.seen_until())

@@ -35,8 +35,9 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 
 /// The future of [`sleep`] and [`sleep_until`].
 ///
-/// It may be made anywhere; polled, it belongs to the loop of that thread, until it is polled on another one. Dropping it removes its timer.
-/// If its loop ends, the waiting task is woken; its next poll sets the timer in the loop of that thread.
+/// It may be made anywhere; polled, it belongs to the loop of that thread, until it is polled on
+/// another one. Dropping it removes its timer. If its loop ends, the waiting task is woken; its
+/// next poll sets the timer in the loop of that thread.
 ///
 /// *Cancel-safe*: polling it again, or dropping it, is always allowed.
 ///
@@ -118,16 +119,16 @@ impl Sleep {
 
     /// Moves the deadline, also of a sleep that has ended.
     ///
-    /// A task that waits for this sleep keeps waiting, without another poll: the task that polled it
-    /// last is woken at the new deadline, and not at the old one. A deadline that has passed wakes it in the
-    /// loop's next turn. If the old deadline has woken the task already, or nobody has polled the sleep,
-    /// nothing is set, and the next poll sets the new deadline.
+    /// A task that waits for this sleep keeps waiting, without another poll: the task that polled
+    /// it last is woken at the new deadline, and not at the old one. A deadline that has passed
+    /// wakes it in the loop's next turn. If the old deadline has woken the task already, or nobody
+    /// has polled the sleep, nothing is set, and the next poll sets the new deadline.
     ///
     /// # Threads
-    /// On another thread than that of the loop that has the timer, or outside that loop's turns, the
-    /// loop is told by a message. It then wakes the waiting task once, at once, and the task's next poll
-    /// sets the new deadline ([`is_set`](Self::is_set) is `false` until then). Before the message arrives, the
-    /// old deadline may wake the task.
+    /// On another thread than that of the loop that has the timer, or outside that loop's turns,
+    /// the loop is told by a message. It then wakes the waiting task once, at once, and the task's
+    /// next poll sets the new deadline ([`is_set`](Self::is_set) is `false` until then). Before the
+    /// message arrives, the old deadline may wake the task.
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = deadline;
         self.timer = self.timer.take().and_then(|timer| timer.move_to(deadline));
@@ -148,7 +149,8 @@ impl Sleep {
         if key.and_then(|key| inner.timers().borrow().will_wake(key, waker)) == Some(true) {
             return;
         }
-        // Cloning and dropping a waker may be anybody's code: the timers are not borrowed meanwhile.
+        // Cloning and dropping a waker may be anybody's code: the timers are not borrowed
+        // meanwhile.
         let waker = waker.clone();
         let replaced = match key {
             Some(key) => inner.timers().borrow_mut().set_waker(key, waker),
@@ -187,7 +189,8 @@ impl Sleep {
         if has_seen {
             return self.poll_elapsed(cx);
         }
-        // A timer that has fired already: more is ready than the loop fetches at once. It needs some turns.
+        // A timer that has fired already: more is ready than the loop fetches at once. It needs
+        // some turns.
         let instant = match self.timer {
             Some(_) => self.deadline.max(Instant::now() + LOOK_AGAIN),
             None => self.deadline,

@@ -42,8 +42,9 @@ impl From<Elapsed> for std::io::Error {
 pin_project_lite::pin_project! {
     /// The future of [`timeout`] and [`timeout_at`].
     ///
-    /// A future that is ready wins against a deadline that has passed. The deadline is a [`Deadline`]: after a pause of the process,
-    /// the future is polled with all that arrived meanwhile before it is given up. The future itself is dropped with this one.
+    /// A future that is ready wins against a deadline that has passed. The deadline is a
+    /// [`Deadline`]: after a pause of the process, the future is polled with all that arrived
+    /// meanwhile before it is given up. The future itself is dropped with this one.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless awaited"]
     pub struct Timeout<F> {

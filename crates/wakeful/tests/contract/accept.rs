@@ -1,5 +1,5 @@
-//! Listeners that several loops share, and the server's frame around them. What is counted is connections and
-//! waits, not time.
+//! Listeners that several loops share, and the server's frame around them. What is counted is
+//! connections and waits, not time.
 
 use std::cell::Cell;
 use std::future::{Future, pending, poll_fn};
@@ -307,8 +307,8 @@ fn a_handler_s_panic_closes_its_connection_and_no_other<B: Backend>() {
     assert_eq!(running.shutdown(LONG).unwrap(), 0);
 }
 
-/// The kernel woke one loop for the connection, and that one's `accept` was dropped before it was polled again, as by
-/// a `select`. Another loop must hear of it.
+/// The kernel woke one loop for the connection, and that one's `accept` was dropped before it was
+/// polled again, as by a `select`. Another loop must hear of it.
 fn the_wake_of_an_abandoned_accept_is_passed_on<B: Backend>() {
     let (group, shared) = (group::<B>(2), localhost());
     let abandons = shared.clone();

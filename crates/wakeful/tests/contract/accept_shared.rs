@@ -1,5 +1,5 @@
-//! Listeners and socket files that somebody else has too: another process, a successor, the user's own code. (Forked children are
-//! in the suite `fork`.)
+//! Listeners and socket files that somebody else has too: another process, a successor, the user's
+//! own code. (Forked children are in the suite `fork`.)
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
@@ -41,7 +41,8 @@ fn localhost() -> SharedListener {
     SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
-/// A server with one loop. Each connection echoes a byte at a time, and says `!` when it is told of the drain.
+/// A server with one loop. Each connection echoes a byte at a time, and says `!` when it is told of
+/// the drain.
 fn start<B: Backend>(strategy: AcceptStrategy, listener: SharedListener) -> Serving {
     let server = ConnectionServer::new(vec![listener]).group(B::group().loops(1));
     let handler = async |mut connection: wakeful::accept::Connection| {
@@ -83,7 +84,8 @@ impl Client {
     }
 }
 
-/// The next connection of `listener` is one to `addr` that is made now. The listener is non-blocking, like the server's.
+/// The next connection of `listener` is one to `addr` that is made now. The listener is
+/// non-blocking, like the server's.
 fn takes_connections(listener: &TcpListener, addr: SocketAddr) {
     let client = TcpStream::connect_timeout(&addr, LONG).expect("the socket is not deaf");
     let mut fds = [PollFd::new(listener, PollFlags::IN)];
@@ -303,8 +305,8 @@ fn an_abstract_name_is_listened_on_and_free_again_at_the_end<B: Backend>() {
     drop(SharedListener::bind(&addr).expect("nothing is left of it"));
 }
 
-/// Otherwise whoever comes to a loop with hundreds of ready tasks waits for one round of all of them, and so does everybody in
-/// front of them.
+/// Otherwise whoever comes to a loop with hundreds of ready tasks waits for one round of all of
+/// them, and so does everybody in front of them.
 fn a_busy_loop_takes_several_connections_at_once_and_an_idle_one_takes_one<B: Backend>() {
     for (busy, at_once) in [(0, 1), (16, 4), (200, 16)] {
         let mut event_loop = B::builder().task_budget(1_000).turn_budget(LONG).build().unwrap();

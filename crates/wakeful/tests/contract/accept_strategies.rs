@@ -1,4 +1,5 @@
-//! How a server's connections reach its loops: what every strategy promises, and what each promises alone.
+//! How a server's connections reach its loops: what every strategy promises, and what each promises
+//! alone.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -167,8 +168,8 @@ fn the_limit_holds_and_no_loop_keeps_a_permit_that_it_does_not_use<B: Backend>()
     }
 }
 
-/// Every loop is held, so what connects now stays in the backlog; then the server is told to end, and the loops go on only when they
-/// know that.
+/// Every loop is held, so what connects now stays in the backlog; then the server is told to end,
+/// and the loops go on only when they know that.
 fn drain_with_a_backlog(serving: Serving, clients: impl FnOnce() -> Vec<TcpStream>) -> Drained {
     let blocked: Vec<_> = serving.handles().iter().map(Blocked::new).collect();
     let clients = clients();
@@ -308,7 +309,8 @@ fn a_dispatcher_serves_a_unix_socket<B: Backend>() {
     assert_eq!(serving.shutdown(LONG).unwrap(), 0);
 }
 
-/// More than a loop does in the one turn that it takes when it was told to stop: what it is sent behind this stays undone.
+/// More than a loop does in the one turn that it takes when it was told to stop: what it is sent
+/// behind this stays undone.
 fn keep_busy_to_the_end(handle: &LoopHandle) {
     (0..200).for_each(|_| handle.run(|| ()).unwrap());
 }

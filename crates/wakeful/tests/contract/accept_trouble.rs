@@ -1,4 +1,5 @@
-//! Trouble at the door that a test can really cause; the rest is in `lib::accept::tests`, and what needs a limit of the process in `limits`.
+//! Trouble at the door that a test can really cause; the rest is in `lib::accept::tests`, and what
+//! needs a limit of the process in `limits`.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -63,8 +64,9 @@ async fn answer(mut connection: wakeful::accept::Connection) {
     }
 }
 
-/// A loop with nothing to do but a few timers asks the kernel about once for each. Another thread that is just at its door, and loses its CPU there, may
-/// leave the loop watching for that long what it does not want: so one round of several counts.
+/// A loop with nothing to do but a few timers asks the kernel about once for each. Another thread
+/// that is just at its door, and loses its CPU there, may leave the loop watching for that long
+/// what it does not want: so one round of several counts.
 fn does_not_spin(handle: &LoopHandle) {
     const ROUNDS: usize = 5;
     let waits: Vec<_> = (0..ROUNDS).map(|_| waits_for_ten_timers(handle)).collect();
@@ -189,8 +191,8 @@ fn a_flood_of_connections_that_are_reset_does_not_starve_a_quiet_listener<B: Bac
         drop(release);
         let (turns, served_before) = see.recv_timeout(LONG).expect("the quiet one is served");
         let turns = turns - turns_before;
-        // Both listeners are accepted from in one turn, up to 128 connections of the flood before the first of the
-        // quiet one; those are served before it, eight at least in each turn.
+        // Both listeners are accepted from in one turn, up to 128 connections of the flood before
+        // the first of the quiet one; those are served before it, eight at least in each turn.
         assert!(turns <= 40, "{strategy}: {turns} turns");
         assert!(served_before <= 256, "{strategy}: behind {served_before} of the flood");
         let counts = serving.counts();

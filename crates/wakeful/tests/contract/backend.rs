@@ -1,5 +1,5 @@
-//! The backends of the driver, and what a test needs of each. Binaries whose tests need a process of their own share this
-//! file by `#[path]`.
+//! The backends of the driver, and what a test needs of each. Binaries whose tests need a process
+//! of their own share this file by `#[path]`.
 
 #![allow(dead_code, reason = "not every binary needs all of it")]
 
@@ -48,8 +48,8 @@ impl Backend for Epoll {
     }
 }
 
-/// Loops park, because what is shown by counting is shown by counting parks; unless `WAKEFUL_TEST_IDLE` names another policy, with which all but those
-/// tests pass.
+/// Loops park, because what is shown by counting is shown by counting parks; unless
+/// `WAKEFUL_TEST_IDLE` names another policy, with which all but those tests pass.
 fn idle() -> IdlePolicy {
     let chosen = std::env::var("WAKEFUL_TEST_IDLE");
     chosen.map_or(IdlePolicy::Park, |name| name.parse().expect("an idle policy"))

@@ -1,5 +1,5 @@
-//! A loop on a thread of its own, and how a test waits for what it does: by its metrics and by its own word on whether it
-//! sleeps, never by the clock.
+//! A loop on a thread of its own, and how a test waits for what it does: by its metrics and by its
+//! own word on whether it sleeps, never by the clock.
 
 use std::sync::mpsc;
 use std::thread;
@@ -17,7 +17,8 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Calls `prepare` with the loop before it runs. What that returns is dropped before the loop is.
+    /// Calls `prepare` with the loop before it runs. What that returns is dropped before the loop
+    /// is.
     pub(crate) fn start<T>(
         settings: EventLoopBuilder,
         prepare: impl FnOnce(&EventLoop) -> T + Send + 'static,
@@ -60,7 +61,8 @@ pub(crate) fn wait_until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Waits until the loop has said that it sleeps: from then on a push rings, unless a ring of that sleep is complete.
+/// Waits until the loop has said that it sleeps: from then on a push rings, unless a ring of that
+/// sleep is complete.
 pub(crate) fn until_asleep(handle: &LoopHandle) {
     wait_until("the loop sleeps", || format!("{handle:?}").contains("asleep: true"));
 }

@@ -1,8 +1,9 @@
 //! Bounded turns: under each kind of flood, after how many turns everything else has had its step.
 //!
-//! The bound is the same for all: a timer that is due fires in the next turn, a high task runs in it, and what is normal runs as soon as what was ready
-//! before it has run, [`POLLS`] of them a turn. (`oversized_batch.rs` is the flood of 10,000 sockets, `starvation.rs` those of callbacks and of
-//! everything at once without time.)
+//! The bound is the same for all: a timer that is due fires in the next turn, a high task runs in
+//! it, and what is normal runs as soon as what was ready before it has run, [`POLLS`] of them a
+//! turn. (`oversized_batch.rs` is the flood of 10,000 sockets, `starvation.rs` those of callbacks
+//! and of everything at once without time.)
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -58,7 +59,8 @@ impl Wake for CountWakes {
     }
 }
 
-/// While up to `ahead` nodes are ready, everything becomes ready at once, and is served in its time.
+/// While up to `ahead` nodes are ready, everything becomes ready at once, and is served in its
+/// time.
 fn all_are_served(event_loop: &mut EventLoop, ahead: u64) {
     let (mut peer, socket) = StdUnixStream::pair().unwrap();
     let reader = event_loop.spawn(async move {

@@ -1,5 +1,5 @@
-//! The cooperative budget: what is always ready must not hold a loop, nor a timeout, nor a thread that has left
-//! its loop.
+//! The cooperative budget: what is always ready must not hold a loop, nor a timeout, nor a thread
+//! that has left its loop.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -88,7 +88,8 @@ fn timers_that_have_passed_and_finished_tasks_spend_the_budget_too<B: Backend>()
     });
 }
 
-/// A thread that has left its loop is not rationed, with whatever budget the loop's last poll ended.
+/// A thread that has left its loop is not rationed, with whatever budget the loop's last poll
+/// ended.
 fn a_budget_ends_with_its_poll<B: Backend>() {
     for panics in [false, true] {
         let (done, is_done) = mpsc::channel();

@@ -1,5 +1,6 @@
-//! Tasks, wakers, handles, timers and sockets in a random mixture, from a printed seed: whatever the
-//! interleaving, each future is dropped once, on its loop's thread, and each handle gets an answer.
+//! Tasks, wakers, handles, timers and sockets in a random mixture, from a printed seed: whatever
+//! the interleaving, each future is dropped once, on its loop's thread, and each handle gets an
+//! answer.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! Closing: what is closed wakes nobody, hurts no neighbour, and a socket that outlives its loop says so.
+//! Closing: what is closed wakes nobody, hurts no neighbour, and a socket that outlives its loop
+//! says so.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -295,7 +296,8 @@ fn who_waits_in_another_executor_for_a_drain_is_woken_by_the_loop_s_end<B: Backe
     assert_eq!(wakes.count(), 1);
 }
 
-/// A waker that polls at once, as some executors' do: it finds the loop gone, and is not asked to wait again.
+/// A waker that polls at once, as some executors' do: it finds the loop gone, and is not asked to
+/// wait again.
 fn who_polls_within_the_wake_of_a_loop_s_end_finds_it_ended<B: Backend>() {
     type Waiting = Pin<Box<dyn Future<Output = std::io::Result<usize>>>>;
     thread_local! {

@@ -1,7 +1,9 @@
-//! A deadline strikes only after what had arrived before it was read, also after a pause of the process.
+//! A deadline strikes only after what had arrived before it was read, also after a pause of the
+//! process.
 //!
-//! A pause is made by code that blocks the thread: between the loop's question to the kernel and its look at the timers (a waker that blocks), within a poll, and in a turn
-//! after which more is ready than the loop fetches at once. `wakeful-http/tests/stopped.rs` stops whole processes.
+//! A pause is made by code that blocks the thread: between the loop's question to the kernel and
+//! its look at the timers (a waker that blocks), within a poll, and in a turn after which more is
+//! ready than the loop fetches at once. `wakeful-http/tests/stopped.rs` stops whole processes.
 
 use std::cell::RefCell;
 use std::future::Future;

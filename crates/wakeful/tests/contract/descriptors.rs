@@ -24,8 +24,8 @@ pub(crate) fn open() -> BTreeMap<RawFd, String> {
     open
 }
 
-/// Runs a test that is alone in its process, and waits until all descriptors are again what they were before: none is left open, and none that the test did
-/// not open was closed.
+/// Runs a test that is alone in its process, and waits until all descriptors are again what they
+/// were before: none is left open, and none that the test did not open was closed.
 pub(crate) fn kept(test: impl FnOnce()) {
     let before = open();
     test();

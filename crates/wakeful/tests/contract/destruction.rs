@@ -1,5 +1,5 @@
-//! The end of a loop as others see it: handles keep nothing alive, and what is sent to a loop that ends runs, is dropped
-//! at home, or is given back. A loop's last words (drops) may still use it.
+//! The end of a loop as others see it: handles keep nothing alive, and what is sent to a loop that
+//! ends runs, is dropped at home, or is given back. A loop's last words (drops) may still use it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -208,7 +208,8 @@ fn as_task_or_callback(another: AddsAnother) {
     if another.left.is_multiple_of(2) { as_task(another) } else { as_callback(another) }
 }
 
-/// How many were dropped at the end of a loop with a task or a callback that owns the first of `left`.
+/// How many were dropped at the end of a loop with a task or a callback that owns the first of
+/// `left`.
 fn dropped_at_the_end<B: Backend>(left: usize, add: fn(AddsAnother), first_in_task: bool) -> usize {
     let dropped = Rc::new(Cell::new(0));
     let event_loop = B::event_loop();

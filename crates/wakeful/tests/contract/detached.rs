@@ -253,7 +253,8 @@ fn counts(event_loop: &EventLoop, priority: Priority, stream: DetachedStream) ->
     read
 }
 
-/// With ten sockets ready in front of it, and one event fetched in a turn, a high one is served in the next turn and a normal one is not.
+/// With ten sockets ready in front of it, and one event fetched in a turn, a high one is served in
+/// the next turn and a normal one is not.
 fn a_stream_s_priority_travels_along<B: Backend>() {
     for priority in [Priority::Normal, Priority::High] {
         let mut event_loop = B::builder().io_batch(1).build().unwrap();
@@ -281,7 +282,8 @@ fn a_stream_s_priority_travels_along<B: Backend>() {
     }
 }
 
-/// Urgent data and attached descriptors hide bytes behind them from a short read: each kind of socket knows of its own.
+/// Urgent data and attached descriptors hide bytes behind them from a short read: each kind of
+/// socket knows of its own.
 fn a_stream_of_each_kind_is_read_in_its_own_way_on_the_next_loop<B: Backend>() {
     B::block_on(async {
         for _ in 0..20 {
@@ -296,7 +298,8 @@ fn a_stream_of_each_kind_is_read_in_its_own_way_on_the_next_loop<B: Backend>() {
             let (client, server) = UnixStream::pair().unwrap();
             let mut stream = server.detach().attach().unwrap().stream;
             let mut buf = [0; 64];
-            // It waits, so that what the loop is told of a new socket is over: nothing but the kind of the read says that there are more bytes.
+            // It waits, so that what the loop is told of a new socket is over: nothing but the kind
+            // of the read says that there are more bytes.
             let waits = timeout(Duration::from_micros(500), stream.read(&mut buf)).await;
             assert!(waits.is_err(), "nothing was sent");
             let attached = std::fs::File::open("/dev/null").unwrap();

@@ -1,5 +1,5 @@
-//! The loop's own behaviour: what is queued runs in its order, a stop loses nothing, a loop that nobody drives keeps what it has,
-//! and a loop that is blocked is re-armed when it goes on.
+//! The loop's own behaviour: what is queued runs in its order, a stop loses nothing, a loop that
+//! nobody drives keeps what it has, and a loop that is blocked is re-armed when it goes on.
 
 use std::cell::{Cell, RefCell};
 use std::io::Write;
@@ -299,7 +299,8 @@ fn queue_re_arms_while_the_loop_is_blocked<B: Backend>() {
             })
             .unwrap();
         let before = is_blocked.recv_timeout(LONG).unwrap();
-        // The wake has armed the queue again, though the code that it ran has not returned: nobody rings.
+        // The wake has armed the queue again, though the code that it ran has not returned: nobody
+        // rings.
         assert!(format!("{handle:?}").contains("asleep: false"));
         let (done, is_done) = mpsc::channel();
         thread::scope(|scope| {

@@ -1,6 +1,6 @@
-//! A loop inside somebody else's: plain `poll(2)`, another epoll (nested epoll), calloop, another wakeful loop. No wake is late:
-//! one event is one readiness and one turn, and then there is nothing. None is lost: posts, timers and sockets from several
-//! threads in random interleavings.
+//! A loop inside somebody else's: plain `poll(2)`, another epoll (nested epoll), calloop, another
+//! wakeful loop. No wake is late: one event is one readiness and one turn, and then there is
+//! nothing. None is lost: posts, timers and sockets from several threads in random interleavings.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -39,8 +39,8 @@ on_every_backend! {
 trait Foreign {
     fn new(event_loop: EventLoop) -> Self;
 
-    /// One round of the foreign loop: it sleeps for up to `limit` if the loop may park, and has it take a turn if there is
-    /// something to do. Returns the turns.
+    /// One round of the foreign loop: it sleeps for up to `limit` if the loop may park, and has it
+    /// take a turn if there is something to do. Returns the turns.
     fn dispatch(&mut self, limit: Duration) -> u64;
 }
 
@@ -120,7 +120,8 @@ impl Foreign for Calloop {
     }
 }
 
-/// Another wakeful loop. It waits for the descriptor by way of its blocking pool, and the inner loop's turn is inside one of its own.
+/// Another wakeful loop. It waits for the descriptor by way of its blocking pool, and the inner
+/// loop's turn is inside one of its own.
 struct Outer {
     outer: EventLoop,
     inner: Rc<RefCell<EventLoop>>,
@@ -233,8 +234,8 @@ fn one_event_is_one_turn_through_another_wakeful_loop<B: Backend>() {
     one_event_is_one_turn::<B, Outer>();
 }
 
-/// Why a foreign loop watches the descriptor level-triggered: a turn takes one batch, and for what it leaves over the
-/// kernel reports no new edge.
+/// Why a foreign loop watches the descriptor level-triggered: a turn takes one batch, and for what
+/// it leaves over the kernel reports no new edge.
 fn what_a_batch_leaves_over_keeps_the_descriptor_readable<B: Backend>() {
     let event_loop = B::builder().io_batch(1).build().unwrap();
     let seen = Seen::default();

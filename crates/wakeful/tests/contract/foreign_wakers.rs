@@ -1,4 +1,5 @@
-//! Wakers of other executors, whose clone and drop run code of their own: it may use what it is called by.
+//! Wakers of other executors, whose clone and drop run code of their own: it may use what it is
+//! called by.
 
 #![allow(unsafe_code, reason = "a waker with a clone of its own needs a table of its own")]
 

@@ -99,8 +99,8 @@ fn run_and_wait_when_the_loop_ends_first<B: Backend>() {
         let handle = handle.clone();
         move || handle.run_and_wait(|| ())
     });
-    // Queued for sure once a later post of another thread could be: the queue is FIFO per thread only,
-    // so look at the queue itself.
+    // Queued for sure once a later post of another thread could be: the queue is FIFO per thread
+    // only, so look at the queue itself.
     while !format!("{handle:?}").contains("empty: false") {
         thread::yield_now();
     }

@@ -1,4 +1,5 @@
-//! High sockets: what is ready on one is seen in the next turn, however many normal ones are ready, and takes nothing from them.
+//! High sockets: what is ready on one is seen in the next turn, however many normal ones are ready,
+//! and takes nothing from them.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};

@@ -173,7 +173,8 @@ fn a_spin_gives_way_to_a_neighbour_on_its_cpu<B: Backend>() {
             while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {}
         });
         begun.recv().unwrap();
-        // A loop that has seen nothing is on trial: its first spin yields to the other thread. It may be that this one does not run just then, but not each time.
+        // A loop that has seen nothing is on trial: its first spin yields to the other thread. It
+        // may be that this one does not run just then, but not each time.
         while {
             let mut event_loop = B::builder().idle(IdlePolicy::ADAPTIVE).build().unwrap();
             event_loop.turn(Some(Duration::from_millis(20))).unwrap();

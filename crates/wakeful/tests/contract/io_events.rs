@@ -1,5 +1,6 @@
-//! Events of descriptors: one wakes who waits, in the turn that fetches it; what a handler does to itself and to its
-//! peers, within the same batch, hurts nobody. Foreign wakers run in the middle of the dispatch: they are the hard case.
+//! Events of descriptors: one wakes who waits, in the turn that fetches it; what a handler does to
+//! itself and to its peers, within the same batch, hurts nobody. Foreign wakers run in the middle
+//! of the dispatch: they are the hard case.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -211,7 +212,8 @@ fn a_partial_read_leaves_the_rest_for_the_next_one_at_once<B: Backend>() {
     assert!(reader.is_finished());
 }
 
-/// The handler of an event gives up its own task and closes its own socket, while more bytes wait in it.
+/// The handler of an event gives up its own task and closes its own socket, while more bytes wait
+/// in it.
 fn a_handler_may_be_destroyed_in_its_own_callback<B: Backend>() {
     let mut event_loop = B::event_loop();
     let (mut peer, socket) = StdUnixStream::pair().unwrap();
@@ -306,8 +308,9 @@ impl Wake for CountsNewcomers {
     }
 }
 
-/// Of a batch of events, the first one's handler closes the sockets of all the others, and opens new ones, which take their
-/// places (and, mostly, their numbers). What is left of the batch is nobody's.
+/// Of a batch of events, the first one's handler closes the sockets of all the others, and opens
+/// new ones, which take their places (and, mostly, their numbers). What is left of the batch is
+/// nobody's.
 fn a_waker_s_side_effects_on_its_peers_hold_within_the_batch<B: Backend>() {
     fn newcomers() {
         for _ in 0..4 {

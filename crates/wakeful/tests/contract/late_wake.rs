@@ -1,5 +1,6 @@
-//! No late wake: the public case. With an idle registered descriptor and a timer far away, work that a handler queues, and
-//! work posted after that, run within the same wake. Counted by parks, not by the clock.
+//! No late wake: the public case. With an idle registered descriptor and a timer far away, work
+//! that a handler queues, and work posted after that, run within the same wake. Counted by parks,
+//! not by the clock.
 
 use std::cell::Cell;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -20,8 +21,9 @@ on_every_backend! {
     what_before_park_queues_prevents_the_park,
 }
 
-/// Runs a loop on a thread of its own, with an idle descriptor and a timer 5 s away, and gives `scenario`
-/// its handle once it is about to park. The loop counts its parks between two moments of `scenario`'s choice.
+/// Runs a loop on a thread of its own, with an idle descriptor and a timer 5 s away, and gives
+/// `scenario` its handle once it is about to park. The loop counts its parks between two moments of
+/// `scenario`'s choice.
 fn with_idle_loop<B: Backend>(scenario: impl FnOnce(&LoopHandle)) {
     let (ready, is_ready) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -52,8 +54,8 @@ fn with_idle_loop<B: Backend>(scenario: impl FnOnce(&LoopHandle)) {
 /// How a post queues the closure as local work.
 type Way = fn(Box<dyn FnOnce()>);
 
-/// Post #1 calls `queue_local` with what marks the local work as done; post #2 follows. Returns the parks that the
-/// loop took between post #1 and the moment when both were done.
+/// Post #1 calls `queue_local` with what marks the local work as done; post #2 follows. Returns the
+/// parks that the loop took between post #1 and the moment when both were done.
 fn parks_between(handle: &LoopHandle, queue_local: Way) -> u64 {
     let (done, is_done) = mpsc::channel();
     let (local_done, counted) = (done.clone(), handle.clone());

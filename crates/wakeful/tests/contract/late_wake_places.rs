@@ -1,9 +1,10 @@
-//! No late wake, from every place: whatever makes a handler run, local work that the handler queues, and what another thread
-//! posts behind it, both run within the same wake, in a turn that is known exactly.
+//! No late wake, from every place: whatever makes a handler run, local work that the handler
+//! queues, and what another thread posts behind it, both run within the same wake, in a turn that
+//! is known exactly.
 //!
-//! The public case throughout: an idle registered descriptor, and a timer 5 s away that would end a wait that should not
-//! have been. Handlers run on the loop's thread and read its counters there, so the counts are exact. (From a signal handler
-//! only `wake` is allowed: tests/signal_wake.rs.)
+//! The public case throughout: an idle registered descriptor, and a timer 5 s away that would end a
+//! wait that should not have been. Handlers run on the loop's thread and read its counters there,
+//! so the counts are exact. (From a signal handler only `wake` is allowed: tests/signal_wake.rs.)
 
 use std::future::{pending, poll_fn};
 use std::io::Write;
@@ -49,7 +50,8 @@ enum Part {
 struct Way {
     name: &'static str,
     queue: fn(Done),
-    /// In which turn it runs, counted from the handler's own, for each part of a turn that the handler may run in.
+    /// In which turn it runs, counted from the handler's own, for each part of a turn that the
+    /// handler may run in.
     runs: [u64; 4],
 }
 
@@ -111,7 +113,8 @@ static WAYS: [Way; 6] = [
 /// Makes the handler run in some part of a turn.
 type MakeRun = fn(&LoopHandle, Handler);
 
-/// For each way of queueing, with a post behind it and without: a post alone would keep the loop awake, too.
+/// For each way of queueing, with a post behind it and without: a post alone would keep the loop
+/// awake, too.
 fn check<B: Backend>(part: Part, make_run: MakeRun) {
     for way in &WAYS {
         check_one::<B>(part, make_run, way, 0);
@@ -169,8 +172,9 @@ fn check_one<B: Backend>(part: Part, make_run: MakeRun, way: &'static Way, posts
     background.end();
 }
 
-/// What this thread sent has been run, the kernel has told of each of the `descriptors` once (that it is writable, when it was
-/// registered), and the loop sleeps. A post that met such an event would ring a bell that ends the next wait.
+/// What this thread sent has been run, the kernel has told of each of the `descriptors` once (that
+/// it is writable, when it was registered), and the loop sleeps. A post that met such an event
+/// would ring a bell that ends the next wait.
 fn until_settled(handle: &LoopHandle, descriptors: u64) {
     wait_until("the first event of each descriptor", || handle.metrics().events == descriptors);
     handle.run_and_wait(|| ()).unwrap();

@@ -1,5 +1,5 @@
-//! A future is dropped once, on its loop's thread, also after the loop's end, whoever holds wakers. CI also runs
-//! this file under valgrind.
+//! A future is dropped once, on its loop's thread, also after the loop's end, whoever holds wakers.
+//! CI also runs this file under valgrind.
 
 use std::cell::RefCell;
 use std::future::{Future, pending, poll_fn};

@@ -1,9 +1,9 @@
-//! The contract, as a suite: what every backend of the driver has to keep, by topic. `docs/contract.md` says which promise
-//! is kept by which test.
+//! The contract, as a suite: what every backend of the driver has to keep, by topic.
+//! `docs/contract.md` says which promise is kept by which test.
 //!
-//! Each test is a function that is generic over the [`Backend`](backend::Backend); `on_every_backend!` at the head of each
-//! file makes it a test of each of them. So two backends cannot drift apart, and a test that is not listed is dead
-//! code, which the compiler reports.
+//! Each test is a function that is generic over the [`Backend`](backend::Backend);
+//! `on_every_backend!` at the head of each file makes it a test of each of them. So two backends
+//! cannot drift apart, and a test that is not listed is dead code, which the compiler reports.
 
 #[macro_use]
 mod backend;

@@ -1,4 +1,5 @@
-//! What a loop counts of its turns: how many polls, what was left over, how much waited, who was the longest, and the report of a slow one.
+//! What a loop counts of its turns: how many polls, what was left over, how much waited, who was
+//! the longest, and the report of a slow one.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -189,7 +190,8 @@ fn the_longest_poll_names_where_its_task_was_spawned<B: Backend>() {
     assert_eq!((longest.spawned_at.file(), longest.spawned_at.line()), (file!(), line));
     assert!(longest.duration >= Duration::from_micros(1_900), "{longest:?}");
     assert!(metrics.poll_time.quantile(1.0) >= Some(1_900_000), "{metrics:?}");
-    // A shorter one leaves it (unless it lost its CPU), a longer one from another thread takes its place.
+    // A shorter one leaves it (unless it lost its CPU), a longer one from another thread takes its
+    // place.
     event_loop.spawn(async {}).detach();
     let (before, after) = turn(&mut event_loop);
     let short = after.poll_time.since(&before.poll_time).quantile(1.0).unwrap();
@@ -352,8 +354,8 @@ struct Reports(Arc<Mutex<Vec<String>>>);
 impl Reports {
     /// Of what this thread does in `f`.
     fn of(&self, f: impl FnOnce()) {
-        // While there is but one subscriber, `tracing` asks that of the thread that comes to an event first, and it may be
-        // another test's, which has none. So there are two.
+        // While there is but one subscriber, `tracing` asks that of the thread that comes to an
+        // event first, and it may be another test's, which has none. So there are two.
         let _second = tracing::Dispatch::new(self.clone());
         tracing::subscriber::with_default(self.clone(), f);
     }

@@ -1,5 +1,5 @@
-//! Misuse: a loop in a loop from any place, a handle after the end, a loop or a group dropped where it should not be. Always a clear
-//! error, never undefined behaviour, never a wait for ever.
+//! Misuse: a loop in a loop from any place, a handle after the end, a loop or a group dropped where
+//! it should not be. Always a clear error, never undefined behaviour, never a wait for ever.
 
 use std::cell::RefCell;
 use std::future::{Future, pending, poll_fn};
@@ -31,8 +31,8 @@ on_every_backend! {
     a_loop_in_the_destructor_of_a_thread_local_says_that_the_thread_ends,
 }
 
-/// `EventLoop` is neither `Send` nor `Sync`: for a type that is either, the compiler could not choose between two
-/// implementations.
+/// `EventLoop` is neither `Send` nor `Sync`: for a type that is either, the compiler could not
+/// choose between two implementations.
 const _: fn() = || {
     trait NotSend<Choice> {
         fn holds() {}
@@ -198,7 +198,8 @@ fn a_turn_of_another_loop_within_a_turn_is_allowed<B: Backend>() {
         .unwrap();
 }
 
-/// Within the turn of an inner loop, too, `run` is refused; and after an inner turn that panicked the outer loop is the thread's.
+/// Within the turn of an inner loop, too, `run` is refused; and after an inner turn that panicked
+/// the outer loop is the thread's.
 fn a_loop_in_a_turn_of_a_loop_in_a_loop<B: Backend>() {
     let mut outer = B::event_loop();
     let handle = outer.handle();

@@ -1,5 +1,6 @@
-//! The queue that handles send by: many producers, each in its own order; many loops, each with its own queue; a drain takes what
-//! there is at its moment; a stop or an end in the midst loses nothing silently.
+//! The queue that handles send by: many producers, each in its own order; many loops, each with its
+//! own queue; a drain takes what there is at its moment; a stop or an end in the midst loses
+//! nothing silently.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +19,8 @@ on_every_backend! {
     end_while_consuming_drops_the_rest_once_and_refuses_the_next,
 }
 
-/// Producers that are slow and fast in turn, so that the loop goes to sleep between them again and again.
+/// Producers that are slow and fast in turn, so that the loop goes to sleep between them again and
+/// again.
 fn many_concurrent_producers_while_the_loop_sleeps_and_wakes<B: Backend>() {
     const PRODUCERS: usize = 8;
     const POSTS: usize = 1_000;
@@ -55,8 +57,8 @@ fn many_concurrent_producers_while_the_loop_sleeps_and_wakes<B: Backend>() {
     background.end();
 }
 
-/// Several loops, each with handles in several threads, cloned and dropped meanwhile: what is sent to a loop runs on its
-/// thread, once.
+/// Several loops, each with handles in several threads, cloned and dropped meanwhile: what is sent
+/// to a loop runs on its thread, once.
 fn many_consumers_each_get_their_own<B: Backend>() {
     const POSTS: u64 = 500;
     thread_local! {
@@ -144,7 +146,8 @@ fn stop_while_consuming_keeps_the_rest_in_order<B: Backend>() {
     assert!(all_ran().into_iter().eq(0..100));
 }
 
-/// Posts until the loop ends: each is run once, or dropped once on the loop's thread, or comes back.
+/// Posts until the loop ends: each is run once, or dropped once on the loop's thread, or comes
+/// back.
 fn end_while_consuming_drops_the_rest_once_and_refuses_the_next<B: Backend>() {
     struct Cargo {
         home: thread::ThreadId,

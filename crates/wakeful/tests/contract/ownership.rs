@@ -1,5 +1,5 @@
-//! Who owns what, as the types say it: what belongs to a loop is neither `Send` nor `Sync`, and how others reach the loop is
-//! both. Checked by the compiler; the tests below only name it.
+//! Who owns what, as the types say it: what belongs to a loop is neither `Send` nor `Sync`, and how
+//! others reach the loop is both. Checked by the compiler; the tests below only name it.
 
 use wakeful::accept::{Draining, Listener, SharedListener};
 use wakeful::net::{
@@ -16,7 +16,8 @@ on_every_backend! {
     how_others_reach_a_loop_is_send_and_sync,
 }
 
-/// Does not compile if the type has the trait: then two implementations give the name, and none is meant.
+/// Does not compile if the type has the trait: then two implementations give the name, and none is
+/// meant.
 macro_rules! is_not {
     ($trait:ident: $($type:ty),+ $(,)?) => { $({
         trait AmbiguousIf<Why> {

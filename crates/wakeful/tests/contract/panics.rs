@@ -1,5 +1,5 @@
-//! Panics in code that is not the loop's: wakers of other executors, and drops. They end where they began, and nobody beside them is
-//! lost.
+//! Panics in code that is not the loop's: wakers of other executors, and drops. They end where they
+//! began, and nobody beside them is lost.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -249,7 +249,8 @@ fn a_waker_that_panics_when_another_replaced_it_meanwhile_loses_no_event_of_the_
                 let mut read = Box::pin(first.read(&mut buf));
                 assert!(poll_once(&mut read, Waker::noop()).is_ready());
                 drop(read);
-                // The read was not short, so what is ready is not known: another one finds nothing, and waits.
+                // The read was not short, so what is ready is not known: another one finds nothing,
+                // and waits.
                 wait_to_read(&mut first, Waker::noop());
                 kept.set(Some(first));
             })));

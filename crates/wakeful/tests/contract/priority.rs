@@ -1,4 +1,5 @@
-//! Priority: what is high runs within a turn, however much is normal, and leaves the normal its share.
+//! Priority: what is high runs within a turn, however much is normal, and leaves the normal its
+//! share.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -60,7 +61,8 @@ fn flood(event_loop: &EventLoop) -> Rc<Cell<u32>> {
     polls
 }
 
-/// However it became ready: spawned here or by a handle, sent as a closure, woken by a timer, here or by another thread.
+/// However it became ready: spawned here or by a handle, sent as a closure, woken by a timer, here
+/// or by another thread.
 fn a_high_task_runs_within_one_turn_of_a_flood_of_normal_ones<B: Backend>() {
     let mut event_loop = patient::<B>(64);
     let handle = event_loop.handle();

@@ -1,4 +1,5 @@
-//! Readiness: an event reaches the socket that it was meant for or nobody, and no bytes are left lying.
+//! Readiness: an event reaches the socket that it was meant for or nobody, and no bytes are left
+//! lying.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -157,8 +158,8 @@ fn the_first_event_of_a_batch_may_end_who_the_others_are_for<B: Backend>() {
     });
 }
 
-/// Compared with what datagrams cost before, in CPU time of this thread. A look at each place that a waiter ever had costs more
-/// than a hundred times as much.
+/// Compared with what datagrams cost before, in CPU time of this thread. A look at each place that
+/// a waiter ever had costs more than a hundred times as much.
 fn waiters_that_are_gone_cost_a_datagram_nothing<B: Backend>() {
     const GONE: usize = 100_000;
     let mut event_loop = B::event_loop();

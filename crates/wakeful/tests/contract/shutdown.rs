@@ -1,5 +1,5 @@
-//! How a group ends: what its shutdown waits for, what it drops, what it leaves behind. What is observed is
-//! drops and answers, not time.
+//! How a group ends: what its shutdown waits for, what it drops, what it leaves behind. What is
+//! observed is drops and answers, not time.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,8 +113,8 @@ fn a_loop_that_is_still_dropping_its_tasks_is_not_called_blocked<B: Backend>() {
     drop(release);
 }
 
-/// Compared with what spawning the same tasks costs, in CPU time of this thread. A look at all places for each task costs hundreds of
-/// times as much.
+/// Compared with what spawning the same tasks costs, in CPU time of this thread. A look at all
+/// places for each task costs hundreds of times as much.
 fn the_end_of_a_loop_costs_the_same_for_each_of_its_tasks<B: Backend>() {
     const TASKS: usize = 40_000;
     let cpu_time = || {

@@ -1,5 +1,5 @@
-//! What becomes of a socket's bytes when it is closed, given up on, or moved to another loop: none is lost, none comes
-//! twice.
+//! What becomes of a socket's bytes when it is closed, given up on, or moved to another loop: none
+//! is lost, none comes twice.
 
 use std::future::Future;
 use std::io::{ErrorKind, Read, Write};
@@ -134,7 +134,8 @@ fn a_stream_that_left_its_loop_and_is_closed_is_nobody_s_event<B: Backend>() {
 
 const BYTES: usize = 2_000_000;
 
-/// Reads some of the connection here, uses a part of it, then moves it to the next of the loops, until it ends.
+/// Reads some of the connection here, uses a part of it, then moves it to the next of the loops,
+/// until it ends.
 async fn reads_and_moves_on(
     detached: DetachedStream,
     mut at: usize,
@@ -195,7 +196,8 @@ fn a_connection_moved_between_loops_under_load_loses_and_repeats_no_byte<B: Back
     group.shutdown(LONG).unwrap();
 }
 
-/// The read borrows the stream: it has to be given up before the stream can move, and has then taken nothing.
+/// The read borrows the stream: it has to be given up before the stream can move, and has then
+/// taken nothing.
 fn a_stream_moves_with_an_active_read_that_is_given_up<B: Backend>() {
     let group = B::group().loops(2).build().unwrap();
     let (one, other) = (group.handles()[0].clone(), group.handles()[1].clone());

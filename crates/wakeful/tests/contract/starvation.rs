@@ -1,5 +1,5 @@
-//! Starvation: whatever floods the loop, every other kind that is ready gets at least one step a turn, and a turn's time
-//! slice is kept by each phase.
+//! Starvation: whatever floods the loop, every other kind that is ready gets at least one step a
+//! turn, and a turn's time slice is kept by each phase.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -75,7 +75,8 @@ fn timer_task(event_loop: &EventLoop, counts: &Counts, deadline: Instant) {
     event_loop.spawn(task).detach();
 }
 
-/// With no time for a turn, and all kinds ready without end, each kind that is ready runs in every turn.
+/// With no time for a turn, and all kinds ready without end, each kind that is ready runs in every
+/// turn.
 fn starvation_of_any_kind_by_all_the_others<B: Backend>() {
     let mut event_loop = B::builder().turn_budget(Duration::ZERO).build().unwrap();
     let handle = event_loop.handle();
@@ -105,7 +106,8 @@ fn starvation_of_any_kind_by_all_the_others<B: Backend>() {
     assert_eq!(handle.metrics().parks, 0);
 }
 
-/// Timers, callbacks and tasks beyond a turn's time are left for the next turns, eight at a time, and none is left out.
+/// Timers, callbacks and tasks beyond a turn's time are left for the next turns, eight at a time,
+/// and none is left out.
 fn callback_time_slice_bounds_every_phase<B: Backend>() {
     const ALL: u64 = 40;
     let mut event_loop = B::builder().turn_budget(Duration::ZERO).build().unwrap();
@@ -146,8 +148,8 @@ fn callback_time_slice_bounds_every_phase<B: Backend>() {
     assert_eq!(event_loop.handle().metrics().parks, 0);
 }
 
-/// Callbacks that queue themselves for ever keep the loop from sleeping, and from nothing else: timers, sockets and posts
-/// are as punctual as without them.
+/// Callbacks that queue themselves for ever keep the loop from sleeping, and from nothing else:
+/// timers, sockets and posts are as punctual as without them.
 fn idle_starvation_by_callbacks_that_never_end<B: Backend>() {
     let mut event_loop = B::event_loop();
     let counts = Counts::default();

@@ -22,7 +22,8 @@ pub(crate) async fn tcp_pair() -> (TcpStream, TcpStream) {
     (client, listener.accept().await.unwrap().0)
 }
 
-/// Is there anything, this moment, that would end the sleep of a loop that has no work? Takes the turn that is then due.
+/// Is there anything, this moment, that would end the sleep of a loop that has no work? Takes the
+/// turn that is then due.
 pub(crate) fn would_wake(event_loop: &mut EventLoop) -> bool {
     assert!(event_loop.prepare_to_park().unwrap(), "it has work");
     let ready = poll(&mut [PollFd::new(&*event_loop, PollFlags::IN)], Some(&Timespec::default()));

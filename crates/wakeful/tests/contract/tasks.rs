@@ -269,7 +269,8 @@ fn one_waker_shared_by_10_000_tasks_does_not_hold_the_loop<B: Backend>() {
     }
     let turns = handle.metrics().turns - turns_before;
     assert!(turns >= (TASKS / 64) as u64, "{turns} turns");
-    // The event's task queues behind what was ready before it: it runs last, but it was collected in time.
+    // The event's task queues behind what was ready before it: it runs last, but it was collected
+    // in time.
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     assert!(event_seen_after.get() <= TASKS);
     assert!(handle.metrics().waits >= turns, "the kernel was asked in every turn");

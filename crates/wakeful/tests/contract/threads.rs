@@ -1,4 +1,5 @@
-//! Reaching a loop from threads: at once or queued, waiting for the result, from fifty of them, from another loop.
+//! Reaching a loop from threads: at once or queued, waiting for the result, from fifty of them,
+//! from another loop.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
@@ -132,7 +133,8 @@ fn run_and_wait_on_the_own_thread_between_turns<B: Backend>() {
     assert!(matches!(refused, Err(RunAndWaitError::OwnThread)));
 }
 
-/// The loop ends by a panic of its thread while somebody waits: that one is told, and does not wait for ever.
+/// The loop ends by a panic of its thread while somebody waits: that one is told, and does not wait
+/// for ever.
 fn run_and_wait_while_the_loop_s_thread_unwinds<B: Backend>() {
     let (ready, is_ready) = mpsc::channel();
     let (queued, is_queued) = mpsc::channel::<()>();

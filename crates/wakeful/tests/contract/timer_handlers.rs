@@ -1,5 +1,6 @@
-//! Timers whose handlers start, move, cancel and destroy timers, and timers started at the odd places of a turn. A handler here is
-//! a waker of its own, which runs in the timers' phase itself, where the order is exact.
+//! Timers whose handlers start, move, cancel and destroy timers, and timers started at the odd
+//! places of a turn. A handler here is a waker of its own, which runs in the timers' phase itself,
+//! where the order is exact.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -59,7 +60,8 @@ fn start(timer: &Shared, waker: &Waker) -> bool {
     timer.as_mut().poll(&mut Context::from_waker(waker)).is_pending()
 }
 
-/// Moves the timer to `after` from now and starts it. On a machine that stalls it may be due by then: again.
+/// Moves the timer to `after` from now and starts it. On a machine that stalls it may be due by
+/// then: again.
 fn reset_until_pending(timer: &Shared, waker: &Waker, after: Duration) {
     loop {
         timer.lock().unwrap().as_mut().expect("there is one").reset(Instant::now() + after);
@@ -91,7 +93,8 @@ fn timers(event_loop: &EventLoop) -> String {
     text.split("timers: ").nth(1).unwrap().split(',').next().unwrap().to_owned()
 }
 
-/// The sequence numbers of a loop's timers begin near their end, so equal deadlines keep their order across the wrap.
+/// The sequence numbers of a loop's timers begin near their end, so equal deadlines keep their
+/// order across the wrap.
 fn timer_fire_in_order_through_the_counter_s_wrap<B: Backend>() {
     let mut event_loop = B::unhurried();
     let log: Arc<Mutex<Vec<usize>>> = Arc::default();
@@ -149,7 +152,8 @@ fn timer_destroy_inside_a_callback<B: Backend>() {
     assert_eq!(timers(&event_loop), "0");
 }
 
-/// A handler that starts its timer again and again has it fired once a turn, not for ever within one.
+/// A handler that starts its timer again and again has it fired once a turn, not for ever within
+/// one.
 fn timer_scheduling_within_a_callback<B: Backend>() {
     fn again(timer: &Shared, fired: &Arc<AtomicU64>) {
         fired.fetch_add(1, Relaxed);
@@ -244,7 +248,8 @@ fn timer_reschedule_of_an_interval_keeps_who_waits<B: Backend>() {
     assert_eq!(fired.load(Relaxed), 1, "the waiter was forgotten");
 }
 
-/// Between the loop's turns, and on another thread: the task is woken at once, and its next poll sets the deadline.
+/// Between the loop's turns, and on another thread: the task is woken at once, and its next poll
+/// sets the deadline.
 fn timer_reschedule_from_elsewhere_wakes_who_waits_at_once<B: Backend>() {
     let reset = |timer: &Shared| {
         let mut timer = timer.lock().unwrap();
@@ -272,7 +277,8 @@ fn timer_reschedule_from_elsewhere_wakes_who_waits_at_once<B: Backend>() {
     }
 }
 
-/// Looked at before its time, as often as one likes, a timer is pending, is there once, and wakes nobody.
+/// Looked at before its time, as often as one likes, a timer is pending, is there once, and wakes
+/// nobody.
 fn timer_early_check<B: Backend>() {
     let mut event_loop = B::event_loop();
     let deadline = Instant::now() + Duration::from_millis(5);
@@ -294,7 +300,8 @@ fn timer_early_check<B: Backend>() {
     assert_eq!(timers(&event_loop), "0");
 }
 
-/// Timers that are started in the hooks, just before a wait and just behind the work, are known to the next wait.
+/// Timers that are started in the hooks, just before a wait and just behind the work, are known to
+/// the next wait.
 fn timer_from_check<B: Backend>() {
     type Hook = fn(&EventLoop, Box<dyn FnMut()>) -> wakeful::Hook;
     let hooks: [(&str, Hook, &[Duration]); 2] = [
@@ -348,7 +355,8 @@ fn timer_reuse_with_another_waker<B: Backend>() {
     assert_eq!((first.load(Relaxed), second.load(Relaxed)), (0, 1));
 }
 
-/// The loop waits for a timer far away; another thread starts one that is earlier. It is not lost behind the far one.
+/// The loop waits for a timer far away; another thread starts one that is earlier. It is not lost
+/// behind the far one.
 fn lost_timeout_of_an_earlier_timer_than_the_wait_s<B: Backend>() {
     let background = Background::start(B::builder(), |event_loop| event_loop.spawn(sleep(FAR)));
     let handle = background.handle();
@@ -366,7 +374,8 @@ fn lost_timeout_of_an_earlier_timer_than_the_wait_s<B: Backend>() {
     background.end();
 }
 
-/// The earliest timer is cancelled while the loop sleeps until it: the next one is on time all the same.
+/// The earliest timer is cancelled while the loop sleeps until it: the next one is on time all the
+/// same.
 fn lost_timeout_behind_one_that_is_cancelled<B: Backend>() {
     let background = Background::start(B::builder(), |_| ());
     let handle = background.handle();

@@ -51,8 +51,8 @@ fn no_timer_is_early<B: Backend>() {
     });
 }
 
-/// Notes when its timer fires: a waker runs in the timers' phase itself. (In which order the tasks run that two timers of one
-/// turn have woken is not promised.)
+/// Notes when its timer fires: a waker runs in the timers' phase itself. (In which order the tasks
+/// run that two timers of one turn have woken is not promised.)
 struct Notes(Arc<Mutex<Vec<(u64, usize)>>>, (u64, usize));
 
 impl Wake for Notes {

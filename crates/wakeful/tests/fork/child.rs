@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) type Copy = fn() -> libc::pid_t;
 
 pub(crate) fn fork() -> libc::pid_t {
-    // SAFETY: the child runs what the tests below give it, which needs no lock that another thread may hold, and ends by
-    // `_exit`. The C library's allocator is made ready for forks by itself.
+    // SAFETY: the child runs what the tests below give it, which needs no lock that another thread
+    // may hold, and ends by `_exit`. The C library's allocator is made ready for forks by itself.
     unsafe { libc::fork() }
 }
 
@@ -27,7 +27,8 @@ pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In the child: calls `f`, tells the parent by the pipe how it went, and ends. A child that hangs is killed by SIGALRM.
+/// In the child: calls `f`, tells the parent by the pipe how it went, and ends. A child that hangs
+/// is killed by SIGALRM.
 pub(crate) fn report(mut pipe: &StdUnixStream, f: impl FnOnce()) -> ! {
     // SAFETY: no memory is involved.
     unsafe { libc::alarm(30) };
@@ -69,6 +70,7 @@ pub(crate) fn in_child(f: impl FnOnce()) {
 
 /// As `in_child`, with the child's copy of `value` for its own, to drop it.
 pub(crate) fn in_child_with<T>(value: &mut T, f: impl FnOnce(T)) {
-    // SAFETY: the child has one owner of the value, `f`: it ends within, and the borrow it came by is not used again.
+    // SAFETY: the child has one owner of the value, `f`: it ends within, and the borrow it came by
+    // is not used again.
     in_child(|| f(unsafe { ptr::read(value) }));
 }

@@ -1,6 +1,7 @@
-//! Forks (wrong process): what a child inherits of its parent's loops is refused there with a clear error, dropping it leaves the
-//! parent's registrations alone, and a new loop works. Alone in its process, one test at a time, so that at the moment of a fork no other
-//! thread holds a lock that the child would need.
+//! Forks (wrong process): what a child inherits of its parent's loops is refused there with a clear
+//! error, dropping it leaves the parent's registrations alone, and a new loop works. Alone in its
+//! process, one test at a time, so that at the moment of a fork no other thread holds a lock that
+//! the child would need.
 
 #![allow(unsafe_code)] // `fork`, and how a child ends.
 
@@ -137,7 +138,8 @@ fn fork_before_run<B: Backend>() {
     });
     event_loop.block_on(timer).unwrap().unwrap();
     answers(&mut event_loop, &mut peer);
-    // Built before the fork and used first after it: the parent's own use is none of the child's business.
+    // Built before the fork and used first after it: the parent's own use is none of the child's
+    // business.
     let (sender, stopped) = (event_loop.handle(), event_loop.handle());
     thread::spawn(move || sender.run(move || stopped.stop()).unwrap());
     event_loop.run().unwrap();
@@ -156,7 +158,8 @@ fn fork_while_the_loop_runs_on_another_thread<B: Backend>() {
         turns
     };
     let before = turns();
-    // Asleep, as it is in the child's copy of its memory: a child that took that for its own would ring the parent's bell.
+    // Asleep, as it is in the child's copy of its memory: a child that took that for its own would
+    // ring the parent's bell.
     in_child(|| {
         handle_is_refused(handle);
         drop(handle.clone());
@@ -733,8 +736,8 @@ fn a_group_in_the_child_is_refused_and_its_drop_does_nothing<B: Backend>() {
     group.shutdown(LONG).unwrap();
 }
 
-/// Serves connections from `listener` until the first one has said something, and drains for longer than the test takes. Its
-/// connections are told of the drain by a byte.
+/// Serves connections from `listener` until the first one has said something, and drains for longer
+/// than the test takes. Its connections are told of the drain by a byte.
 fn drain_for_ever<B: Backend>(listener: SharedListener) -> ! {
     let (began, has_begun) = mpsc::channel();
     let server = ConnectionServer::new(vec![listener]).group(B::group().loops(1));

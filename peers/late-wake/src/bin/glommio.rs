@@ -1,5 +1,5 @@
-//! Glommio: its `shared_channel`, which is what its documentation has between threads. Both ends belong to executors, so the poster is one
-//! too; it never gives its thread away while it posts.
+//! Glommio: its `shared_channel`, which is what its documentation has between threads. Both ends
+//! belong to executors, so the poster is one too; it never gives its thread away while it posts.
 
 use std::process::ExitCode;
 

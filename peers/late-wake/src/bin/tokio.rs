@@ -1,6 +1,7 @@
-//! Tokio, a current-thread runtime or a multi-thread one with one worker. Posts: `Handle::spawn`, or a task that is woken through its own
-//! channel. Deferred work: a task that a task spawns. `burn` has a task that always yields, and asks for events in every
-//! turn: such a runtime never sleeps.
+//! Tokio, a current-thread runtime or a multi-thread one with one worker. Posts: `Handle::spawn`,
+//! or a task that is woken through its own channel. Deferred work: a task that a task spawns.
+//! `burn` has a task that always yields, and asks for events in every turn: such a runtime never
+//! sleeps.
 
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! wakeful. Posts: a closure by `LoopHandle::run`, or a task that is woken through a channel. Deferred work: a task, a callback of
-//! this turn, or one of the next.
+//! wakeful. Posts: a closure by `LoopHandle::run`, or a task that is woken through a channel.
+//! Deferred work: a task, a callback of this turn, or one of the next.
 
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::ExitCode;

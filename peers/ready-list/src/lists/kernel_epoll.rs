@@ -1,5 +1,5 @@
-//! The kernel's own ready list, as the public stress uses it: an eventfd for each producer, one level-triggered epoll, at most as many
-//! events a wait as there are producers, and a read of each.
+//! The kernel's own ready list, as the public stress uses it: an eventfd for each producer, one
+//! level-triggered epoll, at most as many events a wait as there are producers, and a read of each.
 
 use std::os::fd::OwnedFd;
 

@@ -1,7 +1,9 @@
-//! The kernel's ready list until 6.17, in user space: producers append under the read side of a lock, several at a time, by swapping the
-//! tail and then linking; the consumer takes the whole list under the write side, when no append can be half done.
+//! The kernel's ready list until 6.17, in user space: producers append under the read side of a
+//! lock, several at a time, by swapping the tail and then linking; the consumer takes the whole
+//! list under the write side, when no append can be half done.
 //!
-//! The lock is `std`'s, whose waiters sleep: as in a kernel with real-time preemption, a holder can lose its CPU.
+//! The lock is `std`'s, whose waiters sleep: as in a kernel with real-time preemption, a holder can
+//! lose its CPU.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};

@@ -1,5 +1,6 @@
-//! wakeful's ready queue, through the runtime's own push, drain and sleep. Three ways to own the nodes:
-//! [`Pooled`] as tasks are, [`Boxed`] as queues of values would, [`Counts`] one for each producer, queued when its count leaves zero.
+//! wakeful's ready queue, through the runtime's own push, drain and sleep. Three ways to own the
+//! nodes: [`Pooled`] as tasks are, [`Boxed`] as queues of values would, [`Counts`] one for each
+//! producer, queued when its count leaves zero.
 
 use anyhow::Result;
 use crossbeam_utils::Backoff;

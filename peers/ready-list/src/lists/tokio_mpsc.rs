@@ -1,5 +1,6 @@
-//! Tokio's unbounded channel. It brings its own sleep state, a waker; ours rings the bell, so that the consumer sleeps as all others do
-//! and not in a runtime. It is read in batches (`poll_recv_many`), as its documentation recommends.
+//! Tokio's unbounded channel. It brings its own sleep state, a waker; ours rings the bell, so that
+//! the consumer sleeps as all others do and not in a runtime. It is read in batches
+//! (`poll_recv_many`), as its documentation recommends.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

@@ -1,6 +1,7 @@
 //! Queues of values from elsewhere, which have no sleep state: a [`Sleeper`] is put beside them.
 //!
-//! `SegQueue` is the best known; `concurrent-queue` is what smol's executors have as their run queue, which is this very use.
+//! `SegQueue` is the best known; `concurrent-queue` is what smol's executors have as their run
+//! queue, which is this very use.
 
 use std::sync::Arc;
 

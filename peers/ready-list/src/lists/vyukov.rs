@@ -1,5 +1,6 @@
-//! Vyukov's linked queue: a producer swaps the tail, and then links. Between the two the list is cut, and what others push behind the cut
-//! cannot be reached: the consumer has to wait for that producer. Many runtimes' queues are of this kind.
+//! Vyukov's linked queue: a producer swaps the tail, and then links. Between the two the list is
+//! cut, and what others push behind the cut cannot be reached: the consumer has to wait for that
+//! producer. Many runtimes' queues are of this kind.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

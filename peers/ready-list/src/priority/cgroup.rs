@@ -1,4 +1,5 @@
-//! A control group with a CPU quota for some of this process's threads; removed when dropped. Version 1 or 2, whichever has the `cpu` controller.
+//! A control group with a CPU quota for some of this process's threads; removed when dropped.
+//! Version 1 or 2, whichever has the `cpu` controller.
 
 use std::fs;
 use std::io;

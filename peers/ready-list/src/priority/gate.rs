@@ -1,4 +1,5 @@
-//! Where a producer is stopped in the middle of its push, until it is let go. There is one gate, because a signal handler must find it.
+//! Where a producer is stopped in the middle of its push, until it is let go. There is one gate,
+//! because a signal handler must find it.
 //!
 //! Everything here is async-signal-safe: atomics and futex calls, which leave errno as it was.
 

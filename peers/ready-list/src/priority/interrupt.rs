@@ -1,7 +1,8 @@
-//! A signal that ends the program is put off until the control group is removed, because nobody else would remove it.
+//! A signal that ends the program is put off until the control group is removed, because nobody
+//! else would remove it.
 //!
-//! [`put_off`] the signals, look at [`is_wanted`] while measuring, and [`end_if_wanted`] when all is put in order. The same signal a second
-//! time ends the program at once.
+//! [`put_off`] the signals, look at [`is_wanted`] while measuring, and [`end_if_wanted`] when all
+//! is put in order. The same signal a second time ends the program at once.
 
 #![allow(unsafe_code)] // A signal handler.
 

@@ -1,6 +1,7 @@
-//! How long a real-time consumer waits for producers that do not run. [`trial`] stops one producer in the middle of its push, at the points
-//! that a design names ([`Way::Points`]) or behind every instruction, whoever wrote it ([`Way::Steps`]); [`preempted`] lets the scheduler do
-//! it, by a busy loop ([`Way::Hog`]) or by a CPU quota ([`Way::Quota`]).
+//! How long a real-time consumer waits for producers that do not run. [`trial`] stops one producer
+//! in the middle of its push, at the points that a design names ([`Way::Points`]) or behind every
+//! instruction, whoever wrote it ([`Way::Steps`]); [`preempted`] lets the scheduler do it, by a
+//! busy loop ([`Way::Hog`]) or by a CPU quota ([`Way::Quota`]).
 //!
 //! It needs root, for real-time priorities; without, the answer says so.
 
@@ -65,7 +66,8 @@ pub struct Report {
     skipped: Option<String>,
     /// The consumer's longest drain, microseconds.
     worst_drain_us: Option<f64>,
-    /// The longest from the beginning of another producer's push to its arrival at a sleeping consumer.
+    /// The longest from the beginning of another producer's push to its arrival at a sleeping
+    /// consumer.
     worst_post_us: Option<f64>,
     /// Drains that ended only because the stopped producer was let go.
     drains_rescued: u64,
@@ -77,9 +79,11 @@ pub struct Report {
     drains_over_1ms: Option<u64>,
     /// Events taken, with `hog` and `quota`.
     events: Option<u64>,
-    /// Instructions of a push, the longer of those to a consumer that is awake and asleep, with `steps`.
+    /// Instructions of a push, the longer of those to a consumer that is awake and asleep, with
+    /// `steps`.
     instructions: Option<u64>,
-    /// Where the consumer or the other producer's event had to wait for the stopped producer, with `points`.
+    /// Where the consumer or the other producer's event had to wait for the stopped producer, with
+    /// `points`.
     waited_at: Vec<&'static str>,
     /// Where nobody had to.
     unmoved_at: Vec<&'static str>,
@@ -166,7 +170,8 @@ fn beside_a_hog(cpu: usize, f: impl FnOnce() -> Result<()>) -> Result<()> {
 }
 
 impl Report {
-    /// One question at one stop. None: the push ended before it; else whether somebody had to wait for the stopped producer.
+    /// One question at one stop. None: the push ended before it; else whether somebody had to wait
+    /// for the stopped producer.
     fn ask<L: ReadyList>(
         &mut self,
         stop: Stop,

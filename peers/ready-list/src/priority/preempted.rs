@@ -1,8 +1,9 @@
-//! Producers that lose their CPU by themselves, wherever they are: to a busy loop of a higher priority, or because their control group has used up its
-//! quota. The consumer, at real-time priority on the same CPU, drains now and then, and its longest drain is reported.
+//! Producers that lose their CPU by themselves, wherever they are: to a busy loop of a higher
+//! priority, or because their control group has used up its quota. The consumer, at real-time
+//! priority on the same CPU, drains now and then, and its longest drain is reported.
 //!
-//! A watchdog ends drains that reach the deadline: it tells the producers to pause behind their push, and gives them the CPU
-//! until they do.
+//! A watchdog ends drains that reach the deadline: it tells the producers to pause behind their
+//! push, and gives them the CPU until they do.
 
 use std::io;
 use std::sync::atomic::Ordering::SeqCst;
@@ -25,8 +26,8 @@ const PRODUCERS: usize = 4;
 /// What the producers together get of each 100 ms under a quota, microseconds.
 const QUOTA: u32 = 2_000;
 
-/// Of producers that are let go. Not above the consumer, or those whose pool is full would keep it from draining; whoever spins
-/// yields, so that equals take turns.
+/// Of producers that are let go. Not above the consumer, or those whose pool is full would keep it
+/// from draining; whoever spins yields, so that equals take turns.
 const RESCUED: Policy = CONSUMER;
 
 /// What takes the CPU from the producers.
@@ -134,7 +135,8 @@ pub fn run<L: ReadyList>(
         let threads: Vec<Pid> = threads.iter().take(PRODUCERS).collect();
         let watched = threads.iter().try_for_each(|&thread| match &quota {
             Some(quota) => {
-                // It has the controller's real-time priority until it comes to give that up, and a group may not take such a thread.
+                // It has the controller's real-time priority until it comes to give that up, and a
+                // group may not take such a thread.
                 scheduling::set_policy(thread, Policy::Idle)?;
                 quota.add(thread)
             }
@@ -219,7 +221,8 @@ fn consume(mut consumer: impl Consumer, common: &Common) -> Drains {
     drains
 }
 
-/// Ends drains that reach the deadline, until the time is over or a signal wants the program to end. Returns how many it ended.
+/// Ends drains that reach the deadline, until the time is over or a signal wants the program to
+/// end. Returns how many it ended.
 fn watch(
     common: &Common,
     threads: &[Pid],

@@ -1,14 +1,18 @@
-//! One producer is stopped in the middle of its push. How long does the consumer wait for what others, or the same one, have
-//! pushed?
+//! One producer is stopped in the middle of its push. How long does the consumer wait for what
+//! others, or the same one, have pushed?
 //!
-//! All on one CPU, as on a real system whose high-priority consumer has preempted a low-priority producer: the consumer at `SCHED_FIFO`, the stopped
-//! producer at `SCHED_IDLE`, a busy loop of ordinary priority between them, and another producer, which is not stopped. Two questions:
+//! All on one CPU, as on a real system whose high-priority consumer has preempted a low-priority
+//! producer: the consumer at `SCHED_FIFO`, the stopped producer at `SCHED_IDLE`, a busy loop of
+//! ordinary priority between them, and another producer, which is not stopped. Two questions:
 //!
-//! * [`State::Awake`]: the consumer is awake and drains. How long until it has all whose push was complete?
-//! * [`State::Asleep`]: the consumer sleeps, the stopped producer may be the one that has to wake it. How long after the beginning of the other producer's
-//!   push until the consumer has that event?
+//! * [`State::Awake`]: the consumer is awake and drains. How long until it has all whose push was
+//!   complete?
+//! * [`State::Asleep`]: the consumer sleeps, the stopped producer may be the one that has to wake
+//!   it. How long after the beginning of the other producer's push until the consumer has that
+//!   event?
 //!
-//! A wait that reaches the deadline is ended by letting the stopped producer go, at a high priority.
+//! A wait that reaches the deadline is ended by letting the stopped producer go, at a high
+//! priority.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -34,10 +38,12 @@ pub const CONTROLLER: Policy = Policy::Fifo(30);
 /// How long the other producer may take before it counts as blocked.
 const BLOCKED: Duration = Duration::from_millis(5);
 
-/// Between two looks of the controller. A yield would not do: on the consumer's CPU, which it may be on, it has the higher priority.
+/// Between two looks of the controller. A yield would not do: on the consumer's CPU, which it may
+/// be on, it has the higher priority.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// What the stopped producer pushed before. Its events count 1 each, the other producer's one [`OTHERS`].
+/// What the stopped producer pushed before. Its events count 1 each, the other producer's one
+/// [`OTHERS`].
 pub const BEFORE: u64 = 3;
 const OTHERS: u64 = 1 << 32;
 

@@ -1,4 +1,5 @@
-//! The clients: one thread, one request in flight on each connection, until the time is over. Every reply is checked.
+//! The clients: one thread, one request in flight on each connection, until the time is over. Every
+//! reply is checked.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

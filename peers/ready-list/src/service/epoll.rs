@@ -1,5 +1,6 @@
-//! The service on a hand-written epoll loop, with any of the lists for the replies. A list carries a connection's number; its reply lies in a
-//! buffer of the connection, which has one request in flight.
+//! The service on a hand-written epoll loop, with any of the lists for the replies. A list carries
+//! a connection's number; its reply lies in a buffer of the connection, which has one request in
+//! flight.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -47,8 +48,8 @@ pub fn serve<L: ReadyList>(connections: &[UnixStream], workers: usize) -> Result
     let mut events = Vec::with_capacity(connections.len() + 1);
     while open > 0 {
         consumer.take(|value| answer(connections, &replies, value));
-        // What came in the moment of its sleep is taken without asking the kernel, as wakeful's loop does; but not
-        // twice in a row.
+        // What came in the moment of its sleep is taken without asking the kernel, as wakeful's
+        // loop does; but not twice in a row.
         let timeout = if consumer.arm() {
             None
         } else {

@@ -1,8 +1,10 @@
-//! End to end: a service whose replies come from 32 worker threads. Each request of 64 bytes goes to a worker, which adds one to every byte and posts the
-//! reply back to the loop that owns the connection; clients have one request in flight each.
+//! End to end: a service whose replies come from 32 worker threads. Each request of 64 bytes goes
+//! to a worker, which adds one to every byte and posts the reply back to the loop that owns the
+//! connection; clients have one request in flight each.
 //!
-//! The same service three times: on wakeful, replies by `LoopHandle::run`; on a hand-written epoll loop, replies by any of the lists,
-//! so that nothing but the list differs; and on Tokio, replies by its channel. [`client`] loads all of them.
+//! The same service three times: on wakeful, replies by `LoopHandle::run`; on a hand-written epoll
+//! loop, replies by any of the lists, so that nothing but the list differs; and on Tokio, replies
+//! by its channel. [`client`] loads all of them.
 
 mod client;
 mod epoll;

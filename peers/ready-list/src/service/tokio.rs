@@ -1,4 +1,5 @@
-//! The service on Tokio's current-thread runtime: a task for each connection, and an unbounded channel for its replies.
+//! The service on Tokio's current-thread runtime: a task for each connection, and an unbounded
+//! channel for its replies.
 
 use std::os::unix::net::UnixStream as StdStream;
 use std::rc::Rc;

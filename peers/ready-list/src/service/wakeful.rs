@@ -1,4 +1,5 @@
-//! The service on a wakeful loop: a task for each connection; a worker posts a reply by [`LoopHandle::run`], which hands it to the task.
+//! The service on a wakeful loop: a task for each connection; a worker posts a reply by
+//! [`LoopHandle::run`], which hands it to the task.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -31,7 +32,8 @@ pub fn serve(connections: Vec<StdStream>, workers: usize) -> Result<()> {
     let posts = (0..workers).map(|_| {
         let handle: LoopHandle = event_loop.handle();
         move |connection: usize, message: Message| {
-            // The loop ends after its connections, whose requests these are; a late one is nobody's.
+            // The loop ends after its connections, whose requests these are; a late one is
+            // nobody's.
             let _ = handle.run(move || put(connection, message));
         }
     });

@@ -1,4 +1,5 @@
-//! The worker threads: each takes requests from a channel of its own, and calls back with the reply.
+//! The worker threads: each takes requests from a channel of its own, and calls back with the
+//! reply.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};

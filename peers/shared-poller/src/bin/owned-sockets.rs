@@ -1,5 +1,6 @@
-//! The key-value service on loops that own their sockets: a connection is read, answered, written and closed on the loop that took it. The keys
-//! are shared, behind the same locks as those of `shared-poller`, so that only the network layer differs from it.
+//! The key-value service on loops that own their sockets: a connection is read, answered, written
+//! and closed on the loop that took it. The keys are shared, behind the same locks as those of
+//! `shared-poller`, so that only the network layer differs from it.
 
 use std::io;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
-//! A key-value service, GET, SET, DEL and PING of RESP, whose threads share everything: one epoll that all of them wait on, every
-//! connection behind a mutex, the keys behind sharded locks. It is the design that the case of `shared-socket` came from, made safe:
-//! `EPOLLONESHOT` gives an event to one thread, which takes the connection's lock and asks for the next event when it is done.
+//! A key-value service, GET, SET, DEL and PING of RESP, whose threads share everything: one epoll
+//! that all of them wait on, every connection behind a mutex, the keys behind sharded locks. It is
+//! the design that the case of `shared-socket` came from, made safe: `EPOLLONESHOT` gives an event
+//! to one thread, which takes the connection's lock and asks for the next event when it is done.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -36,8 +37,9 @@ const LISTENING: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
 struct Shared {
     epoll: OwnedFd,
     listener: OwnedFd,
-    /// An event finds its connection here. A key is given again only once its connection has left the epoll, and nobody can hold an
-    /// event of it then: the one that there was is being handled by the thread that closes it.
+    /// An event finds its connection here. A key is given again only once its connection has left
+    /// the epoll, and nobody can hold an event of it then: the one that there was is being handled
+    /// by the thread that closes it.
     connections: RwLock<Slab<Arc<Mutex<Connection>>>>,
     store: Store,
 }
@@ -56,7 +58,8 @@ fn run(arguments: &Arguments) -> Result<()> {
     };
     epoll::add(&shared.epoll, &shared.listener, EventData::new_u64(LISTENER), LISTENING)?;
     cli::announce(&addr);
-    // A thread ends by an error only, and then so does the process: with a thread less it would be measured as a slow one.
+    // A thread ends by an error only, and then so does the process: with a thread less it would be
+    // measured as a slow one.
     thread::scope(|scope| {
         for index in 0..arguments.workers {
             let shared = &shared;
@@ -176,7 +179,8 @@ impl Connection {
                 Ok((_, 0)) => return Next::Closed,
                 Ok((_, count)) => {
                     self.buffers.received(count);
-                    // A stream socket that gave less than there was room for has no more; if it has by now, the next event says so.
+                    // A stream socket that gave less than there was room for has no more; if it has
+                    // by now, the next event says so.
                     is_empty = count < room;
                 }
                 Err(Errno::AGAIN) => return Next::Readable,

@@ -1,12 +1,13 @@
 //! HPACK (RFC 7541) as far as `:status` and `grpc-status` go.
 //!
-//! Every block must be read, for each may change the table that later ones refer to; but all that is kept of a field is
-//! how long its parts are and, if it is one of the two, what it says. So a block is read without building a list of its fields,
-//! and whatever it unfolds to takes no room.
+//! Every block must be read, for each may change the table that later ones refer to; but all that
+//! is kept of a field is how long its parts are and, if it is one of the two, what it says. So a
+//! block is read without building a list of its fields, and whatever it unfolds to takes no room.
 //!
-//! Decoders that build every field were tried and left: they allocate for each, and the best known ones set up the
-//! Huffman code anew for every string, which takes longer than most answers. Only that code is another crate's,
-//! [`httlib_huffman`]. It also lets padding of zeros pass, which is no harm to us. The tests compare with a full decoder.
+//! Decoders that build every field were tried and left: they allocate for each, and the best known
+//! ones set up the Huffman code anew for every string, which takes longer than most answers. Only
+//! that code is another crate's, [`httlib_huffman`]. It also lets padding of zeros pass, which is
+//! no harm to us. The tests compare with a full decoder.
 
 use std::collections::VecDeque;
 

@@ -97,7 +97,8 @@ impl Http2 {
         }
     }
 
-    /// Takes the front of a DATA frame, with the length of its padding. All of it counts for the windows.
+    /// Takes the front of a DATA frame, with the length of its padding. All of it counts for the
+    /// windows.
     fn data(
         &mut self,
         header: Header,
@@ -175,7 +176,8 @@ impl Http2 {
         Ok(())
     }
 
-    /// A whole header block: a head, one of those that come before it, or what comes behind the body.
+    /// A whole header block: a head, one of those that come before it, or what comes behind the
+    /// body.
     fn block(
         &mut self,
         Block { stream: id, end }: Block,
@@ -296,7 +298,8 @@ impl Http2 {
     }
 }
 
-/// Counts bytes of a body, and says whether it is time to give the peer room for more: when half of it is used.
+/// Counts bytes of a body, and says whether it is time to give the peer room for more: when half of
+/// it is used.
 fn count(received: &mut u32, bytes: usize) -> Result<bool, ProtocolError> {
     // At most the largest frame's length.
     *received += bytes as u32;

@@ -3,8 +3,9 @@
 use super::wire::{self, Kind, MAX_31, MIN_MAX_FRAME, error};
 use crate::protocol::ProtocolError;
 
-/// How much of bodies the peer may send ahead, on each stream and on the whole connection. Bodies are dropped as they
-/// arrive, so this costs nothing, and the fewer updates are sent, the less they disturb.
+/// How much of bodies the peer may send ahead, on each stream and on the whole connection. Bodies
+/// are dropped as they arrive, so this costs nothing, and the fewer updates are sent, the less they
+/// disturb.
 pub(super) const WINDOW: u32 = (1 << 30) - 1;
 /// What both sides' windows are before anything is announced.
 pub(super) const DEFAULT_WINDOW: u32 = 65_535;

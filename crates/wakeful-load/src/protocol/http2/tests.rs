@@ -27,7 +27,8 @@ fn update(stream: u32, bytes: u32) -> Vec<u8> {
     frame(8, 0, stream, &bytes.to_be_bytes())
 }
 
-/// A conversation that has sent nothing but its opening, with a server that has announced these settings.
+/// A conversation that has sent nothing but its opening, with a server that has announced these
+/// settings.
 fn opened(template: &Template, values: &[(u16, u32)]) -> Http2 {
     let mut http = Http2::new(template).unwrap();
     assert!(!http.may_request(), "nothing is known of the server yet");

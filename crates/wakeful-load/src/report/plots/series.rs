@@ -131,7 +131,8 @@ pub(super) fn valid(run: &Run) -> bool {
     run.validity == Validity::Valid
 }
 
-/// Whether the median may be believed, and the CPU time: the generator may have been late for a few requests.
+/// Whether the median may be believed, and the CPU time: the generator may have been late for a few
+/// requests.
 pub(super) fn median_stands(run: &Run) -> bool {
     !matches!(run.validity, Validity::Invalid { up_to: None, .. })
 }

@@ -1,4 +1,5 @@
-//! p50 against CPU: what a server costs, and what that brings. Every server of a rate is a point; so is every value of a setting.
+//! p50 against CPU: what a server costs, and what that brings. Every server of a rate is a point;
+//! so is every value of a setting.
 
 use plotters::style::text_anchor::HPos;
 
@@ -68,7 +69,8 @@ pub(super) fn figures(
     Ok(out)
 }
 
-/// All rates of the sweep with most of them, in one drawing: what it shows in words, its height, and its shapes.
+/// All rates of the sweep with most of them, in one drawing: what it shows in words, its height,
+/// and its shapes.
 pub(in crate::report) fn frontier(
     results: &Results,
     width: i32,
@@ -142,7 +144,8 @@ fn is_finite(point: &Point) -> bool {
     point.cpu.is_finite() && point.p50.is_finite()
 }
 
-/// A panel for each rate, of those whose median stands; a server that is saturated says nothing here.
+/// A panel for each rate, of those whose median stands; a server that is saturated says nothing
+/// here.
 fn at_each_rate(sweep: &rates::Sweep<'_>, servers: &Servers<'_>) -> Vec<Panel> {
     let of = |rate: &f64| {
         let runs = sweep.runs.iter().filter(|run| run.rate == Some(*rate));

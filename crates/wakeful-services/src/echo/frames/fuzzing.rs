@@ -1,11 +1,13 @@
-//! What has to be true of the frames whatever is sent: for the fuzz target `frames`, and for the tests.
+//! What has to be true of the frames whatever is sent: for the fuzz target `frames`, and for the
+//! tests.
 
 use std::io::Read;
 
 use super::{Frames, HEADER, MAX_PAYLOAD};
 use crate::buffers::Budget;
 
-/// Of frames one after another: how many bytes are whole ones, and whether a longer one than is allowed comes behind.
+/// Of frames one after another: how many bytes are whole ones, and whether a longer one than is
+/// allowed comes behind.
 fn model(bytes: &[u8]) -> (usize, bool) {
     let mut whole = 0;
     while let Some(header) = bytes[whole..].first_chunk::<HEADER>() {
@@ -24,7 +26,8 @@ fn model(bytes: &[u8]) -> (usize, bool) {
 /// The first byte says in what pieces the rest comes.
 ///
 /// # Panics
-/// A frame is answered that is not whole, or differently from how it came; or one that is too long is not refused.
+/// A frame is answered that is not whole, or differently from how it came; or one that is too long
+/// is not refused.
 pub(crate) fn check(data: &[u8]) {
     let Some((step, bytes)) = data.split_first() else { return };
     let (whole, refused) = model(bytes);

@@ -1,4 +1,5 @@
-//! What has to be true of the parser whatever it is given: for the fuzz target `resp`, and for the tests.
+//! What has to be true of the parser whatever it is given: for the fuzz target `resp`, and for the
+//! tests.
 
 use super::{Limits, Parser, ProtocolError};
 

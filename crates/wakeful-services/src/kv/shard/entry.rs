@@ -2,8 +2,9 @@
 
 use super::operation::{Key, Refused};
 
-/// What an entry takes besides its bytes: its place in a table, the places that a table keeps free, and what the allocator adds. An estimate: with a million keys, and values
-/// of 10 to 1,000 bytes, the resident set was as large as what is counted, or up to a tenth smaller.
+/// What an entry takes besides its bytes: its place in a table, the places that a table keeps free,
+/// and what the allocator adds. An estimate: with a million keys, and values of 10 to 1,000 bytes,
+/// the resident set was as large as what is counted, or up to a tenth smaller.
 const OVERHEAD: usize = 80;
 
 /// Key and value, in one allocation.

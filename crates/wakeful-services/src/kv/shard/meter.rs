@@ -1,8 +1,10 @@
 //! What the shards hold, for everybody to read.
 //!
-//! Each loop writes its own numbers only, so a change is a load and a store; they are atomic to be read by others. The cap is on the sum: a loop adds up all of them before it takes
-//! more. Loops that do so at the same time may go beyond it together, by one value each. The large buffers of connections
-//! have a cap of their own, so that no client can make the writes of others fail by what it sends and does not finish.
+//! Each loop writes its own numbers only, so a change is a load and a store; they are atomic to be
+//! read by others. The cap is on the sum: a loop adds up all of them before it takes more. Loops
+//! that do so at the same time may go beyond it together, by one value each. The large buffers of
+//! connections have a cap of their own, so that no client can make the writes of others fail by
+//! what it sends and does not finish.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 pub(super) const TABLES: usize = 1024;
-/// Which bits of a hash choose the table. The lowest choose the place in a table and the highest seven tell its entries apart (hashbrown); those between
-/// choose the loop.
+/// Which bits of a hash choose the table. The lowest choose the place in a table and the highest
+/// seven tell its entries apart (hashbrown); those between choose the loop.
 const TABLE_BITS: Range<u32> = 22..32;
 const LOOP_BITS: Range<u32> = 32..56;
 

@@ -1,4 +1,5 @@
-//! What backends are told about the client: `X-Forwarded-For`, `-Proto` and `-Host`, and `Forwarded` (RFC 7239).
+//! What backends are told about the client: `X-Forwarded-For`, `-Proto` and `-Host`, and
+//! `Forwarded` (RFC 7239).
 
 use std::net::IpAddr;
 
@@ -13,10 +14,12 @@ use super::names::{is_about_client, remove_where};
 /// What becomes of what a client says about those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ForwardedHeaders {
-    /// It is taken away (`Forwarded`, all of `X-Forwarded-…`, `X-Real-IP`), and the client is all that backends are told about: the default, and right where clients are strangers.
+    /// It is taken away (`Forwarded`, all of `X-Forwarded-…`, `X-Real-IP`), and the client is all
+    /// that backends are told about: the default, and right where clients are strangers.
     #[default]
     Replace,
-    /// The client is added behind it: right behind another proxy that is trusted. Its `X-Forwarded-Proto` and `-Host` stay, if it says them.
+    /// The client is added behind it: right behind another proxy that is trusted. Its
+    /// `X-Forwarded-Proto` and `-Host` stay, if it says them.
     Append,
     /// It goes on as it came, and nothing is said about the client.
     Keep,

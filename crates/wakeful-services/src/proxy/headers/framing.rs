@@ -1,4 +1,5 @@
-//! Where a body ends. Two readers that disagree about it are how requests are smuggled, so whatever can be read in two ways is refused.
+//! Where a body ends. Two readers that disagree about it are how requests are smuggled, so whatever
+//! can be read in two ways is refused.
 
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Version};

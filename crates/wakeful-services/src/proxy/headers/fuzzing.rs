@@ -54,7 +54,8 @@ pub(crate) fn parts(method: Method, uri: Uri, version: Version, headers: HeaderM
     request.into_parts().0
 }
 
-/// Sends it on in each way that there is, and panics if what comes out could be understood in two ways.
+/// Sends it on in each way that there is, and panics if what comes out could be understood in two
+/// ways.
 pub(crate) fn check(came: &Parts) {
     let peers = [PeerAddr::Unix, PeerAddr::Tcp(([192, 0, 2, 1], 80).into())];
     let pseudonym = *PSEUDONYM.get_or_init(Pseudonym::unique);

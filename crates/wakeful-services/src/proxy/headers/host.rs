@@ -7,9 +7,11 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
 use super::Refusal;
 
-/// What the request says it is for, and its target in origin form. `None`: HTTP/1.0 need not say it.
+/// What the request says it is for, and its target in origin form. `None`: HTTP/1.0 need not say
+/// it.
 ///
-/// An absolute target goes before `Host` in HTTP/1, as RFC 9112 asks of proxies; in HTTP/2 they must not differ.
+/// An absolute target goes before `Host` in HTTP/1, as RFC 9112 asks of proxies; in HTTP/2 they
+/// must not differ.
 pub(super) fn of(parts: &mut Parts) -> Result<Option<HeaderValue>, Refusal> {
     let header = of_headers(&parts.headers)?;
     let is_http2 = parts.version == Version::HTTP_2;
@@ -76,8 +78,9 @@ fn checked(text: &[u8]) -> Result<HeaderValue, Refusal> {
     HeaderValue::from_str(text).map_err(|_| Refusal::InvalidHost)
 }
 
-/// Is it `http://host` (RFC 9112, 3.2.4: OPTIONS of the server as a whole) and not `http://host/`? `http` writes both as the latter. But what it reads is one piece of memory, in which a path that was sent
-/// stands right behind the authority; the one that `http` puts in its place does not.
+/// Is it `http://host` (RFC 9112, 3.2.4: OPTIONS of the server as a whole) and not `http://host/`?
+/// `http` writes both as the latter. But what it reads is one piece of memory, in which a path that
+/// was sent stands right behind the authority; the one that `http` puts in its place does not.
 fn names_no_path(uri: &http::uri::Parts) -> bool {
     let (Some(authority), Some(path)) = (&uri.authority, &uri.path_and_query) else { return false };
     path.as_str() == "/"

@@ -1,9 +1,15 @@
-//! What a proxy does to the heads of messages, without any I/O: what is refused, what goes on, and what is said about how it came.
+//! What a proxy does to the heads of messages, without any I/O: what is refused, what goes on, and
+//! what is said about how it came.
 //!
-//! The rules are those of RFC 9110 (7.6) and RFC 9112 (3.2, 6). The order matters: first the framing and the host are decided by what came, then everything that is meant for this hop only goes, whatever the message calls so, and what
-//! is the proxy's own to say is put in last. So no `Connection: host` takes away what the proxy says. No body's length is ever copied: the connection to the backend frames what it sends by itself.
+//! The rules are those of RFC 9110 (7.6) and RFC 9112 (3.2, 6). The order matters: first the
+//! framing and the host are decided by what came, then everything that is meant for this hop only
+//! goes, whatever the message calls so, and what is the proxy's own to say is put in last. So no
+//! `Connection: host` takes away what the proxy says. No body's length is ever copied: the
+//! connection to the backend frames what it sends by itself.
 //!
-//! `names` has what goes, `framing` where a body ends, `host` whom a request is for, `forwarded` what is said about the client, `via` which proxies it has passed, `upgrade` who may leave HTTP, `response` the way back.
+//! `names` has what goes, `framing` where a body ends, `host` whom a request is for, `forwarded`
+//! what is said about the client, `via` which proxies it has passed, `upgrade` who may leave HTTP,
+//! `response` the way back.
 
 mod forwarded;
 mod framing;
@@ -100,7 +106,8 @@ fn check_expectation(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.get_all(EXPECT).iter().all(known) { Ok(()) } else { Err(Refusal::Expectation) }
 }
 
-/// `Max-Forwards` (RFC 9110, 7.6.2): only TRACE and OPTIONS count, and what is no number is left alone.
+/// `Max-Forwards` (RFC 9110, 7.6.2): only TRACE and OPTIONS count, and what is no number is left
+/// alone.
 fn count_down(method: &Method, headers: &mut HeaderMap) -> Option<StatusCode> {
     if *method != Method::TRACE && *method != Method::OPTIONS {
         return None;

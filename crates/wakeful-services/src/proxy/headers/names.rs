@@ -7,7 +7,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// What belongs to one connection whether `Connection` names it or not (RFC 9110, 7.6.1), besides `proxy-*`.
+/// What belongs to one connection whether `Connection` names it or not (RFC 9110, 7.6.1), besides
+/// `proxy-*`.
 const HOP_BY_HOP: [HeaderName; 6] = [
     CONNECTION,
     TE,
@@ -27,7 +28,8 @@ pub(super) fn has_connection_fields(headers: &HeaderMap) -> bool {
     HOP_BY_HOP.iter().any(other) || headers.contains_key("proxy-connection")
 }
 
-/// Takes away what is for this hop: what each `Connection` names, what always is, and `proxy-*`, among them `proxy`, which CGI turns into HTTP_PROXY.
+/// Takes away what is for this hop: what each `Connection` names, what always is, and `proxy-*`,
+/// among them `proxy`, which CGI turns into HTTP_PROXY.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         let named = |value: &HeaderValue| -> Vec<HeaderName> {
@@ -67,7 +69,8 @@ fn is_misleading(name: &HeaderName) -> bool {
     NOT_WITH_UNDERSCORES.contains(&&*name) || is_about_client(&name)
 }
 
-/// May backends take it for the truth about a client? `Forwarded`, `X-Forwarded` with whatever behind it, `X-Real-IP`.
+/// May backends take it for the truth about a client? `Forwarded`, `X-Forwarded` with whatever
+/// behind it, `X-Real-IP`.
 pub(super) fn is_about_client(name: &str) -> bool {
     name.starts_with("x-forwarded") || matches!(name, "forwarded" | "x-real-ip")
 }
@@ -81,7 +84,9 @@ pub(super) fn wants_trailers(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What no trailer may say, because who merged it into the head would be misled: the framing, the route, the credentials (RFC 9110, 6.5.1). And what is said about the client, see [`forwarded`](super::forwarded).
+/// What no trailer may say, because who merged it into the head would be misled: the framing, the
+/// route, the credentials (RFC 9110, 6.5.1). And what is said about the client, see
+/// [`forwarded`](super::forwarded).
 const NOT_IN_TRAILERS: [HeaderName; 14] = [
     CONTENT_LENGTH,
     HOST,

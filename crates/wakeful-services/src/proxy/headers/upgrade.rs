@@ -1,7 +1,11 @@
-//! Requests that ask for another protocol: which may, how they are written anew for a backend, and when its 101 is the answer to what was asked.
+//! Requests that ask for another protocol: which may, how they are written anew for a backend, and
+//! when its 101 is the answer to what was asked.
 //!
-//! A tunnel is open only when both sides agree that it is. So everything that is said about the upgrade on the way to the backend is the proxy's own (one `Connection: upgrade`, one protocol), and nothing but a 101 for that very protocol
-//! opens it: neither any other status that a client or a backend may take for one, nor a 101 that nobody asked for. Never h2c, by which requests would pass the proxy unseen.
+//! A tunnel is open only when both sides agree that it is. So everything that is said about the
+//! upgrade on the way to the backend is the proxy's own (one `Connection: upgrade`, one protocol),
+//! and nothing but a 101 for that very protocol opens it: neither any other status that a client or
+//! a backend may take for one, nor a 101 that nobody asked for. Never h2c, by which requests would
+//! pass the proxy unseen.
 
 use async_tungstenite::tungstenite::handshake::client::generate_key;
 use async_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -36,7 +40,8 @@ pub struct Question {
     accept: Option<HeaderValue>,
 }
 
-/// What a request asks for, if it does and may. An upgrade that is not to be is ignored, as RFC 9110 lets everybody do; a CONNECT that is not is refused.
+/// What a request asks for, if it does and may. An upgrade that is not to be is ignored, as RFC
+/// 9110 lets everybody do; a CONNECT that is not is refused.
 pub(super) fn asked(
     parts: &Parts,
     framing: Framing,
@@ -130,7 +135,9 @@ impl Question {
         self.protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
     }
 
-    /// Could a client bring `bad` about, with a backend that is well? Any resource can be asked for a WebSocket, and any protocol where all are allowed. Else whoever likes could have backends ejected.
+    /// Could a client bring `bad` about, with a backend that is well? Any resource can be asked for
+    /// a WebSocket, and any protocol where all are allowed. Else whoever likes could have backends
+    /// ejected.
     #[must_use]
     pub fn may_be_clients_doing(&self, bad: BadResponse) -> bool {
         match bad {
@@ -183,7 +190,8 @@ impl Question {
         }
         super::to_client(parts, &self.method)?;
         if self.asked == Asked::Upgrade {
-            // What the client sent behind its request may have been meant for the other protocol: it is not read as requests.
+            // What the client sent behind its request may have been meant for the other protocol:
+            // it is not read as requests.
             parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(())

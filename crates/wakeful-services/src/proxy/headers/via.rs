@@ -5,7 +5,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
 
-/// A proxy's name in the `Via` of requests, of which no other proxy has the same. A request that has it already goes in circles.
+/// A proxy's name in the `Via` of requests, of which no other proxy has the same. A request that
+/// has it already goes in circles.
 ///
 /// Responses name the program alone: clients need not tell instances apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

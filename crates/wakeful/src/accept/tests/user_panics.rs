@@ -1,4 +1,5 @@
-//! A log line of ours runs the user's subscriber, which may panic. That panic ends there, and no connection is lost.
+//! A log line of ours runs the user's subscriber, which may panic. That panic ends there, and no
+//! connection is lost.
 
 use std::cell::Cell;
 

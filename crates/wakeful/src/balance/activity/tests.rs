@@ -2,7 +2,8 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// The load in loops, as it is seen by a group that can do only so much at a time: reviews every 10 ms for `times`.
+/// The load in loops, as it is seen by a group that can do only so much at a time: reviews every 10
+/// ms for `times`.
 fn settle(activity: &mut Activity, now: &mut u64, load: f64, times: u32) -> usize {
     for _ in 0..times {
         *now += 10 * MS;
@@ -56,7 +57,8 @@ fn a_steady_load_moves_nothing() {
     }
 }
 
-/// Requests of 1 ms at random times: a review sees a handful, more or fewer. That is no reason to move anything.
+/// Requests of 1 ms at random times: a review sees a handful, more or fewer. That is no reason to
+/// move anything.
 #[test]
 fn a_steady_load_of_few_long_requests_moves_nothing() {
     for (requests, most) in [(1, 1), (3, 1), (5, 2), (10, 4)] {

@@ -1,7 +1,9 @@
-//! Which loops of a group are awake, asleep, or do not come back from their turns; and who stands in for these.
+//! Which loops of a group are awake, asleep, or do not come back from their turns; and who stands
+//! in for these.
 //!
-//! Each loop says on its line when it was heard of last, or that it sleeps. An active one that is awake pushes the alarm ([`Alarm`]) before itself; whoever the alarm wakes looks who is stuck, and
-//! has one more loop active if all are.
+//! Each loop says on its line when it was heard of last, or that it sleeps. An active one that is
+//! awake pushes the alarm ([`Alarm`]) before itself; whoever the alarm wakes looks who is stuck,
+//! and has one more loop active if all are.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -62,7 +64,8 @@ impl Board {
         self.stop_if_none_is_awake(alarm);
     }
 
-    /// Stops the alarm, unless an active loop is awake, or stuck: what sleeps is woken by what comes.
+    /// Stops the alarm, unless an active loop is awake, or stuck: what sleeps is woken by what
+    /// comes.
     fn stop_if_none_is_awake(&self, alarm: &Alarm) {
         if self.any_active(|member| !member.sleeps()) {
             return;

@@ -1,4 +1,5 @@
-//! The predicate, kind by kind: each kind of work alone keeps the loop awake, and without it the loop may sleep.
+//! The predicate, kind by kind: each kind of work alone keeps the loop awake, and without it the
+//! loop may sleep.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,8 +17,8 @@ struct Kind {
     keeps_awake: MayPark,
 }
 
-/// All kinds that a loop holds by itself. The pattern names every field of [`Work`], so that a new one does not compile until
-/// it is here.
+/// All kinds that a loop holds by itself. The pattern names every field of [`Work`], so that a new
+/// one does not compile until it is here.
 fn local_kinds(work: &Work) -> [(bool, Kind); 4] {
     let Work { ready, this_turn_callbacks, next_turn_callbacks, due_timers } = *work;
     let local = |name, make| Kind { name, make, keeps_awake: MayPark::LocalWork };
@@ -88,7 +89,8 @@ fn each_kind_of_work_alone_keeps_the_loop_awake() {
     }
 }
 
-/// The predicate says no, a turn without a limit comes back without a park, and then the loop may sleep.
+/// The predicate says no, a turn without a limit comes back without a park, and then the loop may
+/// sleep.
 fn check(mut event_loop: EventLoop, kind: &Kind) {
     for _ in 0..3 {
         assert_eq!(may_park(&event_loop), kind.keeps_awake, "{}", kind.name);

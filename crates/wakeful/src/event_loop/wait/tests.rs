@@ -1,4 +1,5 @@
-//! User code that runs after the loop has decided to sleep, and before the wait: what it makes runnable ends that wait.
+//! User code that runs after the loop has decided to sleep, and before the wait: what it makes
+//! runnable ends that wait.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};

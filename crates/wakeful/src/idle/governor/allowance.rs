@@ -1,7 +1,8 @@
 //! How much of a CPU spinning may use: a token bucket, in nanoseconds of spinning.
 
-/// So much of its rate a loop may save up: over any second, spinning is at most the rate and a fiftieth of it. A fifth of the period of a
-/// cgroup quota, so that what was saved up does not use up a period.
+/// So much of its rate a loop may save up: over any second, spinning is at most the rate and a
+/// fiftieth of it. A fifth of the period of a cgroup quota, so that what was saved up does not use
+/// up a period.
 const SAVED: u64 = 20_000_000;
 
 /// See the [module](self).
@@ -24,8 +25,8 @@ impl Allowance {
         self.level = self.level.min(share * SAVED as f64);
     }
 
-    /// How long a spin may be that wants to be `wanted` long: all of it, or not at all, because half a window is CPU for nothing. A window
-    /// that could never be saved up for is shortened.
+    /// How long a spin may be that wants to be `wanted` long: all of it, or not at all, because
+    /// half a window is CPU for nothing. A window that could never be saved up for is shortened.
     pub(super) fn grant(&mut self, now: u64, wanted: u64) -> u64 {
         if self.share >= 1.0 {
             return wanted;
@@ -35,7 +36,8 @@ impl Allowance {
         if self.level >= possible as f64 { possible } else { 0 }
     }
 
-    /// What was granted is less than what there was. A spin that took far longer was stopped, or had lost its CPU: no debt for that.
+    /// What was granted is less than what there was. A spin that took far longer was stopped, or
+    /// had lost its CPU: no debt for that.
     pub(super) fn spend(&mut self, spun: u64) {
         self.level = (self.level - spun as f64).max(-self.share * SAVED as f64);
     }

@@ -1,10 +1,13 @@
-//! How long the gaps are between the end of work and the next event: an estimate from spins, most of which end before they know.
+//! How long the gaps are between the end of work and the next event: an estimate from spins, most
+//! of which end before they know.
 //!
-//! A spin that met an event says how long the gap was. One that ended first says only that the gap was longer. The Kaplan-Meier
-//! estimator puts both together: of the gaps that were still open at the start of a bucket, which share was closed within it? The product
-//! of what is left is the share of gaps that are longer. Windows of different lengths mix without bias.
+//! A spin that met an event says how long the gap was. One that ended first says only that the gap
+//! was longer. The Kaplan-Meier estimator puts both together: of the gaps that were still open at
+//! the start of a bucket, which share was closed within it? The product of what is left is the
+//! share of gaps that are longer. Windows of different lengths mix without bias.
 
-/// Buckets for each doubling. A window ends where a bucket does, so that a spin that ended without an event has watched whole buckets.
+/// Buckets for each doubling. A window ends where a bucket does, so that a spin that ended without
+/// an event has watched whole buckets.
 const PER_OCTAVE: u64 = 8;
 /// 2^10: gaps under a microsecond are one bucket.
 const FIRST: u32 = 10;
@@ -18,7 +21,8 @@ pub(super) const LONGEST: u64 = 1 << LAST;
 /// Old samples count half when so many have come.
 const MEMORY: f32 = 512.0;
 
-/// Windows are equally good if they differ by this part of an event's worth: an estimate from a few hundred samples is no better, and the longer one has fewer sleeps in its tail.
+/// Windows are equally good if they differ by this part of an event's worth: an estimate from a few
+/// hundred samples is no better, and the longer one has fewer sleeps in its tail.
 const AS_GOOD: f32 = 256.0;
 
 /// See the [module](self). Decays as it learns.
@@ -72,19 +76,21 @@ impl Gaps {
         self.samples = samples;
     }
 
-    /// What windows up to `most` would have met, and which is to be taken if `share` of the events is wanted and an event is worth a
-    /// spin of `worth` nanoseconds.
+    /// What windows up to `most` would have met, and which is to be taken if `share` of the events
+    /// is wanted and an event is worth a spin of `worth` nanoseconds.
     pub(super) fn windows(&self, share: f32, most: u64, worth: f32) -> Windows {
         let mut found = Windows { meets: None, best: 0, met: 0.0 };
         let mut at_risk = self.samples;
-        // The share of gaps that are longer than the window, the spin that it costs, and what the best one is worth beyond that.
+        // The share of gaps that are longer than the window, the spin that it costs, and what the
+        // best one is worth beyond that.
         let (mut longer, mut cost, mut gain) = (1.0, 0.0, 0.0);
         for (bucket, (closed, open)) in self.closed.iter().zip(&self.open).enumerate() {
             let end = start(bucket + 1);
             if start(bucket) >= most {
                 break;
             }
-            // Those that ended in this bucket, most of them at its start, were not watched to its end. But in the last one they ended at `most`.
+            // Those that ended in this bucket, most of them at its start, were not watched to its
+            // end. But in the last one they ended at `most`.
             if end < most {
                 at_risk -= open;
             }
@@ -115,7 +121,8 @@ impl Gaps {
 pub(super) struct Windows {
     /// The shortest window that would have met the wanted share of the events.
     pub(super) meets: Option<u64>,
-    /// The longest of the windows whose events are worth most beyond what they cost, or nearly; 0 if none is worth it.
+    /// The longest of the windows whose events are worth most beyond what they cost, or nearly; 0
+    /// if none is worth it.
     pub(super) best: u64,
     /// Which share the longest window would have met.
     pub(super) met: f32,
@@ -165,7 +172,8 @@ mod tests {
         assert_eq!(find(&Gaps::new(), 0.9, LONGEST), Windows { meets: None, best: 0, met: 0.0 });
     }
 
-    /// Exponential gaps of which most are watched for a short while only: the estimate is that of the whole distribution.
+    /// Exponential gaps of which most are watched for a short while only: the estimate is that of
+    /// the whole distribution.
     #[test]
     fn short_windows_do_not_bias_the_estimate() {
         let (mean, mut seed) = (200_000.0, 7);

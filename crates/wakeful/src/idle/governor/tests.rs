@@ -123,7 +123,8 @@ fn it_comes_back_with_the_traffic() {
     }
 }
 
-/// Half the time an event every 50 µs, half the time one every 3 ms: each stop is a story of its own.
+/// Half the time an event every 50 µs, half the time one every 3 ms: each stop is a story of its
+/// own.
 #[test]
 fn bursts_are_met_however_many_came_before() {
     let mut governor = Governor::new(limits());
@@ -140,7 +141,8 @@ fn bursts_are_met_however_many_came_before() {
     }
 }
 
-/// A night of few requests, in which each trial fails, and then a busy day: the next trial decides, not what the night has taught.
+/// A night of few requests, in which each trial fails, and then a busy day: the next trial decides,
+/// not what the night has taught.
 #[test]
 fn what_was_learnt_before_a_sleep_does_not_overrule_a_trial() {
     let mut governor = Governor::new(Limits { hit_rate: 0.99, ..limits() });
@@ -196,7 +198,8 @@ fn another_load_is_learnt_within_a_few_idle_periods() {
     assert!(seen.parks - before < 40, "{}", seen.parks - before);
 }
 
-/// A peer on the same CPU answers only while the loop sleeps: short gaps behind a sleep, and none behind a spin.
+/// A peer on the same CPU answers only while the loop sleeps: short gaps behind a sleep, and none
+/// behind a spin.
 #[test]
 fn short_gaps_behind_a_sleep_prove_nothing() {
     let mut governor = Governor::new(limits());
@@ -230,7 +233,8 @@ fn a_neighbour_is_given_way_for_longer_and_longer() {
     assert!((20..=30).contains(&disturbed), "{disturbed} times in 2 s");
 }
 
-/// Behind the longest pause it is disturbed once more after `undisturbed` of spinning: how long does it sleep then?
+/// Behind the longest pause it is disturbed once more after `undisturbed` of spinning: how long
+/// does it sleep then?
 fn pause_behind(undisturbed: u64) -> u64 {
     let mut governor = Governor::new(limits());
     let mut now = 0;

@@ -1,4 +1,5 @@
-//! Where the CPU quota of this process is written down: cgroup v2's `cpu.max`, or v1's `cpu.cfs_quota_us`.
+//! Where the CPU quota of this process is written down: cgroup v2's `cpu.max`, or v1's
+//! `cpu.cfs_quota_us`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,8 @@ enum Version {
 }
 
 impl Group {
-    /// This process's cgroup and all above it that are visible here. Empty where there is no CPU controller.
+    /// This process's cgroup and all above it that are visible here. Empty where there is no CPU
+    /// controller.
     pub(super) fn of_this_process() -> Vec<Self> {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         find(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
@@ -73,7 +75,8 @@ fn field(stat: &str, name: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
-/// From `/proc/self/mountinfo` and `/proc/self/cgroup`: the process's own group first, its root last.
+/// From `/proc/self/mountinfo` and `/proc/self/cgroup`: the process's own group first, its root
+/// last.
 fn find(mounts: &str, groups: &str) -> Vec<Group> {
     let mut found = Vec::new();
     for line in mounts.lines() {

@@ -1,10 +1,13 @@
-//! The queue as a list of events, for experiments: nodes with a value, three ways to own them, and no loop around them.
+//! The queue as a list of events, for experiments: nodes with a value, three ways to own them, and
+//! no loop around them.
 //!
-//! The push is [`ReadyQueue::push_at`] itself. Invariant: a node that may be in the queue is alive. A boxed one belongs to the
-//! queue from its push on; pools and sources are kept by the queue until its end, whoever drops their handles.
+//! The push is [`ReadyQueue::push_at`] itself. Invariant: a node that may be in the queue is alive.
+//! A boxed one belongs to the queue from its push on; pools and sources are kept by the queue until
+//! its end, whoever drops their handles.
 //!
-//! A pooled node stands for a task that is woken: its memory is there already, and it is queued again only once the consumer
-//! has taken it. A boxed node is what a queue of values would allocate. A source counts, and is queued when it leaves zero.
+//! A pooled node stands for a task that is woken: its memory is there already, and it is queued
+//! again only once the consumer has taken it. A boxed node is what a queue of values would
+//! allocate. A source counts, and is queued when it leaves zero.
 
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,8 +46,8 @@ struct Item {
     value: AtomicU64,
 }
 
-// SAFETY: the link is touched only by the thread that has the node: its producer until the push, the consumer from
-// the drain until it has set the value to zero. The rest is atomic or constant.
+// SAFETY: the link is touched only by the thread that has the node: its producer until the push,
+// the consumer from the drain until it has set the value to zero. The rest is atomic or constant.
 unsafe impl Send for Item {}
 // SAFETY: as above.
 unsafe impl Sync for Item {}
@@ -68,8 +71,8 @@ struct Shared<R> {
 
 impl<R: Ring> Shared<R> {
     /// # Safety
-    /// As for [`ReadyQueue::push`], and the node is the first field of an [`Item`] that lives as long as the queue, or of
-    /// a boxed one.
+    /// As for [`ReadyQueue::push`], and the node is the first field of an [`Item`] that lives as
+    /// long as the queue, or of a boxed one.
     #[inline(always)]
     unsafe fn push_at(&self, node: NonNull<Node>, at: impl FnMut(Point)) {
         // SAFETY: the caller's promise.
@@ -96,7 +99,8 @@ impl<R> Drop for Shared<R> {
 #[inline(always)]
 fn take(node: NonNull<Node>) -> u64 {
     let item = node.cast::<Item>();
-    // SAFETY: only items are pushed here, and this one is alive: boxed ones are freed below, the others are kept.
+    // SAFETY: only items are pushed here, and this one is alive: boxed ones are freed below, the
+    // others are kept.
     let shared = unsafe { item.as_ref() };
     // Release, twice: the owner that reads zero may write the link.
     if ptr::eq(shared.node.kind, &POOLED) {
@@ -184,7 +188,8 @@ impl<R: Ring> PooledProducer<R> {
         }
         item.value.store(value, Relaxed);
         self.next = if self.next + 1 == self.pool.len() { 0 } else { self.next + 1 };
-        // SAFETY: the node was free, and only this producer takes it from its pool, which the queue keeps.
+        // SAFETY: the node was free, and only this producer takes it from its pool, which the queue
+        // keeps.
         unsafe { self.shared.push_at(item.as_node(), at) };
         true
     }
@@ -218,7 +223,8 @@ impl<R: Ring> Source<R> {
     pub fn add_at(&self, count: u64, at: impl FnMut(Point)) {
         let item = &self.slot[0];
         if item.value.fetch_add(count, AcqRel) == 0 {
-            // SAFETY: who leaves zero queues it, and it is zero again only after the consumer has taken it; the queue keeps it.
+            // SAFETY: who leaves zero queues it, and it is zero again only after the consumer has
+            // taken it; the queue keeps it.
             unsafe { self.shared.push_at(item.as_node(), at) };
         }
     }
@@ -236,7 +242,8 @@ impl<R: Ring> EventConsumer<R> {
         taken
     }
 
-    /// See [`ReadyQueue::try_sleep`]: from `true` until the next drain, a pusher rings, unless a ring of this sleep is complete.
+    /// See [`ReadyQueue::try_sleep`]: from `true` until the next drain, a pusher rings, unless a
+    /// ring of this sleep is complete.
     #[inline]
     pub fn try_sleep(&mut self) -> bool {
         self.0.queue.try_sleep()

@@ -1,4 +1,5 @@
-//! Every push arrives, once, in its producer's order; who met a sleep rings, once for a sleep at most, and nobody else does.
+//! Every push arrives, once, in its producer's order; who met a sleep rings, once for a sleep at
+//! most, and nobody else does.
 
 use super::*;
 
@@ -37,7 +38,8 @@ fn model(producers: usize, each: usize, preemptions: Option<usize>) {
     });
     seen.0.assert("every push meets a sleep");
     if preemptions != Some(1) {
-        // That needs two: the loop is stopped before its sleep, and so is each producer before the last.
+        // That needs two: the loop is stopped before its sleep, and so is each producer before the
+        // last.
         seen.1.assert("no push meets a sleep");
     }
     if producers * each > 1 {

@@ -14,7 +14,8 @@ fn loom_close_takes_or_refuses_every_push() {
     });
 }
 
-/// A loop may end out of its sleep (a time-out, or the permission to sleep of a loop that never waits).
+/// A loop may end out of its sleep (a time-out, or the permission to sleep of a loop that never
+/// waits).
 #[test]
 fn loom_close_out_of_a_sleep() {
     let (seen_taken, seen_refused) = (Seen::default(), Seen::default());

@@ -1,12 +1,18 @@
 //! The ready queue's interleavings, by model checking.
 //!
-//! Loom runs each model once for every order of its threads' atomic operations, and for every value that a
-//! load may return under its memory order. A bound leaves orders out that need more preemptions than it says;
-//! without one all are run. Bounds and sizes are the largest that end within some 20 seconds.
-//! Run: `RUSTFLAGS="--cfg wakeful_loom" cargo test -p wakeful --lib --release loom --target-dir target/loom`.
+//! Loom runs each model once for every order of its threads' atomic operations, and for every value
+//! that a load may return under its memory order. A bound leaves orders out that need more
+//! preemptions than it says; without one all are run. Bounds and sizes are the largest that end
+//! within some 20 seconds. Run:
 //!
-//! The bell and the loop of the models are here; [`delivery`] asks what arrives, [`sleep`] who rings and what
-//! a ring does, [`end`] what becomes of pushes when the loop ends. `task/state/loom_tests.rs` adds the task's state.
+//! ```console
+//! $ export RUSTFLAGS="--cfg wakeful_loom"
+//! $ cargo test -p wakeful --lib --release loom --target-dir target/loom
+//! ```
+//!
+//! The bell and the loop of the models are here; [`delivery`] asks what arrives, [`sleep`] who
+//! rings and what a ring does, [`end`] what becomes of pushes when the loop ends.
+//! `task/state/loom_tests.rs` adds the task's state.
 
 #![allow(clippy::arc_with_non_send_sync, reason = "loom's threads are one thread")]
 
@@ -17,7 +23,8 @@ mod sleep;
 use super::*;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle, Thread};
-// Not loom's: where every thread is joined its count orders nothing, and would multiply the interleavings.
+// Not loom's: where every thread is joined its count orders nothing, and would multiply the
+// interleavings.
 use std::sync::Arc;
 
 /// An eventfd in the model: a counter, and one thread that waits for it to be other than zero.
@@ -42,8 +49,8 @@ impl ModelBell {
         }
     }
 
-    /// `epoll_wait`: ends when the bell was rung since the last wait's end, or at [`time_out`](Self::time_out).
-    /// A lost wake is a deadlock, which loom reports.
+    /// `epoll_wait`: ends when the bell was rung since the last wait's end, or at
+    /// [`time_out`](Self::time_out). A lost wake is a deadlock, which loom reports.
     fn wait(&self) {
         *self.waiter.lock().unwrap() = Some(thread::current());
         while self.unheard.swap(0, Ordering::AcqRel) == 0 {

@@ -1,4 +1,5 @@
-//! Who rings, and what a ring does: sleeps that end by a push, by a wake, by an old ring or by themselves.
+//! Who rings, and what a ring does: sleeps that end by a push, by a wake, by an old ring or by
+//! themselves.
 
 use super::*;
 
@@ -61,8 +62,8 @@ fn loom_a_wait_that_times_out_while_pushes_arrive() {
     seen.assert("the time-out ends a wait in which nothing came");
 }
 
-/// Two producers ring for one sleep; the loop wakes by one ring, sleeps again, and hears the other then. That
-/// ends a wait early, and never makes one miss its own ring.
+/// Two producers ring for one sleep; the loop wakes by one ring, sleeps again, and hears the other
+/// then. That ends a wait early, and never makes one miss its own ring.
 #[test]
 fn loom_a_ring_left_over_from_an_earlier_sleep() {
     let seen = Seen::default();

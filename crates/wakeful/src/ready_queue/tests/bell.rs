@@ -1,5 +1,5 @@
-//! The queue with the production bell: an eventfd in the loop's epoll. The loop never reads it, so the counter that the
-//! kernel shows in `/proc/self/fdinfo` is the number of rings.
+//! The queue with the production bell: an eventfd in the loop's epoll. The loop never reads it, so
+//! the counter that the kernel shows in `/proc/self/fdinfo` is the number of rings.
 
 use super::*;
 use crate::driver::Driver;
@@ -64,8 +64,8 @@ fn a_ring_at_a_full_counter_reads_once_and_is_heard() {
     }
 }
 
-/// A signal handler may run on the loop's own thread, between its decision to sleep and the system call: a wait
-/// that has not begun cannot be interrupted, so the ring alone ends it.
+/// A signal handler may run on the loop's own thread, between its decision to sleep and the system
+/// call: a wait that has not begun cannot be interrupted, so the ring alone ends it.
 #[test]
 fn a_signal_handler_on_the_own_thread_between_the_decision_and_the_wait() {
     use signal_hook::consts::signal::SIGUSR1;

@@ -1,10 +1,10 @@
-//! The queue under random load, with the production bell: bursts from 1 to 32 producers, a loop that sleeps in
-//! epoll for ever or for a moment, wakes without work, and ends at random moments.
+//! The queue under random load, with the production bell: bursts from 1 to 32 producers, a loop
+//! that sleeps in epoll for ever or for a moment, wakes without work, and ends at random moments.
 //!
-//! Asked of each round: what was accepted arrives, once, in its producer's order; the bell is rung once for
-//! each push that met a sleep; every node is dropped. `WAKEFUL_STRESS_SEED` and `WAKEFUL_STRESS_PUSHES` repeat or
-//! lengthen a run; the seed is printed. The large run: `cargo test --release -p wakeful --lib -- --ignored
-//! --nocapture stress`.
+//! Asked of each round: what was accepted arrives, once, in its producer's order; the bell is rung
+//! once for each push that met a sleep; every node is dropped. `WAKEFUL_STRESS_SEED` and
+//! `WAKEFUL_STRESS_PUSHES` repeat or lengthen a run; the seed is printed. The large run:
+//! `cargo test --release -p wakeful --lib -- --ignored --nocapture stress`.
 
 use super::*;
 use crate::driver::Driver;
@@ -116,7 +116,8 @@ impl Drop for Batch {
     }
 }
 
-/// Pushes in bursts until all of its nodes are pushed, or one is refused. Returns how many were made and accepted.
+/// Pushes in bursts until all of its nodes are pushed, or one is refused. Returns how many were
+/// made and accepted.
 fn produce(
     queue: &StressQueue,
     producer: u32,

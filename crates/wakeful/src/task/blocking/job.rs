@@ -1,7 +1,7 @@
 //! A piece of blocking work: first its closure, then its outcome, and who waits for that.
 //!
-//! The lock is held only while something is moved in or out. Closures run, and closures, outcomes and
-//! wakers are cloned and dropped, outside of it, because all of them are user code.
+//! The lock is held only while something is moved in or out. Closures run, and closures, outcomes
+//! and wakers are cloned and dropped, outside of it, because all of them are user code.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -107,7 +107,8 @@ where
         if let Some(outcome) = self.take_outcome() {
             return Poll::Ready(outcome);
         }
-        // `register` would drop the old waker while it holds its lock, and never release it if that panics.
+        // `register` would drop the old waker while it holds its lock, and never release it if that
+        // panics.
         self.forget_waiter();
         register(&self.waiter, waker);
         // It may have been done just before.

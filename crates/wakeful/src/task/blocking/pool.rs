@@ -1,9 +1,9 @@
 //! The threads that may block, and the queue of work for them.
 //!
 //! A job waits in the queue only while there is a thread that will take it. One thread stays once
-//! there has been one: the last idle thread never ends, and the others end after [`KEEP_ALIVE`]. So a process that
-//! reaches its limit of threads later still does its blocking work, if more slowly. While there is no
-//! thread at all and none can be started, jobs are refused.
+//! there has been one: the last idle thread never ends, and the others end after [`KEEP_ALIVE`]. So
+//! a process that reaches its limit of threads later still does its blocking work, if more slowly.
+//! While there is no thread at all and none can be started, jobs are refused.
 //!
 //! A forked child has none of its parent's threads, and the parent's lock may be locked in it for
 //! ever. So the child gets a pool of its own ([`current`]), and never touches the other one.
@@ -89,7 +89,8 @@ fn find(
 ) -> io::Result<&'static Pool> {
     static CURRENT: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
     let found = CURRENT.load(Ordering::Acquire);
-    // SAFETY: null, or a pool that was published by `Release` below, and no published one is ever freed.
+    // SAFETY: null, or a pool that was published by `Release` below, and no published one is ever
+    // freed.
     if let Some(pool) = unsafe { found.as_ref() }
         && is_here(&pool.process)
     {
@@ -149,7 +150,8 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is this a fork of the process that has the pool's threads? Then nothing else here may be called.
+    /// Is this a fork of the process that has the pool's threads? Then nothing else here may be
+    /// called.
     pub(super) fn is_forked(&self) -> bool {
         self.process.is_forked()
     }
@@ -235,7 +237,8 @@ impl Pool {
                 job.run(&|| self.is_forked());
                 if self.is_forked() {
                     // The closure forked and returned in the child, which has this thread alone. No
-                    // work comes, and the locks may be locked for ever. The process ends with its last thread.
+                    // work comes, and the locks may be locked for ever. The process ends with its
+                    // last thread.
                     std::mem::forget(job);
                     return;
                 }

@@ -1,5 +1,5 @@
-//! Tasks from spawn to free, without a driver: a ready queue, a [`Local`], and a bell that counts. Miri interprets these tests, and
-//! checks each access of `task/raw.rs` (`.ci/sanitizers`).
+//! Tasks from spawn to free, without a driver: a ready queue, a [`Local`], and a bell that counts.
+//! Miri interprets these tests, and checks each access of `task/raw.rs` (`.ci/sanitizers`).
 
 use std::cell::Cell;
 use std::future::{Future, pending, poll_fn};

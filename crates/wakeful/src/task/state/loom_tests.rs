@@ -1,7 +1,9 @@
-//! The task's life under every order of its threads: who queues it, who drops its output, who frees it.
+//! The task's life under every order of its threads: who queues it, who drops its output, who frees
+//! it.
 //!
-//! First the state alone; then with the real ready queue around it, as `raw.rs` puts the two together: the
-//! loop runs what it takes, wakers wake and go, and the task's memory holds the queue.
+//! First the state alone; then with the real ready queue around it, as `raw.rs` puts the two
+//! together: the loop runs what it takes, wakers wake and go, and the task's memory holds the
+//! queue.
 
 use super::*;
 use crate::priority::Priority;
@@ -159,8 +161,8 @@ impl Reference {
         }
     }
 
-    /// One poll, as far as `raw::Task::run` has anything to do with other threads. Returns whether both wakers
-    /// have been seen.
+    /// One poll, as far as `raw::Task::run` has anything to do with other threads. Returns whether
+    /// both wakers have been seen.
     fn poll(&self) -> bool {
         // SAFETY: the loop's thread; loom reports another one.
         self.task().polls.with_mut(|polls| unsafe { *polls += 1 });
@@ -180,8 +182,9 @@ impl Reference {
     }
 }
 
-/// Two threads wake one task: one push for each time that it goes from idle to scheduled. A wake that finds it
-/// scheduled leaves the work to the other thread's push, and is done with it: the poll sees what both did.
+/// Two threads wake one task: one push for each time that it goes from idle to scheduled. A wake
+/// that finds it scheduled leaves the work to the other thread's push, and is done with it: the
+/// poll sees what both did.
 #[test]
 fn loom_one_task_woken_by_two_threads_is_queued_once() {
     let seen = Seen::default();
@@ -232,8 +235,9 @@ fn loom_one_task_woken_by_two_threads_is_queued_once() {
     seen.assert("a wake coalesces into the other thread's");
 }
 
-/// The loop ends while a waker fires: it closes the queue, drops the future in place and gives its references to
-/// the task and to the queue up. The waker's are the last, then, and both last until it has rung.
+/// The loop ends while a waker fires: it closes the queue, drops the future in place and gives its
+/// references to the task and to the queue up. The waker's are the last, then, and both last until
+/// it has rung.
 #[test]
 fn loom_a_waker_fires_while_the_loop_ends() {
     let (after_close, freed_by_waker) = (Seen::default(), Seen::default());

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// What is answered to nine requests and replied, however the bytes are cut: the answers in order of arrival with `!` if
-/// the connection is closing, then the kinds of the replies' frames.
+/// What is answered to nine requests and replied, however the bytes are cut: the answers in order
+/// of arrival with `!` if the connection is closing, then the kinds of the replies' frames.
 fn answered(frames_in: &[&[u8]]) -> Result<String, String> {
     let bytes = frames_in.concat();
     let ways = [1, 2, 5, bytes.len()].map(|step| {

@@ -11,8 +11,8 @@ use crate::protocol::tests::take_all;
 
 const REQUESTS: usize = 6;
 
-/// The messages of one answer. Their order matters; other streams' may come between them, but not between the frames of
-/// one message.
+/// The messages of one answer. Their order matters; other streams' may come between them, but not
+/// between the frames of one message.
 #[derive(Debug, Clone)]
 struct Said {
     success: bool,
