@@ -1,4 +1,4 @@
-//! Attacks a server of HTTP, for `benches/attacks.sh`: only ever one of your own.
+//! Attacks a server of HTTP, for `proof/benches/attacks.sh`: only ever one of your own.
 //!
 //! `attack KIND PORT SECONDS [RATE]`, on 127.0.0.1. Prints how many connections it opened. KIND,
 //! with what RATE is and its default:

@@ -1,5 +1,5 @@
-//! What the targets in `fuzz/` call, each with arbitrary bytes. The tests call it with generated
-//! ones and with the corpus, so that it is gone through without a fuzzer as well.
+//! What the targets in `proof/fuzz/` call, each with arbitrary bytes. The tests call it with
+//! generated ones and with the corpus, so that it is gone through without a fuzzer as well.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;

@@ -1,5 +1,5 @@
-//! What the targets in `fuzz/` call, each with arbitrary bytes. The tests call it with the corpus
-//! that they found, so that it is gone through without a fuzzer as well.
+//! What the targets in `proof/fuzz/` call, each with arbitrary bytes. The tests call it with the
+//! corpus that they found, so that it is gone through without a fuzzer as well.
 
 /// Frames of the echo service.
 ///

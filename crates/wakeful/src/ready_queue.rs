@@ -100,8 +100,8 @@
 //! * After its swap the node is the loop's and may be gone. A pusher keeps by itself what it still
 //!   needs: the queue, for the ring.
 //!
-//! The models in `loom_tests` check each case, the mutants of `mutants/` that a test fails for each
-//! line that could be left out, and `tests/stress.rs` the whole under random load.
+//! The models in `loom_tests` check each case, the mutants of `proof/mutants/` that a test fails
+//! for each line that could be left out, and `tests/stress.rs` the whole under random load.
 
 use std::fmt;
 use std::hint;

@@ -10,7 +10,7 @@ use std::str::FromStr;
 ///
 /// All but [`LeastLoaded`](Self::LeastLoaded) choose in a constant time, and none of them shares
 /// anything that is written with another thread: the dispatcher's state is its own, and loads are
-/// only read (`benches/benches/placement.rs` has what that saves).
+/// only read (`proof/benches/benches/placement.rs` has what that saves).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
     /// Each in turn. Even as long as connections are alike; blind to those that stay longer than

@@ -91,10 +91,10 @@ impl EventLoop {
 /// | [`cooperative_budget`](Self::cooperative_budget) | 128 | 1 to 2³²−1 | operations that a task may complete in a poll |
 /// | [`slow_turn`](Self::slow_turn) | 1 ms | any; `Duration::MAX` is never | nothing: a longer turn is counted and reported |
 ///
-/// A number outside its range becomes the nearest in it. `benches/benches/turn_bounds.rs` measures
-/// what `io_batch`, `task_budget` and `turn_budget` cost: at 64 events and 64 polls a turn, asking
-/// the kernel costs each about 2 ns, and a turn of short polls is over in tens of microseconds. The
-/// time is for long ones: of 20 µs each, 64 would take 1.3 ms.
+/// A number outside its range becomes the nearest in it. `proof/benches/benches/turn_bounds.rs`
+/// measures what `io_batch`, `task_budget` and `turn_budget` cost: at 64 events and 64 polls a
+/// turn, asking the kernel costs each about 2 ns, and a turn of short polls is over in tens of
+/// microseconds. The time is for long ones: of 20 µs each, 64 would take 1.3 ms.
 #[derive(Debug, Clone, Default)]
 #[must_use = "call `build`"]
 pub struct EventLoopBuilder {

@@ -1,0 +1,132 @@
+# What instructions.sh and syscalls.sh share: starting a server under a tool,
+# having `wakeful load` send it an exact number of requests, and leaving nothing
+# behind.
+#
+# shellcheck shell=bash disable=SC2034
+
+# The slope between these two runs leaves out everything that happens once.
+readonly FEW=1000
+readonly MANY=11000
+
+# How long a server may take to accept connections or to end, in seconds. Under
+# a tool either takes many times as long as without.
+readonly LIMIT=60
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+WAKEFUL=${WAKEFUL:-${CARGO_TARGET_DIR:-$here/../../target}/release/wakeful}
+
+program=$(basename "$0")
+directory=$(mktemp -d)
+tool_pid=
+
+fail() {
+  echo "$program: $*" >&2
+  exit 1
+}
+
+cleanup() {
+  if [[ -n $tool_pid ]]; then
+    # Both, since a server can outlive its tool.
+    kill -KILL "$(server_of "$tool_pid")" "$tool_pid" 2>/dev/null || true
+    wait "$tool_pid" 2>/dev/null || true
+  fi
+  rm -rf "$directory"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# require TOOL: fails early, and says what is missing.
+require() {
+  command -v "$1" >/dev/null || fail "$1 is not installed"
+  [[ -x $WAKEFUL ]] || fail "$WAKEFUL is not there: run cargo build --release first"
+}
+
+# The arguments of the script: one or more NAME=COMMAND with {addr} in COMMAND.
+check_servers() {
+  local server
+  [[ $# -gt 0 ]] || fail "usage: $program NAME=COMMAND..., with {addr} in each COMMAND"
+  for server in "$@"; do
+    [[ $server == ?*=*"{addr}"* ]] || fail "expected NAME=COMMAND with {addr} in it: $server"
+  done
+}
+
+accepts() {
+  (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
+}
+
+# until_it_accepts NAME SAID: waits until $tool_pid accepts on $port; if it ends before, the end of the file SAID tells why.
+until_it_accepts() {
+  SECONDS=0
+  until accepts "$port"; do
+    kill -0 "$tool_pid" 2>/dev/null || fail "$1 ended: $(tail -n 3 "$2")"
+    ((SECONDS < LIMIT)) || fail "$1 accepts no connection after $LIMIT s"
+    sleep 0.1
+  done
+}
+
+# serve_http CPUS OPTION...: starts `wakeful serve http` on those CPUs as $tool_pid, and waits until it accepts on $port.
+serve_http() {
+  local cpus=$1
+  shift
+  port=$(free_port)
+  taskset -c "$cpus" "$WAKEFUL" serve http --listen "127.0.0.1:$port" "$@" </dev/null >"$directory/server" 2>&1 &
+  tool_pid=$!
+  until_it_accepts "the server" "$directory/server"
+}
+
+# A port that nobody listens on, below those that the kernel hands out itself.
+free_port() {
+  local port
+  while port=$((20000 + RANDOM % 10000)) && accepts "$port"; do :; done
+  echo "$port"
+}
+
+# Prints the process to end: the only child of a tool that runs the server as
+# another process, or else the tool itself.
+server_of() {
+  local children
+  # The list has no newline at its end, and it is gone once the tool is.
+  read -r children 2>/dev/null <"/proc/$1/task/$1/children" || true
+  echo "${children:-$1}" | cut -d ' ' -f 1
+}
+
+# load REQUESTS ADDR: sends exactly so many requests of 1 KiB, one after another on
+# one connection. All are due at once, so the next is sent when an answer is there.
+load() {
+  local requests=$1 addr=$2 status=0
+  awk -v requests="$requests" 'BEGIN { while (requests--) print 0 }' >"$directory/trace"
+  "$WAKEFUL" load "$addr" --protocol frames --size 1024 --trace "$directory/trace" \
+    --connections 1 --in-flight 1 --timeout 10m \
+    --no-floor --quiet-patience 0s --repeats 0 --json \
+    >"$directory/loaded" 2>"$directory/load-said" || status=$?
+  # 4: INVALID as a measurement of time, since the requests piled up. They are to.
+  [[ $status == 0 || $status == 4 ]] || fail "wakeful load: $(tail -n 3 "$directory/load-said")"
+  grep -q "\"answered\": $requests,$" "$directory/loaded" ||
+    fail "not all of $requests requests were answered: $(grep '"answered"' "$directory/loaded")"
+}
+
+# run_under REQUESTS COMMAND TOOL...: runs the server under the tool, for exactly
+# so many requests over one connection.
+run_under() {
+  local requests=$1 command=$2 port words
+  shift 2
+  port=$(free_port)
+  read -ra words <<<"${command//"{addr}"/127.0.0.1:$port}"
+
+  "$@" "${words[@]}" </dev/null >"$directory/said" 2>&1 &
+  tool_pid=$!
+  until_it_accepts "$command" "$directory/said"
+
+  load "$requests" "127.0.0.1:$port"
+
+  kill -TERM "$(server_of "$tool_pid")"
+  SECONDS=0
+  while kill -0 "$tool_pid" 2>/dev/null; do
+    ((SECONDS < LIMIT)) || fail "$command does not end within $LIMIT s of SIGTERM"
+    sleep 0.1
+  done
+  # The status is that of the signal, unless the server handled it.
+  wait "$tool_pid" 2>/dev/null || true
+  tool_pid=
+}

@@ -1,0 +1,226 @@
+//! `lab blocked-consumer`: does the consumer of a ready list wait for a thread that feeds it, and
+//! what does it cost that it does not.
+//!
+//! All of it is the probe `ready-list` (`proof/peers/ready-list`), which has every contender in one
+//! program: the public stress with 8 to 128 producers, one producer and one consumer with a CPU
+//! each, the sweep with little contention, producers stopped in the middle of their push, and a
+//! service whose replies come from worker threads. What is run is in [`contenders`], what is
+//! claimed in [`verdicts`].
+
+mod contenders;
+mod tables;
+mod verdicts;
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use wakeful_load::results::Results;
+
+use crate::interleaved::Measured;
+use crate::lab::{Experiment, Findings, Lab, LabError, Size};
+use crate::probes::{self, Part, Probe};
+
+/// The public stress: how many producers, and the part's name.
+const STRESS: [(u64, &str); 5] = [
+    (8, "8 producers"),
+    (16, "16 producers"),
+    (32, "32 producers"),
+    (64, "64 producers"),
+    (128, "128 producers"),
+];
+/// One producer and one consumer, on a CPU each.
+const ALONE: &str = "one producer, one consumer, a CPU each";
+/// One writer that sweeps over the sources of a worker.
+const SWEEP: &str = "a sweep over 64 sources";
+/// Producers stopped at the points that a design names.
+const POINTS: &str = "a producer stopped at named points";
+/// Producers stopped behind any instruction.
+const STEPS: &str = "a producer stopped behind any instruction";
+/// Producers that a CPU quota stops.
+const QUOTA: &str = "producers under a CPU quota";
+/// Producers beside a busy loop of a higher priority.
+const HOG: &str = "producers beside a CPU hog";
+/// Requests whose replies come from 32 worker threads.
+const SERVICE: &str = "replies from 32 worker threads";
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct BlockedConsumer;
+
+/// What the probe prints of a stress.
+#[derive(Debug, Clone, Deserialize)]
+struct Stress {
+    events_per_ms: f64,
+    /// System calls that woke the consumer, if it is not the kernel that does it.
+    rings: Option<f64>,
+    allocations_per_event: f64,
+}
+
+/// What it prints of a sweep.
+#[derive(Debug, Clone, Deserialize)]
+struct Sweep {
+    operations_per_second: f64,
+}
+
+/// What it prints of producers that do not run.
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Priority {
+    /// Why nothing was measured.
+    skipped: Option<String>,
+    worst_drain_us: Option<f64>,
+    worst_post_us: Option<f64>,
+    drains_rescued: f64,
+    posts_rescued: f64,
+    trials: f64,
+    drains_over_1ms: Option<f64>,
+}
+
+/// What it prints of the service.
+#[derive(Debug, Clone, Deserialize)]
+struct Service {
+    requests_per_second: f64,
+}
+
+/// Everything that is measured.
+struct Found {
+    stress: Vec<Measured<Stress>>,
+    alone: Measured<Stress>,
+    sweep: Measured<Sweep>,
+    points: Measured<Priority>,
+    steps: Measured<Priority>,
+    quota: Measured<Priority>,
+    hog: Measured<Priority>,
+    service: Measured<Service>,
+}
+
+impl Found {
+    fn none() -> Self {
+        Self {
+            stress: STRESS.iter().map(|_| Measured::canned(Vec::new())).collect(),
+            alone: Measured::canned(Vec::new()),
+            sweep: Measured::canned(Vec::new()),
+            points: Measured::canned(Vec::new()),
+            steps: Measured::canned(Vec::new()),
+            quota: Measured::canned(Vec::new()),
+            hog: Measured::canned(Vec::new()),
+            service: Measured::canned(Vec::new()),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.stress.iter().all(Measured::is_empty)
+            && self.alone.is_empty()
+            && self.sweep.is_empty()
+            && [&self.points, &self.steps, &self.quota, &self.hog]
+                .iter()
+                .all(|measured| measured.is_empty())
+            && self.service.is_empty()
+    }
+}
+
+impl Experiment for BlockedConsumer {
+    fn name(&self) -> &'static str {
+        "blocked-consumer"
+    }
+
+    fn about(&self) -> &'static str {
+        "ready lists of many producers: events a millisecond, and how long a consumer waits for a producer that was stopped in its push"
+    }
+
+    fn story(&self) -> &'static str {
+        "The ready list of Linux's epoll was under a read-write lock: producers shared it, the consumer had it alone. That is fast with \
+         many producers; but a consumer of high priority waits for a producer of low priority that lost its CPU while it held the lock, and whole \
+         systems stalled. A lock-free list was tried and taken back, because it lost events. Since Linux 6.18 it is a spinlock: correct, \
+         and slower when producers contend. Producers that write to their own eventfds, one consumer, events a millisecond before and \
+         after: on 12 x86 CPUs with 8, 16, 32, 64, 128 threads 7162 to 4956, 8733 to 5383, 7968 to 5572, 10652 to 5739, 11236 to 5931; on 4 \
+         RISC-V CPUs 2958 to 2833, 3323 to 3097, 3451 to 3240, 3554 to 3178, 3601 to 3235. With little contention (one writer that sweeps \
+         over 64 descriptors of each worker), operations a second: 110279 to 114577, and 175767 to 167396."
+    }
+
+    fn claims(&self) -> Vec<String> {
+        verdicts::claims(&Found::none(), 0).into_iter().map(|claim| claim.claim).collect()
+    }
+
+    fn probes(&self) -> Vec<Probe> {
+        contenders::all()
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError> {
+        if lab.size == Size::Quick {
+            lab.bench.limits.settle = Duration::from_millis(100);
+            lab.bench.limits.patience = Duration::from_secs(5);
+            lab.bench.most_repeats = 1;
+        }
+        let extent = Extent::of(lab.size);
+        let stress = STRESS.map(|(producers, part)| extent.stress(producers, part));
+        let alone = extent.part(ALONE, &["--events", &extent.events.to_string()], 0.3);
+        let sweep = extent.lasting(SWEEP, extent.seconds);
+        // At whatever point somebody waits, it is as long as the deadline.
+        let points = Part { rounds: 1, ..extent.part(POINTS, &[], 1.0) };
+        let steps = Part { rounds: 1, ..extent.part(STEPS, &[], 5.0) };
+        // A claim takes the ratio of longest drains, so that one round does not tell: shorter ones,
+        // but 30 periods of the quota in each.
+        let quota = extent.lasting(QUOTA, extent.quota_seconds);
+        let hog = Part { rounds: 1, ..extent.lasting(HOG, extent.hog_seconds) };
+        let service = extent.lasting(SERVICE, extent.seconds);
+        let rest = [&alone, &sweep, &points, &steps, &quota, &hog, &service];
+        stress.iter().chain(rest).for_each(|part| part.expect(lab));
+        let found = Found {
+            stress: stress
+                .iter()
+                .map(|part| probes::measure(lab, part))
+                .collect::<Result<_, _>>()?,
+            alone: probes::measure(lab, &alone)?,
+            sweep: probes::measure(lab, &sweep)?,
+            points: probes::measure(lab, &points)?,
+            steps: probes::measure(lab, &steps)?,
+            quota: probes::measure(lab, &quota)?,
+            hog: probes::measure(lab, &hog)?,
+            service: probes::measure(lab, &service)?,
+        };
+        if found.is_empty() {
+            return Err(LabError::Nothing);
+        }
+        lab.notes.extend(verdicts::notes(&found, lab.seed));
+        let claims = verdicts::claims(&found, lab.seed);
+        let tables = tables::tables(&found);
+        Ok(lab.results(self, Findings { tables, claims, ..Findings::default() }))
+    }
+}
+
+/// How much is measured.
+struct Extent {
+    rounds: usize,
+    /// Of all producers together; the public stress has a million for each producer.
+    events: u64,
+    seconds: f64,
+    quota_seconds: f64,
+    hog_seconds: f64,
+}
+
+impl Extent {
+    fn of(size: Size) -> Self {
+        let (rounds, events, seconds, quota_seconds, hog_seconds) = match size {
+            Size::Quick => (3, 400_000, 0.3, 1.0, 1.0),
+            Size::Full => (7, 4_000_000, 1.0, 3.0, 10.0),
+        };
+        Self { rounds, events, seconds, quota_seconds, hog_seconds }
+    }
+
+    /// One of which a run takes about so many seconds.
+    fn part(&self, name: &'static str, arguments: &[&str], seconds: f64) -> Part {
+        let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+        Part { name, arguments, rounds: self.rounds, each: Duration::from_secs_f64(seconds) }
+    }
+
+    fn lasting(&self, name: &'static str, seconds: f64) -> Part {
+        self.part(name, &["--seconds", &seconds.to_string()], seconds + 0.1)
+    }
+
+    fn stress(&self, producers: u64, name: &'static str) -> Part {
+        let (producers, each) = (producers.to_string(), (self.events / producers).to_string());
+        // The kernel's 2,000 events a millisecond are a tenth of the median's.
+        let seconds = self.events as f64 / 1e7;
+        self.part(name, &["--producers", &producers, "--events", &each], seconds)
+    }
+}

@@ -1,0 +1,254 @@
+//! One measurement: a fresh server, its workers asleep, then so many connections, while the kernel
+//! writes down who is woken.
+
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use wakeful_load::bench::Bench;
+use wakeful_load::procfs::{ProcessCpu, threads_of};
+use wakeful_load::quiet::Baseline;
+use wakeful_load::servers::Server;
+
+use super::Case;
+use super::client::{self, Work};
+use super::contenders::Herd;
+use super::trace::Trace;
+use super::woken::Woken;
+use crate::interleaved::Failure;
+use crate::scratch::Scratch;
+
+/// How long a server may take until it listens, and then until it is asleep.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// A server that uses no CPU for so long is asleep.
+const ASLEEP: Duration = Duration::from_millis(50);
+
+/// Connections before everybody is asleep again.
+const WARM_UP: usize = 100;
+
+/// What the trace of a connection takes beside the wakes, bytes: accepting it, and reading twice.
+const BYTES_A_CONNECTION: usize = 256;
+/// What each worker adds to that: a wake, and an accept that fails.
+const BYTES_A_WORKER: usize = 96;
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Served {
+    pub(super) connections: f64,
+    pub(super) workers: f64,
+    pub(super) seconds: f64,
+    /// What the kernel wrote down, of all threads together; nothing without its trace.
+    pub(super) woken: Option<Woken>,
+    /// Connections that the busiest worker took, if anybody counted.
+    pub(super) busiest: Option<f64>,
+    /// Accepts for which nothing was left, if anybody counted.
+    pub(super) refused: Option<f64>,
+}
+
+impl Served {
+    /// Threads woken, a connection.
+    pub(super) fn wakes(&self) -> Option<f64> {
+        Some(self.woken?.wakes as f64 / self.connections)
+    }
+
+    /// Threads woken that got nothing, a connection.
+    pub(super) fn in_vain(&self) -> Option<f64> {
+        Some(self.woken?.in_vain() as f64 / self.connections)
+    }
+
+    /// Threads woken for bytes of a connection that they had, a connection.
+    pub(super) fn for_read(&self) -> Option<f64> {
+        Some(self.woken?.for_read as f64 / self.connections)
+    }
+
+    /// Accepts that failed, a connection.
+    pub(super) fn refused(&self) -> Option<f64> {
+        Some(self.refused? / self.connections)
+    }
+
+    /// The busiest worker's connections / the mean.
+    pub(super) fn spread(&self) -> Option<f64> {
+        Some(self.busiest? * self.workers / self.connections)
+    }
+
+    /// Connections a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.connections / self.seconds
+    }
+}
+
+/// What a worker of `proof/peers/herd` counts.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Counted {
+    accepts: u64,
+    /// Unknown of wakeful's.
+    in_vain: Option<u64>,
+}
+
+/// Measures once; and whether other programs disturbed it.
+pub(super) fn run(
+    bench: &mut Bench<'_>,
+    herd: &Herd,
+    case: &Case,
+    trace: Option<&Trace>,
+) -> Result<(Served, bool), Failure> {
+    let left_out = |error: io::Error| Failure::LeftOut(error.to_string());
+    let machine = Baseline::take(&[std::process::id()], &bench.machine_cpus).ok();
+    let dir = Scratch::new().map_err(left_out)?;
+    let socket = dir.path().join("socket");
+    let argv = herd.argv(case.workers, &socket, dir.path()).map_err(left_out)?;
+    let cpus = Some(&bench.machine_cpus[..]);
+    let server = Server::start_on_path(&herd.name, &argv, &socket, cpus, READY_WITHIN);
+    let server = server.map_err(|error| Failure::LeftOut(error.to_string()))?;
+    // Whatever goes wrong from here on may be because it died.
+    let died = |error: io::Error| Failure::LeftOut(server.died().unwrap_or(error.to_string()));
+    let interrupted = bench.interrupted;
+    let path = herd.path(case.work);
+    let mut work = Work {
+        socket: &socket,
+        path: &path,
+        clients: case.clients,
+        connections: WARM_UP,
+        pause: case.pause,
+    };
+    // Until the whole herd is there.
+    until_asleep(&server).map_err(died)?;
+    client::run(&work, interrupted).map_err(died)?;
+    until_asleep(&server).map_err(died)?;
+
+    let threads: Vec<u32> = server.pids().into_iter().flat_map(threads_of).collect();
+    if let Some(trace) = trace {
+        let bytes = case.connections * (BYTES_A_CONNECTION + BYTES_A_WORKER * case.workers);
+        trace.aim_at(&threads, bytes).map_err(left_out)?;
+    }
+    work.connections = case.before;
+    client::run(&work, interrupted).map_err(died)?;
+    let counts = || if herd.is_plain() { counted(&socket).map(Some) } else { Ok(None) };
+    let before = counts().map_err(died)?;
+    if let Some(trace) = trace {
+        trace.start().map_err(left_out)?;
+    }
+    work.connections = case.connections;
+    let took = client::run(&work, interrupted).map_err(died)?.ok_or(Failure::Interrupted)?;
+    // The last connections are closed behind their clients' backs.
+    until_asleep(&server).map_err(died)?;
+    if let Some(trace) = trace {
+        trace.stop().map_err(left_out)?;
+    }
+    let after = counts().map_err(died)?;
+    let outside = machine.and_then(|before| before.outside().ok()).unwrap_or_default();
+    drop(server);
+
+    let mut served = Served {
+        connections: case.connections as f64,
+        workers: case.workers as f64,
+        seconds: took.as_secs_f64(),
+        woken: None,
+        busiest: None,
+        refused: None,
+    };
+    if let Some((before, after)) = before.zip(after) {
+        served.count(&before, &after).map_err(left_out)?;
+    }
+    if let Some(trace) = trace {
+        let found: Vec<Woken> = trace.read(&threads).map_err(left_out)?.into_values().collect();
+        served.trace(&found).map_err(left_out)?;
+    }
+    Ok((served, outside.exceeds(bench.limits.share)))
+}
+
+impl Served {
+    /// What its workers counted.
+    fn count(&mut self, before: &[Counted], after: &[Counted]) -> io::Result<()> {
+        let pairs = || before.iter().zip(after);
+        let accepts = || pairs().map(|(before, after)| after.accepts - before.accepts);
+        // The request for the counts themselves is one of them.
+        let all = accepts().sum::<u64>() as f64;
+        if all != self.connections + 1.0 {
+            let error =
+                format!("its workers counted {all} of {} connections", self.connections + 1.0);
+            return Err(io::Error::other(error));
+        }
+        self.busiest = accepts().max().map(|most| most as f64);
+        let refused = pairs().map(|(before, after)| Some(after.in_vain? - before.in_vain?));
+        self.refused = refused.sum::<Option<u64>>().map(|refused| refused as f64);
+        Ok(())
+    }
+
+    /// What the kernel saw each thread do: more than they count themselves.
+    fn trace(&mut self, threads: &[Woken]) -> io::Result<()> {
+        let mut all = Woken::default();
+        threads.iter().for_each(|one| all.add(one));
+        if all.accepts as f64 != self.connections {
+            let error = format!("the trace has {} accepts of {}", all.accepts, self.connections);
+            return Err(io::Error::other(error));
+        }
+        self.woken = Some(all);
+        self.busiest = threads.iter().map(|one| one.accepts).max().map(|most| most as f64);
+        self.refused = Some(all.refused as f64);
+        Ok(())
+    }
+}
+
+fn counted(socket: &Path) -> io::Result<Vec<Counted>> {
+    let answer = client::get(socket, "/counts")?;
+    Ok(serde_json::from_slice(client::body(&answer).unwrap_or_default())?)
+}
+
+/// Waits until nobody in the server runs any more.
+fn until_asleep(server: &Server) -> io::Result<()> {
+    let pid = server.pid().ok_or(io::ErrorKind::NotFound)?;
+    let deadline = Instant::now() + READY_WITHIN;
+    let mut before = ProcessCpu::read_tree(pid)?;
+    loop {
+        thread::sleep(ASLEEP);
+        let now = ProcessCpu::read_tree(pid)?;
+        // One that always spins never is.
+        if now.used_since(&before).total().is_zero() || Instant::now() > deadline {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served() -> Served {
+        let (connections, workers, seconds) = (30.0, 3.0, 0.5);
+        Served { connections, workers, seconds, woken: None, busiest: None, refused: None }
+    }
+
+    #[test]
+    fn the_counts_of_workers_have_every_connection_and_the_request_for_them() {
+        let workers = |of: [(u64, Option<u64>); 3]| {
+            of.map(|(accepts, in_vain)| Counted { accepts, in_vain }).to_vec()
+        };
+        let before = workers([(5, Some(1)), (0, Some(0)), (1, Some(0))]);
+        let mut one = served();
+        one.count(&before, &workers([(10, Some(1)), (25, Some(6)), (2, Some(0))])).unwrap();
+        assert_eq!((one.spread(), one.refused(), one.wakes()), (Some(2.5), Some(0.2), None));
+        let lost = workers([(10, Some(1)), (24, Some(6)), (2, Some(0))]);
+        assert!(served().count(&before, &lost).unwrap_err().to_string().contains("30 of 31"));
+        let before = workers([(0, None), (0, None), (0, None)]);
+        let mut one = served();
+        one.count(&before, &workers([(31, None), (0, None), (0, None)])).unwrap();
+        assert_eq!(one.refused(), None, "nobody counted these");
+    }
+
+    #[test]
+    fn a_trace_has_every_connection_or_is_none() {
+        let thread = |wakes, accepts| Woken { wakes, for_accept: 4, accepts, ..Woken::default() };
+        let mut one = served();
+        one.trace(&[thread(10, 10), thread(5, 20), Woken::default()]).unwrap();
+        assert_eq!((one.wakes(), one.in_vain()), (Some(0.5), Some(7.0 / 30.0)));
+        assert_eq!((one.spread(), one.rate()), (Some(2.0), 60.0));
+        let mut one = served();
+        assert!(one.trace(&[thread(10, 10), thread(5, 19)]).is_err());
+        assert_eq!(one.woken, None);
+    }
+}

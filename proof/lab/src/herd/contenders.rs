@@ -1,0 +1,210 @@
+//! Which servers `herd` measures, and how each is told where to listen and with how many workers.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::lab::Lab;
+use crate::probes::{Probe, Source};
+
+pub(super) const SELECT: &str = "select-style (poll)";
+pub(super) const EPOLL: &str = "plain epoll";
+pub(super) const EXCLUSIVE: &str = "plain EPOLLEXCLUSIVE";
+/// The same as [`EXCLUSIVE`]: how much the two differ is how much nothing differs here.
+pub(super) const AGAIN: &str = "plain EPOLLEXCLUSIVE (again)";
+pub(super) const PARK: &str = "wakeful, parking";
+pub(super) const ADAPTIVE: &str = "wakeful, adaptive";
+const SERVE_PARK: &str = "wakeful serve, parking";
+const SERVE_ADAPTIVE: &str = "wakeful serve, adaptive";
+const NGINX: &str = "nginx";
+const UNICORN: &str = "unicorn";
+
+/// By table, and the variant of the program `herd`.
+const VARIANTS: [(&str, &str); 6] = [
+    (SELECT, "select"),
+    (EPOLL, "epoll"),
+    (EXCLUSIVE, "exclusive"),
+    (AGAIN, "exclusive"),
+    (PARK, "wakeful-park"),
+    (ADAPTIVE, "wakeful-adaptive"),
+];
+
+/// Programs of the distribution, and the packages that have them.
+const INSTALLED: [(&str, &str); 2] = [(NGINX, "nginx-light"), (UNICORN, "unicorn")];
+
+/// The programs that they are, for the lab to build or to find. They are servers: nobody runs them
+/// as probes.
+pub(super) fn programs() -> Vec<Probe> {
+    let herd = VARIANTS.iter().map(|(name, variant)| Probe {
+        name: (*name).to_owned(),
+        program: "herd",
+        source: Source::Cargo { package: "herd", features: "" },
+        arguments: ["--variant", variant].map(str::to_owned).to_vec(),
+        ..Probe::default()
+    });
+    let installed = INSTALLED.iter().map(|&(program, package)| Probe {
+        name: program.to_owned(),
+        peer: Some(program),
+        program,
+        source: Source::Installed { package },
+        ..Probe::default()
+    });
+    herd.chain(installed).collect()
+}
+
+/// A server with several workers on one Unix socket.
+#[derive(Debug, Clone)]
+pub(super) struct Herd {
+    pub(super) name: String,
+    kind: Kind,
+    /// The program, and what selects the variant.
+    command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// `proof/peers/herd`.
+    Plain,
+    /// `wakeful serve http`.
+    Serve,
+    Nginx,
+    Unicorn,
+}
+
+/// All that are wanted and there, in the order of the table.
+pub(super) fn all(lab: &Lab<'_>) -> Vec<Herd> {
+    let mut all: Vec<Herd> = Vec::new();
+    for ready in &lab.probes {
+        let kind = match ready.probe.program {
+            NGINX => Kind::Nginx,
+            UNICORN => Kind::Unicorn,
+            _ => Kind::Plain,
+        };
+        let program = ready.path.to_string_lossy().into_owned();
+        let arguments = ready.probe.arguments.iter().cloned();
+        let command = std::iter::once(program).chain(arguments).collect();
+        all.push(Herd { name: ready.probe.name.clone(), kind, command });
+    }
+    let serve = |(name, idle): (&str, &str)| {
+        let program = lab.program.to_string_lossy().into_owned();
+        let words = ["serve", "http", "--idle", idle].map(str::to_owned);
+        let command = std::iter::once(program).chain(words).collect();
+        Herd { name: name.to_owned(), kind: Kind::Serve, command }
+    };
+    let at = all.iter().position(|herd| herd.kind != Kind::Plain).unwrap_or(all.len());
+    let ours = [(SERVE_PARK, "park"), (SERVE_ADAPTIVE, "adaptive")].map(serve);
+    all.splice(at..at, ours);
+    all
+}
+
+impl Herd {
+    /// Whether it is one of `proof/peers/herd`: these count for themselves, and a request to them
+    /// can cost more than its answer.
+    pub(super) fn is_plain(&self) -> bool {
+        self.kind == Kind::Plain
+    }
+
+    /// What is answered with 11 bytes after so much work.
+    pub(super) fn path(&self, work: Duration) -> String {
+        match self.kind {
+            Kind::Plain => format!("/work/{}", work.as_micros()),
+            Kind::Serve => "/bytes/11".to_owned(),
+            Kind::Nginx | Kind::Unicorn => "/".to_owned(),
+        }
+    }
+
+    /// How it is started, to listen on `socket`; what it reads besides is written into `dir`.
+    pub(super) fn argv(
+        &self,
+        workers: usize,
+        socket: &Path,
+        dir: &Path,
+    ) -> io::Result<Vec<String>> {
+        let mut argv = self.command.clone();
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let number = workers.to_string();
+        let more = match self.kind {
+            Kind::Plain => ["--listen", "{addr}", "--workers", &number].map(str::to_owned).to_vec(),
+            Kind::Serve => ["--listen", "{addr}", "--loops", &number].map(str::to_owned).to_vec(),
+            Kind::Nginx => {
+                let file = dir.join("nginx.conf");
+                fs::write(&file, nginx(workers, socket, dir))?;
+                vec!["-p".to_owned(), text(dir), "-c".to_owned(), text(&file)]
+            }
+            Kind::Unicorn => {
+                let (file, app) = (dir.join("unicorn.rb"), dir.join("config.ru"));
+                let socket = socket.display();
+                let settings =
+                    format!("worker_processes {workers}\nlisten '{socket}', backlog: 1024\n");
+                fs::write(&file, settings)?;
+                fs::write(&app, APP)?;
+                // Without the middleware of any environment.
+                ["-E", "none", "-c"]
+                    .map(str::to_owned)
+                    .into_iter()
+                    .chain([text(&file), text(&app)])
+                    .collect()
+            }
+        };
+        argv.extend(more);
+        Ok(argv)
+    }
+}
+
+/// With what its documentation has for many workers and no `reuseport`: the listener is watched
+/// with EPOLLEXCLUSIVE.
+fn nginx(workers: usize, socket: &Path, dir: &Path) -> String {
+    let (socket, dir) = (socket.display(), dir.display());
+    let directories: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|what| format!("{what}_temp_path {dir}/{what};"))
+        .collect();
+    format!(
+        "daemon off; worker_processes {workers}; pid {dir}/pid; error_log stderr;
+events {{ worker_connections 1024; accept_mutex off; multi_accept off; }}
+http {{ access_log off; {directories}
+  server {{ listen unix:{socket} backlog=1024; location / {{ return 200 \"hello world\"; }} }} }}
+"
+    )
+}
+
+const APP: &str = "\
+run lambda { |_| [200, { 'Content-Type' => 'text/plain', 'Content-Length' => '11' }, ['hello world']] }
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_only_what_is_not_ours_can_be_missing() {
+        let programs = programs();
+        let mut names: Vec<_> = programs.iter().map(|probe| probe.name.clone()).collect();
+        names.extend([SERVE_PARK, SERVE_ADAPTIVE].map(str::to_owned));
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        let missing = programs.iter().filter(|probe| probe.peer.is_some());
+        assert_eq!(missing.map(|probe| &probe.name[..]).collect::<Vec<_>>(), [NGINX, UNICORN]);
+    }
+
+    #[test]
+    fn settings_name_the_socket_and_how_many_workers() {
+        let dir =
+            std::env::temp_dir().join(format!("wakeful-herd-settings-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        for (kind, file, workers) in [
+            (Kind::Nginx, "nginx.conf", "worker_processes 5;"),
+            (Kind::Unicorn, "unicorn.rb", "worker_processes 5\n"),
+        ] {
+            let herd = Herd { name: String::new(), kind, command: vec!["server".to_owned()] };
+            let argv = herd.argv(5, Path::new("/a/socket"), &dir).unwrap();
+            assert!(argv.contains(&dir.join(file).to_string_lossy().into_owned()), "{argv:?}");
+            let settings = fs::read_to_string(dir.join(file)).unwrap();
+            assert!(settings.contains(workers) && settings.contains("/a/socket"), "{settings}");
+        }
+        fs::remove_dir_all(dir).unwrap();
+    }
+}
