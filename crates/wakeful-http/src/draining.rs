@@ -78,7 +78,7 @@ impl Future for DrainBegins {
 pub(crate) fn enter(draining: &Draining) {
     HERE.with_borrow_mut(|here| {
         if here.is_none() {
-            *here = Some((draining.clone(), wakeful::current_handle()));
+            *here = Some((draining.clone(), wakeful::LoopHandle::current()));
         }
     });
 }

@@ -42,7 +42,7 @@ impl<T> Drop for Homed<T> {
         }
         // If the loop has ended there is no thread that may drop the value: it leaks.
         let value = ManuallyDrop::new(value);
-        let _ = self.home.run(move || drop(ManuallyDrop::into_inner(value)));
+        let _ = self.home.post(move || drop(ManuallyDrop::into_inner(value)));
     }
 }
 

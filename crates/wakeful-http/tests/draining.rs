@@ -87,7 +87,7 @@ fn requests_that_wait_in_the_backlog_when_the_server_ends_are_answered() {
             let (held, is_held) = mpsc::channel();
             let (release, released) = mpsc::channel::<()>();
             handle
-                .run(move || {
+                .post(move || {
                     held.send(()).unwrap();
                     let _ = released.recv();
                 })

@@ -176,13 +176,13 @@ fn a_name_that_the_handler_gives_replaces_the_request_s() {
 #[test]
 fn a_connection_is_named_by_the_place_that_started_the_server() {
     let block_longest = async || {
-        let longest = wakeful::current_handle().metrics().longest_poll.unwrap().duration;
+        let longest = wakeful::LoopHandle::current().metrics().longest_poll.unwrap().duration;
         thread::sleep(longest * 2 + Duration::from_millis(2));
     };
     let running = server().start(Router::new().route("/", get(block_longest))).unwrap();
     let line = line!() - 1;
     let handle = running.handles()[0].clone();
-    let started = handle.run_and_wait(|| ()).map(|()| handle.metrics().longest_poll).unwrap();
+    let started = handle.post_and_wait(|| ()).map(|()| handle.metrics().longest_poll).unwrap();
     ask(&running, "GET", "/");
     running.shutdown(GUARD).unwrap();
     let longest = handle.metrics().longest_poll.unwrap();

@@ -101,7 +101,7 @@ pub fn start(
 /// If it is a file: for anything else HUP is what it was.
 fn reopen_on_hup(running: &Running, log: AccessLog) -> io::Result<()> {
     let Some(handle) = running.handles().first().filter(|_| log.is_file()) else { return Ok(()) };
-    let started = handle.run_and_wait(move || {
+    let started = handle.post_and_wait(move || {
         let mut hups = Signals::new(&[SIGHUP])?;
         wakeful::spawn(async move {
             while hups.recv().await.is_ok() {

@@ -154,10 +154,10 @@ fn work(handles: &[LoopHandle]) {
         }
     });
     while !task.as_ref().unwrap().is_finished() {
-        handles[1].run_and_wait(|| ()).unwrap();
+        handles[1].post_and_wait(|| ()).unwrap();
     }
-    handles[0].run_and_wait(|| std::thread::sleep(Duration::from_millis(2))).unwrap();
-    handles[0].run_and_wait(|| ()).unwrap();
+    handles[0].post_and_wait(|| std::thread::sleep(Duration::from_millis(2))).unwrap();
+    handles[0].post_and_wait(|| ()).unwrap();
 }
 
 fn text(group: &LoopGroup) -> String {

@@ -84,9 +84,8 @@ pub mod time;
 mod timers;
 
 pub use event_loop::{
-    EventLoop, EventLoopBuilder, Hook, LoopHandle, PanicPayload, RunAndWaitError, SendError,
-    after_turn, before_park, block_on, current_handle, run_next_turn, run_this_turn, spawn,
-    spawn_with,
+    EventLoop, EventLoopBuilder, Hook, LoopHandle, PanicPayload, PostAndWaitError, SendError,
+    after_turn, before_park, block_on, run_next_turn, run_this_turn, spawn, spawn_with,
 };
 pub use group::{LoopGroup, LoopGroupBuilder, ShutdownError};
 pub use idle::{IdlePolicy, UnknownIdlePolicy};

@@ -6,7 +6,7 @@
 /// [`High`](Self::High) is for the little that must be on time when the rest is late: health
 /// checks, control traffic, a heartbeat. It is a class of tasks ([`spawn_with`](crate::spawn_with),
 /// [`LoopHandle::spawn_with`](crate::LoopHandle::spawn_with)), of closures
-/// ([`LoopHandle::run_with`](crate::LoopHandle::run_with)) and of sockets (`set_priority`, as
+/// ([`LoopHandle::post_with`](crate::LoopHandle::post_with)) and of sockets (`set_priority`, as
 /// [`TcpStream::set_priority`](crate::net::TcpStream::set_priority)); a service wants it for all
 /// that it consists of, because each is looked at in its own phase of [a
 /// turn](crate::EventLoop#a-turn). A task's class is chosen when it is spawned. Nothing inherits

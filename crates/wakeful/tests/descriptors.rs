@@ -264,7 +264,7 @@ fn a_duplicate_that_outlives_ours_costs_the_loop_no_wait<B: Backend>() {
             until_asleep(handle);
             let before = handle.metrics().waits;
             (0..50).for_each(|_| peer.write_all(b"to the duplicate").unwrap());
-            handle.run_and_wait(|| ()).unwrap();
+            handle.post_and_wait(|| ()).unwrap();
             until_asleep(handle);
             let waits = handle.metrics().waits - before;
             assert!(waits <= 3, "{waits} waits: {priority:?}, {detach}");
@@ -285,7 +285,7 @@ fn a_duplicate_that_outlives_ours_costs_the_loop_no_wait<B: Backend>() {
         until_asleep(handle);
         let before = handle.metrics().waits;
         let clients: Vec<_> = (0..10).map(|_| std::net::TcpStream::connect(addr)).collect();
-        handle.run_and_wait(|| ()).unwrap();
+        handle.post_and_wait(|| ()).unwrap();
         until_asleep(handle);
         let waits = handle.metrics().waits - before;
         assert!(waits <= 3, "{waits} waits, and nobody accepts");
@@ -318,7 +318,7 @@ fn a_shutdown_under_load_leaves_no_descriptor<B: Backend>() {
                         // Moves back and forth.
                         2 => {
                             let detached = stream.detach();
-                            let _ = other.run(move || drop(detached.attach()));
+                            let _ = other.post(move || drop(detached.attach()));
                         }
                         _ => {
                             let detached = stream.detach();

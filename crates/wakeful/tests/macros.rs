@@ -34,7 +34,7 @@ fn main_makes_a_plain_function() {
 
 #[wakeful::test]
 async fn test_runs_within_a_loop() {
-    assert!(wakeful::current_handle().metrics().turns <= 1);
+    assert!(wakeful::LoopHandle::current().metrics().turns <= 1);
     wakeful::task::yield_now().await;
 }
 

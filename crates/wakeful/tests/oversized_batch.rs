@@ -83,7 +83,7 @@ fn a_due_timer_a_post_and_a_high_socket_wait_for_one_turn_of_10_000_ready_socket
     assert_eq!(handle.metrics().timers - before.timers, 1);
     assert!(handle.metrics().events - before.events <= EVENTS.into());
     let pusher = handle.clone();
-    std::thread::spawn(move || pusher.run(|| ()).unwrap()).join().unwrap();
+    std::thread::spawn(move || pusher.post(|| ()).unwrap()).join().unwrap();
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(handle.metrics().remote - before.remote, 1, "taken in the next turn");
     urgent.write_all(b"x").unwrap();

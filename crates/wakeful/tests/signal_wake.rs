@@ -210,7 +210,7 @@ fn late_wake_from_a_signal_handler_is_one_turn_and_one_park<B: Backend>() {
     });
     let handle = background.handle();
     let handler = Handler::install(handle);
-    let mut before = handle.run_and_wait(|| ()).map(|()| None).unwrap();
+    let mut before = handle.post_and_wait(|| ()).map(|()| None).unwrap();
     for _ in 0..200 {
         until_asleep(handle);
         handler.signal(this_thread().pthread);
@@ -218,7 +218,7 @@ fn late_wake_from_a_signal_handler_is_one_turn_and_one_park<B: Backend>() {
         until_asleep(handle);
         // Counted on the loop's own thread, which takes a turn and a park of its own.
         let counted = handle.clone();
-        let now = handle.run_and_wait(move || counted.metrics()).unwrap();
+        let now = handle.post_and_wait(move || counted.metrics()).unwrap();
         if let Some((turns, parks, remote)) = before {
             let since = (now.turns - turns, now.parks - parks, now.remote - remote);
             assert_eq!(since, (2, 2, 1), "turns, parks, nodes from other threads");
@@ -307,7 +307,7 @@ fn late_wake_from_a_signal_on_the_loop_s_own_thread_as_it_parks<B: Backend>() {
         std::mem::forget(hook);
     });
     let handle = background.handle();
-    handle.run_and_wait(|| ()).unwrap();
+    handle.post_and_wait(|| ()).unwrap();
     let remote = handle.metrics().remote;
     let handler = Handler::install(handle);
     for _ in 0..1_000 {
@@ -365,7 +365,7 @@ fn a_storm_of_signals_into_the_local_queue_s_push_leaves_it_sound<B: Backend>() 
                     let before = last_post.swap(number, Ordering::SeqCst);
                     assert_eq!(before + 1, number, "posts of one thread are in order");
                 };
-                handle.run(post).unwrap();
+                handle.post(post).unwrap();
                 PUSHES.fetch_add(WORKERS as u64 + 2, Ordering::SeqCst);
             } else {
                 let polls = |(polls, _): &(u64, _)| *polls == rounds || *polls + 1 == rounds;

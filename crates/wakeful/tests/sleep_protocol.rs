@@ -73,7 +73,7 @@ fn one_post_is_one_ring_for_each_sleep() {
             for posts in 1..=50 {
                 wait_until_asleep(handle);
                 assert_eq!(rings(eventfd), posts - 1);
-                handle.run_and_wait(|| ()).unwrap();
+                handle.post_and_wait(|| ()).unwrap();
                 assert_eq!(rings(eventfd), posts);
             }
             assert_eq!(handle.metrics().remote, 50);
@@ -93,7 +93,7 @@ fn concurrent_posts_to_a_sleeping_loop_ring_once_at_least_and_once_each_at_most(
                 let before = (rings(eventfd), handle.metrics());
                 thread::scope(|scope| {
                     for _ in 0..THREADS {
-                        scope.spawn(|| handle.run_and_wait(|| ()).unwrap());
+                        scope.spawn(|| handle.post_and_wait(|| ()).unwrap());
                     }
                 });
                 wait_until_asleep(handle);
@@ -126,7 +126,7 @@ fn posts_while_awake(
             scope.spawn(|| {
                 for _ in 0..25 {
                     let (done, counted) = (done.clone(), handle.clone());
-                    handle.run(move || done.send(counted.metrics().parks).unwrap()).unwrap();
+                    handle.post(move || done.send(counted.metrics().parks).unwrap()).unwrap();
                 }
             });
         }
@@ -145,7 +145,7 @@ fn posts_while_a_post_runs_ring_not() {
         |handle, eventfd| {
             let ((here, is_awake), (let_go, go)) = (mpsc::channel(), mpsc::channel());
             wait_until_asleep(handle);
-            handle.run(move || stay_awake(&here, &go)).unwrap();
+            handle.post(move || stay_awake(&here, &go)).unwrap();
             posts_while_awake(handle, eventfd, &is_awake, &let_go);
             assert_eq!(rings(eventfd), 1, "the first one, which met a sleep");
         },

@@ -143,7 +143,7 @@ fn a_start_that_blocks_is_no_slow_turn<B: Backend>() {
     const BLOCKED: Duration = Duration::from_millis(500);
     let (ran, has_run) = mpsc::channel();
     let start = || {
-        let handle = wakeful::current_handle();
+        let handle = wakeful::LoopHandle::current();
         // It is code of the loop, which goes on with what it spawned.
         wakeful::spawn(async move {
             ran.send(()).unwrap();

@@ -124,7 +124,7 @@ fn cross_thread(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     group.bench_function("wakeful run, spins", |bencher| {
         with_loop(IdlePolicy::Spin, |handle| {
-            bencher.iter(|| round_trip(|| handle.run(answer).unwrap()));
+            bencher.iter(|| round_trip(|| handle.post(answer).unwrap()));
         });
     });
     group.bench_function("wakeful spawn, spins", |bencher| {

@@ -304,8 +304,8 @@ fn meddle(
             12 => world.loops[random.usize(..world.loops.len())].wake(),
             13 => {
                 let target = &world.loops[random.usize(..world.loops.len())];
-                if !target.run_and_wait(|| 40 + 2).is_ok_and(|sum| sum == 42) {
-                    world.ledger.fault("run_and_wait has no answer".to_owned());
+                if !target.post_and_wait(|| 40 + 2).is_ok_and(|sum| sum == 42) {
+                    world.ledger.fault("post_and_wait has no answer".to_owned());
                 }
             }
             14 if !opened.is_empty() => {
@@ -350,7 +350,7 @@ fn inject(handle: &LoopHandle, options: &Options, random: &mut Rng) {
         reset: random.u32(200..10_000),
     };
     // It ends with the loop's thread.
-    let _ = handle.run_and_wait(move || wakeful::faults::inject(seed, faults));
+    let _ = handle.post_and_wait(move || wakeful::faults::inject(seed, faults));
 }
 
 #[cfg(not(feature = "faults"))]

@@ -64,7 +64,7 @@ impl<B: OutgoingBody> Service<Request<B>> for GrpcService<B> {
         let host = self.host.clone();
         Box::pin(async move {
             let response = host.send(request).await?;
-            Ok(response.map(|body| GrpcBody(Homed::new(body, wakeful::current_handle()))))
+            Ok(response.map(|body| GrpcBody(Homed::new(body, wakeful::LoopHandle::current()))))
         })
     }
 }

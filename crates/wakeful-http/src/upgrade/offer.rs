@@ -35,7 +35,7 @@ enum State {
 impl Offer {
     fn new() -> Self {
         let state = RefCell::new(State::Waiting(None));
-        Self(Arc::new(Homed::new(state, wakeful::current_handle())))
+        Self(Arc::new(Homed::new(state, wakeful::LoopHandle::current())))
     }
 
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Upgraded, UpgradeError>> {

@@ -129,7 +129,7 @@ impl Local {
             drop(kept);
         })
         .detach();
-        let set = service.loops[number].set(wakeful::current_handle());
+        let set = service.loops[number].set(wakeful::LoopHandle::current());
         assert!(set.is_ok(), "each loop has a number of its own");
         local
     }

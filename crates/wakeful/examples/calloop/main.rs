@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
 
     let producer = std::thread::spawn(move || {
-        handle.run_and_wait(|| println!("wakeful: a closure of another thread"))
+        handle.post_and_wait(|| println!("wakeful: a closure of another thread"))
     });
     let mut done = false;
     while !done {

@@ -190,7 +190,7 @@ impl ConnectionServer {
             let told = told.clone();
             let (dispatcher, inbox) = dispatch.of_next_loop();
             let routes = dispatch.routes.clone();
-            let started = handle.run_and_wait(move || {
+            let started = handle.post_and_wait(move || {
                 let listeners: io::Result<Vec<_>> =
                     openings.into_iter().map(Opening::attach).collect();
                 let listeners = listeners?;

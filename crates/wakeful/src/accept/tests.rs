@@ -54,7 +54,7 @@ fn is_served(addr: SocketAddr) -> bool {
 }
 
 fn fail(serving: &Serving, number: usize, call: Call, error: Errno, times: u32) {
-    serving.handles()[number].run_and_wait(move || failures::fail(call, error, times)).unwrap();
+    serving.handles()[number].post_and_wait(move || failures::fail(call, error, times)).unwrap();
 }
 
 #[test]

@@ -74,14 +74,16 @@ pub fn spawn_with<F: Future + 'static>(priority: Priority, future: F) -> JoinHan
     expect_current().spawn(priority, future)
 }
 
-/// The handle of this thread's loop.
-///
-/// # Panics
-/// When no loop runs on this thread.
-#[must_use]
-#[track_caller]
-pub fn current_handle() -> LoopHandle {
-    expect_current().handle().clone()
+impl LoopHandle {
+    /// Returns the handle of this thread's loop.
+    ///
+    /// # Panics
+    /// When no loop runs on this thread.
+    #[must_use]
+    #[track_caller]
+    pub fn current() -> Self {
+        expect_current().handle().clone()
+    }
 }
 
 /// Runs `callback` at the end of this turn, after the tasks.

@@ -35,7 +35,7 @@ struct Shared {
 /// let mut event_loop = wakeful::EventLoop::new()?;
 /// let handle = event_loop.handle();
 /// let thread = std::thread::spawn(move || {
-///     let sum = handle.run_and_wait(|| 40 + 2).expect("the loop runs");
+///     let sum = handle.post_and_wait(|| 40 + 2).expect("the loop runs");
 ///     handle.stop();
 ///     sum
 /// });
@@ -58,7 +58,7 @@ impl LoopHandle {
         }))
     }
 
-    /// Runs `f` on the loop, once. A panic in it ends there and is counted in
+    /// Has the loop run `f`, once, and returns at once. A panic in `f` ends there and is counted in
     /// [`LoopMetrics::panics`].
     ///
     /// *Order*: behind what this thread sent before. What several threads send has no order between
@@ -68,17 +68,17 @@ impl LoopHandle {
     /// The loop has ended, or this is a fork of its process: the error gives the closure back. A
     /// closure that was accepted and not run by the loop's end is dropped on the loop's thread.
     #[track_caller]
-    pub fn run<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), SendError<F>> {
-        self.run_with(Priority::Normal, f)
+    pub fn post<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), SendError<F>> {
+        self.post_with(Priority::Normal, f)
     }
 
-    /// As [`run`](Self::run), with this [`Priority`]. The order is that of what this thread sent
+    /// As [`post`](Self::post), with this [`Priority`]. The order is that of what this thread sent
     /// with the same one.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// As for [`post`](Self::post).
     #[track_caller]
-    pub fn run_with<F: FnOnce() + Send + 'static>(
+    pub fn post_with<F: FnOnce() + Send + 'static>(
         &self,
         priority: Priority,
         f: F,
@@ -89,7 +89,7 @@ impl LoopHandle {
         task::send(&self.0.queue, priority, f).map_err(SendError::LoopEnded)
     }
 
-    /// Runs `f` on the loop and blocks this thread until it has returned.
+    /// Has the loop run `f`, and blocks this thread until `f` has returned.
     ///
     /// On another loop's thread this blocks that loop, and two loops that wait for one another wait
     /// for ever: use [`spawn`](Self::spawn) and await the handle there.
@@ -98,28 +98,28 @@ impl LoopHandle {
     /// This is the loop's own thread (waiting would never end); the loop ended before it ran `f`;
     /// this is a fork of its process; `f` panicked.
     #[track_caller]
-    pub fn run_and_wait<F, R>(&self, f: F) -> Result<R, RunAndWaitError>
+    pub fn post_and_wait<F, R>(&self, f: F) -> Result<R, PostAndWaitError>
     where
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
         if self.0.thread == thread::current().id() {
-            return Err(RunAndWaitError::OwnThread);
+            return Err(PostAndWaitError::OwnThread);
         }
         let (sender, result) = mpsc::sync_channel(1);
-        let run = move || {
+        let f = move || {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
             // The other side waits until this is sent or dropped.
             let _ = sender.send(result);
         };
-        self.run(run).map_err(|error| match error {
-            SendError::LoopEnded(_) => RunAndWaitError::LoopEnded,
-            SendError::WrongProcess(_) => RunAndWaitError::WrongProcess,
+        self.post(f).map_err(|error| match error {
+            SendError::LoopEnded(_) => PostAndWaitError::LoopEnded,
+            SendError::WrongProcess(_) => PostAndWaitError::WrongProcess,
         })?;
         match result.recv() {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(payload)) => Err(RunAndWaitError::Panicked(PanicPayload(Mutex::new(payload)))),
-            Err(mpsc::RecvError) => Err(RunAndWaitError::LoopEnded),
+            Ok(Err(payload)) => Err(PostAndWaitError::Panicked(PanicPayload(Mutex::new(payload)))),
+            Err(mpsc::RecvError) => Err(PostAndWaitError::LoopEnded),
         }
     }
 
@@ -266,13 +266,13 @@ impl<T> fmt::Debug for SendError<T> {
     }
 }
 
-/// Why [`LoopHandle::run_and_wait`] has no result.
+/// Why [`LoopHandle::post_and_wait`] has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RunAndWaitError {
+pub enum PostAndWaitError {
     /// It was called on the loop's own thread, where waiting would never end.
     #[error(
-        "run_and_wait was called on the loop's own thread, where it would wait for itself: call the closure"
+        "post_and_wait was called on the loop's own thread, where it would wait for itself: call the closure"
     )]
     OwnThread,
     /// The loop ended before it ran the closure, which has been dropped.
@@ -288,7 +288,7 @@ pub enum RunAndWaitError {
     Panicked(PanicPayload),
 }
 
-/// What a closure panicked with, in [`RunAndWaitError::Panicked`].
+/// What a closure panicked with, in [`PostAndWaitError::Panicked`].
 ///
 /// *Threads*: `Send` and `Sync`. It is shown as the panic's message, if that is a text.
 pub struct PanicPayload(Mutex<Box<dyn Any + Send>>);

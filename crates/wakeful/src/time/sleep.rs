@@ -87,7 +87,7 @@ impl Timer {
     /// `then`, on the loop. Refused when the loop has ended, and then the timer is gone too.
     fn take_out(self, then: fn(Waker)) {
         let key = self.key;
-        let _ = self.handle.run(move || {
+        let _ = self.handle.post(move || {
             if let Some(waker) = current().and_then(|inner| inner.cancel_timer(key)) {
                 then(waker);
             }

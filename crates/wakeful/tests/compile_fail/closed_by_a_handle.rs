@@ -4,7 +4,7 @@ use wakeful::LoopHandle;
 use wakeful::net::TcpStream;
 
 fn closed(stream: TcpStream, handle: &LoopHandle) {
-    let _ = handle.run(move || drop(stream));
+    let _ = handle.post(move || drop(stream));
 }
 
 fn main() {}

@@ -15,7 +15,7 @@ use std::time::Duration;
 use wakeful::accept::{ConnectionServer, Listener, SharedListener};
 use wakeful::net::{ListenAddr, Stream, TcpStream, UnixStream};
 use wakeful::time::{sleep, timeout};
-use wakeful::{LoopGroup, current_handle, spawn};
+use wakeful::{LoopGroup, LoopHandle, spawn};
 
 use crate::backend::Backend;
 use crate::background::LONG;
@@ -96,7 +96,7 @@ fn every_connection_to_a_shared_listener_is_served_once<B: Backend>() {
         for handle in group.handles() {
             let (listener, accepted) = (listener.clone(), accepted.clone());
             handle
-                .run_and_wait(move || spawn(serve(listener.attach().unwrap(), accepted)).detach())
+                .post_and_wait(move || spawn(serve(listener.attach().unwrap(), accepted)).detach())
                 .unwrap();
         }
         B::block_on(async {
@@ -124,7 +124,7 @@ fn every_connection_to_a_shared_listener_is_served_once<B: Backend>() {
 
 fn a_shared_listener_that_nobody_accepts_from_does_not_make_the_loop_spin<B: Backend>() {
     B::block_on(async {
-        let handle = current_handle();
+        let handle = LoopHandle::current();
         let file = SocketPath::new("idle");
         for shared in [localhost(), SharedListener::bind(&file.addr()).unwrap()] {
             let listener = shared.attach().unwrap();
@@ -159,10 +159,10 @@ fn a_connection_goes_to_another_loop_while_one_does_not_accept<B: Backend>() {
         let _listener = idle.attach().unwrap();
         pending::<()>().await;
     });
-    group.handles()[0].run_and_wait(|| ()).unwrap();
+    group.handles()[0].post_and_wait(|| ()).unwrap();
     let (listener, counted) = (shared.clone(), accepted.clone());
     group.handles()[1]
-        .run_and_wait(move || spawn(serve(listener.attach().unwrap(), counted)).detach())
+        .post_and_wait(move || spawn(serve(listener.attach().unwrap(), counted)).detach())
         .unwrap();
     B::block_on(async {
         for _ in 0..50 {
@@ -327,10 +327,10 @@ fn the_wake_of_an_abandoned_accept_is_passed_on<B: Backend>() {
         drop(accept);
         pending::<()>().await;
     });
-    group.handles()[0].run_and_wait(|| ()).unwrap();
+    group.handles()[0].post_and_wait(|| ()).unwrap();
     let (listener, counted) = (shared.clone(), Arc::new(AtomicUsize::new(0)));
     group.handles()[1]
-        .run_and_wait(move || spawn(serve(listener.attach().unwrap(), counted)).detach())
+        .post_and_wait(move || spawn(serve(listener.attach().unwrap(), counted)).detach())
         .unwrap();
     B::block_on(async {
         for _ in 0..3 {

@@ -106,7 +106,7 @@ impl Blocked {
         let (held, is_held) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
         handle
-            .run(move || {
+            .post(move || {
                 held.send(()).unwrap();
                 let _ = released.recv();
             })
@@ -312,12 +312,12 @@ fn a_dispatcher_serves_a_unix_socket<B: Backend>() {
 /// More than a loop does in the one turn that it takes when it was told to stop: what it is sent
 /// behind this stays undone.
 fn keep_busy_to_the_end(handle: &LoopHandle) {
-    (0..200).for_each(|_| handle.run(|| ()).unwrap());
+    (0..200).for_each(|_| handle.post(|| ()).unwrap());
 }
 
 fn end(handle: &LoopHandle) {
     handle.stop();
-    wait_until("the loop has ended", || handle.run(|| ()).is_err());
+    wait_until("the loop has ended", || handle.post(|| ()).is_err());
 }
 
 fn a_connection_for_a_loop_that_has_ended_goes_to_another_one<B: Backend>() {

@@ -11,7 +11,7 @@ use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, Serving, Shar
 use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful::time::sleep;
-use wakeful::{IdlePolicy, LoopGroupBuilder, LoopHandle, current_handle};
+use wakeful::{IdlePolicy, LoopGroupBuilder, LoopHandle};
 
 use crate::backend::Backend;
 use crate::background::{LONG, wait_until};
@@ -164,7 +164,7 @@ fn a_flood_of_connections_that_are_reset_does_not_starve_a_quiet_listener<B: Bac
                         let mut buf = [0; 1];
                         match connection.stream.read(&mut buf).await {
                             Ok(1) => {
-                                let turns = current_handle().metrics().turns;
+                                let turns = LoopHandle::current().metrics().turns;
                                 let _ = seen.send((turns, flooded.load(Ordering::Relaxed)));
                             }
                             _ => {
@@ -179,8 +179,8 @@ fn a_flood_of_connections_that_are_reset_does_not_starve_a_quiet_listener<B: Bac
         let (held, is_held) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
         handle
-            .run(move || {
-                held.send(current_handle().metrics().turns).unwrap();
+            .post(move || {
+                held.send(LoopHandle::current().metrics().turns).unwrap();
                 let _ = released.recv();
             })
             .unwrap();
@@ -228,7 +228,7 @@ fn no_connection_waits_for_a_loop_that_is_busy<B: Backend>() {
         let (held, is_held) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
         serving.handles()[busy]
-            .run(move || {
+            .post(move || {
                 held.send(()).unwrap();
                 let _ = released.recv();
             })

@@ -91,7 +91,7 @@ fn all_are_served(event_loop: &mut EventLoop, ahead: u64) {
     let spawned = event_loop.spawn(async {});
     let posted = Arc::new(AtomicBool::new(false));
     let mark = posted.clone();
-    event_loop.handle().run(move || mark.store(true, Ordering::Relaxed)).unwrap();
+    event_loop.handle().post(move || mark.store(true, Ordering::Relaxed)).unwrap();
     turn(event_loop);
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "the timer fires in the next turn");
     assert!(high.is_finished(), "a high task runs in the next turn");
@@ -211,7 +211,7 @@ fn a_flood_of_remote_posts<B: Backend>() {
                     let post = move || {
                         done.fetch_sub(1, Ordering::Relaxed);
                     };
-                    handle.run(post).unwrap();
+                    handle.post(post).unwrap();
                 }
             });
         }

@@ -118,7 +118,7 @@ fn churn<B: Backend>(seed: u64) {
                         }
                         8 => loops[random.below(2) as usize].wake(),
                         _ => {
-                            let sum = loops[random.below(2) as usize].run_and_wait(|| 40 + 2);
+                            let sum = loops[random.below(2) as usize].post_and_wait(|| 40 + 2);
                             assert_eq!(sum.unwrap(), 42);
                         }
                     }

@@ -59,7 +59,7 @@ fn every_closure_sent_while_the_loop_ends_is_dropped_at_home_or_given_back<B: Ba
                     loop {
                         ledger.made.fetch_add(1, Ordering::Relaxed);
                         let cargo = Cargo(ledger.clone(), home);
-                        let sent = handle.run(move || {
+                        let sent = handle.post(move || {
                             cargo.0.ran.fetch_add(1, Ordering::Relaxed);
                         });
                         started.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +103,7 @@ fn handles_held_across_the_shutdown_keep_no_loop_alive<B: Backend>() {
     group.shutdown(Duration::ZERO).unwrap();
     assert_eq!(is_dropped.try_recv(), Err(mpsc::TryRecvError::Disconnected));
     for handle in handles {
-        assert!(handle.run(|| ()).is_err());
+        assert!(handle.post(|| ()).is_err());
         assert!(handle.metrics().turns > 0, "its counts are still there");
     }
 }
@@ -113,7 +113,7 @@ fn callbacks_at_destruction_are_dropped_on_the_loop_which_they_may_still_ask<B: 
     struct AsksItsLoop(Rc<Cell<u32>>, wakeful::LoopHandle);
     impl Drop for AsksItsLoop {
         fn drop(&mut self) {
-            let here = std::panic::catch_unwind(wakeful::current_handle);
+            let here = std::panic::catch_unwind(wakeful::LoopHandle::current);
             if here.is_ok_and(|here| here.is_same(&self.1)) {
                 self.0.set(self.0.get() + 1);
             }

@@ -77,7 +77,7 @@ fn timers_posts_and_sockets_arrive_through_plain_poll<B: Backend>() {
             thread::spawn(move || {
                 for _ in 0..500 {
                     let send = send.clone();
-                    handle.run(move || send.try_send(()).unwrap()).unwrap();
+                    handle.post(move || send.try_send(()).unwrap()).unwrap();
                 }
             })
         })
@@ -94,7 +94,7 @@ fn preparing_is_refused_while_there_is_work_and_ended_by_a_turn<B: Backend>() {
     assert!(event_loop.prepare_to_park().unwrap());
     assert!(event_loop.prepare_to_park().unwrap(), "asked again, it is still so");
     let handle = event_loop.handle();
-    handle.run(|| ()).unwrap();
+    handle.post(|| ()).unwrap();
     assert!(!event_loop.prepare_to_park().unwrap());
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     assert!(format!("{handle:?}").contains("asleep: false"));
@@ -142,7 +142,7 @@ fn work_of_the_own_thread_after_the_permission_makes_the_descriptor_readable<B: 
         ("spawn", |event_loop| event_loop.spawn(async {}).detach()),
         ("run_this_turn", |event_loop| event_loop.run_this_turn(|| ())),
         ("run_next_turn", |event_loop| event_loop.run_next_turn(|| ())),
-        ("a handle's run", |event_loop| event_loop.handle().run(|| ()).unwrap()),
+        ("a handle's run", |event_loop| event_loop.handle().post(|| ()).unwrap()),
         ("a handle's spawn", |event_loop| {
             event_loop.handle().spawn(|| async {}).unwrap().detach();
         }),

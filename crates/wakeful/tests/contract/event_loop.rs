@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wakeful::net::UnixStream;
-use wakeful::{EventLoop, current_handle, run_next_turn, run_this_turn, spawn};
+use wakeful::{EventLoop, LoopHandle, run_next_turn, run_this_turn, spawn};
 
 use crate::backend::Backend;
 use crate::background::{Background, LONG, until_asleep};
@@ -66,17 +66,17 @@ fn queue_then_stop_runs_what_was_queued<B: Backend>() {
     let here = log.clone();
     event_loop
         .handle()
-        .run(move || {
+        .post(move || {
             let note = |text: &'static str| {
                 let log = here.clone();
                 move || note(&log, text)
             };
             let (task, own) = (note("task"), note("own post"));
             spawn(async move { task() }).detach();
-            current_handle().run(own).unwrap();
+            LoopHandle::current().post(own).unwrap();
             run_this_turn(note("this turn"));
             run_next_turn(note("next turn"));
-            current_handle().stop();
+            LoopHandle::current().stop();
         })
         .unwrap();
     event_loop.run().unwrap();
@@ -97,7 +97,7 @@ fn poll_mode_loop_never_parks_and_sees_everything<B: Backend>() {
     });
     let timer = event_loop.spawn(wakeful::time::sleep(Duration::from_millis(1)));
     let remote = thread::spawn(move || {
-        handle.run_and_wait(|| ()).unwrap();
+        handle.post_and_wait(|| ()).unwrap();
         peer.write_all(b"x").unwrap();
         peer
     });
@@ -121,13 +121,13 @@ fn run_again_after_stop_goes_on_where_it_was<B: Backend>() {
     let task = event_loop.spawn(async move {
         while let Ok(number) = receive.recv().await {
             total.set(total.get() + number);
-            current_handle().stop();
+            LoopHandle::current().stop();
         }
     });
     for number in 1..=5 {
         // Queued while the loop does not run, by a thread of its own.
         let (send, handle) = (send.clone(), handle.clone());
-        thread::spawn(move || handle.run(move || send.try_send(number).unwrap()).unwrap())
+        thread::spawn(move || handle.post(move || send.try_send(number).unwrap()).unwrap())
             .join()
             .unwrap();
         event_loop.run().unwrap();
@@ -149,8 +149,8 @@ fn stop_twice_ends_one_run<B: Backend>() {
             wakeful::time::sleep(Duration::from_micros(100)).await;
         }
         mark.set(true);
-        current_handle().stop();
-        current_handle().stop();
+        LoopHandle::current().stop();
+        LoopHandle::current().stop();
     });
     event_loop.run().unwrap();
     assert!(ran.get() && task.is_finished());
@@ -208,14 +208,14 @@ fn always_enqueue_order_a_post_to_oneself_never_runs_at_once<B: Backend>() {
             let nested = move || {
                 note(&here, format!("{number} begins"));
                 let log = here.clone();
-                current_handle().run(move || note(&log, format!("within {number}"))).unwrap();
+                LoopHandle::current().post(move || note(&log, format!("within {number}"))).unwrap();
                 note(&here, format!("{number} ends"));
             };
-            current_handle().run(nested).unwrap();
+            LoopHandle::current().post(nested).unwrap();
         }
         note(&here, "outer ends");
     };
-    event_loop.handle().run(post).unwrap();
+    event_loop.handle().post(post).unwrap();
     one_turn(&mut event_loop);
     let order = "outer begins, outer ends, 0 begins, 0 ends, 1 begins, 1 ends, 2 begins, 2 ends, \
                  within 0, within 1, within 2";
@@ -235,7 +235,7 @@ fn internal_and_external_callbacks_interleaved<B: Backend>() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let log = log.clone();
-                handle.run(move || note(&log, format!("external {turn}"))).unwrap();
+                handle.post(move || note(&log, format!("external {turn}"))).unwrap();
             });
         });
         event_loop.turn(Some(LONG)).unwrap();
@@ -267,12 +267,12 @@ fn before_and_after_callbacks_come_once_a_wait_and_once_a_turn<B: Backend>() {
 fn idle_time_costs_one_turn_and_one_park_an_event<B: Backend>() {
     let background = Background::start(B::builder(), |_| ());
     let handle = background.handle();
-    handle.run_and_wait(|| ()).unwrap();
+    handle.post_and_wait(|| ()).unwrap();
     let mut before = None;
     for _ in 0..50 {
         until_asleep(handle);
         let counted = handle.clone();
-        let now = handle.run_and_wait(move || counted.metrics()).unwrap();
+        let now = handle.post_and_wait(move || counted.metrics()).unwrap();
         if let Some((turns, parks, waits)) = before {
             let since = (now.turns - turns, now.parks - parks, now.waits - waits);
             assert_eq!(since, (1, 1, 1), "turns, parks, system calls");
@@ -287,13 +287,13 @@ fn queue_re_arms_while_the_loop_is_blocked<B: Backend>() {
     let background = Background::start(B::builder().task_budget(100).turn_budget(LONG), |_| ());
     let handle = background.handle();
     for _ in 0..5 {
-        handle.run_and_wait(|| ()).unwrap();
+        handle.post_and_wait(|| ()).unwrap();
         until_asleep(handle);
         let (blocked, is_blocked) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel::<()>();
         let counted = handle.clone();
         handle
-            .run(move || {
+            .post(move || {
                 blocked.send(counted.metrics()).unwrap();
                 may_go_on.recv_timeout(LONG).unwrap();
             })
@@ -309,7 +309,7 @@ fn queue_re_arms_while_the_loop_is_blocked<B: Backend>() {
                 scope.spawn(move || {
                     for _ in 0..POSTS / 4 {
                         let (done, counted) = (done.clone(), handle.clone());
-                        handle.run(move || done.send(counted.metrics()).unwrap()).unwrap();
+                        handle.post(move || done.send(counted.metrics()).unwrap()).unwrap();
                     }
                 });
             }
@@ -348,7 +348,7 @@ fn suspension_keeps_everything_for_the_next_turn<B: Backend>() {
                 barrier.wait();
                 for _ in 0..10 {
                     let posted = posted.clone();
-                    handle.run(move || *posted.lock().unwrap() += 1).unwrap();
+                    handle.post(move || *posted.lock().unwrap() += 1).unwrap();
                 }
             })
         })

@@ -194,7 +194,7 @@ fn one_event_is_one_turn<B: Backend, F: Foreign>() {
     ];
     fn post(handle: &LoopHandle, seen: &Seen) {
         let seen = seen.clone();
-        handle.run(move || _ = seen.fetch_add(1, Relaxed)).unwrap();
+        handle.post(move || _ = seen.fetch_add(1, Relaxed)).unwrap();
     }
 
     let event_loop = B::unhurried();
@@ -278,8 +278,8 @@ fn nothing_is_lost<B: Backend, F: Foreign>() {
                     let counted = seen.clone();
                     let count = move || _ = counted.fetch_add(1, Relaxed);
                     match random.below(5) {
-                        0 => handle.run(count).unwrap(),
-                        1 => handle.run(|| wakeful::run_next_turn(count)).unwrap(),
+                        0 => handle.post(count).unwrap(),
+                        1 => handle.post(|| wakeful::run_next_turn(count)).unwrap(),
                         2 => peer.write_all(b"x").unwrap(),
                         3 => {
                             let duration = Duration::from_micros(random.below(300));

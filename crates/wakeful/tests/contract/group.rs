@@ -29,7 +29,9 @@ fn loops_run_on_named_threads_of_their_own_one_for_each_cpu_by_default<B: Backen
     let mut names: Vec<_> = group
         .handles()
         .iter()
-        .map(|handle| handle.run_and_wait(|| thread::current().name().unwrap().to_owned()).unwrap())
+        .map(|handle| {
+            handle.post_and_wait(|| thread::current().name().unwrap().to_owned()).unwrap()
+        })
         .collect();
     names.sort();
     assert_eq!(names, ["group-0", "group-1", "group-2"]);
@@ -43,7 +45,7 @@ fn pinned_loops_have_one_cpu_each<B: Backend>() {
     let group = B::group().loops(4).pin().build().unwrap();
     let mut cpus = HashSet::new();
     for handle in group.handles() {
-        let set = handle.run_and_wait(|| {
+        let set = handle.post_and_wait(|| {
             let set = rustix::thread::sched_getaffinity(None).unwrap();
             (0..1024).filter(|cpu| set.is_set(*cpu)).collect::<Vec<_>>()
         });
@@ -83,7 +85,7 @@ fn a_blocked_loop_is_reported_and_not_waited_for<B: Backend>() {
     let (release, released) = mpsc::channel::<()>();
     let (blocked, is_blocked) = mpsc::channel();
     group.handles()[0]
-        .run(move || {
+        .post(move || {
             blocked.send(()).unwrap();
             let _ = released.recv();
         })
@@ -133,7 +135,7 @@ fn a_listener_that_nobody_accepts_from_does_not_make_its_loop_spin<B: Backend>()
     B::block_on(async move {
         let attached = listener.attach().unwrap();
         let _waiting = std::net::TcpStream::connect(addr).unwrap();
-        let handle = wakeful::current_handle();
+        let handle = wakeful::LoopHandle::current();
         let before = handle.metrics().waits;
         for _ in 0..10 {
             wakeful::time::sleep(Duration::from_millis(1)).await;

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use wakeful::{LoopHandle, RunAndWaitError};
+use wakeful::{LoopHandle, PostAndWaitError};
 
 use crate::backend::Backend;
 
 on_every_backend! {
     what_the_loop_s_own_thread_sends_runs_in_its_order_also_from_outside_a_turn,
     closures_of_50_threads_run_once_each_in_each_thread_s_order,
-    run_and_wait_returns_the_value_the_panic_or_the_reason,
-    run_and_wait_when_the_loop_ends_first,
+    post_and_wait_returns_the_value_the_panic_or_the_reason,
+    post_and_wait_when_the_loop_ends_first,
     a_handle_after_the_loop_s_end_gives_the_closure_back,
     a_stop_before_the_run_is_remembered_once,
     a_stop_does_not_end_block_on,
@@ -52,13 +52,13 @@ fn closures_of_50_threads_run_once_each_in_each_thread_s_order<B: Backend>() {
             scope.spawn(move || {
                 for number in 0..100 {
                     handle
-                        .run(move || SEEN.with_borrow_mut(|seen| seen.push((producer, number))))
+                        .post(move || SEEN.with_borrow_mut(|seen| seen.push((producer, number))))
                         .unwrap();
                 }
             });
         }
     });
-    let seen = handle.run_and_wait(|| SEEN.take()).unwrap();
+    let seen = handle.post_and_wait(|| SEEN.take()).unwrap();
     assert_eq!(seen.len(), 5_000);
     for producer in 0..50 {
         let numbers = seen.iter().filter(|(p, _)| *p == producer).map(|(_, n)| *n);
@@ -68,25 +68,25 @@ fn closures_of_50_threads_run_once_each_in_each_thread_s_order<B: Backend>() {
     thread.join().unwrap();
 }
 
-fn run_and_wait_returns_the_value_the_panic_or_the_reason<B: Backend>() {
+fn post_and_wait_returns_the_value_the_panic_or_the_reason<B: Backend>() {
     let (handle, thread) = on_a_thread::<B>();
-    assert_eq!(handle.run_and_wait(|| 42).unwrap(), 42);
-    match handle.run_and_wait(|| -> () { panic!("over there") }) {
-        Err(RunAndWaitError::Panicked(payload)) => {
+    assert_eq!(handle.post_and_wait(|| 42).unwrap(), 42);
+    match handle.post_and_wait(|| -> () { panic!("over there") }) {
+        Err(PostAndWaitError::Panicked(payload)) => {
             assert_eq!(payload.to_string(), "over there");
             assert!(payload.into_inner().is::<&str>());
         }
         other => panic!("{other:?}"),
     }
     let own = handle.clone();
-    let inside = handle.run_and_wait(move || own.run_and_wait(|| ())).unwrap();
-    assert!(matches!(inside, Err(RunAndWaitError::OwnThread)));
+    let inside = handle.post_and_wait(move || own.post_and_wait(|| ())).unwrap();
+    assert!(matches!(inside, Err(PostAndWaitError::OwnThread)));
     handle.stop();
     thread.join().unwrap();
-    assert!(matches!(handle.run_and_wait(|| ()), Err(RunAndWaitError::LoopEnded)));
+    assert!(matches!(handle.post_and_wait(|| ()), Err(PostAndWaitError::LoopEnded)));
 }
 
-fn run_and_wait_when_the_loop_ends_first<B: Backend>() {
+fn post_and_wait_when_the_loop_ends_first<B: Backend>() {
     let (ready, is_ready) = mpsc::channel();
     let (end, may_end) = mpsc::channel::<()>();
     let thread = thread::spawn(move || {
@@ -97,7 +97,7 @@ fn run_and_wait_when_the_loop_ends_first<B: Backend>() {
     let handle = is_ready.recv().unwrap();
     let waiting = thread::spawn({
         let handle = handle.clone();
-        move || handle.run_and_wait(|| ())
+        move || handle.post_and_wait(|| ())
     });
     // Queued for sure once a later post of another thread could be: the queue is FIFO per thread
     // only, so look at the queue itself.
@@ -105,7 +105,7 @@ fn run_and_wait_when_the_loop_ends_first<B: Backend>() {
         thread::yield_now();
     }
     end.send(()).unwrap();
-    assert!(matches!(waiting.join().unwrap(), Err(RunAndWaitError::LoopEnded)));
+    assert!(matches!(waiting.join().unwrap(), Err(PostAndWaitError::LoopEnded)));
     thread.join().unwrap();
 }
 
@@ -115,7 +115,7 @@ fn a_handle_after_the_loop_s_end_gives_the_closure_back<B: Backend>() {
     drop(event_loop);
     let cargo = Arc::new(());
     let held = cargo.clone();
-    let back = handle.run(move || drop(held)).unwrap_err();
+    let back = handle.post(move || drop(held)).unwrap_err();
     assert!(back.to_string().starts_with("the event loop has ended"), "{back}");
     assert_eq!(Arc::strong_count(&cargo), 2, "given back, not dropped");
     (back.into_inner())();
@@ -138,7 +138,7 @@ fn a_stop_before_the_run_is_remembered_once<B: Backend>() {
     let (send, receive) = mpsc::channel();
     let stopper = handle.clone();
     handle
-        .run(move || {
+        .post(move || {
             send.send(()).unwrap();
             stopper.stop();
         })
@@ -159,7 +159,7 @@ fn a_queued_closure_runs_before_a_stop_behind_it<B: Backend>() {
     let ran = Arc::new(Mutex::new(0));
     for _ in 0..10 {
         let ran = ran.clone();
-        handle.run(move || *ran.lock().unwrap() += 1).unwrap();
+        handle.post(move || *ran.lock().unwrap() += 1).unwrap();
     }
     handle.stop();
     thread.join().unwrap();
@@ -169,7 +169,7 @@ fn a_queued_closure_runs_before_a_stop_behind_it<B: Backend>() {
 fn a_wake_without_work_makes_a_turn<B: Backend>() {
     let (handle, thread) = on_a_thread::<B>();
     for _ in 0..5 {
-        handle.run_and_wait(|| ()).unwrap();
+        handle.post_and_wait(|| ()).unwrap();
         let before = handle.metrics().turns;
         handle.wake();
         while handle.metrics().turns == before {
@@ -194,12 +194,12 @@ fn what_a_loop_posts_to_itself_runs_behind_what_it_has_taken<B: Backend>() {
     thread::scope(|scope| {
         scope.spawn(|| {
             handle
-                .run(move || {
+                .post(move || {
                     first_note();
-                    own.run(own_note).unwrap();
+                    own.post(own_note).unwrap();
                 })
                 .unwrap();
-            handle.run(second_note).unwrap();
+            handle.post(second_note).unwrap();
         });
     });
     event_loop.turn(Some(Duration::ZERO)).unwrap();
@@ -208,9 +208,9 @@ fn what_a_loop_posts_to_itself_runs_behind_what_it_has_taken<B: Backend>() {
 
 fn a_panic_in_a_closure_is_contained_and_counted<B: Backend>() {
     let (handle, thread) = on_a_thread::<B>();
-    handle.run(|| panic!("on purpose")).unwrap();
-    handle.run_and_wait(|| ()).unwrap();
-    handle.run_and_wait(|| ()).unwrap();
+    handle.post(|| panic!("on purpose")).unwrap();
+    handle.post_and_wait(|| ()).unwrap();
+    handle.post_and_wait(|| ()).unwrap();
     assert_eq!(handle.metrics().panics, 1);
     handle.stop();
     thread.join().unwrap();
@@ -243,22 +243,22 @@ fn what_the_loop_s_own_thread_sends_runs_in_its_order_also_from_outside_a_turn<B
     let mut event_loop = B::event_loop();
     let handle = event_loop.handle();
 
-    handle.run(note("first")).unwrap();
+    handle.post(note("first")).unwrap();
     event_loop
         .block_on(async {
-            handle.run(note("second")).unwrap();
+            handle.post(note("second")).unwrap();
             wakeful::task::yield_now().await;
         })
         .unwrap();
     event_loop.turn(Some(std::time::Duration::ZERO)).unwrap();
     assert_eq!(taken(), ["first", "second"], "before block_on, and within it");
 
-    handle.run(note("first")).unwrap();
+    handle.post(note("first")).unwrap();
     let (sender, second) = (handle.clone(), note("second"));
     let mut second = Some(second);
     let hook = event_loop.before_park(move || {
         if let Some(second) = second.take() {
-            sender.run(second).unwrap();
+            sender.post(second).unwrap();
         }
     });
     for _ in 0..3 {

@@ -62,7 +62,7 @@ fn asks_nothing(handle: &LoopHandle) {
 
 fn a_parked_loop_asks_the_kernel_nothing_until_something_happens<B: Backend>() {
     let (handle, thread) = start::<B>(IdlePolicy::Park);
-    handle.run_and_wait(|| ()).unwrap();
+    handle.post_and_wait(|| ()).unwrap();
     asks_nothing(&handle);
     handle.stop();
     thread.join().unwrap();
@@ -71,7 +71,7 @@ fn a_parked_loop_asks_the_kernel_nothing_until_something_happens<B: Backend>() {
 fn a_spinning_loop_never_sleeps_for_others_and_fires_its_timers<B: Backend>() {
     let (handle, thread) = start::<B>(IdlePolicy::Spin);
     for _ in 0..1_000 {
-        handle.run_and_wait(|| ()).unwrap();
+        handle.post_and_wait(|| ()).unwrap();
         assert!(!asleep(&handle));
     }
     assert_eq!(handle.metrics().parks, 0);
@@ -89,7 +89,7 @@ fn a_spinning_loop_never_sleeps_for_others_and_fires_its_timers<B: Backend>() {
 fn an_adaptive_loop_without_traffic_asks_the_kernel_nothing<B: Backend>() {
     let (handle, thread) = start::<B>(IdlePolicy::ADAPTIVE);
     for _ in 0..100 {
-        handle.run_and_wait(|| ()).unwrap();
+        handle.post_and_wait(|| ()).unwrap();
     }
     asks_nothing(&handle);
     handle.stop();
@@ -102,7 +102,7 @@ fn an_adaptive_loop_that_may_not_spin_is_one_that_parks<B: Backend>() {
     for settings in shares.into_iter().chain([no_window]) {
         let (handle, thread) = start::<B>(IdlePolicy::Adaptive(settings));
         for _ in 0..1_000 {
-            handle.run_and_wait(|| ()).unwrap();
+            handle.post_and_wait(|| ()).unwrap();
         }
         // On a busy machine the next post may be there each time before the loop could park.
         while handle.metrics().parks == 0 {
@@ -132,7 +132,7 @@ fn an_adaptive_loop_meets_events_and_fires_its_timers<B: Backend>() {
     let (stop, stopped) = mpsc::channel::<()>();
     let poster = thread::spawn(move || {
         while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
-            handle.run_and_wait(|| ()).unwrap();
+            handle.post_and_wait(|| ()).unwrap();
         }
     });
     let handle = event_loop.handle();
@@ -241,7 +241,7 @@ fn a_spinning_loop_notices_that_its_thread_got_real_time_priority<B: Backend>() 
             let handle = handle.clone();
             move || {
                 while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
-                    handle.run_and_wait(|| ()).unwrap();
+                    handle.post_and_wait(|| ()).unwrap();
                 }
             }
         });
@@ -397,7 +397,7 @@ fn policies_read_as_they_print<B: Backend>() {
 fn a_wake_without_work_makes_a_spinning_loop_take_a_turn<B: Backend>() {
     let (handle, thread) = start::<B>(IdlePolicy::Spin);
     for _ in 0..5 {
-        handle.run_and_wait(|| ()).unwrap();
+        handle.post_and_wait(|| ()).unwrap();
         let before = handle.metrics().turns;
         handle.wake();
         while handle.metrics().turns == before {
@@ -415,7 +415,7 @@ fn a_failed_attempt_to_sleep_costs_no_system_call_but_never_twice_in_a_row<B: Ba
     let pusher = handle.clone();
     let hook = event_loop.before_park(move || {
         let pusher = pusher.clone();
-        thread::spawn(move || pusher.run(|| ()).unwrap()).join().unwrap();
+        thread::spawn(move || pusher.post(|| ()).unwrap()).join().unwrap();
     });
     for _ in 0..5 {
         let before = handle.metrics();

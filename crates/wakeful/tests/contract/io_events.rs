@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::net::SendFlags;
 use wakeful::net::UnixStream;
 use wakeful::task::yield_now;
-use wakeful::{EventLoop, JoinHandle, current_handle, spawn};
+use wakeful::{EventLoop, JoinHandle, LoopHandle, spawn};
 
 use crate::backend::Backend;
 use crate::support::{soon, tcp_pair};
@@ -350,7 +350,7 @@ fn a_waker_s_side_effects_on_its_peers_hold_within_the_batch<B: Backend>() {
 fn out_of_band_data_alone_completes_no_read_and_does_not_make_the_loop_spin<B: Backend>() {
     B::block_on(async {
         let (mut client, mut server) = tcp_pair().await;
-        let handle = current_handle();
+        let handle = LoopHandle::current();
         let reading = spawn(async move {
             let mut buf = [0; 8];
             let read = server.read(&mut buf).await.unwrap();

@@ -60,7 +60,7 @@ fn parks_between(handle: &LoopHandle, queue_local: Way) -> u64 {
     let (done, is_done) = mpsc::channel();
     let (local_done, counted) = (done.clone(), handle.clone());
     handle
-        .run(move || {
+        .post(move || {
             let at_start = counted.metrics().parks;
             let counted = counted.clone();
             queue_local(Box::new(move || {
@@ -69,7 +69,7 @@ fn parks_between(handle: &LoopHandle, queue_local: Way) -> u64 {
         })
         .unwrap();
     let remote_done = done;
-    handle.run(move || remote_done.send(0).unwrap()).unwrap();
+    handle.post(move || remote_done.send(0).unwrap()).unwrap();
     is_done.recv().unwrap().max(is_done.recv().unwrap())
 }
 
@@ -112,7 +112,7 @@ fn a_local_task_woken_by_a_post_runs_within_its_wake<B: Backend>() {
         });
         for _ in 0..20 {
             let (send, counted) = (send.clone(), handle.clone());
-            handle.run(move || send.try_send(counted.metrics().parks).unwrap()).unwrap();
+            handle.post(move || send.try_send(counted.metrics().parks).unwrap()).unwrap();
             assert_eq!(is_done.recv().unwrap(), 0);
         }
         task.unwrap().detach();

@@ -76,7 +76,7 @@ static WAYS: [Way; 6] = [
     },
     Way {
         name: "a post of the loop to itself",
-        queue: |done| wakeful::current_handle().run(done).unwrap(),
+        queue: |done| wakeful::LoopHandle::current().post(done).unwrap(),
         runs: [0, 0, 1, 1],
     },
     Way {
@@ -151,7 +151,7 @@ fn check_one<B: Backend>(part: Part, make_run: MakeRun, way: &'static Way, posts
     let (post_done, post) = mpsc::channel();
     for _ in 0..posts {
         let (counted, post_done) = (handle.clone(), post_done.clone());
-        handle.run(move || post_done.send(counted.metrics()).unwrap()).unwrap();
+        handle.post(move || post_done.send(counted.metrics()).unwrap()).unwrap();
     }
     drop(post_done);
     go_on.send(()).unwrap();
@@ -167,7 +167,7 @@ fn check_one<B: Backend>(part: Part, make_run: MakeRun, way: &'static Way, posts
     // And the turn after the last work is the one that sleeps: no turn too many, no park too few.
     until_asleep(handle);
     let counted = handle.clone();
-    let then = handle.run_and_wait(move || counted.metrics()).unwrap();
+    let then = handle.post_and_wait(move || counted.metrics()).unwrap();
     assert_eq!(since(then), (last + 1, 1), "the sleep after {}", way.name);
     background.end();
 }
@@ -177,7 +177,7 @@ fn check_one<B: Backend>(part: Part, make_run: MakeRun, way: &'static Way, posts
 /// would ring a bell that ends the next wait.
 fn until_settled(handle: &LoopHandle, descriptors: u64) {
     wait_until("the first event of each descriptor", || handle.metrics().events == descriptors);
-    handle.run_and_wait(|| ()).unwrap();
+    handle.post_and_wait(|| ()).unwrap();
     until_asleep(handle);
 }
 
@@ -199,7 +199,7 @@ impl Drop for OnDrop {
 }
 
 fn local_work_queued_by_a_post_is_not_late<B: Backend>() {
-    check::<B>(Part::Tasks, |handle, handler| handle.run(handler).unwrap());
+    check::<B>(Part::Tasks, |handle, handler| handle.post(handler).unwrap());
 }
 
 fn local_work_queued_by_an_io_handler_is_not_late<B: Backend>() {
@@ -271,10 +271,10 @@ fn local_work_queued_by_a_panic_s_unwind_is_not_late<B: Backend>() {
 fn local_work_queued_by_a_callback_is_not_late<B: Backend>() {
     // A next-turn callback comes before the tasks: for what it queues it is among them.
     check::<B>(Part::Tasks, |handle, handler| {
-        handle.run(|| wakeful::run_next_turn(handler)).unwrap();
+        handle.post(|| wakeful::run_next_turn(handler)).unwrap();
     });
     check::<B>(Part::Callbacks, |handle, handler| {
-        handle.run(|| wakeful::run_this_turn(handler)).unwrap();
+        handle.post(|| wakeful::run_this_turn(handler)).unwrap();
     });
 }
 
@@ -282,7 +282,7 @@ fn local_work_queued_by_before_park_is_not_late<B: Backend>() {
     check::<B>(Part::Wait, |handle, handler| {
         let mut handler = Some(handler);
         handle
-            .run(move || {
+            .post(move || {
                 // Forgotten: it stays until the loop's end.
                 std::mem::forget(wakeful::before_park(move || {
                     if let Some(handler) = handler.take() {
@@ -298,7 +298,7 @@ fn local_work_queued_by_after_turn_is_not_late<B: Backend>() {
     check::<B>(Part::AfterTurn, |handle, handler| {
         let mut handler = Some(handler);
         handle
-            .run(move || {
+            .post(move || {
                 // Forgotten, as above.
                 std::mem::forget(wakeful::after_turn(move || {
                     if let Some(handler) = handler.take() {

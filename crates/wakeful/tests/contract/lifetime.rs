@@ -132,7 +132,7 @@ fn what_was_spawned_and_never_polled_is_dropped_at_the_end<B: Backend>() {
     let first = event_loop.spawn(async move { drop(token) });
     let (handle, tokens) = (event_loop.handle(), (remote.token(), closure.token()));
     let second = thread::spawn(move || {
-        handle.run(move || drop(tokens.1)).unwrap();
+        handle.post(move || drop(tokens.1)).unwrap();
         let token = tokens.0;
         handle.spawn(move || async move { drop(token) }).unwrap()
     });

@@ -32,7 +32,7 @@ fn metrics_are_read_while_the_loop_is_blocked<B: Backend>() {
     let (entered, is_entered) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
     handle
-        .run(move || {
+        .post(move || {
             entered.send(()).unwrap();
             let _ = released.recv();
         })
@@ -45,7 +45,7 @@ fn metrics_are_read_while_the_loop_is_blocked<B: Backend>() {
         }
     });
     drop(release);
-    handle.run_and_wait(|| ()).unwrap();
+    handle.post_and_wait(|| ()).unwrap();
     assert!(handle.metrics().turns >= first.turns);
 }
 
@@ -64,7 +64,7 @@ fn metrics_count_exactly_what_was_done<B: Backend>() {
     for _ in 0..10 {
         peer.write_all(b"an event").unwrap();
         let pusher = handle.clone();
-        thread::spawn(move || pusher.run(|| ()).unwrap()).join().unwrap();
+        thread::spawn(move || pusher.post(|| ()).unwrap()).join().unwrap();
         event_loop.run_this_turn(|| ());
         event_loop.run_next_turn(|| panic!("on purpose"));
         event_loop.turn(Some(Duration::ZERO)).unwrap();
@@ -150,7 +150,7 @@ fn remote_latency_is_that_of_the_first_of_each_batch<B: Backend>() {
     let other = event_loop.handle();
     let batch = added(&mut event_loop, &mut || {
         let other = other.clone();
-        elsewhere(Box::new(move || (0..10).for_each(|_| other.run(|| ()).unwrap())));
+        elsewhere(Box::new(move || (0..10).for_each(|_| other.post(|| ()).unwrap())));
         thread::sleep(Duration::from_millis(2));
     });
     assert_eq!(batch.count(), 1, "ten in a batch");

@@ -210,7 +210,7 @@ fn a_closure_and_block_on_s_future_are_named_too<B: Backend>() {
     let mut event_loop = B::event_loop();
     let handle = event_loop.handle();
     let named = || handle.metrics().longest_poll.unwrap().spawned_at.line();
-    handle.run(block_longest(&event_loop)).unwrap();
+    handle.post(block_longest(&event_loop)).unwrap();
     let sent_at = line!() - 1;
     turn(&mut event_loop);
     assert_eq!(named(), sent_at);
@@ -225,7 +225,7 @@ fn a_closure_and_block_on_s_future_are_named_too<B: Backend>() {
         wakeful::block_on(async {
             block();
             wakeful::task::yield_now().await;
-            wakeful::current_handle().metrics().longest_poll
+            wakeful::LoopHandle::current().metrics().longest_poll
         })
     });
     assert_eq!(inner.join().unwrap().unwrap().spawned_at.line(), loop_of_its_own);
@@ -309,7 +309,7 @@ fn a_connection_is_named_by_the_place_that_started_its_server<B: Backend>() {
     let handler = || {
         async |mut connection: Connection| {
             connection.stream.read(&mut [0]).await.unwrap();
-            let metrics = wakeful::current_handle().metrics();
+            let metrics = wakeful::LoopHandle::current().metrics();
             let longest = metrics.longest_poll.map_or(Duration::ZERO, |poll| poll.duration);
             thread::sleep(longest * 2 + Duration::from_millis(2));
         }
@@ -322,7 +322,7 @@ fn a_connection_is_named_by_the_place_that_started_its_server<B: Backend>() {
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
         // Behind its poll.
         let metrics = running.handles()[0].clone();
-        let metrics = metrics.run_and_wait(|| ()).map(|()| metrics.metrics()).unwrap();
+        let metrics = metrics.post_and_wait(|| ()).map(|()| metrics.metrics()).unwrap();
         running.shutdown(Duration::from_secs(20)).unwrap();
         metrics.longest_poll.unwrap().spawned_at
     };

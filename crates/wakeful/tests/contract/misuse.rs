@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use wakeful::net::UnixStream;
 use wakeful::time::sleep;
-use wakeful::{EventLoop, RunAndWaitError, current_handle, run_next_turn, run_this_turn, spawn};
+use wakeful::{EventLoop, LoopHandle, PostAndWaitError, run_next_turn, run_this_turn, spawn};
 
 use crate::backend::Backend;
 use crate::background::LONG;
@@ -104,7 +104,7 @@ fn nested_run_from_anywhere_is_a_clear_error<B: Backend>() {
     event_loop.spawn(async move { task() }).detach();
     event_loop.run_this_turn(nest("this-turn callback"));
     event_loop.run_next_turn(nest("next-turn callback"));
-    event_loop.handle().run(nest("post")).unwrap();
+    event_loop.handle().post(nest("post")).unwrap();
     // The drop of a future that is cancelled.
     let on_drop = OnDrop(nest("drop"));
     let cancelled = event_loop.spawn(async move {
@@ -172,11 +172,11 @@ fn a_turn_of_another_loop_within_a_turn_is_allowed<B: Backend>() {
         .block_on(async move {
             let mut inner = B::event_loop();
             let within = inner.handle();
-            assert!(current_handle().is_same(&handle));
+            assert!(LoopHandle::current().is_same(&handle));
             let (seen, expected) = (Rc::new(std::cell::Cell::new(0)), within.clone());
             let count = seen.clone();
             let task = inner.spawn(async move {
-                assert!(current_handle().is_same(&expected));
+                assert!(LoopHandle::current().is_same(&expected));
                 let more = count.clone();
                 run_next_turn(move || more.set(more.get() + 1));
                 spawn(async move { count.set(count.get() + 1) }).await.unwrap();
@@ -184,13 +184,13 @@ fn a_turn_of_another_loop_within_a_turn_is_allowed<B: Backend>() {
             while !task.is_finished() || seen.get() < 2 {
                 inner.turn(Some(Duration::ZERO)).unwrap();
                 // The outer loop is this thread's again.
-                assert!(current_handle().is_same(&handle));
+                assert!(LoopHandle::current().is_same(&handle));
             }
             let turns = within.metrics().turns;
             assert!(inner.prepare_to_park().unwrap());
-            assert!(current_handle().is_same(&handle));
+            assert!(LoopHandle::current().is_same(&handle));
             // What the outer loop is sent meanwhile is its own.
-            let theirs = spawn(async { current_handle() });
+            let theirs = spawn(async { LoopHandle::current() });
             inner.turn(Some(Duration::ZERO)).unwrap();
             assert!(theirs.await.unwrap().is_same(&handle));
             assert_eq!(within.metrics().turns, turns + 1);
@@ -211,17 +211,17 @@ fn a_loop_in_a_turn_of_a_loop_in_a_loop<B: Backend>() {
             inner.run_next_turn(move || nest::<B>(&here, "within the inner turn"));
             inner.turn(Some(Duration::ZERO)).unwrap();
             assert_eq!(outcome.lock().unwrap().len(), 1);
-            assert!(current_handle().is_same(&handle));
+            assert!(LoopHandle::current().is_same(&handle));
             // The inner loop ends within the outer one's turn; what it drops finds the inner one.
             let (own, seen) = (inner.handle(), outcome.clone());
             let on_drop = OnDrop(move || {
-                assert!(current_handle().is_same(&own));
+                assert!(LoopHandle::current().is_same(&own));
                 seen.lock().unwrap().push("dropped".to_owned());
             });
             inner.run_next_turn(move || drop(on_drop));
             drop(inner);
             assert_eq!(outcome.lock().unwrap().len(), 2);
-            assert!(current_handle().is_same(&handle));
+            assert!(LoopHandle::current().is_same(&handle));
         })
         .unwrap();
 }
@@ -235,7 +235,7 @@ fn a_handle_after_the_end_refuses_everything_and_still_counts<B: Backend>() {
     let refuses_everything = || {
         let cargo = Arc::new(());
         let held = cargo.clone();
-        let back = handle.run(move || drop(held)).unwrap_err();
+        let back = handle.post(move || drop(held)).unwrap_err();
         assert_eq!(Arc::strong_count(&cargo), 2, "given back");
         drop(back);
         let held = cargo.clone();
@@ -254,14 +254,14 @@ fn a_handle_after_the_end_refuses_everything_and_still_counts<B: Backend>() {
     thread::scope(|scope| {
         scope.spawn(|| {
             refuses_everything();
-            let refused = handle.run_and_wait(|| ());
-            assert!(matches!(refused, Err(RunAndWaitError::LoopEnded)));
+            let refused = handle.post_and_wait(|| ());
+            assert!(matches!(refused, Err(PostAndWaitError::LoopEnded)));
         });
     });
     // In a turn of another loop.
     B::block_on(async { refuses_everything() });
-    let refused = handle.run_and_wait(|| ());
-    assert!(matches!(refused, Err(RunAndWaitError::OwnThread | RunAndWaitError::LoopEnded)));
+    let refused = handle.post_and_wait(|| ());
+    assert!(matches!(refused, Err(PostAndWaitError::OwnThread | PostAndWaitError::LoopEnded)));
     assert!(B::block_on(task).unwrap_err().is_cancelled());
 }
 
@@ -272,11 +272,11 @@ fn what_is_dropped_at_the_end_may_use_its_loop_s_handle<B: Backend>() {
     let outcome = Outcome::default();
     let here = outcome.clone();
     let on_drop = OnDrop(move || {
-        assert!(handle.run(|| ()).is_err() && handle.spawn(|| async {}).is_err());
-        assert!(matches!(handle.run_and_wait(|| ()), Err(RunAndWaitError::OwnThread)));
+        assert!(handle.post(|| ()).is_err() && handle.spawn(|| async {}).is_err());
+        assert!(matches!(handle.post_and_wait(|| ()), Err(PostAndWaitError::OwnThread)));
         handle.wake();
         handle.stop();
-        assert!(current_handle().is_same(&handle));
+        assert!(LoopHandle::current().is_same(&handle));
         nest::<B>(&here, "drop at the end");
     });
     event_loop

@@ -34,20 +34,20 @@ fn many_concurrent_producers_while_the_loop_sleeps_and_wakes<B: Backend>() {
             scope.spawn(move || {
                 for number in 0..POSTS {
                     let note = move || SEEN.with_borrow_mut(|seen| seen.push((producer, number)));
-                    handle.run(note).unwrap();
+                    handle.post(note).unwrap();
                     if number % 100 == producer {
                         // All that this thread has sent has been run by then.
                         let count = move || {
                             let own = |seen: &&(usize, usize)| seen.0 == producer;
                             SEEN.with_borrow(|seen| seen.iter().filter(own).count())
                         };
-                        assert_eq!(handle.run_and_wait(count).unwrap(), number + 1);
+                        assert_eq!(handle.post_and_wait(count).unwrap(), number + 1);
                     }
                 }
             });
         }
     });
-    let seen = handle.run_and_wait(|| SEEN.take()).unwrap();
+    let seen = handle.post_and_wait(|| SEEN.take()).unwrap();
     assert_eq!(seen.len(), PRODUCERS * POSTS);
     for producer in 0..PRODUCERS {
         let numbers = seen.iter().filter(|(by, _)| *by == producer).map(|(_, number)| *number);
@@ -73,7 +73,7 @@ fn many_consumers_each_get_their_own<B: Backend>() {
                     for (consumer, handle) in (0..).zip(&handles) {
                         let post = move || RAN.with_borrow_mut(|ran| ran.push(consumer));
                         // Each post by a handle of its own, which is gone before it runs.
-                        handle.clone().run(post).unwrap();
+                        handle.clone().post(post).unwrap();
                     }
                     if number % 50 == producer {
                         thread::yield_now();
@@ -83,7 +83,7 @@ fn many_consumers_each_get_their_own<B: Backend>() {
         }
     });
     for (number, consumer) in (0..).zip(&consumers) {
-        let ran = consumer.handle().run_and_wait(|| RAN.take()).unwrap();
+        let ran = consumer.handle().post_and_wait(|| RAN.take()).unwrap();
         assert_eq!(ran.len() as u64, 4 * POSTS);
         assert!(ran.iter().all(|by| *by == number), "its own only");
     }
@@ -101,10 +101,10 @@ fn drain_snapshot_what_comes_during_a_turn_runs_in_the_next<B: Backend>() {
             let (turn, counted, noted) = (handle.metrics().turns, handle.clone(), noted.clone());
             let late = move || noted.lock().unwrap().push((turn, counted.metrics().turns));
             thread::scope(|scope| {
-                scope.spawn(|| handle.run(late).unwrap());
+                scope.spawn(|| handle.post(late).unwrap());
             });
         };
-        event_loop.handle().run(post).unwrap();
+        event_loop.handle().post(post).unwrap();
         event_loop.turn(Some(LONG)).unwrap();
         assert_eq!(runs.lock().unwrap().len(), number, "not in its turn");
         event_loop.turn(Some(LONG)).unwrap();
@@ -130,7 +130,7 @@ fn stop_while_consuming_keeps_the_rest_in_order<B: Backend>() {
                         stopped.stop();
                     }
                 };
-                handle.run(post).unwrap();
+                handle.post(post).unwrap();
             }
         });
     });
@@ -187,7 +187,7 @@ fn end_while_consuming_drops_the_rest_once_and_refuses_the_next<B: Backend>() {
                             let (ran, dropped) = (ran.clone(), dropped.clone());
                             let cargo = Cargo { home, ran, dropped, did_run: false };
                             let post = move || cargo.run();
-                            match handle.run(post) {
+                            match handle.post(post) {
                                 Ok(()) => accepted += 1,
                                 // It came back: run here, as its sender may.
                                 Err(back) => {

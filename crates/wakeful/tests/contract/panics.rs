@@ -376,7 +376,7 @@ fn payloads_that_panic_when_they_are_dropped_and_so_on<B: Backend>() {
         event_loop.spawn(async move { std::panic::panic_any(Nested(left)) }).detach();
         event_loop.run_this_turn(move || std::panic::panic_any(Nested(left)));
         event_loop.run_next_turn(move || std::panic::panic_any(Nested(left)));
-        handle.run(move || std::panic::panic_any(Nested(left))).unwrap();
+        handle.post(move || std::panic::panic_any(Nested(left))).unwrap();
         let aborted = event_loop.spawn(async move { std::panic::panic_any(Nested(left)) });
         drop(aborted);
         event_loop.turn(Some(Duration::ZERO)).unwrap();

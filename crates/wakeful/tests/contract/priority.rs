@@ -91,7 +91,7 @@ fn a_high_task_runs_within_one_turn_of_a_flood_of_normal_ones<B: Backend>() {
             scope.spawn(|| {
                 remote = Some(handle.spawn_with(Priority::High, || async {}).unwrap());
                 let (done, is_done) = std::sync::mpsc::channel();
-                handle.run_with(Priority::High, move || done.send(()).unwrap()).unwrap();
+                handle.post_with(Priority::High, move || done.send(()).unwrap()).unwrap();
                 closure = Some(is_done);
                 send.try_send(round).unwrap();
             });
@@ -200,7 +200,7 @@ fn a_high_task_alone_keeps_the_loop_awake_and_is_dropped_at_its_end<B: Backend>(
         event_loop.turn(None).unwrap();
     }
     assert_eq!(event_loop.handle().metrics().parks, 0);
-    event_loop.handle().run_with(Priority::High, || ()).unwrap();
+    event_loop.handle().post_with(Priority::High, || ()).unwrap();
     event_loop.spawn_with(Priority::High, async move { drop(never_run) }).detach();
     assert!(!event_loop.prepare_to_park().unwrap());
     drop(event_loop);

@@ -43,7 +43,7 @@ fn shutdown_also_waits_for_what_the_last_task_spawned<B: Backend>() {
     for _ in 0..10 {
         let (group, done) = (group::<B>(1), Arc::new(AtomicBool::new(false)));
         let last = done.clone();
-        group.handles()[0].run(move || link(5_000, last)).unwrap();
+        group.handles()[0].post(move || link(5_000, last)).unwrap();
         group.shutdown(LONG).unwrap();
         assert!(done.load(Ordering::Relaxed));
     }
@@ -78,7 +78,7 @@ fn a_loop_that_a_task_blocks_is_reported_and_left_behind<B: Backend>() {
     let (release, released) = mpsc::channel::<()>();
     let (entered, is_entered) = mpsc::channel();
     group.handles()[1]
-        .run(move || {
+        .post(move || {
             entered.send(()).unwrap();
             let _ = released.recv();
         })
@@ -139,7 +139,7 @@ fn dropping_a_group_ends_its_tasks_and_threads<B: Backend>() {
     let task = handles[0].spawn(pending::<()>).unwrap();
     drop(group);
     assert!(B::block_on(task).unwrap_err().is_cancelled());
-    assert!(handles.iter().all(|handle| handle.run(|| ()).is_err()));
+    assert!(handles.iter().all(|handle| handle.post(|| ()).is_err()));
 }
 
 fn a_group_may_be_dropped_on_one_of_its_own_loops<B: Backend>() {
@@ -152,7 +152,7 @@ fn a_group_may_be_dropped_on_one_of_its_own_loops<B: Backend>() {
         assert!(task.await.unwrap_err().is_cancelled());
     });
     // Its own loop ends with its turn.
-    while handles[0].run(|| ()).is_ok() {
+    while handles[0].post(|| ()).is_ok() {
         std::thread::yield_now();
     }
 }

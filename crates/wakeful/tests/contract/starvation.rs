@@ -94,7 +94,7 @@ fn starvation_of_any_kind_by_all_the_others<B: Backend>() {
     for _ in 0..50 {
         let before = (counts.get(), POSTED.get());
         thread::scope(|scope| {
-            scope.spawn(|| handle.run(|| POSTED.set(POSTED.get() + 1)).unwrap());
+            scope.spawn(|| handle.post(|| POSTED.set(POSTED.get() + 1)).unwrap());
         });
         event_loop.turn(Some(LONG)).unwrap();
         for kind in [NEXT_TURN, TASK, THIS_TURN] {
@@ -209,7 +209,7 @@ fn starvation_of_the_kernel_by_posts_that_never_end<B: Backend>() {
         let before = handle.metrics();
         for _ in 0..2 {
             thread::scope(|scope| {
-                scope.spawn(|| handle.run(|| ()).unwrap());
+                scope.spawn(|| handle.post(|| ()).unwrap());
             });
             event_loop.turn(Some(LONG)).unwrap();
         }

@@ -379,5 +379,5 @@ fn a_panic_in_block_on_s_future_leaves_the_loop_usable<B: Backend>() {
     assert!(panicked.is_err());
     assert_eq!(event_loop.block_on(background).unwrap().unwrap(), 7);
     // No loop is left behind as the thread's own.
-    assert!(std::panic::catch_unwind(wakeful::current_handle).is_err());
+    assert!(std::panic::catch_unwind(wakeful::LoopHandle::current).is_err());
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use wakeful::{RunAndWaitError, current_handle};
+use wakeful::{LoopHandle, PostAndWaitError};
 
 use crate::backend::Backend;
 use crate::background::{Background, LONG, until_asleep};
@@ -15,11 +15,11 @@ on_every_backend! {
     run_at_once_or_queue_cross_thread,
     run_at_once_or_queue_within,
     run_at_once_or_queue_not_running,
-    run_and_wait_from_many_threads,
-    run_and_wait_from_another_loop,
-    run_and_wait_on_the_own_thread_between_turns,
-    run_and_wait_while_the_loop_s_thread_unwinds,
-    run_and_wait_by_a_thread_that_unwinds,
+    post_and_wait_from_many_threads,
+    post_and_wait_from_another_loop,
+    post_and_wait_on_the_own_thread_between_turns,
+    post_and_wait_while_the_loop_s_thread_unwinds,
+    post_and_wait_by_a_thread_that_unwinds,
     spawn_from_many_threads,
 }
 
@@ -29,9 +29,9 @@ fn run_at_once_or_queue_cross_thread<B: Backend>() {
     let handle = background.handle();
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let (done, is_done) = mpsc::channel();
-    handle.run(move || may_go_on.recv_timeout(LONG).unwrap()).unwrap();
+    handle.post(move || may_go_on.recv_timeout(LONG).unwrap()).unwrap();
     let home = thread::current().id();
-    handle.run(move || done.send(thread::current().id()).unwrap()).unwrap();
+    handle.post(move || done.send(thread::current().id()).unwrap()).unwrap();
     // The caller is back, and the loop is still in the first closure.
     assert!(is_done.try_recv().is_err());
     go_on.send(()).unwrap();
@@ -45,15 +45,15 @@ fn run_at_once_or_queue_within<B: Backend>() {
     let log: Arc<Mutex<Vec<u64>>> = Arc::default();
     let noted = log.clone();
     let post = move || {
-        let (noted, counted) = (noted.clone(), current_handle());
+        let (noted, counted) = (noted.clone(), LoopHandle::current());
         let turn = counted.metrics().turns;
         let within = noted.clone();
-        let nested = move || within.lock().unwrap().push(current_handle().metrics().turns);
-        counted.run(nested).unwrap();
+        let nested = move || within.lock().unwrap().push(LoopHandle::current().metrics().turns);
+        counted.post(nested).unwrap();
         assert!(noted.lock().unwrap().is_empty(), "not at once");
         noted.lock().unwrap().push(turn);
     };
-    event_loop.handle().run(post).unwrap();
+    event_loop.handle().post(post).unwrap();
     event_loop.turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(*log.lock().unwrap(), [1, 1]);
 }
@@ -64,7 +64,7 @@ fn run_at_once_or_queue_not_running<B: Backend>() {
     let (handle, ran) = (event_loop.handle(), Arc::new(AtomicU64::new(0)));
     let post = || {
         let ran = ran.clone();
-        handle.run(move || _ = ran.fetch_add(1, Relaxed)).unwrap();
+        handle.post(move || _ = ran.fetch_add(1, Relaxed)).unwrap();
     };
     for round in 1..=3 {
         post();
@@ -76,7 +76,7 @@ fn run_at_once_or_queue_not_running<B: Backend>() {
     assert_eq!(handle.metrics().parks, 0);
 }
 
-fn run_and_wait_from_many_threads<B: Backend>() {
+fn post_and_wait_from_many_threads<B: Backend>() {
     let background = Background::start(B::builder(), |_| ());
     let handle = background.handle();
     let sum = Arc::new(AtomicU64::new(0));
@@ -86,7 +86,7 @@ fn run_and_wait_from_many_threads<B: Backend>() {
             scope.spawn(move || {
                 for number in 0..100 {
                     let sum = sum.clone();
-                    let result = handle.run_and_wait(move || {
+                    let result = handle.post_and_wait(move || {
                         sum.fetch_add(1, Relaxed);
                         (producer, number)
                     });
@@ -100,42 +100,42 @@ fn run_and_wait_from_many_threads<B: Backend>() {
 }
 
 /// It blocks that loop, and works, as long as the two do not wait for one another.
-fn run_and_wait_from_another_loop<B: Backend>() {
+fn post_and_wait_from_another_loop<B: Backend>() {
     let (one, other) =
         (Background::start(B::builder(), |_| ()), Background::start(B::builder(), |_| ()));
     until_asleep(other.handle());
     let asked = other.handle().clone();
-    let result = one.handle().run_and_wait(move || {
-        let threads = asked.run_and_wait(|| thread::current().id());
+    let result = one.handle().post_and_wait(move || {
+        let threads = asked.post_and_wait(|| thread::current().id());
         (thread::current().id(), threads.unwrap())
     });
     let (asking, answering) = result.unwrap();
     assert_ne!(asking, answering);
     // From a task of a loop on this thread, too.
     let asked = other.handle().clone();
-    assert_eq!(B::block_on(async move { asked.run_and_wait(|| 42).unwrap() }), 42);
+    assert_eq!(B::block_on(async move { asked.post_and_wait(|| 42).unwrap() }), 42);
     one.end();
     other.end();
 }
 
-fn run_and_wait_on_the_own_thread_between_turns<B: Backend>() {
+fn post_and_wait_on_the_own_thread_between_turns<B: Backend>() {
     let mut event_loop = B::event_loop();
     let handle = event_loop.handle();
-    let refused = handle.run_and_wait(|| ()).unwrap_err();
-    assert!(matches!(refused, RunAndWaitError::OwnThread));
+    let refused = handle.post_and_wait(|| ()).unwrap_err();
+    assert!(matches!(refused, PostAndWaitError::OwnThread));
     assert!(refused.to_string().contains("own thread"), "{refused}");
     // Nothing is left behind: the loop may park.
     assert!(event_loop.prepare_to_park().unwrap());
     // In the turn of another loop on this thread, it would wait for itself all the same.
     let mut other = B::event_loop();
     let inner = handle.clone();
-    let refused = other.block_on(async move { inner.run_and_wait(|| ()) }).unwrap();
-    assert!(matches!(refused, Err(RunAndWaitError::OwnThread)));
+    let refused = other.block_on(async move { inner.post_and_wait(|| ()) }).unwrap();
+    assert!(matches!(refused, Err(PostAndWaitError::OwnThread)));
 }
 
 /// The loop ends by a panic of its thread while somebody waits: that one is told, and does not wait
 /// for ever.
-fn run_and_wait_while_the_loop_s_thread_unwinds<B: Backend>() {
+fn post_and_wait_while_the_loop_s_thread_unwinds<B: Backend>() {
     let (ready, is_ready) = mpsc::channel();
     let (queued, is_queued) = mpsc::channel::<()>();
     let thread = thread::spawn(move || {
@@ -149,24 +149,24 @@ fn run_and_wait_while_the_loop_s_thread_unwinds<B: Backend>() {
     let handle = is_ready.recv().unwrap();
     let waiting = thread::spawn({
         let handle = handle.clone();
-        move || handle.run_and_wait(|| ())
+        move || handle.post_and_wait(|| ())
     });
     crate::background::wait_until("it is queued", || {
         format!("{handle:?}").contains("empty: false")
     });
     queued.send(()).unwrap();
-    assert!(matches!(waiting.join().unwrap(), Err(RunAndWaitError::LoopEnded)));
+    assert!(matches!(waiting.join().unwrap(), Err(PostAndWaitError::LoopEnded)));
     assert!(thread.join().is_err());
-    assert!(matches!(handle.run_and_wait(|| ()), Err(RunAndWaitError::LoopEnded)));
+    assert!(matches!(handle.post_and_wait(|| ()), Err(PostAndWaitError::LoopEnded)));
 }
 
 /// The caller itself may be unwinding.
-fn run_and_wait_by_a_thread_that_unwinds<B: Backend>() {
-    struct Asks(wakeful::LoopHandle, mpsc::Sender<Result<u32, RunAndWaitError>>);
+fn post_and_wait_by_a_thread_that_unwinds<B: Backend>() {
+    struct Asks(wakeful::LoopHandle, mpsc::Sender<Result<u32, PostAndWaitError>>);
     impl Drop for Asks {
         fn drop(&mut self) {
             assert!(thread::panicking());
-            self.1.send(self.0.run_and_wait(|| 42)).unwrap();
+            self.1.send(self.0.post_and_wait(|| 42)).unwrap();
         }
     }
     let background = Background::start(B::builder(), |_| ());

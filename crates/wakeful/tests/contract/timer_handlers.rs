@@ -360,7 +360,7 @@ fn timer_reuse_with_another_waker<B: Backend>() {
 fn lost_timeout_of_an_earlier_timer_than_the_wait_s<B: Backend>() {
     let background = Background::start(B::builder(), |event_loop| event_loop.spawn(sleep(FAR)));
     let handle = background.handle();
-    handle.run_and_wait(|| ()).unwrap();
+    handle.post_and_wait(|| ()).unwrap();
     for _ in 0..20 {
         until_asleep(handle);
         let (done, is_done) = mpsc::channel();
@@ -393,7 +393,7 @@ fn lost_timeout_behind_one_that_is_cancelled<B: Backend>() {
         earlier.abort();
         later.unwrap().detach();
     }
-    let left = handle.run_and_wait(|| ());
+    let left = handle.post_and_wait(|| ());
     left.unwrap();
     background.end();
 }

@@ -219,7 +219,7 @@ fn a_due_timer_is_not_starved_by_10_000_closures<B: Backend>() {
         .unwrap();
     while !due.is_elapsed() {}
     for _ in 0..10_000 {
-        handle.run(|| ()).unwrap();
+        handle.post(|| ()).unwrap();
     }
     let turns = handle.metrics().turns;
     while !woken.0.load(std::sync::atomic::Ordering::Relaxed) {
@@ -313,7 +313,7 @@ fn a_loop_s_thread_has_a_timer_slack_of_1_nanosecond<B: Backend>() {
     assert_eq!(slack.join().unwrap(), 1);
     let group = B::group().loops(2).build().unwrap();
     for handle in group.handles() {
-        let slack = handle.run_and_wait(|| rustix::thread::current_timer_slack().unwrap());
+        let slack = handle.post_and_wait(|| rustix::thread::current_timer_slack().unwrap());
         assert_eq!(slack.unwrap(), 1);
     }
 }

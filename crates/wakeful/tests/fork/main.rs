@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::net::UnixStream;
-use wakeful::{EventLoop, IdlePolicy, LoopHandle, RunAndWaitError, SendError};
+use wakeful::{EventLoop, IdlePolicy, LoopHandle, PostAndWaitError, SendError};
 
 use self::backend::Backend;
 use self::background::{Background, LONG, until_asleep};
@@ -72,15 +72,15 @@ fn is_refused<T>(result: std::io::Result<T>) {
 fn handle_is_refused(handle: &LoopHandle) {
     let cargo = Arc::new(());
     let held = cargo.clone();
-    let back = handle.run(move || drop(held)).expect_err("run is refused");
+    let back = handle.post(move || drop(held)).expect_err("run is refused");
     assert!(matches!(back, SendError::WrongProcess(_)) && back.to_string().contains("child"));
     assert_eq!(Arc::strong_count(&cargo), 2, "the closure comes back");
     back.into_inner()();
     assert_eq!(Arc::strong_count(&cargo), 1, "and may be called");
     let back = handle.spawn(|| async {}).expect_err("spawn is refused");
     assert!(matches!(back, SendError::WrongProcess(_)));
-    let refused = handle.run_and_wait(|| ()).expect_err("run_and_wait is refused");
-    assert!(matches!(refused, RunAndWaitError::WrongProcess | RunAndWaitError::OwnThread));
+    let refused = handle.post_and_wait(|| ()).expect_err("post_and_wait is refused");
+    assert!(matches!(refused, PostAndWaitError::WrongProcess | PostAndWaitError::OwnThread));
     handle.wake();
     handle.stop();
 }
@@ -141,7 +141,7 @@ fn fork_before_run<B: Backend>() {
     // Built before the fork and used first after it: the parent's own use is none of the child's
     // business.
     let (sender, stopped) = (event_loop.handle(), event_loop.handle());
-    thread::spawn(move || sender.run(move || stopped.stop()).unwrap());
+    thread::spawn(move || sender.post(move || stopped.stop()).unwrap());
     event_loop.run().unwrap();
 }
 
@@ -153,7 +153,7 @@ fn fork_while_the_loop_runs_on_another_thread<B: Backend>() {
     let handle = background.handle();
     let turns = || {
         let counted = handle.clone();
-        let turns = handle.run_and_wait(move || counted.metrics().turns).unwrap();
+        let turns = handle.post_and_wait(move || counted.metrics().turns).unwrap();
         until_asleep(handle);
         turns
     };
@@ -180,7 +180,7 @@ fn fork_within_a_turn_ends_the_child_s_run_with_an_error<B: Backend>() {
     let forks = event_loop.spawn(async move {
         wakeful::task::yield_now().await;
         copied.set(fork());
-        wakeful::current_handle().stop();
+        wakeful::LoopHandle::current().stop();
         wakeful::task::yield_now().await;
     });
     let ran = event_loop.run();
@@ -376,7 +376,7 @@ fn a_loop_works<B: Backend>() {
         .block_on(async move {
             wakeful::time::sleep(Duration::from_micros(200)).await;
             let (send, receive) = async_channel::bounded(1);
-            let poster = thread::spawn(move || handle.run(move || send.try_send(42).unwrap()));
+            let poster = thread::spawn(move || handle.post(move || send.try_send(42).unwrap()));
             let posted = receive.recv().await.unwrap();
             poster.join().unwrap().unwrap();
             posted
@@ -440,7 +440,7 @@ fn a_waker_in_the_child_does_not_wake_the_parent<B: Backend>() {
         }))
     });
     let handle = background.handle();
-    handle.run_and_wait(|| ()).unwrap();
+    handle.post_and_wait(|| ()).unwrap();
     until_asleep(handle);
     let turns = handle.metrics().turns;
     in_child(|| {
@@ -450,7 +450,7 @@ fn a_waker_in_the_child_does_not_wake_the_parent<B: Backend>() {
         wakers.lock().unwrap().clear();
     });
     let counted = handle.clone();
-    let now = handle.run_and_wait(move || counted.metrics().turns).unwrap();
+    let now = handle.post_and_wait(move || counted.metrics().turns).unwrap();
     assert_eq!(
         (now, *polls.lock().unwrap()),
         (turns, 1),
@@ -458,7 +458,7 @@ fn a_waker_in_the_child_does_not_wake_the_parent<B: Backend>() {
     );
     // In the parent the same waker works.
     wakers.lock().unwrap()[0].wake_by_ref();
-    handle.run_and_wait(|| ()).unwrap();
+    handle.post_and_wait(|| ()).unwrap();
     assert_eq!(*polls.lock().unwrap(), 2);
     background.end();
 }
@@ -719,7 +719,7 @@ fn a_group_in_the_child_is_refused_and_its_drop_does_nothing<B: Backend>() {
     let _one = one_at_a_time();
     let mut group = B::group().loops(2).build().unwrap();
     for handle in group.handles() {
-        handle.run_and_wait(|| ()).unwrap();
+        handle.post_and_wait(|| ()).unwrap();
     }
     in_child_with(&mut group, |group| {
         group.handles().iter().for_each(handle_is_refused);
@@ -731,7 +731,7 @@ fn a_group_in_the_child_is_refused_and_its_drop_does_nothing<B: Backend>() {
         assert!(error.contains("fork"), "{error}");
     });
     for handle in group.handles() {
-        handle.run_and_wait(|| ()).unwrap();
+        handle.post_and_wait(|| ()).unwrap();
     }
     group.shutdown(LONG).unwrap();
 }
@@ -800,7 +800,7 @@ fn a_fork_while_a_server_drains_copies_a_listener_that_hears<B: Backend>() {
         held.send(()).unwrap();
         assert!(released.recv().is_err());
     };
-    serving.handles()[0].run(hold).unwrap();
+    serving.handles()[0].post(hold).unwrap();
     is_held.recv().unwrap();
     let drained = thread::spawn(move || serving.shutdown(LONG).unwrap());
     let connect = |patience| std::net::TcpStream::connect_timeout(&addr, patience);

@@ -39,7 +39,7 @@ const LISTS: [(&str, &str); 12] = [
 pub(super) const OTHERS: [&str; 7] =
     [READ_WRITE, SPINLOCK, DEQUE, SEG_QUEUE, CONCURRENT, TOKIO, VYUKOV];
 
-pub(super) const SERVICE_WAKEFUL: &str = "wakeful, LoopHandle::run";
+pub(super) const SERVICE_WAKEFUL: &str = "wakeful, LoopHandle::post";
 pub(super) const SERVICE_TOKIO: &str = "tokio, current-thread, mpsc";
 pub(super) const SERVICE_READY: &str = "an epoll loop, wakeful's ready queue";
 pub(super) const SERVICE_DEQUE: &str = "an epoll loop, a mutexed VecDeque";

@@ -14,7 +14,7 @@ pub(super) const THIS_TURN: &str = "wakeful, run_this_turn";
 pub(super) const NEXT_TURN: &str = "wakeful, run_next_turn";
 pub(super) const INTERNAL: &str = "libevent, posts by an internal event";
 
-pub(super) const RUN: &str = "wakeful, LoopHandle::run";
+pub(super) const POST: &str = "wakeful, LoopHandle::post";
 pub(super) const CHANNEL: &str = "wakeful, a task by a channel";
 pub(super) const EVENTFD: &str = "a bare eventfd";
 /// The same as [`EVENTFD`]: how much the two differ is how much nothing differs here.
@@ -87,8 +87,8 @@ const POSTS: &[(Option<Short>, Option<Short>)] = &[
         Some(short(EVENTFD, None, "late-wake-eventfd", "spin")),
     ),
     (
-        Some(short(RUN, None, "late-wake-wakeful", "run")),
-        Some(short(RUN, None, "late-wake-wakeful", "run-spin")),
+        Some(short(POST, None, "late-wake-wakeful", "run")),
+        Some(short(POST, None, "late-wake-wakeful", "run-spin")),
     ),
     (
         Some(short(CHANNEL, None, "late-wake-wakeful", "channel")),
@@ -190,10 +190,10 @@ mod tests {
             (DEFERRED, THIS_TURN),
             (DEFERRED, NEXT_TURN),
             (DEFERRED, INTERNAL),
-            (PARKED, RUN),
+            (PARKED, POST),
             (PARKED, EVENTFD),
             (PARKED, EVENTFD_AGAIN),
-            (SPINNING, RUN),
+            (SPINNING, POST),
             (SPINNING, EVENTFD_AGAIN),
         ] {
             let probe = probes.iter().find(|probe| probe.part == part && probe.name == name);

@@ -8,7 +8,7 @@ use wakeful_load::results::Claim;
 use wakeful_load::statistics::ratio_of_pairs;
 
 use super::contenders::{
-    self, CHANNEL, EVENTFD, EVENTFD_AGAIN, INTERNAL, NEXT_TURN, RUN, TASK, THIS_TURN,
+    self, CHANNEL, EVENTFD, EVENTFD_AGAIN, INTERNAL, NEXT_TURN, POST, TASK, THIS_TURN,
 };
 use super::{DEFERRED, Deferred, Found, PARKED, Posts, SPINNING};
 use crate::claims::{self, Bound};
@@ -45,23 +45,23 @@ pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
     ];
     let eventfd = parked.figures(EVENTFD, p50);
     claims.push(claims::ratio(
-        &format!("p50 of a post to a parked loop: {RUN} / {EVENTFD} is at most {PARKED_BOUND}"),
-        (RUN, &parked.figures(RUN, p50)),
+        &format!("p50 of a post to a parked loop: {POST} / {EVENTFD} is at most {PARKED_BOUND}"),
+        (POST, &parked.figures(POST, p50)),
         (EVENTFD, &eventfd),
         Bound::AtMost(PARKED_BOUND),
         seed,
     ));
     claims.push(claims::ratio(
         &format!(
-            "p50 of a post by {RUN}: to a spinning loop / by {EVENTFD} to a parked one is at most {SPINNING_BOUND}"
+            "p50 of a post by {POST}: to a spinning loop / by {EVENTFD} to a parked one is at most {SPINNING_BOUND}"
         ),
-        (RUN, &spinning.figures(RUN, p50)),
+        (POST, &spinning.figures(POST, p50)),
         (EVENTFD, &eventfd),
         Bound::AtMost(SPINNING_BOUND),
         seed,
     ));
     for (part, measured) in [(PARKED, parked), (SPINNING, spinning)] {
-        for subject in [RUN, CHANNEL] {
+        for subject in [POST, CHANNEL] {
             claims.push(not_worse(part, measured, subject, seed));
         }
     }
@@ -224,7 +224,7 @@ mod tests {
             parked: Measured::canned(vec![
                 (EVENTFD, posts(50e3)),
                 (EVENTFD_AGAIN, posts(50.5e3)),
-                (RUN, posts(run)),
+                (POST, posts(run)),
                 (CHANNEL, posts(51e3)),
                 ("tokio, mpsc", posts(52e3)),
                 ("monoio, a channel", posts(70e3)),
@@ -232,7 +232,7 @@ mod tests {
             spinning: Measured::canned(vec![
                 (EVENTFD, posts(1e3)),
                 (EVENTFD_AGAIN, posts(1e3)),
-                (RUN, posts(spinning)),
+                (POST, posts(spinning)),
                 (CHANNEL, posts(900.0)),
                 ("tokio+burn, mpsc", posts(1.1e3)),
             ]),

@@ -83,7 +83,7 @@ fn throw_uncaught(world: &World, target: &LoopHandle, random: &mut Rng) {
     // A loop that has ended gives the closure back, and it is dropped here.
     match random.u8(..5) {
         // The closure ends in order; what it owns does not.
-        0 => drop(target.run(move || drop(bomb))),
+        0 => drop(target.post(move || drop(bomb))),
         // Before it returns its future.
         1 => drop(target.spawn(move || bomb.before_its_future()).map(keep)),
         // Its future panics as it is dropped, or in its last poll.

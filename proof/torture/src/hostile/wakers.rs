@@ -37,7 +37,7 @@ impl Hostile {
     fn act(&self, manner: Manner) {
         match manner {
             Manner::Panics => panic_on_purpose(false),
-            Manner::Posts => drop(self.target.run(|| ())),
+            Manner::Posts => drop(self.target.post(|| ())),
             Manner::Spawns => {
                 if let Ok(task) = self.target.spawn(wakeful::task::yield_now) {
                     task.detach();

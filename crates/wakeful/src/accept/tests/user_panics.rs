@@ -44,12 +44,12 @@ fn panic_at_the_next_line(serving: &Serving) {
             std::mem::forget(tracing::subscriber::set_default(Panics));
             PANICS.set(1);
         };
-        handle.run_and_wait(prepare).unwrap();
+        handle.post_and_wait(prepare).unwrap();
     }
 }
 
 fn panics_left(serving: &Serving, number: usize) -> u32 {
-    serving.handles()[number].run_and_wait(|| PANICS.get()).unwrap()
+    serving.handles()[number].post_and_wait(|| PANICS.get()).unwrap()
 }
 
 #[test]

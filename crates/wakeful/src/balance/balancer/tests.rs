@@ -103,7 +103,7 @@ fn where_the_only_active_loop_ends_another_one_accepts() {
         drop(connect(&serving).await);
         serving.handles()[0].stop();
         // Gone, with its listener.
-        while serving.handles()[0].run(|| ()).is_ok() {
+        while serving.handles()[0].post(|| ()).is_ok() {
             crate::time::sleep(Duration::from_millis(1)).await;
         }
         drop(connect(&serving).await);
@@ -135,7 +135,7 @@ mod listening {
     ) -> Vec<std::sync::Arc<Door>> {
         let shared = shared.to_vec();
         handle
-            .run_and_wait(move || {
+            .post_and_wait(move || {
                 let listeners: Vec<_> = shared.iter().map(|l| Some(l.attach().unwrap())).collect();
                 let doors =
                     listeners.iter().flatten().filter_map(Listener::door).cloned().collect();
@@ -147,7 +147,7 @@ mod listening {
 
     pub(super) fn close(handle: &LoopHandle, place: usize) {
         let close = move || drop(LISTENERS.with_borrow_mut(|listeners| listeners[place].take()));
-        handle.run_and_wait(close).unwrap();
+        handle.post_and_wait(close).unwrap();
     }
 }
 
@@ -216,7 +216,7 @@ fn two_loops_that_step_back_at_once_leave_no_listener_alone() {
 fn an_accept_registers_its_own_listener_anew_and_no_other() {
     const CONNECTIONS: u32 = 20;
     let watches = |serving: &Serving| -> u32 {
-        let of_loop = |handle: &LoopHandle| handle.run_and_wait(failures::watches).unwrap();
+        let of_loop = |handle: &LoopHandle| handle.post_and_wait(failures::watches).unwrap();
         serving.handles().iter().map(of_loop).sum()
     };
     let listeners = (0..10).map(|_| localhost()).collect();

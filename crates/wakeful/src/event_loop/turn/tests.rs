@@ -36,10 +36,10 @@ fn remote_kinds() -> [Kind; 5] {
     [
         remote("a closure of another thread", |this| {
             let handle = this.handle();
-            thread::spawn(move || handle.run(|| ()).unwrap()).join().unwrap();
+            thread::spawn(move || handle.post(|| ()).unwrap()).join().unwrap();
         }),
         remote("a closure of its own thread, sent between turns", |this| {
-            this.handle().run(|| ()).unwrap();
+            this.handle().post(|| ()).unwrap();
         }),
         remote("a task, spawned between turns", |this| this.spawn(async {}).detach()),
         remote("a wake without work", |this| this.handle().wake()),

@@ -18,7 +18,7 @@ use crate::driver::epoll::{Timer, alone_with_pwait2};
 use crate::event_loop::{EventLoop, SleepObserver};
 use crate::sys::failures::{Call, fail};
 use crate::time::{Sleep, sleep};
-use crate::{IdlePolicy, current_handle, run_next_turn, run_this_turn, spawn};
+use crate::{IdlePolicy, LoopHandle, run_next_turn, run_this_turn, spawn};
 
 /// How long a wait lasts that nothing ends.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -90,7 +90,9 @@ fn whatever_is_made_runnable_on_the_way_to_the_wait_ends_it() {
     let ways: [Way; 7] = [
         ("a task is woken", |waker, _, _| waker.wake()),
         ("a task is spawned", |_, done, _| spawn(async move { count(&done) }).detach()),
-        ("a closure is sent", |_, done, _| current_handle().run(move || count(&done)).unwrap()),
+        ("a closure is sent", |_, done, _| {
+            LoopHandle::current().post(move || count(&done)).unwrap()
+        }),
         ("a this-turn callback", |_, done, _| run_this_turn(move || count(&done))),
         ("a next-turn callback", |_, done, _| run_next_turn(move || count(&done))),
         ("a timer is set", |_, done, _| std::mem::forget(polled(sleep(SOON), &done))),

@@ -1,4 +1,4 @@
-//! wakeful. Posts: a closure by `LoopHandle::run`, or a task that is woken through a channel.
+//! wakeful. Posts: a closure by `LoopHandle::post`, or a task that is woken through a channel.
 //! Deferred work: a task, a callback of this turn, or one of the next.
 
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -45,7 +45,7 @@ fn start_posts(options: &Options, event_loop: &EventLoop) -> Result<()> {
     let handle = event_loop.handle();
     if options.variant.starts_with("run") {
         return post::start(options, arrivals, move || {
-            handle.run(|| arrivals.arrived()).context("the loop ended")
+            handle.post(|| arrivals.arrived()).context("the loop ended")
         });
     }
     let (send, receive) = async_channel::unbounded::<()>();

@@ -2,7 +2,7 @@
 //! to a worker, which adds one to every byte and posts the reply back to the loop that owns the
 //! connection; clients have one request in flight each.
 //!
-//! The same service three times: on wakeful, replies by `LoopHandle::run`; on a hand-written epoll
+//! The same service three times: on wakeful, replies by `LoopHandle::post`; on a hand-written epoll
 //! loop, replies by any of the lists, so that nothing but the list differs; and on Tokio, replies
 //! by its channel. [`client`] loads all of them.
 
@@ -29,7 +29,7 @@ type Message = [u8; BYTES];
 /// What the loop is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Server {
-    /// wakeful; replies by `LoopHandle::run`.
+    /// wakeful; replies by `LoopHandle::post`.
     Wakeful,
     /// A hand-written epoll loop; replies by `--contender`.
     Epoll,

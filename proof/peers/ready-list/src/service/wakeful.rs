@@ -1,5 +1,5 @@
 //! The service on a wakeful loop: a task for each connection; a worker posts a reply by
-//! [`LoopHandle::run`], which hands it to the task.
+//! [`LoopHandle::post`], which hands it to the task.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -34,7 +34,7 @@ pub fn serve(connections: Vec<StdStream>, workers: usize) -> Result<()> {
         move |connection: usize, message: Message| {
             // The loop ends after its connections, whose requests these are; a late one is
             // nobody's.
-            let _ = handle.run(move || put(connection, message));
+            let _ = handle.post(move || put(connection, message));
         }
     });
     let workers = Rc::new(Workers::start(posts.collect()));
