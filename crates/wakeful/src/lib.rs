@@ -97,6 +97,8 @@ pub use task::{JoinError, JoinHandle};
 #[cfg(all(feature = "internals", not(wakeful_loom)))]
 #[doc(hidden)]
 pub mod internals {
+    pub use crate::balance::activity::Activity;
+    pub use crate::idle::{Governor, GovernorLimits};
     pub use crate::pause::Point;
     pub use crate::ready_queue::bench::{
         BoxedProducer, EventConsumer, EventQueue, PooledProducer, PushDrain, Ring, Source,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wakeful::idle::Limits;
+use wakeful::internals::GovernorLimits;
 use wakeful_load::format;
 use wakeful_load::results::{Cell, Claim, Column, Table, Unit, Verdict};
 use wakeful_load::schedule::Schedule;
@@ -59,7 +59,7 @@ fn traces(seconds: u64, seed: u64) -> [Trace; 3] {
 pub fn check(
     laboratory: &mut Laboratory<'_>,
     costs: &Costs,
-    limits: Limits,
+    limits: GovernorLimits,
     (rounds, seconds, seed): (usize, u64, u64),
 ) -> Result<Checked, MeasureError> {
     let policies = [Policy::Adaptive(limits), Policy::Window(0), Policy::Spin];

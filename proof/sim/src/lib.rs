@@ -1,5 +1,5 @@
 //! A simulator of the idle governor: arrival traces, replayed through
-//! [`Governor`](wakeful::idle::Governor) and through fixed windows for one loop; and of groups of
+//! [`Governor`](wakeful::internals::Governor) and through fixed windows for one loop; and of groups of
 //! loops that have it.
 //!
 //! | module | for |

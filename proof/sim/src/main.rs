@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Parser, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wakeful::group::Targets;
-use wakeful::idle::Limits;
+use wakeful::internals::GovernorLimits;
 use wakeful_load::machine;
 use wakeful_load::results::Machine;
 use wakeful_load::results::{Results, Verdict};
@@ -254,12 +254,12 @@ fn calibration(path: Option<&Path>) -> Result<Calibration, String> {
 }
 
 impl GovernorArguments {
-    fn limits(&self, calibration: &Calibration) -> Limits {
+    fn limits(&self, calibration: &Calibration) -> GovernorLimits {
         let max_window = match self.max_window {
             Some(window) => u64::try_from(window.as_nanos()).unwrap_or(u64::MAX),
             None => calibration.costs.max_window(),
         };
-        Limits { hit_rate: self.hit_rate, max_window, max_cpu: self.max_cpu }
+        GovernorLimits { hit_rate: self.hit_rate, max_window, max_cpu: self.max_cpu }
     }
 }
 
@@ -372,7 +372,7 @@ fn record(arguments: &Record) -> Result<ExitCode, String> {
 }
 
 /// What is known of every figure that the model gives.
-fn about(limits: Limits, calibration: &Calibration) -> String {
+fn about(limits: GovernorLimits, calibration: &Calibration) -> String {
     format!(
         "The governor may spin for {} at most, for {} of the events and {} of a CPU. Costs: {}",
         wakeful_load::format::time(limits.max_window as f64),

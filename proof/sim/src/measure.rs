@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use thiserror::Error;
-use wakeful::idle::Limits;
+use wakeful::internals::GovernorLimits;
 use wakeful_load::bench::{Bench, BenchError, Load};
 use wakeful_load::generator::Plan;
 use wakeful_load::progress::Progress;
@@ -131,7 +131,7 @@ impl<'a> Laboratory<'a> {
         let idle = match policy {
             Policy::Window(0) => vec!["park".to_owned()],
             Policy::Spin => vec!["spin".to_owned()],
-            Policy::Adaptive(Limits { hit_rate, max_window, max_cpu }) => [
+            Policy::Adaptive(GovernorLimits { hit_rate, max_window, max_cpu }) => [
                 "adaptive".to_owned(),
                 format!("--hit-rate={hit_rate}"),
                 format!("--max-window={max_window}ns"),

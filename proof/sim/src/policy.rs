@@ -1,12 +1,12 @@
 //! What a simulated loop does when it has nothing to do.
 
-use wakeful::idle::{Governor, Limits};
+use wakeful::internals::{Governor, GovernorLimits};
 
 /// What a loop does when it has nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Policy {
     /// The runtime's governor.
-    Adaptive(Limits),
+    Adaptive(GovernorLimits),
     /// Always the same window in nanoseconds, and then sleep; 0 sleeps at once.
     Window(u64),
     /// Never sleep.

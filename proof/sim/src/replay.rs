@@ -83,7 +83,7 @@ pub fn replay(arrivals: &[u64], policy: Policy, costs: &Costs) -> Outcome {
 mod tests {
     use super::*;
     use crate::costs::tests::costs;
-    use wakeful::idle::Limits;
+    use wakeful::internals::GovernorLimits;
 
     const MS: u64 = 1_000_000;
 
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn more_than_it_can_answer_piles_up_under_every_policy_alike() {
-        let limits = Limits { hit_rate: 0.999, max_window: MS, max_cpu: 1.0 };
+        let limits = GovernorLimits { hit_rate: 0.999, max_window: MS, max_cpu: 1.0 };
         let of = |policy| replay(&every(1_000, 20_000), policy, &costs());
         let (spin, park) = (of(Policy::Spin), of(Policy::Window(0)));
         assert!(spin.response(1.0) > 20.0 * MS as f64, "{}", spin.response(1.0));
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_governor_is_asked_and_told() {
-        let limits = Limits { hit_rate: 0.999, max_window: MS, max_cpu: 1.0 };
+        let limits = GovernorLimits { hit_rate: 0.999, max_window: MS, max_cpu: 1.0 };
         let busy = replay(&every(50_000, 10_000), Policy::Adaptive(limits), &costs());
         assert!(busy.parks < 10 && busy.hits > 9_900, "{} {}", busy.parks, busy.hits);
         let idle = replay(&every(20 * MS, 1_000), Policy::Adaptive(limits), &costs());

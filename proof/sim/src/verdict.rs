@@ -1,6 +1,6 @@
 //! Is the governor beaten?
 
-use wakeful::idle::Limits;
+use wakeful::internals::GovernorLimits;
 
 use crate::costs::Costs;
 use crate::policy::{Policy, WINDOWS};
@@ -37,7 +37,7 @@ pub enum Standing {
 impl Compared {
     /// Replays a trace under each policy.
     #[must_use]
-    pub fn new(trace: &Trace, limits: Limits, costs: &Costs) -> Self {
+    pub fn new(trace: &Trace, limits: GovernorLimits, costs: &Costs) -> Self {
         let windows = WINDOWS.into_iter().map(Policy::Window);
         let policies =
             std::iter::once(Policy::Adaptive(limits)).chain(windows).chain([Policy::Spin]);
@@ -103,7 +103,7 @@ mod tests {
         let costs = Calibration::committed().costs;
         let windows = [(1, costs.max_window()), (2, 200_000), (3, 750_000), (4, 2_000_000)];
         for (seed, max_window) in windows {
-            let limits = Limits { hit_rate: 0.999, max_window, max_cpu: 1.0 };
+            let limits = GovernorLimits { hit_rate: 0.999, max_window, max_cpu: 1.0 };
             for trace in trace::all(Length::SHORT, seed) {
                 let compared = Compared::new(&trace, limits, &costs);
                 let point = |outcome: &Outcome| (outcome.response(0.5), outcome.cpu());

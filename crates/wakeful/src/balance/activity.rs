@@ -1,7 +1,7 @@
 //! How many loops of a group should be awake to connections: few when there is little to do, all
 //! when there is much.
 
-/// What an [`Activity`] aims at. Out of range becomes the nearest in it.
+/// What a group that [concentrates](crate::LoopGroupBuilder::concentrate) aims at. Out of range becomes the nearest in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Targets {
     /// The utilisation up to which a loop is left alone: the share of its time, 0.05 to 0.95, that
@@ -50,18 +50,6 @@ const CALM: u64 = 500_000_000;
 /// Times are nanoseconds on one monotonic clock.
 ///
 /// *Threads*: a value like any other.
-///
-/// ```
-/// use wakeful::group::{Activity, Targets};
-///
-/// let mut activity = Activity::new(8, Targets::default());
-/// assert_eq!(activity.active(), 1);
-/// // One loop, and it is nearly always busy: a tenth of a second is enough to see that.
-/// for review in 0..10 {
-///     activity.review(review * 10_000_000, 0.95);
-/// }
-/// assert_eq!(activity.active(), 2);
-/// ```
 #[derive(Debug, Clone)]
 pub struct Activity {
     loops: usize,

@@ -7,6 +7,8 @@
 //! loop accepts from for all. `plan` says which open connections go on to another loop, and when
 //! (`moves`). `counts` is what all of that goes by.
 
+// A simulator reaches it by `internals`.
+#[cfg_attr(not(feature = "internals"), allow(unreachable_pub, dead_code))]
 pub(crate) mod activity;
 pub(crate) mod balancer;
 pub(crate) mod board;

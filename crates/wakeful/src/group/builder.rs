@@ -84,7 +84,16 @@ impl LoopGroupBuilder {
         self
     }
 
-    /// Concentrates what connections bring on as few loops as `targets` allow: see [`Activity`].
+    /// Concentrates what connections bring on as few loops as `targets` allow; the others keep what
+    /// they have, and sleep. 10,000 requests a second over 16 loops are 1.6 ms between two requests
+    /// of a loop: each loop would sleep in between, or spin and burn a CPU. Over one loop they are
+    /// 0.1 ms.
+    ///
+    /// *Growth* is quick: when the mean utilisation of about a tenth of a second is above the
+    /// target, or all active loops have worked without a pause for 40 ms, as many loops become
+    /// active as bring it back to the target, and one at least. *Shrinking* is slow: by one loop
+    /// after half a second in which the rest would have stayed a quarter below the target.
+    ///
     /// Only what is accepted by the group's own
     /// [`ConnectionServer`](crate::accept::ConnectionServer) is placed so; tasks run where they are
     /// spawned.

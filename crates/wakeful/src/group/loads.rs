@@ -20,7 +20,8 @@ impl Loads {
         self.0.loops()
     }
 
-    /// How many loops are active: the first so many. See [`Activity`](super::Activity).
+    /// How many loops are active: the first so many. See
+    /// [`concentrate`](super::LoopGroupBuilder::concentrate).
     #[must_use]
     pub fn active(&self) -> usize {
         self.0.active()

@@ -8,4 +8,4 @@ mod worker;
 pub use self::builder::LoopGroupBuilder;
 pub use self::loads::Loads;
 pub use self::loop_group::{LoopGroup, ShutdownError};
-pub use crate::balance::activity::{Activity, Targets};
+pub use crate::balance::activity::Targets;

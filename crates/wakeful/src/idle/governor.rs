@@ -39,7 +39,7 @@ const LEFT_ALONE_AT_MOST: u64 = 30_000_000;
 
 /// What a [`Governor`] is allowed to do. Out of range becomes the nearest in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
+pub struct GovernorLimits {
     /// Which share of the events a spin should meet, 0.05 to 0.9999.
     pub hit_rate: f64,
     /// The longest spin, in nanoseconds, up to [`LONGEST_WINDOW`]; 0 never spins.
@@ -84,24 +84,9 @@ enum State {
 /// * *On trial*: up to eight spins of the maximum; if half of them meet an event, spinning pays.
 ///
 /// *Threads*: a value like any other; each loop has its own.
-///
-/// ```
-/// use wakeful::idle::{Governor, Limits};
-///
-/// let mut governor = Governor::new(Limits { hit_rate: 0.9, max_window: 1_000_000, max_cpu: 1.0 });
-/// let mut now = 0;
-/// // An event every 20 µs, and one that never comes.
-/// for _ in 0..1000 {
-///     assert!(governor.begin(now) >= 20_000);
-///     now += 20_000;
-///     governor.hit(now, 20_000);
-/// }
-/// let window = governor.begin(now);
-/// assert!((20_000..1_000_000).contains(&window), "{window} ns, and then it sleeps");
-/// ```
 #[derive(Debug, Clone)]
 pub struct Governor {
-    limits: Limits,
+    limits: GovernorLimits,
     gaps: Gaps,
     allowance: Allowance,
     state: State,
@@ -124,8 +109,8 @@ pub struct Governor {
 impl Governor {
     /// One that has seen nothing: it begins with a trial.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
-        let limits = Limits {
+    pub fn new(limits: GovernorLimits) -> Self {
+        let limits = GovernorLimits {
             hit_rate: within(limits.hit_rate, 0.05, 0.9999),
             max_window: limits.max_window.min(LONGEST_WINDOW),
             max_cpu: within(limits.max_cpu, 0.0, 1.0),
@@ -149,7 +134,7 @@ impl Governor {
 
     /// What it is allowed to do.
     #[must_use]
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> GovernorLimits {
         self.limits
     }
 

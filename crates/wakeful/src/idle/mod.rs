@@ -1,5 +1,4 @@
-//! What a loop does when it has nothing to do: the settings of [`IdlePolicy`], and the [`Governor`]
-//! that decides for how long to spin.
+//! What a loop does when it has nothing to do: the settings of [`IdlePolicy`].
 
 use std::cell::RefCell;
 
@@ -7,6 +6,8 @@ use std::cell::RefCell;
 // `spinner` puts it into this machine: who else wants the CPU (`cpus`, `quota`), and what a sleep
 // costs here (`survey`).
 mod cpus;
+// A simulator reaches it by `internals`.
+#[cfg_attr(not(feature = "internals"), allow(unreachable_pub, dead_code))]
 mod governor;
 mod keep_warm;
 mod policy;
@@ -15,9 +16,11 @@ mod spinner;
 mod survey;
 
 pub use crate::driver::busy_poll::BusyPoll;
-pub use governor::{Governor, LONGEST_WINDOW, Limits};
+pub use governor::LONGEST_WINDOW;
 pub use policy::{Adaptive, IdlePolicy, UnknownIdlePolicy};
 
+#[cfg(all(feature = "internals", not(wakeful_loom)))]
+pub use governor::{Governor, GovernorLimits};
 pub(crate) use keep_warm::KeepWarm;
 pub(crate) use spinner::{Next, Spinner};
 

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cpus::Place;
-use super::governor::{Governor, Limits};
+use super::governor::{Governor, GovernorLimits};
 use super::policy::Adaptive;
 use super::quota::LOOK_EVERY;
 use super::survey::{self, survey};
@@ -74,7 +74,7 @@ pub(crate) enum Next {
 impl Spinner {
     pub(crate) fn new(settings: Adaptive, process: Process) -> Self {
         let max_window = settings.max_window.unwrap_or(survey::UNKNOWN);
-        let limits = Limits {
+        let limits = GovernorLimits {
             hit_rate: settings.hit_rate,
             max_window: u64::try_from(max_window.as_nanos()).unwrap_or(u64::MAX),
             max_cpu: settings.max_cpu.min(UNKNOWN_QUOTA),

@@ -13,8 +13,8 @@ mod traffic;
 pub mod verdict;
 
 use clap::ValueEnum;
-use wakeful::group::{Activity, Targets};
-use wakeful::idle::Limits;
+use wakeful::group::Targets;
+use wakeful::internals::{Activity, GovernorLimits};
 
 use self::member::Member;
 pub use self::placement::Moving;
@@ -55,7 +55,7 @@ impl Placing {
         }
     }
 
-    fn idle(self, limits: Limits) -> Policy {
+    fn idle(self, limits: GovernorLimits) -> Policy {
         match self {
             Self::Concentrate | Self::Spread => Policy::Adaptive(limits),
             Self::Burn => Policy::Spin,
@@ -129,7 +129,7 @@ impl Seen {
 
 /// Simulates a group whose loops have the governor with these limits, if they have it.
 #[must_use]
-pub fn simulate(setting: Setting, limits: Limits, costs: &Costs) -> Seen {
+pub fn simulate(setting: Setting, limits: GovernorLimits, costs: &Costs) -> Seen {
     let Setting { placing, loops, seconds, .. } = setting;
     let policy = placing.idle(limits);
     let mut members: Vec<_> =

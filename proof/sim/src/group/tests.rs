@@ -1,8 +1,8 @@
 use super::*;
 use crate::costs::Calibration;
 
-fn limits(costs: &Costs) -> Limits {
-    Limits { hit_rate: 0.999, max_window: costs.max_window(), max_cpu: 1.0 }
+fn limits(costs: &Costs) -> GovernorLimits {
+    GovernorLimits { hit_rate: 0.999, max_window: costs.max_window(), max_cpu: 1.0 }
 }
 
 fn setting(placing: Placing, loops: usize, rate: f64) -> Setting {

@@ -1,6 +1,6 @@
 //! Is it right to concentrate?
 
-use wakeful::idle::Limits;
+use wakeful::internals::GovernorLimits;
 use wakeful_load::format::{number, percent, time};
 use wakeful_load::results::{Claim, Verdict};
 use wakeful_load::schedule::Rate;
@@ -21,7 +21,7 @@ pub const UNEVEN: f64 = 1.25;
 
 /// The verdicts on the groups that concentrate, for each rate.
 #[must_use]
-pub fn claims(seen: &[Seen], limits: Limits, costs: &Costs) -> Vec<Claim> {
+pub fn claims(seen: &[Seen], limits: GovernorLimits, costs: &Costs) -> Vec<Claim> {
     let mut claims = Vec::new();
     for seen in seen.chunk_by(|one, next| one.setting.rate == next.setting.rate) {
         let concentrate = |it: &&Seen| it.setting.placing == Placing::Concentrate;
@@ -150,7 +150,7 @@ mod tests {
 
     fn verdicts(seen: &[Seen]) -> Vec<(String, Verdict)> {
         let costs = crate::costs::tests::costs();
-        let limits = Limits { hit_rate: 0.999, max_window: 1_000_000, max_cpu: 1.0 };
+        let limits = GovernorLimits { hit_rate: 0.999, max_window: 1_000_000, max_cpu: 1.0 };
         let claims = claims(seen, limits, &costs).into_iter();
         claims.map(|claim| (claim.claim, claim.verdict)).collect()
     }

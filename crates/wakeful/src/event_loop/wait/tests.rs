@@ -91,7 +91,7 @@ fn whatever_is_made_runnable_on_the_way_to_the_wait_ends_it() {
         ("a task is woken", |waker, _, _| waker.wake()),
         ("a task is spawned", |_, done, _| spawn(async move { count(&done) }).detach()),
         ("a closure is sent", |_, done, _| {
-            LoopHandle::current().post(move || count(&done)).unwrap()
+            LoopHandle::current().post(move || count(&done)).unwrap();
         }),
         ("a this-turn callback", |_, done, _| run_this_turn(move || count(&done))),
         ("a next-turn callback", |_, done, _| run_next_turn(move || count(&done))),

@@ -2,8 +2,8 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-fn limits() -> Limits {
-    Limits { hit_rate: 0.9, max_window: MS, max_cpu: 1.0 }
+fn limits() -> GovernorLimits {
+    GovernorLimits { hit_rate: 0.9, max_window: MS, max_cpu: 1.0 }
 }
 
 /// What became of idle periods.
@@ -54,7 +54,8 @@ fn poisson(governor: &mut Governor, mean: f64, periods: u32) -> Seen {
 #[test]
 fn the_hit_rate_means_what_it_says() {
     for rate in [0.6, 0.9, 0.99] {
-        let mut governor = Governor::new(Limits { hit_rate: rate, max_window: 4 * MS, ..limits() });
+        let mut governor =
+            Governor::new(GovernorLimits { hit_rate: rate, max_window: 4 * MS, ..limits() });
         let seen = poisson(&mut governor, 200_000.0, 20_000);
         let met = f64::from(seen.hits) / 20_000.0;
         assert!((met - rate).abs() < 0.05, "{rate}: {met}");
@@ -81,7 +82,7 @@ fn what_no_window_pays_for_is_slept_through() {
 
 #[test]
 fn where_the_window_is_long_attempts_are_rare() {
-    let mut governor = Governor::new(Limits { max_window: 16 * MS, ..limits() });
+    let mut governor = Governor::new(GovernorLimits { max_window: 16 * MS, ..limits() });
     let seen = poisson(&mut governor, 45e6, 5_000);
     // Three in ten end within the window.
     assert!(seen.spun < seen.now / 12, "{} of {} ns", seen.spun, seen.now);
@@ -145,7 +146,7 @@ fn bursts_are_met_however_many_came_before() {
 /// not what the night has taught.
 #[test]
 fn what_was_learnt_before_a_sleep_does_not_overrule_a_trial() {
-    let mut governor = Governor::new(Limits { hit_rate: 0.99, ..limits() });
+    let mut governor = Governor::new(GovernorLimits { hit_rate: 0.99, ..limits() });
     let (mut seen, mut seed) = (poisson(&mut governor, 5e6, 5_000), 1);
     let (from, by_night) = (seen.now, seen.hits);
     while seen.hits < by_night + 1_000 {
@@ -157,7 +158,7 @@ fn what_was_learnt_before_a_sleep_does_not_overrule_a_trial() {
 /// By night trials fail, and a few succeed by chance. The days are not slept through for that.
 #[test]
 fn busy_times_between_quiet_ones_are_spun_through() {
-    let mut governor = Governor::new(Limits { hit_rate: 0.99, ..limits() });
+    let mut governor = Governor::new(GovernorLimits { hit_rate: 0.99, ..limits() });
     let (mut seen, mut seed, mut by_day) = (Seen::default(), 3, (0, 0));
     for half_day in 1..=100 {
         let is_day = half_day % 2 == 0;
@@ -190,7 +191,7 @@ fn events_in_groups_cost_short_windows() {
 
 #[test]
 fn another_load_is_learnt_within_a_few_idle_periods() {
-    let mut governor = Governor::new(Limits { max_window: 4 * MS, ..limits() });
+    let mut governor = Governor::new(GovernorLimits { max_window: 4 * MS, ..limits() });
     let mut seen = Seen::default();
     (0..5_000).for_each(|_| seen.idle(&mut governor, 10_000));
     let before = seen.parks;
@@ -268,7 +269,7 @@ fn who_was_left_alone_for_some_slices_trusts_again() {
 
 #[test]
 fn the_cap_holds_over_every_second() {
-    let mut governor = Governor::new(Limits { max_cpu: 0.3, ..limits() });
+    let mut governor = Governor::new(GovernorLimits { max_cpu: 0.3, ..limits() });
     let (mut seen, mut seed) = (Seen::default(), 1);
     let mut second = (0, 0);
     while seen.now < 10_000 * MS {
@@ -283,7 +284,9 @@ fn the_cap_holds_over_every_second() {
 
 #[test]
 fn a_window_of_nothing_and_a_share_of_nothing_never_spin() {
-    for limits in [Limits { max_window: 0, ..limits() }, Limits { max_cpu: 0.0, ..limits() }] {
+    for limits in
+        [GovernorLimits { max_window: 0, ..limits() }, GovernorLimits { max_cpu: 0.0, ..limits() }]
+    {
         let mut governor = Governor::new(limits);
         assert_eq!(poisson(&mut governor, 10_000.0, 1_000).spun, 0);
     }
@@ -291,7 +294,7 @@ fn a_window_of_nothing_and_a_share_of_nothing_never_spin() {
 
 #[test]
 fn limits_out_of_range_become_the_nearest() {
-    let limits = Limits { hit_rate: f64::NAN, max_window: u64::MAX, max_cpu: 7.0 };
+    let limits = GovernorLimits { hit_rate: f64::NAN, max_window: u64::MAX, max_cpu: 7.0 };
     let governor = Governor::new(limits);
     assert_eq!(governor.limits().max_window, LONGEST_WINDOW);
     assert!((governor.limits().max_cpu - 1.0).abs() < f64::EPSILON);
