@@ -225,7 +225,8 @@ fn write(
     }
     outputs.write(results, &[])?;
     match &arguments.plot {
-        Some(path) => plot(path, experiment, results),
+        Some(path) if arguments.plot_server.is_empty() => plot(path, experiment, results),
+        Some(path) => plot_some(path, &arguments.plot_server, results),
         None => Ok(()),
     }
 }
@@ -253,6 +254,20 @@ fn plot(path: &Path, experiment: &dyn Experiment, results: &Results) -> Result<(
         std::fs::write(&path, svg).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(())
+}
+
+/// The plot of `--plot`, of the servers that `--plot-server` names.
+fn plot_some(path: &Path, names: &[String], results: &Results) -> Result<(), String> {
+    if let Some(name) =
+        names.iter().find(|name| results.runs.iter().all(|run| run.server != **name))
+    {
+        return Err(format!("--plot-server {name}: no server of this name was measured"));
+    }
+    let mut results = results.clone();
+    results.runs.retain(|run| names.contains(&run.server));
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let svg = report::readme_plot(&results).map_err(|error| failed(&error))?;
+    std::fs::write(path, svg).map_err(|error| failed(&error))
 }
 
 /// `DIR/FILE.svg` with a name behind its stem: `DIR/FILE-NAME.svg`.

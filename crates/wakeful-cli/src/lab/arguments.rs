@@ -73,6 +73,10 @@ pub(crate) struct Arguments {
     /// FILE-frontier.svg, p50 against CPU at each rate, and FILE-max-cpu.svg.
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
+
+    /// Draw only this server, by its name in the table, and no plot beside FILE; may be repeated
+    #[arg(long, value_name = "NAME", requires = "plot")]
+    pub(super) plot_server: Vec<String>,
 }
 
 const EXIT_CODES: &str = "\
