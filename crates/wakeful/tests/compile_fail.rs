@@ -3,7 +3,7 @@
 //! explanations, which name private types and differ from version to version.
 //!
 //! After a change that these lines should follow:
-//! `TRYBUILD=overwrite cargo test -p wakeful --test compile_fail`.
+//! `TRYBUILD=overwrite cargo test -p wakeful-rt --test compile_fail`.
 
 #![allow(unsafe_code)] // How a process's environment is changed.
 

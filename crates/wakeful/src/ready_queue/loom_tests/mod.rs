@@ -7,7 +7,7 @@
 //!
 //! ```console
 //! $ export RUSTFLAGS="--cfg wakeful_loom"
-//! $ cargo test -p wakeful --lib --release loom --target-dir target/loom
+//! $ cargo test -p wakeful-rt --lib --release loom --target-dir target/loom
 //! ```
 //!
 //! The bell and the loop of the models are here; [`delivery`] asks what arrives, [`sleep`] who

@@ -4,7 +4,7 @@
 //! Asked of each round: what was accepted arrives, once, in its producer's order; the bell is rung
 //! once for each push that met a sleep; every node is dropped. `WAKEFUL_STRESS_SEED` and
 //! `WAKEFUL_STRESS_PUSHES` repeat or lengthen a run; the seed is printed. The large run:
-//! `cargo test --release -p wakeful --lib -- --ignored --nocapture stress`.
+//! `cargo test --release -p wakeful-rt --lib -- --ignored --nocapture stress`.
 
 use super::*;
 use crate::driver::Driver;
