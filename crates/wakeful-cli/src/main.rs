@@ -26,7 +26,7 @@ enum Command {
     Load(Box<load::Arguments>),
     /// Run experiments: the public cases behind wakeful's guarantees, beside the systems they
     /// happened to.
-    Lab(lab::Arguments),
+    Lab(Box<lab::Arguments>),
 }
 
 fn main() -> ExitCode {

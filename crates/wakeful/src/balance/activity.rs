@@ -1,7 +1,8 @@
 //! How many loops of a group should be awake to connections: few when there is little to do, all
 //! when there is much.
 
-/// What a group that [concentrates](crate::LoopGroupBuilder::concentrate) aims at. Out of range becomes the nearest in it.
+/// What a group that [concentrates](crate::LoopGroupBuilder::concentrate) aims at. Out of range
+/// becomes the nearest in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Targets {
     /// The utilisation up to which a loop is left alone: the share of its time, 0.05 to 0.95, that
