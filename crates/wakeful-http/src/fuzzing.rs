@@ -15,8 +15,8 @@ use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::service::service_fn;
 
-use crate::Limits;
 use crate::framing::Framing;
+use crate::limits::Limits;
 
 /// Bytes of a connection of HTTP/1: hyper and [`Framing`] find the same requests at the same
 /// places, and those with both lengths are refused, and no other ones.

@@ -121,56 +121,40 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod access_log;
-mod body;
-mod caller;
 pub mod client;
 mod connection;
 mod counts;
 mod dates;
 mod drain;
-mod draining;
 mod error;
 #[cfg(feature = "files")]
 pub mod files;
-mod first_request;
 mod framing;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 #[cfg(feature = "grpc")]
 pub mod grpc;
-mod guard;
-mod homed;
 mod http1;
 mod http2;
-mod in_flight;
-mod life;
 mod limits;
-mod local;
+mod loop_bound;
+mod loop_state;
 pub mod observe;
 mod panics;
-mod progress;
-mod protocol;
 mod read;
-mod refuse;
-mod request_name;
-mod requests;
-mod secured;
+mod request;
 mod server;
-mod service;
-mod streams;
 pub mod tls;
 pub mod upgrade;
-mod watch;
 #[cfg(feature = "ws")]
 pub mod ws;
 
-pub use body::RequestBody;
-pub use caller::{Caller, Security};
 pub use counts::{HttpCounts, LoopHttpCounts, Refusal};
-pub use drain::{DrainPlan, Readiness};
-pub use draining::{DrainBegins, drain_begins};
+pub use drain::{DrainBegins, DrainPlan, Readiness, drain_begins};
 pub use error::BoxError;
 pub use hyper::service::service_fn;
 pub use limits::{AmbiguousLength, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate};
 pub use observe::Peer;
-pub use server::{Running, Server};
+pub use request::RequestBody;
+pub use server::{Caller, Running, Server};
+pub use tls::security::Security;

@@ -14,7 +14,7 @@ use wakeful::time::turn_time;
 
 use super::error::ClientError;
 use super::tasks::Told;
-use crate::BoxError;
+use crate::error::BoxError;
 use crate::panics::{self, Contained, SafeWaker};
 
 /// What a request's body has to be: any [`Body`] that is `Unpin` and whose pieces are `Send` (hyper

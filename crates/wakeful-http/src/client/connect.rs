@@ -22,7 +22,7 @@ use wakeful::time::timeout;
 use super::look_up::LookUp;
 use super::target::Place;
 use super::{HttpVersion, Target};
-use crate::Security;
+use crate::tls::security::Security;
 use crate::tls::{Alpn, ClientTls, TlsStream};
 
 /// How long one address may take before the next one is tried beside it (RFC 8305, 8).

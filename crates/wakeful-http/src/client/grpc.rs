@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Bytes;
 use tower_service::Service;
 
-use crate::homed::Homed;
+use crate::loop_bound::Homed;
 
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody};
 

@@ -19,7 +19,7 @@
 //!
 //! Who talks to the same server again and again keeps its [`Host`], which needs no look-up by name.
 //! hyper does the protocols; this module has what is around them: `host` decides which connection a
-//! request gets, `http1` and `http2` are a connection of each kind, `exchange` sends a request and
+//! request gets, `http1` and `http2` are a connection of each kind, `retry` sends a request and
 //! repeats it where that is safe, `connect` makes connections, `body` is what a response is read
 //! by, `upgrade` asks for another protocol than HTTP, `grpc` lets clients that tonic generated run
 //! over it.
@@ -44,13 +44,13 @@ mod body;
 mod build;
 mod connect;
 mod error;
-mod exchange;
 mod grpc;
 mod host;
 mod http1;
 mod http2;
 mod look_up;
 mod pools;
+mod retry;
 mod settings;
 mod target;
 mod tasks;
@@ -58,10 +58,10 @@ mod upgrade;
 
 pub use self::body::{OutgoingBody, ResponseBody};
 pub use self::error::{ClientError, InvalidTarget};
-pub use self::exchange::SendFailure;
 pub use self::grpc::{GrpcBody, GrpcService};
 pub use self::host::Host;
 pub use self::pools::Client;
+pub use self::retry::SendFailure;
 pub use self::settings::{ClientBuilder, ClientCounts};
 pub use self::target::{HttpVersion, Target};
 pub use self::upgrade::UpgradeAnswer;

@@ -10,7 +10,7 @@ use http::uri::{Authority, Scheme};
 use wakeful::net::ListenAddr;
 
 use super::error::{ClientError, InvalidTarget};
-use crate::Security;
+use crate::tls::security::Security;
 
 /// Which HTTP a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -17,7 +17,7 @@ use wakeful::time::timeout;
 
 use super::body::Outgoing;
 use super::connect::Io;
-use super::exchange::given;
+use super::retry::given;
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendFailure};
 use crate::panics;
 use crate::upgrade::Upgraded;

@@ -22,7 +22,8 @@ use super::encoding;
 use super::path::Target;
 use super::ranges::{self, Ranges};
 use super::settings::{Precompressed, Shared};
-use crate::{dates, panics};
+use crate::dates;
+use crate::panics;
 
 const INDEX: &[u8] = b"index.html";
 

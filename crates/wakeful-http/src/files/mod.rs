@@ -36,7 +36,8 @@ pub use settings::{HiddenFiles, Precompressed};
 use jobs::{Job, Jobs};
 use settings::Shared;
 
-use crate::{Refusal, local};
+use crate::counts::Refusal;
+use crate::loop_state;
 
 const DEFAULT_CHUNK: usize = 64 * 1024;
 const DEFAULT_MAX_JOBS: usize = 4096;
@@ -225,6 +226,6 @@ impl Future for ResponseFuture {
 
 #[cold]
 fn unavailable(refusal: Refusal) -> Response<FileBody> {
-    local::refuse_here(refusal);
+    loop_state::refuse_here(refusal);
     answer::plain(StatusCode::SERVICE_UNAVAILABLE)
 }

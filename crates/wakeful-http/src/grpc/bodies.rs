@@ -18,8 +18,8 @@ use tonic::Status;
 use wakeful::time::{Deadline, seen_until};
 
 use super::layer::deadline_exceeded;
-use super::told::Told;
-use crate::BoxError;
+use super::shutdown::Told;
+use crate::error::BoxError;
 
 /// So many frames has a unary call's body at most that is small.
 const FRAMES_OF_A_UNARY: u8 = 2;

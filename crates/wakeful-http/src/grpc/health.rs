@@ -13,8 +13,8 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_health::server::{HealthReporter, HealthService};
 
-use super::told::is_draining;
-use crate::DrainBegins;
+use super::shutdown::is_draining;
+use crate::drain::{DrainBegins, drain_begins};
 
 /// A reporter, by which the program says which of its services serve, and the service that tells
 /// clients. As `tonic_health::server::health_reporter`, but that nothing serves any more once the
@@ -51,7 +51,7 @@ where
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let response = self.inner.check(request).await?;
-        let is_ready = crate::local::readiness().is_none_or(|readiness| readiness.is_ready());
+        let is_ready = crate::loop_state::readiness().is_none_or(|readiness| readiness.is_ready());
         Ok(if is_ready { response } else { Response::new(not_serving()) })
     }
 
@@ -62,7 +62,7 @@ where
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let response = self.inner.watch(request).await?;
-        let state = State::Watching(match crate::local::readiness() {
+        let state = State::Watching(match crate::loop_state::readiness() {
             Some(readiness) => Box::pin(readiness.until_not_ready()),
             None => Box::pin(std::future::pending()),
         });
@@ -105,7 +105,7 @@ where
         match &mut this.state {
             State::Watching(not_ready) => {
                 if not_ready.as_mut().poll(cx).is_ready() {
-                    this.state = State::Told(crate::drain_begins());
+                    this.state = State::Told(drain_begins());
                     return Poll::Ready(Some(Ok(not_serving())));
                 }
                 Pin::new(&mut this.inner).poll_next(cx)

@@ -35,15 +35,15 @@
 //!
 //! # Where things are
 //! `layer` ends calls at their deadline and streams when the server drains, by means of `bodies`;
-//! `timeout` reads `grpc-timeout`, `told` waits for the drain; `health` and `reflection` are the
+//! `timeout` reads `grpc-timeout`, `shutdown` waits for the drain; `health` and `reflection` are the
 //! two services that clients expect.
 
 mod bodies;
 mod health;
 mod layer;
 mod reflection;
+mod shutdown;
 mod timeout;
-mod told;
 
 pub use self::bodies::{CallRequestBody, CallResponseBody};
 pub use self::health::{DrainingHealth, HealthUpdates, health_reporter};

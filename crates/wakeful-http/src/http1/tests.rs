@@ -11,12 +11,12 @@ use wakeful::JoinHandle;
 use wakeful::net::{Stream, UnixStream};
 use wakeful::task::yield_now;
 
-use crate::Readiness;
-use crate::body::RequestBody;
-use crate::life::Life;
-use crate::local::Shared;
+use crate::connection::movable_state::Life;
+use crate::connection::protocol::Protocol;
+use crate::drain::Readiness;
+use crate::loop_state::Shared;
 use crate::observe::Observe;
-use crate::protocol::Protocol;
+use crate::request::RequestBody;
 
 use super::*;
 

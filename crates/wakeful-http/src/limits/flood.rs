@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::Http2Limits;
 use super::frames::{self, Frame};
-use crate::Refusal;
+use crate::counts::Refusal;
 
 /// What a HEADERS or DATA frame gives to the control frames: an honest client updates two windows
 /// for a DATA frame, and some measure the round trip by a PING for each.

@@ -12,9 +12,10 @@ use wakeful::group::Loads;
 use wakeful::net::ListenAddr;
 
 use crate::counts::HttpCounts;
-use crate::local::Shared;
+use crate::drain::DrainPlan;
+use crate::drain::Readiness;
+use crate::loop_state::Shared;
 use crate::panics;
-use crate::{DrainPlan, Readiness};
 
 /// A server that runs. Dropping it aborts what it serves.
 #[derive(Debug)]

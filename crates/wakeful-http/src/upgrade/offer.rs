@@ -17,7 +17,7 @@ use wakeful::log::OncePerSecond;
 
 use super::error::UpgradeError;
 use super::upgraded::{Io, Upgraded};
-use crate::homed::Homed;
+use crate::loop_bound::Homed;
 use crate::panics;
 
 /// An upgrade that a request asks for.

@@ -22,7 +22,7 @@ use wakeful::time::Deadline;
 
 use super::lengths::{Followed, NotMinimal};
 use super::{CloseCode, CloseFrame, Error, Message};
-use crate::DrainBegins;
+use crate::drain::{DrainBegins, drain_begins};
 use crate::panics::{self, SafeWaker};
 
 /// How long the client may take to answer a Close.
@@ -111,7 +111,7 @@ impl WebSocket {
         protocol: Option<HeaderValue>,
         linger: Duration,
     ) -> Self {
-        let (flushers, phase) = (Flushers::new(), Phase::Open(crate::drain_begins()));
+        let (flushers, phase) = (Flushers::new(), Phase::Open(drain_begins()));
         Self { inner, flushers, protocol, linger, phase }
     }
 

@@ -13,8 +13,8 @@ use wakeful::time::timeout;
 use super::body::{Deadline, OpenStream, Outgoing};
 use super::host::{Host, Lease, Pool};
 use super::{ClientError, HttpVersion, OutgoingBody, ResponseBody};
-use crate::Security;
 use crate::panics;
+use crate::tls::security::Security;
 
 type Copy<B> = fn(&B) -> Option<B>;
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor};
 
-use super::Watch;
+use super::deadlines::Watch;
 use crate::framing::Framing;
 
 impl Watch {

@@ -17,16 +17,19 @@ use wakeful::accept::Draining;
 use wakeful::net::{PeerAddr, Stream};
 use wakeful::time::{Deadline, timeout};
 
-use crate::body::RequestBody;
-use crate::first_request::{drained, first_request, until};
-use crate::life::Life;
-use crate::local::Local;
+use super::first_request::{drained, first_request, until};
+use crate::connection::deadlines::Watch;
+use crate::connection::movable_state::Life;
+use crate::connection::protocol::{Protocol, Rewound};
+use crate::counts::Refusal;
+use crate::error::BoxError;
+use crate::http1;
+use crate::http2;
+use crate::loop_state::Local;
 use crate::panics;
-use crate::protocol::{Protocol, Rewound};
-use crate::service::ConnectionService;
+use crate::request::RequestBody;
+use crate::request::service::ConnectionService;
 use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
-use crate::watch::Watch;
-use crate::{BoxError, Refusal, http1, http2};
 
 /// So long behind its handshake a client may send its first request although the server drains: who
 /// has taken the trouble is about to ask.

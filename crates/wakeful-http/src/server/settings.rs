@@ -1,7 +1,5 @@
 //! A server's settings, and its start.
 
-mod running;
-
 use std::io;
 use std::panic::Location;
 use std::sync::Arc;
@@ -16,15 +14,19 @@ use wakeful::accept::{
 use wakeful::net::ListenAddr;
 use wakeful::{LoopGroupBuilder, signal};
 
-pub use self::running::Running;
-
-use crate::body::RequestBody;
-use crate::caller::{Caller, Security};
+use super::caller::Caller;
+use super::connection;
+use super::running::Running;
+use crate::drain::DrainPlan;
+use crate::drain::Readiness;
+use crate::error::BoxError;
+use crate::limits::Limits;
 use crate::limits::PROBES;
-use crate::local::Shared;
+use crate::loop_state::Shared;
 use crate::observe::Observe;
+use crate::request::RequestBody;
 use crate::tls::ServerTls;
-use crate::{BoxError, DrainPlan, Limits, Readiness, connection};
+use crate::tls::security::Security;
 
 /// An HTTP/1.1 and HTTP/2 server on a group of loops. See [the crate](crate) for an example.
 ///

@@ -20,17 +20,17 @@ use hyper::service::Service;
 use pin_project_lite::pin_project;
 use wakeful::net::PeerAddr;
 
-use crate::Refusal;
-use crate::body::{RequestBody, ResponseBody};
-use crate::guard::{self, Refused};
-use crate::in_flight::InFlight;
+use crate::connection::body_progress::Progress;
+use crate::connection::deadlines::Watch;
+use crate::connection::protocol::Protocol;
+use crate::connection::requests::Kind;
+use crate::counts::Refusal;
 use crate::observe::{Exchange, Observer, Peer};
 use crate::panics::Contained;
-use crate::progress::Progress;
-use crate::protocol::Protocol;
-use crate::requests::Kind;
+use crate::request::admission::{self, Refused};
+use crate::request::body::{RequestBody, ResponseBody};
+use crate::request::in_flight::InFlight;
 use crate::upgrade::{Offered, Offers};
-use crate::watch::Watch;
 
 /// See the module's documentation.
 pub(crate) struct ConnectionService<S> {
@@ -68,7 +68,7 @@ impl<S> ConnectionService<S> {
         watch.local.counts().request_ends();
         // It counts for the connection as any other.
         watch.count_request();
-        let head = Some(guard::head(refused, watch));
+        let head = Some(admission::head(refused, watch));
         Answer { state: State::Refused { head }, held: None, in_flight: None, exchange, offered }
     }
 
@@ -118,7 +118,7 @@ where
         if let Err(refused) = watch.admit(&request) {
             return self.refused(refused, exchange, offered);
         }
-        let kind = guard::kind(&request, watch.local.limits());
+        let kind = admission::kind(&request, watch.local.limits());
         let is_http1 = watch.protocol == Protocol::Http1;
         let has_body = (is_http1 || kind == Kind::Plain) && !request.body().is_end_stream();
         let progress = has_body.then(Progress::default);
@@ -211,7 +211,7 @@ where
             if refusal == Refusal::BodyTooLarge {
                 in_flight.watch.local.refuse(refusal);
             }
-            let head = guard::head(Refused::new(refusal), &in_flight.watch);
+            let head = admission::head(Refused::new(refusal), &in_flight.watch);
             // The service's future goes, with the body that it may hold.
             this.state.set(State::Refused { head: None });
             *this.in_flight = None;
@@ -233,7 +233,7 @@ where
             offered.correct(&mut response);
         }
         in_flight.watch.local.counts().response(response.status());
-        guard::say_close(&mut response, &in_flight.watch);
+        admission::say_close(&mut response, &in_flight.watch);
         let in_flight = this.in_flight.take();
         let response = response.map(|body| ResponseBody::of_service(body, in_flight));
         Poll::Ready(Ok(tell(response, this.exchange.take(), this.offered.take())))

@@ -14,7 +14,7 @@
 //! A connection that is being upgraded, or closes behind its response, ends in the poll that
 //! flushes it, so it never moves.
 
-mod seen;
+mod observed;
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -31,13 +31,17 @@ use hyper::service::Service;
 use wakeful::accept::{Draining, Moving};
 use wakeful::net::PeerAddr;
 
-use self::seen::{Seen, WatchedIo, WatchedService};
-use crate::body::RequestBody;
+use self::observed::{Seen, WatchedIo, WatchedService};
+use crate::connection::deadlines::{Act, Watch};
+use crate::connection::lingering_close;
+use crate::connection::protocol::{Ends, Rewound};
+use crate::connection::timer::Timer;
+use crate::counts::Refusal;
+use crate::error::BoxError;
+use crate::limits::Limits;
 use crate::panics;
-use crate::protocol::{Ends, Rewound};
-use crate::service::ConnectionService;
-use crate::watch::{self, Act, Watch};
-use crate::{BoxError, Limits, Refusal, refuse};
+use crate::request::RequestBody;
+use crate::request::service::ConnectionService;
 
 /// Serves it until it closes, or until another loop has it.
 pub(crate) async fn serve<S, B>(
@@ -127,7 +131,7 @@ where
         WatchedService { service, seen: seen.clone() },
     );
     let mut drained = pin!(draining.started());
-    let mut timer = watch::Timer::new();
+    let mut timer = Timer::new();
     let mut told = false;
     let ended = poll_fn(|cx| {
         if !told && drained.as_mut().poll(cx).is_ready() {
@@ -183,7 +187,7 @@ where
         let mut parts = connection.into_parts();
         let has_come = !parts.read_buf.is_empty();
         if matches!(ended, Ended::ByItself(Ok(()))) && !seen.is_shut.get() {
-            refuse::linger(&mut parts.io.io).await;
+            lingering_close::linger(&mut parts.io.io).await;
         }
         return close(parts.io.io, ended, has_come, watch).await.map(|()| End::Closed);
     }
@@ -211,7 +215,7 @@ async fn close<IO: Read + Write + Unpin>(
 ) -> hyper::Result<()> {
     match ended {
         Ended::By(Refusal::HeaderTimeout) if has_come => {
-            refuse::answer(&mut io, StatusCode::REQUEST_TIMEOUT, &watch.local).await;
+            lingering_close::answer(&mut io, StatusCode::REQUEST_TIMEOUT, &watch.local).await;
         }
         Ended::By(_) | Ended::ByPanic(_) => {}
         Ended::ByItself(result) => {
@@ -226,11 +230,11 @@ async fn close<IO: Read + Write + Unpin>(
             // Its own answer is written; what is still on its way to it must not reset the
             // connection before that was read.
             if refusal.is_some() || watch.was_refused() || watch.leaves_body() {
-                refuse::linger(&mut io).await;
+                lingering_close::linger(&mut io).await;
             } else if has_come && result.is_ok() {
                 // More requests have come than we answer, and the client may still read the last
                 // response.
-                refuse::linger_while_it_reads(&mut io, watch.local.going_away()).await;
+                lingering_close::linger_while_it_reads(&mut io, watch.local.going_away()).await;
             }
             return result;
         }

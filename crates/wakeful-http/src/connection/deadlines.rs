@@ -8,9 +8,6 @@
 //! earlier than what is due, never later, so a request that comes and goes moves none. While
 //! requests are in flight it ticks, and looks at each of them.
 
-mod reads;
-mod timer;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -19,18 +16,17 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use wakeful::time::{seen_until, turn_time};
 
-pub(crate) use self::timer::Timer;
-
-use crate::Refusal;
+use super::timer::Timer;
+use crate::connection::body_progress::Progress;
+use crate::connection::movable_state::Life;
+use crate::connection::protocol::Protocol;
+use crate::connection::request_names::RequestNames;
+use crate::connection::requests::{Key, Request};
+use crate::counts::Refusal;
 use crate::framing::Framing;
-use crate::life::Life;
-use crate::limits::waiting::Waiting;
-use crate::local::Local;
+use crate::limits::rate::Waiting;
+use crate::loop_state::Local;
 use crate::panics;
-use crate::progress::Progress;
-use crate::protocol::Protocol;
-use crate::request_name::RequestNames;
-use crate::requests::{Key, Request};
 
 /// What was refused may take so long to learn of it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -104,12 +100,12 @@ impl Watch {
         let phase = (Phase::First, life.served(), false);
         let since = life.arrived();
         // HTTP/1 has one at a time: by itself, a slab would allocate room for four.
-        let requests = match protocol {
-            Protocol::Http1 => Slab::with_capacity(1),
-            Protocol::Http2 => Slab::new(),
+        let (requests, framing) = match protocol {
+            Protocol::Http1 => (Slab::with_capacity(1), Framing::wanted(local.limits())),
+            Protocol::Http2 => (Slab::new(), None),
         };
         Rc::new(Self {
-            framing: Framing::wanted(local.limits(), protocol),
+            framing,
             local,
             protocol,
             life,

@@ -2,14 +2,14 @@
 //!
 //! [`Limits`] has the settings. `peers` is the table of clients, `frames` what is seen of HTTP/2's
 //! frames, `flood` how many of them are too many; what a connection does about all that, and when,
-//! is in `watch`. Every limit that strikes is counted by its [`Refusal`](crate::Refusal).
+//! is in `connection::deadlines`. Every limit that strikes is counted by its [`Refusal`](crate::Refusal).
 
 pub(crate) mod flood;
 pub(crate) mod frames;
 mod http2;
 pub(crate) mod peers;
+pub(crate) mod rate;
 mod timeouts;
-pub(crate) mod waiting;
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use wakeful::task::yield_now;
 use wakeful::time::timeout;
 
 use crate::dates;
-use crate::local::Local;
+use crate::loop_state::Local;
 use crate::read;
 
 /// For all of it.

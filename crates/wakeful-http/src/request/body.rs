@@ -9,11 +9,11 @@ use http_body_util::Limited;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
+use crate::connection::body_progress::Progress;
 use crate::error::BoxError;
-use crate::in_flight::InFlight;
 use crate::observe::Exchange;
 use crate::panics::{self, Contained, SafeWaker};
-use crate::progress::Progress;
+use crate::request::in_flight::InFlight;
 
 /// A request's body: hyper's, within the server's limits.
 ///

@@ -1,13 +1,16 @@
 //! How a server ends: the plan, and who is told.
 //!
 //! [`DrainPlan`] says in which steps. [`Readiness`] is two signals, each given once and never taken
-//! back: not ready, and draining. `server` gives them; `draining` tells the handlers of a loop.
+//! back: not ready, and draining. `server` gives them; `begins` tells the handlers of a loop.
 
+mod begins;
 mod signal;
 
 use std::future::Future;
 use std::time::Duration;
 
+pub(crate) use self::begins::enter;
+pub use self::begins::{DrainBegins, drain_begins};
 use self::signal::Signal;
 
 /// How a server ends, by [`Server::serve`](crate::Server::serve) or

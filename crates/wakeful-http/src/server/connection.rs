@@ -8,17 +8,23 @@ use hyper::service::Service;
 use wakeful::accept::Connection;
 use wakeful::net::{PeerAddr, Stream};
 
-use crate::body::RequestBody;
-use crate::first_request::{drained, first_request};
-use crate::life::Life;
+use super::first_request::{drained, first_request};
+use super::tls_connection;
+use crate::connection::deadlines::Watch;
+use crate::connection::lingering_close;
+use crate::connection::movable_state::Life;
+use crate::connection::protocol::{Protocol, Rewound};
+use crate::counts::Refusal;
+use crate::drain;
+use crate::error::BoxError;
+use crate::http1;
+use crate::http2;
 use crate::limits::peers::{Peer, TooMany};
-use crate::local::Local;
+use crate::loop_state::Local;
 use crate::panics;
-use crate::protocol::{Protocol, Rewound};
-use crate::service::ConnectionService;
+use crate::request::RequestBody;
+use crate::request::service::ConnectionService;
 use crate::tls::ServerTls;
-use crate::watch::Watch;
-use crate::{BoxError, Refusal, draining, http1, http2, refuse, secured};
 
 /// Serves `connection` until it closes, or goes on to another loop. What goes wrong with a single
 /// connection is the client's, and is logged at debug level.
@@ -35,7 +41,7 @@ pub(crate) async fn serve<S, B>(
     B::Error: Into<BoxError>,
 {
     let Connection { mut stream, peer, draining, unread, moving, .. } = connection;
-    draining::enter(&draining);
+    drain::enter(&draining);
     let carried = moving.carried().and_then(|carried| carried.downcast().ok());
     let life = match carried {
         Some(carried) => Ok(Life::unpack(*carried)),
@@ -48,7 +54,7 @@ pub(crate) async fn serve<S, B>(
             return;
         }
         let mut io = Rewound { start: unread.into(), stream };
-        return refuse::answer(&mut io, StatusCode::SERVICE_UNAVAILABLE, &local).await;
+        return lingering_close::answer(&mut io, StatusCode::SERVICE_UNAVAILABLE, &local).await;
     };
     if let Stream::Tcp(stream) = &stream
         && let Err(error) = stream.set_nodelay(true)
@@ -59,7 +65,8 @@ pub(crate) async fn serve<S, B>(
     }
     if let Some(tls) = tls {
         // Boxed: a connection without TLS is no larger for it.
-        return Box::pin(secured::serve(stream, peer, draining, service, life, local, tls)).await;
+        return Box::pin(tls_connection::serve(stream, peer, draining, service, life, local, tls))
+            .await;
     }
     let drained = drained(&draining, &local);
     let Some((protocol, start)) =

@@ -11,8 +11,8 @@ use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::service::Service;
 
-use crate::protocol::Ends;
-use crate::watch::{Phase, Watch};
+use crate::connection::deadlines::{Phase, Watch};
+use crate::connection::protocol::Ends;
 
 /// What hyper was seen to do.
 #[derive(Debug, Default)]

@@ -10,11 +10,11 @@ use wakeful::accept::Draining;
 use wakeful::net::PeerAddr;
 use wakeful::time::{Deadline, timeout};
 
-use crate::Refusal;
-use crate::life::Life;
-use crate::local::Local;
+use crate::connection::movable_state::Life;
+use crate::connection::protocol::{Protocol, detect};
+use crate::counts::Refusal;
+use crate::loop_state::Local;
 use crate::panics;
-use crate::protocol::{Protocol, detect};
 
 /// Which protocol it is, and the bytes that say so. `None`: nothing came, or not before `end`, and
 /// that has been counted.

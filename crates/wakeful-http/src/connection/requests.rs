@@ -3,9 +3,10 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::limits::waiting::Waiting;
-use crate::progress::Progress;
-use crate::{Limits, Refusal};
+use crate::connection::body_progress::Progress;
+use crate::counts::Refusal;
+use crate::limits::Limits;
+use crate::limits::rate::Waiting;
 
 /// A request among those of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! What has gone by on an HTTP/2 connection: the streams that are open, what the responses came to,
 //! whether it is a flood, and how much may be read next.
 
+use crate::connection::deadlines::{Phase, Watch};
+use crate::counts::Refusal;
+use crate::limits::Limits;
 use crate::limits::flood::Flood;
 use crate::limits::frames::{self, Frame, FrameReader};
-use crate::watch::{Phase, Watch};
-use crate::{Limits, Refusal};
 
 /// h2 handles all that it has read before it comes back. A client of which a read has more frames
 /// than this waits for its loop's other tasks.

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use hyper::rt::Executor;
 use pin_project_lite::pin_project;
 
-use crate::requests::Key;
-use crate::watch::Watch;
+use crate::connection::deadlines::Watch;
+use crate::connection::requests::Key;
 
 /// Spawns them.
 #[derive(Debug, Clone)]

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
-use super::seen::Seen;
-use crate::watch::Watch;
+use super::observed_frames::Seen;
+use crate::connection::deadlines::Watch;
 
 pub(super) struct Observed<I> {
     pub(super) io: Rc<RefCell<I>>,

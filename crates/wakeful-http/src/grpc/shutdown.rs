@@ -7,7 +7,7 @@ use std::time::Duration;
 use tonic::Status;
 use wakeful::time::{Deadline, seen_until};
 
-use crate::DrainBegins;
+use crate::drain::{DrainBegins, drain_begins};
 
 /// Waits for the drain, and then for `linger`. What never polls it costs nothing.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Told {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         loop {
             match &mut self.state {
-                State::Unasked => self.state = State::Waiting(crate::drain_begins()),
+                State::Unasked => self.state = State::Waiting(drain_begins()),
                 State::Waiting(begins) => {
                     ready!(Pin::new(begins).poll(cx));
                     self.state = State::Lingering(Deadline::after(self.linger));

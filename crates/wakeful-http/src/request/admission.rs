@@ -5,10 +5,12 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use crate::protocol::Protocol;
-use crate::requests::Kind;
-use crate::watch::Watch;
-use crate::{GrpcCalls, Limits, Refusal};
+use crate::connection::deadlines::Watch;
+use crate::connection::protocol::Protocol;
+use crate::connection::requests::Kind;
+use crate::counts::Refusal;
+use crate::limits::GrpcCalls;
+use crate::limits::Limits;
 
 /// In bytes.
 const LONGEST_BODY: u64 = i64::MAX as u64;

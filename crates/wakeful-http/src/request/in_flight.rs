@@ -6,13 +6,13 @@ use std::task::Waker;
 use http::{Method, Uri};
 use wakeful::metrics::name_slow_work;
 
-use crate::Refusal;
-use crate::limits::waiting::Waiting;
+use crate::connection::body_progress::Progress;
+use crate::connection::deadlines::Watch;
+use crate::connection::protocol::Protocol;
+use crate::connection::requests::{Key, Kind, Request};
+use crate::counts::Refusal;
+use crate::limits::rate::Waiting;
 use crate::panics;
-use crate::progress::Progress;
-use crate::protocol::Protocol;
-use crate::requests::{Key, Kind, Request};
-use crate::watch::Watch;
 
 /// See the module.
 #[derive(Debug)]

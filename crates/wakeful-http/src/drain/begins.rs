@@ -13,7 +13,7 @@ use wakeful::LoopHandle;
 use wakeful::accept::{Draining, DrainingStarted};
 use wakeful::log::OncePerSecond;
 
-use crate::homed::Homed;
+use crate::loop_bound::Homed;
 use crate::panics;
 
 thread_local! {

@@ -24,8 +24,8 @@ use std::cell::RefCell;
 use memchr::memchr;
 
 use self::state::{At, Chunk, Digits, Field, Head, expect, take};
-use crate::protocol::Protocol;
-use crate::{AmbiguousLength, Limits};
+use crate::limits::AmbiguousLength;
+use crate::limits::Limits;
 
 /// See the module's documentation.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -37,10 +37,9 @@ pub(crate) struct Framing {
 }
 
 impl Framing {
-    /// For a connection, if its server asks for it.
-    pub(crate) fn wanted(limits: &Limits, protocol: Protocol) -> Option<RefCell<Self>> {
-        let refuses = limits.ambiguous_length == AmbiguousLength::Refuse;
-        (refuses && protocol == Protocol::Http1).then(RefCell::default)
+    /// For a connection of HTTP/1, if its server asks for it.
+    pub(crate) fn wanted(limits: &Limits) -> Option<RefCell<Self>> {
+        (limits.ambiguous_length == AmbiguousLength::Refuse).then(RefCell::default)
     }
 
     /// hyper has a request. Is its head clean?

@@ -5,8 +5,9 @@
 //! directions, so that floods are noticed and, at the end, the client can be told why in a frame of
 //! its own.
 
-mod observed;
-mod seen;
+mod observed_frames;
+mod observed_io;
+mod streams;
 
 use std::cell::RefCell;
 use std::error::Error as _;
@@ -26,11 +27,15 @@ use wakeful::accept::Draining;
 use wakeful::io::LoopTimer;
 use wakeful::time::timeout;
 
-use self::observed::Observed;
-use self::seen::Seen;
-use crate::streams::{Alive, Streams};
-use crate::watch::{self, Act, Watch};
-use crate::{BoxError, Limits, Refusal, refuse};
+use self::observed_frames::Seen;
+use self::observed_io::Observed;
+use self::streams::{Alive, Streams};
+use crate::connection::deadlines::{Act, Watch};
+use crate::connection::lingering_close;
+use crate::connection::timer::Timer;
+use crate::counts::Refusal;
+use crate::error::BoxError;
+use crate::limits::Limits;
 
 /// For the last frame.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -64,7 +69,7 @@ where
             // socket that is closed by then answers that by a reset, which cuts the response off.
             if let (Ok(()), Ok(io)) = (&result, Rc::try_unwrap(io)) {
                 let silence = watch.local.going_away();
-                refuse::linger_while_it_reads(&mut io.into_inner(), silence).await;
+                lingering_close::linger_while_it_reads(&mut io.into_inner(), silence).await;
             }
             result
         }
@@ -107,7 +112,7 @@ where
     B::Error: Into<BoxError>,
 {
     let (mut connection, mut drained) = (pin!(connection), pin!(draining.started()));
-    let (mut timer, mut told) = (watch::Timer::new(), false);
+    let (mut timer, mut told) = (Timer::new(), false);
     poll_fn(|cx| {
         seen.borrow_mut().gives_way = false;
         if !watch.is_closing() && drained.as_mut().poll(cx).is_ready() {
@@ -167,7 +172,7 @@ fn builder(limits: &Limits, watch: &Rc<Watch>) -> http2::Builder<Streams> {
 async fn say<I: Read + Write + Unpin>(mut io: I, word: [u8; 17]) {
     let written = poll_fn(|cx| Pin::new(&mut io).poll_write(cx, &word));
     if let Ok(Ok(_)) = timeout(PATIENCE, written).await {
-        refuse::linger(&mut io).await;
+        lingering_close::linger(&mut io).await;
     }
 }
 

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::counts::Refusal;
 use crate::counts::{HttpCounts, LoopHttpCounts};
+use crate::drain::Readiness;
+use crate::limits::Limits;
 use crate::limits::peers::Peers;
 use crate::observe::{Observe, Observer};
-use crate::{Limits, Readiness, Refusal};
 
 /// As much as hyper reads at a time, by default; h2 reads a quarter.
 const SCRATCH: usize = 64 * 1024;
