@@ -107,16 +107,15 @@
 //! See [`upgrade`], and `ws` (feature `ws`).
 //!
 //! # Where things are
-//! `server` has the settings and the life of a server, `connection` one connection from its first
-//! byte, `protocol` how HTTP/2 is told from HTTP/1, `http1` when a connection of HTTP/1 may move,
-//! `framing` where its requests begin and end, `http2` what is watched of HTTP/2, `secured` a
-//! connection by TLS, and [`tls`] what TLS needs. What is bounded is in `limits`; `watch` says when
-//! a connection's limits strike, `guard` what is answered then, `service` what wraps the user's
-//! service for all of it, `requests`, `in_flight`, `progress` and `body` what is in flight, `life`
-//! what goes along to another loop, `local` what a loop's connections share, `counts` how often it
-//! happened. `drain` is how a server ends. [`client`] is the other side: requests to servers.
-//! `files` serves a directory (feature `files`), [`observe`] and [`access_log`] tell what a server
-//! does.
+//! `server` has the settings, the start and the end of a server, and each connection until its
+//! protocol is known. `http1` and `http2` drive a connection of each protocol. `request` answers
+//! one request: admission, the user's service, the bodies. `connection` is what a connection is
+//! meanwhile: what is in flight, its deadlines, how it closes. `framing` follows where requests of
+//! HTTP/1 begin and end, `loop_state` is what the connections of a loop share, `limits` what is
+//! bounded, `counts` how often that struck, and `drain` how a server ends. [`client`] is the other
+//! side: requests to servers. [`tls`], [`upgrade`], `ws` (feature `ws`) and `grpc` (feature `grpc`)
+//! are what connections may speak besides. `files` serves a directory (feature `files`),
+//! [`observe`] and [`access_log`] tell what a server does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

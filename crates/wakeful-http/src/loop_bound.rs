@@ -11,13 +11,13 @@ use send_wrapper::SendWrapper;
 use wakeful::LoopHandle;
 
 /// See the module's documentation.
-pub(crate) struct Homed<T: 'static> {
+pub(crate) struct LoopBound<T: 'static> {
     /// `None` only while it is dropped.
     value: Option<SendWrapper<T>>,
     home: LoopHandle,
 }
 
-impl<T> Homed<T> {
+impl<T> LoopBound<T> {
     /// `home` is the loop of this thread.
     pub(crate) fn new(value: T, home: LoopHandle) -> Self {
         Self { value: Some(SendWrapper::new(value)), home }
@@ -34,7 +34,7 @@ impl<T> Homed<T> {
     }
 }
 
-impl<T> Drop for Homed<T> {
+impl<T> Drop for LoopBound<T> {
     fn drop(&mut self) {
         let Some(value) = self.value.take() else { return };
         if value.valid() {
@@ -46,7 +46,7 @@ impl<T> Drop for Homed<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Homed<T> {
+impl<T: fmt::Debug> fmt::Debug for LoopBound<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.get() {
             Some(value) => value.fmt(f),

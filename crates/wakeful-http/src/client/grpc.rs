@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Bytes;
 use tower_service::Service;
 
-use crate::loop_bound::Homed;
+use crate::loop_bound::LoopBound;
 
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody};
 
@@ -64,7 +64,7 @@ impl<B: OutgoingBody> Service<Request<B>> for GrpcService<B> {
         let host = self.host.clone();
         Box::pin(async move {
             let response = host.send(request).await?;
-            Ok(response.map(|body| GrpcBody(Homed::new(body, wakeful::LoopHandle::current()))))
+            Ok(response.map(|body| GrpcBody(LoopBound::new(body, wakeful::LoopHandle::current()))))
         })
     }
 }
@@ -75,7 +75,7 @@ impl<B: OutgoingBody> Service<Request<B>> for GrpcService<B> {
 /// It may be dropped anywhere. Read on another thread than its loop's it fails with
 /// [`ClientError::OtherThread`].
 #[derive(Debug)]
-pub struct GrpcBody(Homed<ResponseBody>);
+pub struct GrpcBody(LoopBound<ResponseBody>);
 
 impl Body for GrpcBody {
     type Data = Bytes;

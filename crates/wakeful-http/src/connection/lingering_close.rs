@@ -1,5 +1,5 @@
-//! Last words to a client: an answer of HTTP/1 without a request to answer to, and a close that
-//! lets it (or HTTP/2's last frame) be read.
+//! A close that lets the client read what it was sent last: HTTP/1's answer, or HTTP/2's last
+//! frame.
 //!
 //! A socket that is closed with something unread in it resets its connection, and the reset may
 //! overtake the answer. So what still comes is read and forgotten, within bounds (as
@@ -10,15 +10,12 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use http::StatusCode;
 use hyper::rt::{Read, Write};
 use wakeful::task::yield_now;
 use wakeful::time::timeout;
 
-use crate::dates;
-use crate::loop_state::Local;
 use crate::read;
 
 /// For all of it.
@@ -27,24 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(30);
 /// What is read and forgotten, in bytes: the rest of an upload, mostly.
 const MOST: usize = 64 << 20;
-
-/// Answers with `status`, and that it closes.
-pub(crate) async fn answer<I: Read + Write + Unpin>(io: &mut I, status: StatusCode, local: &Local) {
-    local.counts().response(status);
-    let retry = match status {
-        StatusCode::SERVICE_UNAVAILABLE => "retry-after: 1\r\n",
-        _ => "",
-    };
-    let date = dates::of_header(SystemTime::now());
-    let text = format!(
-        "HTTP/1.1 {status}\r\ndate: {date}\r\nconnection: close\r\ncontent-length: 0\r\n{retry}\r\n"
-    );
-    // It fits into the socket's buffer, or the client reads nothing anyway.
-    let written = poll_fn(|cx| Pin::new(&mut *io).poll_write(cx, text.as_bytes()));
-    if let Ok(Ok(_)) = timeout(PATIENCE, written).await {
-        linger(io).await;
-    }
-}
 
 /// Ends our side, and waits until the client has ended its own.
 pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {

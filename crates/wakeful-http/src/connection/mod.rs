@@ -1,11 +1,51 @@
-//! One connection while it is served: what is in flight on it, its deadlines, and how it ends.
+//! One connection while it is served, whatever its protocol: what is in flight on it, its
+//! deadlines, and how it ends.
+//!
+//! `http1` and `http2` drive hyper's connection, and `request` answers; all of them note in a
+//! [`ConnectionState`] what happens, and the drivers ask it what is due. It keeps one invariant: a
+//! deadline strikes only after what had arrived before it was read.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `state` | [`ConnectionState`], and its parts |
+//! | `phase` | what the connection waits for, and since when |
+//! | `deadlines` | when that takes too long: header, idle, age, close; `timer` is the one timer for all |
+//! | `tick` | the look at what is in flight: silent bodies, slow readers, clients that are gone |
+//! | `requests`, `request_table` | a request in flight and its limits; those of the connection |
+//! | `body_progress`, `last_body` | how far a request's body is; what HTTP/1 leaves of it |
+//! | `response_writes` | how fast responses are taken |
+//! | `closing` | whether the next response is the last one |
+//! | `movable_state` | what goes along to another loop |
+//! | `reads` | HTTP/1's bytes on their way through `framing` |
+//! | `rewound`, `liveness` | the io: bytes that were read before, and whether the client is gone |
+//! | `unasked_answer`, `lingering_close` | an answer without a request, and a close that lets it be read |
 
-pub(crate) mod body_progress;
-pub(crate) mod deadlines;
+mod body_progress;
+mod closing;
+mod deadlines;
+mod last_body;
 pub(crate) mod lingering_close;
-pub(crate) mod movable_state;
-pub(crate) mod protocol;
+mod liveness;
+mod movable_state;
+mod phase;
+mod protocol;
 mod reads;
-pub(crate) mod request_names;
-pub(crate) mod requests;
-pub(crate) mod timer;
+mod request_names;
+mod request_table;
+mod requests;
+mod response_writes;
+mod rewound;
+mod state;
+mod tick;
+mod timer;
+pub(crate) mod unasked_answer;
+
+pub(crate) use self::body_progress::Progress;
+pub(crate) use self::liveness::Liveness;
+pub(crate) use self::movable_state::MovableState;
+pub(crate) use self::phase::{Act, Phase};
+pub(crate) use self::protocol::Protocol;
+pub(crate) use self::requests::{Key, Kind, Request};
+pub(crate) use self::rewound::Rewound;
+pub(crate) use self::state::ConnectionState;
+pub(crate) use self::timer::Timer;

@@ -1,4 +1,5 @@
-//! What a connection has behind it: it goes along when the connection moves to another loop.
+//! The state of a connection that goes along when it moves to another loop: its age, how many
+//! requests it had, and its place in its peer's account.
 
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
@@ -6,17 +7,17 @@ use std::time::Instant;
 use crate::limits::MaxAge;
 use crate::limits::peers::Place;
 
-/// What goes along.
+/// It on its way between two loops.
 #[derive(Debug)]
-pub(crate) struct Carried {
+pub(crate) struct PackedState {
     expires: Option<Instant>,
     served: u64,
     place: Option<Place>,
 }
 
-/// A connection's life, on its loop.
+/// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct MovableState {
     /// On this loop.
     arrived: Instant,
     expires: Option<Instant>,
@@ -24,33 +25,33 @@ pub(crate) struct Life {
     place: RefCell<Option<Place>>,
 }
 
-impl Life {
-    /// It begins.
+impl MovableState {
+    /// The state of a new connection.
     pub(crate) fn new(max_age: Option<MaxAge>, place: Option<Place>) -> Self {
         let arrived = Instant::now();
         let expires = max_age.and_then(|MaxAge { age, jitter, .. }| {
             let age = age.checked_add(age.mul_f64(jitter * fastrand::f64()))?;
             arrived.checked_add(age)
         });
-        Self::with(arrived, Carried { expires, served: 0, place })
+        Self::with(arrived, PackedState { expires, served: 0, place })
     }
 
-    /// It goes on here.
-    pub(crate) fn unpack(carried: Carried) -> Self {
+    /// The state of a connection that goes on here.
+    pub(crate) fn unpack(carried: PackedState) -> Self {
         Self::with(Instant::now(), carried)
     }
 
-    fn with(arrived: Instant, Carried { expires, served, place }: Carried) -> Self {
+    fn with(arrived: Instant, PackedState { expires, served, place }: PackedState) -> Self {
         Self { arrived, expires, served: Cell::new(served), place: RefCell::new(place) }
     }
 
-    /// It goes on elsewhere, unless that fails.
-    pub(crate) fn pack(&self) -> Carried {
-        Carried { expires: self.expires, served: self.served.get(), place: self.place.take() }
+    /// Packs it for another loop, unless the move fails.
+    pub(crate) fn pack(&self) -> PackedState {
+        PackedState { expires: self.expires, served: self.served.get(), place: self.place.take() }
     }
 
-    /// It stays.
-    pub(crate) fn put_back(&self, carried: Carried) {
+    /// Takes it back: the move failed.
+    pub(crate) fn put_back(&self, carried: PackedState) {
         self.place.replace(carried.place);
     }
 

@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor};
 
-use super::deadlines::Watch;
+use super::state::ConnectionState;
 use crate::framing::Framing;
 
-impl Watch {
+impl ConnectionState {
     /// Reads for hyper.
     #[inline(always)]
     pub(crate) fn poll_read<IO: Read>(
@@ -20,7 +20,7 @@ impl Watch {
     ) -> Poll<io::Result<()>> {
         let Some(framing) = &self.framing else { return io.poll_read(cx, buf) };
         // What hyper lends to read into can be read back by unsafe code only.
-        self.local.with_scratch(|scratch| {
+        self.loop_state().with_scratch(|scratch| {
             let room = scratch.len().min(buf.remaining());
             let mut read = ReadBuf::new(&mut scratch[..room]);
             ready!(io.poll_read(cx, read.unfilled()))?;

@@ -3,10 +3,10 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::connection::body_progress::Progress;
+use super::body_progress::Progress;
 use crate::counts::Refusal;
 use crate::limits::Limits;
-use crate::limits::rate::Waiting;
+use crate::limits::rate::RateMeter;
 
 /// A request among those of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,23 +19,22 @@ pub(crate) struct Key {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) number: u64,
+    pub(super) number: u64,
     /// `None`: nothing comes of it that is limited.
-    pub(crate) body: Option<Progress>,
-    pub(crate) reading: Waiting,
+    body: Option<Progress>,
+    reading: RateMeter,
     /// When its body's silence began.
-    pub(crate) silent_since: Option<Instant>,
+    silent_since: Option<Instant>,
     /// When it was seen first.
-    pub(crate) begun: Option<Instant>,
-    /// Its deadline is its own.
-    pub(crate) is_free: bool,
-    pub(crate) is_responding: bool,
-    /// Of HTTP/2: the service has more to say, or is not asked, because the client gives no room;
-    /// and since when that was seen.
-    pub(crate) is_held_up: bool,
-    pub(crate) held_up_since: Option<Instant>,
-    pub(crate) verdict: Option<Refusal>,
-    pub(crate) waker: Option<Waker>,
+    begun: Option<Instant>,
+    kind: Kind,
+    is_responding: bool,
+    /// HTTP/2: the service has more to say, or is not asked, because the client gives no room; and
+    /// since when that was seen.
+    is_held_up: bool,
+    held_up_since: Option<Instant>,
+    verdict: Option<Refusal>,
+    pub(super) waker: Option<Waker>,
 }
 
 /// Whom a request's limits spare.
@@ -48,8 +47,42 @@ pub(crate) enum Kind {
 }
 
 impl Request {
+    /// A request whose service is called next. `number` is its own among those of its connection.
+    pub(crate) fn new(number: u64, kind: Kind, body: Option<Progress>) -> Self {
+        Self {
+            number,
+            body,
+            reading: RateMeter::default(),
+            silent_since: None,
+            begun: None,
+            kind,
+            is_responding: false,
+            is_held_up: true,
+            held_up_since: None,
+            verdict: None,
+            waker: None,
+        }
+    }
+
+    /// Returns what to answer instead of what the service would.
+    pub(crate) fn verdict(&self) -> Option<Refusal> {
+        let is_too_large = self.body.as_ref().is_some_and(Progress::is_too_large);
+        self.verdict.or(is_too_large.then_some(Refusal::BodyTooLarge))
+    }
+
+    /// Notes that its response begins.
+    pub(crate) fn responds(&mut self) {
+        self.is_responding = true;
+    }
+
+    /// HTTP/2: notes that its response's body was asked for more, and whether it had some. A body
+    /// that has some is asked again as soon as there is room for that.
+    pub(crate) fn asked(&mut self, has_some: bool) {
+        self.is_held_up = has_some;
+    }
+
     /// For so long the process was stopped: that is not held against it.
-    pub(crate) fn spare(&mut self, stopped: Duration) {
+    pub(super) fn spare(&mut self, stopped: Duration) {
         if !stopped.is_zero() {
             let since = [&mut self.begun, &mut self.silent_since, &mut self.held_up_since];
             since.into_iter().flatten().for_each(|since| *since += stopped);
@@ -57,14 +90,14 @@ impl Request {
     }
 
     /// Looks at it, `passed` after the last time; a refusal that it returns is new.
-    pub(crate) fn look(
+    pub(super) fn look(
         &mut self,
         limits: &Limits,
         now: Instant,
         passed: Duration,
     ) -> Option<Refusal> {
         let begun = *self.begun.get_or_insert(now);
-        if self.is_free || self.verdict.is_some() {
+        if self.is_free() || self.verdict.is_some() {
             return None;
         }
         let is_late = limits.request_timeout.is_some_and(|most| now - begun >= most);
@@ -78,11 +111,11 @@ impl Request {
 
     fn look_at_body(&mut self, limits: &Limits, now: Instant, passed: Duration) -> Option<Refusal> {
         let (received, is_waiting) = self.body.as_ref()?.now();
-        if !is_waiting || received != self.reading.bytes.get() {
+        if !is_waiting || received != self.reading.bytes() {
             self.silent_since = None;
         }
-        self.reading.bytes.set(received);
-        self.reading.is_waiting.set(is_waiting);
+        self.reading.set(received);
+        self.reading.wait(is_waiting);
         let silent = now - *self.silent_since.get_or_insert(now);
         if limits.body_timeout.is_some_and(|most| is_waiting && silent >= most) {
             return Some(Refusal::BodyTimeout);
@@ -95,13 +128,13 @@ impl Request {
 
     /// Looks how its response fares; `is_stalled`: the connection sends nothing to speak of, though
     /// it has something.
-    pub(crate) fn look_at_response(
+    pub(super) fn look_at_response(
         &mut self,
         now: Instant,
         window: Duration,
         is_stalled: bool,
     ) -> Option<Refusal> {
-        if !self.is_held_up || !self.is_responding || self.is_free || self.verdict.is_some() {
+        if !self.is_held_up || !self.is_responding || self.is_free() || self.verdict.is_some() {
             self.held_up_since = None;
             return None;
         }
@@ -110,7 +143,12 @@ impl Request {
         self.verdict
     }
 
-    pub(crate) fn is_aborted(&self) -> bool {
+    /// Its deadline is its own.
+    fn is_free(&self) -> bool {
+        self.kind == Kind::Free
+    }
+
+    pub(super) fn is_aborted(&self) -> bool {
         self.verdict.is_some() && self.is_responding
     }
 }

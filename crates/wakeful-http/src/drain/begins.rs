@@ -13,7 +13,7 @@ use wakeful::LoopHandle;
 use wakeful::accept::{Draining, DrainingStarted};
 use wakeful::log::OncePerSecond;
 
-use crate::loop_bound::Homed;
+use crate::loop_bound::LoopBound;
 use crate::panics;
 
 thread_local! {
@@ -48,7 +48,7 @@ thread_local! {
 /// *Cancel-safe*.
 pub fn drain_begins() -> DrainBegins {
     let draining = HERE.with_borrow(Clone::clone);
-    DrainBegins(draining.map(|(draining, home)| Homed::new(draining.started(), home)))
+    DrainBegins(draining.map(|(draining, home)| LoopBound::new(draining.started(), home)))
 }
 
 /// The future of [`drain_begins`].
@@ -57,7 +57,7 @@ pub fn drain_begins() -> DrainBegins {
 /// waits for ever, and that is logged: [`Readiness`](crate::Readiness) is for other threads.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
-pub struct DrainBegins(Option<Homed<DrainingStarted>>);
+pub struct DrainBegins(Option<LoopBound<DrainingStarted>>);
 
 impl Future for DrainBegins {
     type Output = ();

@@ -35,8 +35,8 @@
 //!
 //! # Where things are
 //! `layer` ends calls at their deadline and streams when the server drains, by means of `bodies`;
-//! `timeout` reads `grpc-timeout`, `shutdown` waits for the drain; `health` and `reflection` are the
-//! two services that clients expect.
+//! `timeout` reads `grpc-timeout`, `shutdown` waits for the drain; `health` and `reflection` are
+//! the two services that clients expect.
 
 mod bodies;
 mod health;

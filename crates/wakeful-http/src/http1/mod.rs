@@ -6,24 +6,28 @@
 //! requests when none is in flight, its body neither, and everything is flushed. (hyper's own
 //! deadline for headers would tell, but costs each request a second round of hyper's loop.)
 //!
-//! That is what [`Seen`] and [`Watch`] see, and hyper has the last word: told to shut down
-//! gracefully, it ends at once if it is idle, with everything flushed, and may be taken apart. If
-//! it is not, it finishes what it does with `connection: close`, and stays. So a mistake here costs
-//! a connection, not a byte.
+//! That is what [`Observed`] and [`ConnectionState`] note, and hyper has the last word: told to
+//! shut down gracefully, it ends at once if it is idle, with everything flushed, and may be taken
+//! apart. If it is not, it finishes what it does with `connection: close`, and stays. So a mistake
+//! here costs a connection, not a byte.
 //!
 //! A connection that is being upgraded, or closes behind its response, ends in the poll that
 //! flushes it, so it never moves.
+//!
+//! `observed` is what hyper was seen to do, `observed_io` the io and the service that see it,
+//! `close` how a connection ends. What is in flight, and the deadlines, are `connection`'s.
 
+mod close;
 mod observed;
+mod observed_io;
 
-use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body::Body;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
@@ -31,24 +35,21 @@ use hyper::service::Service;
 use wakeful::accept::{Draining, Moving};
 use wakeful::net::PeerAddr;
 
-use self::observed::{Seen, WatchedIo, WatchedService};
-use crate::connection::deadlines::{Act, Watch};
-use crate::connection::lingering_close;
-use crate::connection::protocol::{Ends, Rewound};
-use crate::connection::timer::Timer;
-use crate::counts::Refusal;
+use self::close::{Ended, close};
+use self::observed::Observed;
+use self::observed_io::{ObservedIo, ObservedService};
+use crate::connection::{Act, ConnectionState, Liveness, Rewound, Timer, lingering_close};
 use crate::error::BoxError;
 use crate::limits::Limits;
 use crate::panics;
-use crate::request::RequestBody;
-use crate::request::service::ConnectionService;
+use crate::request::{ConnectionService, RequestBody};
 
 /// Serves it until it closes, or until another loop has it.
 pub(crate) async fn serve<S, B>(
     mut io: Rewound,
     mut service: ConnectionService<S>,
     peer: PeerAddr,
-    watch: &Rc<Watch>,
+    state: &Rc<ConnectionState>,
     draining: &Draining,
     moving: &Moving,
 ) -> hyper::Result<()>
@@ -59,21 +60,21 @@ where
     B::Error: Into<BoxError>,
 {
     loop {
-        let is_wanted = || !watch.is_closing() && moving.is_wanted();
+        let is_wanted = || !state.closing().has_begun() && moving.is_wanted();
         let End::BetweenRequests { io: Rewound { start, stream }, mut unread, service: kept } =
-            run(io, service, watch, draining, is_wanted).await?
+            run(io, service, state, draining, is_wanted).await?
         else {
             return Ok(());
         };
         unread.extend_from_slice(&start);
-        moving.carry(Box::new(watch.life.pack()));
+        moving.carry(Box::new(state.movable().pack()));
         match moving.hand_over(stream, peer, unread) {
             Ok(()) => return Ok(()),
             // It goes on here.
             Err((stream, unread)) => io = Rewound { start: unread.into(), stream },
         }
         if let Some(carried) = moving.carried().and_then(|carried| carried.downcast().ok()) {
-            watch.life.put_back(*carried);
+            state.movable().put_back(*carried);
         }
         service = kept;
     }
@@ -83,17 +84,17 @@ where
 pub(crate) async fn serve_here<IO, S, B>(
     io: IO,
     service: ConnectionService<S>,
-    watch: &Rc<Watch>,
+    state: &Rc<ConnectionState>,
     draining: &Draining,
 ) -> hyper::Result<()>
 where
-    IO: Read + Write + Ends + Unpin + 'static,
+    IO: Read + Write + Liveness + Unpin + 'static,
     S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    run(io, service, watch, draining, || false).await.map(|_| ())
+    run(io, service, state, draining, || false).await.map(|_| ())
 }
 
 /// How a connection ended on this loop.
@@ -111,24 +112,24 @@ enum End<IO, S> {
 async fn run<IO, S, B>(
     io: IO,
     service: ConnectionService<S>,
-    watch: &Rc<Watch>,
+    state: &Rc<ConnectionState>,
     draining: &Draining,
     is_wanted: impl Fn() -> bool,
 ) -> hyper::Result<End<IO, ConnectionService<S>>>
 where
-    IO: Read + Write + Ends + Unpin + 'static,
+    IO: Read + Write + Liveness + Unpin + 'static,
     S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    watch.reads_anew();
-    let seen = Rc::new(Seen::default());
-    let limits = watch.local.limits();
+    state.reads_anew();
+    let observed = Rc::new(Observed::default());
+    let limits = state.loop_state().limits();
     let offers = service.offers();
     let mut connection = builder(limits).serve_connection(
-        WatchedIo { io, seen: seen.clone(), watch: watch.clone() },
-        WatchedService { service, seen: seen.clone() },
+        ObservedIo { io, observed: observed.clone(), state: state.clone() },
+        ObservedService { service, observed: observed.clone() },
     );
     let mut drained = pin!(draining.started());
     let mut timer = Timer::new();
@@ -136,7 +137,7 @@ where
     let ended = poll_fn(|cx| {
         if !told && drained.as_mut().poll(cx).is_ready() {
             told = true;
-            watch.close_soon();
+            state.closing().begin();
         }
         loop {
             let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut connection).poll(cx)));
@@ -145,23 +146,23 @@ where
                 Ok(Poll::Ready(ended)) => return Poll::Ready(Ended::ByItself(ended)),
                 Err(payload) => return Poll::Ready(Ended::ByPanic(payload)),
             }
-            if !told && is_wanted() && seen.is_between_requests(watch) {
+            if !told && is_wanted() && observed.is_between_requests(state) {
                 told = true;
-                seen.leaves.set(true);
+                observed.leaves.set(true);
                 Pin::new(&mut connection).graceful_shutdown();
                 let ended = Pin::new(&mut connection).poll(cx);
-                seen.leaves.set(ended.is_ready());
+                observed.leaves.set(ended.is_ready());
                 if let Poll::Ready(ended) = ended {
                     return Poll::Ready(Ended::ByItself(ended));
                 }
             }
-            match watch.poll(&mut timer, seen.phase(watch), cx) {
+            match state.poll_deadlines(&mut timer, observed.phase(state), cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Act::PollAgain) => {}
                 Poll::Ready(Act::Finish) => {
                     // If it is not idle, hyper ends it behind what it still does: once told is
                     // enough.
-                    seen.finishes.set(true);
+                    observed.finishes.set(true);
                     Pin::new(&mut connection).graceful_shutdown();
                 }
                 Poll::Ready(Act::End(refusal)) => return Poll::Ready(Ended::By(refusal)),
@@ -183,69 +184,23 @@ where
         offer.fulfil(parts.io.io, parts.read_buf).await;
         return Ok(End::Closed);
     }
-    if !seen.leaves.get() {
+    if !observed.leaves.get() {
         let mut parts = connection.into_parts();
         let has_come = !parts.read_buf.is_empty();
-        if matches!(ended, Ended::ByItself(Ok(()))) && !seen.is_shut.get() {
+        if matches!(ended, Ended::ByItself(Ok(()))) && !observed.is_shut.get() {
             lingering_close::linger(&mut parts.io.io).await;
         }
-        return close(parts.io.io, ended, has_come, watch).await.map(|()| End::Closed);
+        return close(parts.io.io, ended, has_come, state).await.map(|()| End::Closed);
     }
     let parts = connection.into_parts();
     let (io, service) = (parts.io.io, parts.service.service);
     Ok(End::BetweenRequests { io, unread: Vec::from(parts.read_buf), service })
 }
 
-/// What ended it.
-enum Ended {
-    /// hyper is done with it.
-    ByItself(hyper::Result<()>),
-    /// One of its limits.
-    By(Refusal),
-    /// The service, or a body.
-    ByPanic(Box<dyn Any + Send>),
-}
-
-/// Closes it, so that the client learns of what was answered last.
-async fn close<IO: Read + Write + Unpin>(
-    mut io: IO,
-    ended: Ended,
-    has_come: bool,
-    watch: &Watch,
-) -> hyper::Result<()> {
-    match ended {
-        Ended::By(Refusal::HeaderTimeout) if has_come => {
-            lingering_close::answer(&mut io, StatusCode::REQUEST_TIMEOUT, &watch.local).await;
-        }
-        Ended::By(_) | Ended::ByPanic(_) => {}
-        Ended::ByItself(result) => {
-            let refusal = match &result {
-                Err(error) if error.is_parse_too_large() => Some(Refusal::HeaderTooLarge),
-                Err(error) if error.is_parse() => Some(Refusal::Malformed),
-                _ => None,
-            };
-            if let Some(refusal) = refusal {
-                watch.local.refuse(refusal);
-            }
-            // Its own answer is written; what is still on its way to it must not reset the
-            // connection before that was read.
-            if refusal.is_some() || watch.was_refused() || watch.leaves_body() {
-                lingering_close::linger(&mut io).await;
-            } else if has_come && result.is_ok() {
-                // More requests have come than we answer, and the client may still read the last
-                // response.
-                lingering_close::linger_while_it_reads(&mut io, watch.local.going_away()).await;
-            }
-            return result;
-        }
-    }
-    Ok(())
-}
-
 pub(crate) fn builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
-        // Deadlines are the watch's.
+        // Deadlines are `connection`'s.
         .header_read_timeout(None)
         .max_buf_size(limits.max_header_size)
         // The buffer alone is a bound that hyper may read beyond.

@@ -11,12 +11,10 @@ use wakeful::JoinHandle;
 use wakeful::net::{Stream, UnixStream};
 use wakeful::task::yield_now;
 
-use crate::connection::movable_state::Life;
-use crate::connection::protocol::Protocol;
+use crate::connection::{MovableState, Protocol};
 use crate::drain::Readiness;
-use crate::loop_state::Shared;
+use crate::loop_state::{LoopState, ServerState};
 use crate::observe::Observe;
-use crate::request::RequestBody;
 
 use super::*;
 
@@ -34,10 +32,11 @@ where
     B::Error: Into<BoxError>,
 {
     let io = Rewound { start: Bytes::copy_from_slice(unread), stream };
-    let local = Shared::new(Limits::default(), 1, Readiness::new()).of_next_loop(&Observe::new());
-    let watch = Watch::new(local, Protocol::Http1, Life::new(None, None));
-    let service = ConnectionService::new(service, PeerAddr::Unix, watch.clone());
-    run(io, service, &watch, &Draining::default(), || true).await.unwrap()
+    let server = ServerState::new(Limits::default(), 1, Readiness::new());
+    let loop_state = LoopState::of_next_loop(&server, &Observe::new());
+    let state = ConnectionState::new(loop_state, Protocol::Http1, MovableState::new(None, None));
+    let service = ConnectionService::new(service, PeerAddr::Unix, state.clone());
+    run(io, service, &state, &Draining::default(), || true).await.unwrap()
 }
 
 /// Whether it leaves, when it does.

@@ -1,9 +1,9 @@
 //! An HTTP/2 connection, to its end on one loop: the state of its streams and header tables cannot
 //! be taken along.
 //!
-//! h2 sees every byte; [`Observed`] shows [`Seen`] the headers of frames as they go by, in both
-//! directions, so that floods are noticed and, at the end, the client can be told why in a frame of
-//! its own.
+//! h2 sees every byte; [`ObservedIo`] shows [`ObservedFrames`] the headers of frames as they go by,
+//! in both directions, so that floods are noticed and, at the end, the client can be told why in a
+//! frame of its own.
 
 mod observed_frames;
 mod observed_io;
@@ -27,12 +27,10 @@ use wakeful::accept::Draining;
 use wakeful::io::LoopTimer;
 use wakeful::time::timeout;
 
-use self::observed_frames::Seen;
-use self::observed_io::Observed;
-use self::streams::{Alive, Streams};
-use crate::connection::deadlines::{Act, Watch};
-use crate::connection::lingering_close;
-use crate::connection::timer::Timer;
+use self::observed_frames::ObservedFrames;
+use self::observed_io::ObservedIo;
+use self::streams::{EndsStreams, Streams};
+use crate::connection::{Act, ConnectionState, Timer, lingering_close};
 use crate::counts::Refusal;
 use crate::error::BoxError;
 use crate::limits::Limits;
@@ -44,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) async fn serve<I, S, B>(
     io: I,
     service: S,
-    watch: &Rc<Watch>,
+    state: &Rc<ConnectionState>,
     draining: &Draining,
 ) -> hyper::Result<()>
 where
@@ -55,27 +53,27 @@ where
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let _alive = Alive(watch);
-    let limits = watch.local.limits();
-    let seen = Rc::new(RefCell::new(Seen::new(limits)));
+    let _ends_streams = EndsStreams(state);
+    let limits = state.loop_state().limits();
+    let frames = Rc::new(RefCell::new(ObservedFrames::new(limits)));
     // Shared, because hyper does not give it back.
     let io = Rc::new(RefCell::new(io));
-    let observed = Observed { io: io.clone(), seen: seen.clone(), watch: watch.clone() };
-    let connection = builder(limits, watch).serve_connection(observed, service);
-    let ended = drive(connection, &seen, watch, draining).await;
+    let observed = ObservedIo { io: io.clone(), frames: frames.clone(), state: state.clone() };
+    let connection = builder(limits, state).serve_connection(observed, service);
+    let ended = drive(connection, &frames, state, draining).await;
     let result = match ended {
         Ended::ByItself(result) => {
             // The client may still read its last response, and gives room for more as it does: a
             // socket that is closed by then answers that by a reset, which cuts the response off.
             if let (Ok(()), Ok(io)) = (&result, Rc::try_unwrap(io)) {
-                let silence = watch.local.going_away();
+                let silence = state.loop_state().going_away();
                 lingering_close::linger_while_it_reads(&mut io.into_inner(), silence).await;
             }
             result
         }
         Ended::Unheard => Ok(()),
         Ended::By(refusal) => {
-            let word = seen.borrow().last_word(refusal);
+            let word = frames.borrow().last_word(refusal);
             // With hyper's connection went the other one who had it.
             if let (Some(word), Ok(io)) = (word, Rc::try_unwrap(io)) {
                 say(io.into_inner(), word).await;
@@ -84,7 +82,7 @@ where
         }
     };
     if let Err(error) = &result {
-        count(error, &seen.borrow(), watch);
+        count(error, &frames.borrow(), state);
     }
     result
 }
@@ -99,8 +97,8 @@ enum Ended {
 
 async fn drive<I, S, B>(
     connection: http2::Connection<I, S, Streams>,
-    seen: &RefCell<Seen>,
-    watch: &Watch,
+    frames: &RefCell<ObservedFrames>,
+    state: &ConnectionState,
     draining: &Draining,
 ) -> Ended
 where
@@ -114,28 +112,28 @@ where
     let (mut connection, mut drained) = (pin!(connection), pin!(draining.started()));
     let (mut timer, mut told) = (Timer::new(), false);
     poll_fn(|cx| {
-        seen.borrow_mut().gives_way = false;
-        if !watch.is_closing() && drained.as_mut().poll(cx).is_ready() {
-            watch.close_soon();
+        frames.borrow_mut().gives_way = false;
+        if !state.closing().has_begun() && drained.as_mut().poll(cx).is_ready() {
+            state.closing().begin();
         }
         loop {
-            if watch.is_closing() && !told {
+            if state.closing().has_begun() && !told {
                 told = true;
                 connection.as_mut().graceful_shutdown();
             }
             let polled = connection.as_mut().poll(cx);
-            if let Some(refusal) = seen.borrow().flood {
-                watch.local.refuse(refusal);
+            if let Some(refusal) = frames.borrow().flood {
+                state.loop_state().refuse(refusal);
                 return Poll::Ready(Ended::By(refusal));
             }
             if let Poll::Ready(ended) = polled {
                 return Poll::Ready(Ended::ByItself(ended));
             }
-            if watch.is_closing() && !told {
+            if state.closing().has_begun() && !told {
                 continue;
             }
-            let phase = seen.borrow_mut().tell(watch);
-            match watch.poll(&mut timer, phase, cx) {
+            let phase = frames.borrow_mut().tell(state);
+            match state.poll_deadlines(&mut timer, phase, cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Act::PollAgain) => {}
                 Poll::Ready(Act::Finish) if !told => {}
@@ -148,9 +146,9 @@ where
     .await
 }
 
-fn builder(limits: &Limits, watch: &Rc<Watch>) -> http2::Builder<Streams> {
+fn builder(limits: &Limits, state: &Rc<ConnectionState>) -> http2::Builder<Streams> {
     let http2 = &limits.http2;
-    let mut builder = http2::Builder::new(Streams(watch.clone()));
+    let mut builder = http2::Builder::new(Streams(state.clone()));
     builder
         .timer(LoopTimer)
         .max_header_list_size(u32::try_from(limits.max_header_size).unwrap_or(u32::MAX))
@@ -177,10 +175,10 @@ async fn say<I: Read + Write + Unpin>(mut io: I, word: [u8; 17]) {
 }
 
 /// What went wrong by the client's doing.
-fn count(error: &hyper::Error, seen: &Seen, watch: &Watch) {
+fn count(error: &hyper::Error, frames: &ObservedFrames, state: &ConnectionState) {
     let Some(h2) = error.source().and_then(|source| source.downcast_ref::<h2::Error>()) else {
         if error.is_timeout() {
-            watch.local.refuse(Refusal::Http2PingTimeout);
+            state.loop_state().refuse(Refusal::Http2PingTimeout);
         }
         return;
     };
@@ -188,7 +186,7 @@ fn count(error: &hyper::Error, seen: &Seen, watch: &Watch) {
         return;
     }
     // h2 has told the client which, in words.
-    let text = String::from_utf8_lossy(seen.farewell());
+    let text = String::from_utf8_lossy(frames.farewell());
     let refusal = [
         ("continuations", Refusal::Http2ContinuationFlood),
         ("resets", Refusal::Http2ResetFlood),
@@ -197,5 +195,5 @@ fn count(error: &hyper::Error, seen: &Seen, watch: &Watch) {
     ]
     .into_iter()
     .find_map(|(word, refusal)| text.contains(word).then_some(refusal));
-    watch.local.refuse(refusal.unwrap_or(Refusal::Http2Protocol));
+    state.loop_state().refuse(refusal.unwrap_or(Refusal::Http2Protocol));
 }

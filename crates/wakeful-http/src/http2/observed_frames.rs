@@ -1,7 +1,7 @@
 //! What has gone by on an HTTP/2 connection: the streams that are open, what the responses came to,
 //! whether it is a flood, and how much may be read next.
 
-use crate::connection::deadlines::{Phase, Watch};
+use crate::connection::{ConnectionState, Phase};
 use crate::counts::Refusal;
 use crate::limits::Limits;
 use crate::limits::flood::Flood;
@@ -15,7 +15,7 @@ const MANY_FRAMES: u64 = 16;
 const SHORT_READ: usize = 512;
 
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct ObservedFrames {
     received: FrameReader,
     sent: FrameReader,
     limits: Flood,
@@ -38,7 +38,7 @@ pub(super) struct Seen {
     refused: u64,
 }
 
-impl Seen {
+impl ObservedFrames {
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
             received: FrameReader::of_client(),
@@ -107,14 +107,16 @@ impl Seen {
         })
     }
 
-    /// Tells the watch what has gone by, and in which phase the connection is.
-    pub(super) fn tell(&mut self, watch: &Watch) -> Phase {
-        self.count_refused(watch);
-        watch.data.bytes.set(self.data);
-        watch.data.is_waiting.set(!self.open.is_empty());
+    /// Tells the connection what has gone by, and returns in which phase it is.
+    pub(super) fn tell(&mut self, state: &ConnectionState) -> Phase {
+        self.count_refused(state);
+        state.writes().streams_sent(self.data, !self.open.is_empty());
         if self.is_in_header() {
             Phase::Header
-        } else if watch.is_in_flight() || watch.is_write_blocked() || !self.open.is_empty() {
+        } else if state.requests().is_in_flight()
+            || state.writes().is_blocked()
+            || !self.open.is_empty()
+        {
             Phase::Busy
         } else {
             Phase::Idle
@@ -122,13 +124,13 @@ impl Seen {
     }
 
     /// What was opened and never came to the service, h2 has refused: when it has read all.
-    fn count_refused(&mut self, watch: &Watch) {
-        let begun = watch.life.served() + u64::from(self.is_in_header());
+    fn count_refused(&mut self, state: &ConnectionState) {
+        let begun = state.movable().served() + u64::from(self.is_in_header());
         let refused = self.opened.saturating_sub(begun);
-        if refused > self.refused && !watch.is_closing() && !watch.is_write_blocked() {
+        if refused > self.refused && !state.closing().has_begun() && !state.writes().is_blocked() {
             let more = refused - self.refused;
             self.refused = refused;
-            watch.local.counts().refuse_many(Refusal::Http2Refused, more);
+            state.loop_state().counts().refuse_many(Refusal::Http2Refused, more);
         }
     }
 

@@ -9,32 +9,32 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
-use super::observed_frames::Seen;
-use crate::connection::deadlines::Watch;
+use super::observed_frames::ObservedFrames;
+use crate::connection::ConnectionState;
 
-pub(super) struct Observed<I> {
+pub(super) struct ObservedIo<I> {
     pub(super) io: Rc<RefCell<I>>,
-    pub(super) seen: Rc<RefCell<Seen>>,
-    pub(super) watch: Rc<Watch>,
+    pub(super) frames: Rc<RefCell<ObservedFrames>>,
+    pub(super) state: Rc<ConnectionState>,
 }
 
-impl<I: Read + Unpin> Read for Observed<I> {
+impl<I: Read + Unpin> Read for ObservedIo<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut seen = self.seen.borrow_mut();
-        if seen.flood.is_some() || seen.gives_way {
+        let mut frames = self.frames.borrow_mut();
+        if frames.flood.is_some() || frames.gives_way {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.watch.local.with_scratch(|scratch| {
-            let room = scratch.len().min(buf.remaining()).min(seen.room);
+        self.state.loop_state().with_scratch(|scratch| {
+            let room = scratch.len().min(buf.remaining()).min(frames.room);
             let mut read = ReadBuf::new(&mut scratch[..room]);
             ready!(Pin::new(&mut *self.io.borrow_mut()).poll_read(cx, read.unfilled()))?;
-            seen.received(read.filled());
-            if seen.flood.is_some() {
+            frames.received(read.filled());
+            if frames.flood.is_some() {
                 // The driver ends it behind this poll, and h2 need not work for what comes with a
                 // flood.
                 return Poll::Pending;
@@ -45,7 +45,7 @@ impl<I: Read + Unpin> Read for Observed<I> {
     }
 }
 
-impl<I: Write + Unpin> Write for Observed<I> {
+impl<I: Write + Unpin> Write for ObservedIo<I> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -53,9 +53,9 @@ impl<I: Write + Unpin> Write for Observed<I> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut *self.io.borrow_mut()).poll_write(cx, buf);
         if let Poll::Ready(Ok(count)) = written {
-            self.seen.borrow_mut().sent(&buf[..count]);
+            self.frames.borrow_mut().sent(&buf[..count]);
         }
-        self.watch.wrote(&written);
+        self.state.writes().wrote(&written);
         written
     }
 
@@ -66,14 +66,14 @@ impl<I: Write + Unpin> Write for Observed<I> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut *self.io.borrow_mut()).poll_write_vectored(cx, slices);
         if let Poll::Ready(Ok(mut left)) = written {
-            let mut seen = self.seen.borrow_mut();
+            let mut frames = self.frames.borrow_mut();
             for slice in slices {
                 let count = left.min(slice.len());
-                seen.sent(&slice[..count]);
+                frames.sent(&slice[..count]);
                 left -= count;
             }
         }
-        self.watch.wrote(&written);
+        self.state.writes().wrote(&written);
         written
     }
 

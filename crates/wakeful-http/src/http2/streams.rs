@@ -8,18 +8,17 @@ use std::task::{Context, Poll};
 use hyper::rt::Executor;
 use pin_project_lite::pin_project;
 
-use crate::connection::deadlines::Watch;
-use crate::connection::requests::Key;
+use crate::connection::{ConnectionState, Key};
 
 /// Spawns them.
 #[derive(Debug, Clone)]
-pub(crate) struct Streams(pub(crate) Rc<Watch>);
+pub(crate) struct Streams(pub(crate) Rc<ConnectionState>);
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
     fn execute(&self, future: F) {
-        match self.0.called.take() {
+        match self.0.requests().take_called() {
             // hyper calls the service, and spawns the stream that answers at once.
-            Some(key) => wakeful::spawn(Stream { future, key, watch: self.0.clone() }).detach(),
+            Some(key) => wakeful::spawn(Stream { future, key, state: self.0.clone() }).detach(),
             // What an upgraded stream sends: until it ends, the connection is in use.
             None => {
                 let tunnel = Tunnel::open(self.0.clone());
@@ -36,27 +35,27 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
 /// An HTTP/2 connection, whose streams end when this is dropped. h2 tells them of its end, too, but
 /// not when it was a panic (of a body's data, say), which leaves its lock poisoned: they would wait
 /// for ever, and stay in flight.
-pub(crate) struct Alive<'a>(pub(crate) &'a Watch);
+pub(crate) struct EndsStreams<'a>(pub(crate) &'a ConnectionState);
 
-impl Drop for Alive<'_> {
+impl Drop for EndsStreams<'_> {
     fn drop(&mut self) {
-        self.0.is_gone();
+        self.0.requests().abort_all();
     }
 }
 
 /// A stream that was upgraded.
-struct Tunnel(Rc<Watch>);
+struct Tunnel(Rc<ConnectionState>);
 
 impl Tunnel {
-    fn open(watch: Rc<Watch>) -> Self {
-        watch.tunnels.set(watch.tunnels.get() + 1);
-        Self(watch)
+    fn open(state: Rc<ConnectionState>) -> Self {
+        state.requests().tunnel_opens();
+        Self(state)
     }
 }
 
 impl Drop for Tunnel {
     fn drop(&mut self) {
-        self.0.tunnels.set(self.0.tunnels.get() - 1);
+        self.0.requests().tunnel_closes();
     }
 }
 
@@ -66,7 +65,7 @@ pin_project! {
         #[pin]
         future: F,
         key: Key,
-        watch: Rc<Watch>,
+        state: Rc<ConnectionState>,
     }
 }
 
@@ -75,12 +74,12 @@ impl<F: Future<Output = ()>> Future for Stream<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
-        if this.watch.gone.get() || this.watch.is_aborted(*this.key) {
+        if this.state.requests().is_aborted(*this.key) {
             return Poll::Ready(());
         }
         let polled = this.future.poll(cx);
         if polled.is_pending() {
-            this.watch.wakes(*this.key, cx.waker());
+            this.state.requests().wake_when_decided(*this.key, cx.waker());
         }
         polled
     }

@@ -2,7 +2,8 @@
 //!
 //! [`Limits`] has the settings. `peers` is the table of clients, `frames` what is seen of HTTP/2's
 //! frames, `flood` how many of them are too many; what a connection does about all that, and when,
-//! is in `connection::deadlines`. Every limit that strikes is counted by its [`Refusal`](crate::Refusal).
+//! is in `connection::deadlines`. Every limit that strikes is counted by its
+//! [`Refusal`](crate::Refusal).
 
 pub(crate) mod flood;
 pub(crate) mod frames;

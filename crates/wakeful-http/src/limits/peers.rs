@@ -25,7 +25,7 @@ const SECOND: u64 = 1_000_000_000;
 /// The accounts of all peers.
 #[derive(Debug)]
 pub(crate) struct Peers {
-    shards: [Mutex<HashMap<Peer, Arc<Account>>>; SHARDS],
+    shards: [Mutex<HashMap<PeerKey, Arc<Account>>>; SHARDS],
     max_connections: u32,
     rate: Option<Rate>,
     epoch: Instant,
@@ -33,12 +33,12 @@ pub(crate) struct Peers {
 
 /// An IPv4 address in the lower half, or the upper half of an IPv6 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Peer {
+pub(crate) enum PeerKey {
     V4(u32),
     V6(u64),
 }
 
-impl Peer {
+impl PeerKey {
     pub(crate) fn new(addr: SocketAddr) -> Self {
         match addr.ip().to_canonical() {
             IpAddr::V4(addr) => Self::V4(addr.to_bits()),
@@ -76,7 +76,7 @@ struct Rate {
 /// A connection's place in its peer's account, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
-    peer: Peer,
+    peer: PeerKey,
     account: Arc<Account>,
     peers: Arc<Peers>,
 }
@@ -104,7 +104,7 @@ impl Peers {
     }
 
     /// One more connection of a peer; `None` when there is no room to count it.
-    pub(crate) fn enter(self: &Arc<Self>, peer: Peer) -> Result<Option<Place>, TooMany> {
+    pub(crate) fn enter(self: &Arc<Self>, peer: PeerKey) -> Result<Option<Place>, TooMany> {
         let mut shard = self.shard(peer);
         if shard.len() >= GREATEST_SHARD && !shard.contains_key(&peer) {
             shard.retain(|_, account| account.connections.load(Ordering::Relaxed) > 0);
@@ -124,7 +124,7 @@ impl Peers {
         Ok(Some(place))
     }
 
-    fn shard(&self, peer: Peer) -> MutexGuard<'_, HashMap<Peer, Arc<Account>>> {
+    fn shard(&self, peer: PeerKey) -> MutexGuard<'_, HashMap<PeerKey, Arc<Account>>> {
         self.shards[peer.shard()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,8 +170,8 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn peer(text: &str) -> Peer {
-        Peer::new(SocketAddr::new(text.parse().unwrap(), 1))
+    fn peer(text: &str) -> PeerKey {
+        PeerKey::new(SocketAddr::new(text.parse().unwrap(), 1))
     }
 
     fn known(peers: &Peers) -> usize {
@@ -222,7 +222,7 @@ mod tests {
         let peers = Peers::new(1, Some(PeerRate { requests_per_second: 1, burst: 1 })).unwrap();
         let held = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
         for number in 0..200_000 {
-            let place = peers.enter(Peer::V4(0xb000_0000 + number)).unwrap();
+            let place = peers.enter(PeerKey::V4(0xb000_0000 + number)).unwrap();
             if let Some(place) = place {
                 place.request().unwrap();
             }

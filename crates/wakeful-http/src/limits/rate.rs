@@ -1,21 +1,46 @@
-//! How slow a client may be: what it does is counted as it goes by, and looked at with each tick.
+//! How slow a client may be: its bytes are counted as they go by, and looked at with each tick.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use super::MinRate;
 
-/// Waiting for a client, and how much it does meanwhile.
+/// Measures what a client does while it is waited for.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    pub(crate) is_waiting: Cell<bool>,
-    pub(crate) bytes: Cell<u64>,
+pub(crate) struct RateMeter {
+    is_waiting: Cell<bool>,
+    bytes: Cell<u64>,
     /// For how long, as far as it was looked at, and how much there was when that began.
     waited: Cell<Duration>,
     from: Cell<u64>,
 }
 
-impl Waiting {
+impl RateMeter {
+    /// Returns whether the client is waited for.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.is_waiting.get()
+    }
+
+    /// Notes whether the client is waited for.
+    pub(crate) fn wait(&self, is_waiting: bool) {
+        self.is_waiting.set(is_waiting);
+    }
+
+    /// Returns how many bytes went by in all.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    /// Notes how many bytes went by in all.
+    pub(crate) fn set(&self, bytes: u64) {
+        self.bytes.set(bytes);
+    }
+
+    /// Notes that `bytes` more went by.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.set(self.bytes() + bytes);
+    }
+
     /// Looked at `passed` after the last time: has it done less than `rate` for a whole window?
     pub(crate) fn is_too_slow(&self, rate: MinRate, passed: Duration) -> bool {
         if !self.is_waiting.get() {
@@ -46,36 +71,32 @@ mod tests {
     const RATE: MinRate = MinRate { bytes_per_second: 100, window: Duration::from_secs(4) };
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn add(waiting: &Waiting, bytes: u64) {
-        waiting.bytes.set(waiting.bytes.get() + bytes);
-    }
-
     #[test]
     fn a_client_is_too_slow_when_it_does_too_little_for_a_whole_window() {
-        let waiting = Waiting::default();
-        waiting.is_waiting.set(true);
+        let meter = RateMeter::default();
+        meter.wait(true);
         for second in 1..=12 {
-            add(&waiting, 100);
-            assert!(!waiting.is_too_slow(RATE, SECOND), "at {second} s");
+            meter.add(100);
+            assert!(!meter.is_too_slow(RATE, SECOND), "at {second} s");
         }
         // A burst counts in its window only.
-        add(&waiting, 10_000);
+        meter.add(10_000);
         for _ in 0..4 {
-            assert!(!waiting.is_too_slow(RATE, SECOND));
+            assert!(!meter.is_too_slow(RATE, SECOND));
         }
         for _ in 0..3 {
-            add(&waiting, 99);
-            assert!(!waiting.is_too_slow(RATE, SECOND));
+            meter.add(99);
+            assert!(!meter.is_too_slow(RATE, SECOND));
         }
-        assert!(waiting.is_too_slow(RATE, SECOND));
+        assert!(meter.is_too_slow(RATE, SECOND));
     }
 
     #[test]
     fn who_is_not_waited_for_may_be_slow() {
-        let waiting = Waiting::default();
+        let meter = RateMeter::default();
         for second in 0..100 {
-            waiting.is_waiting.set(second % 4 != 0);
-            assert!(!waiting.is_too_slow(RATE, SECOND));
+            meter.wait(second % 4 != 0);
+            assert!(!meter.is_too_slow(RATE, SECOND));
         }
     }
 }

@@ -5,8 +5,8 @@
 //! a request pays for one look at a static. What is asked for costs a request an allocation, and
 //! the access log a line in a buffer.
 //!
-//! `observed_request` is one request from its header to the last byte of its response, `request_id` and
-//! `trace_parent` read and write the headers.
+//! `observed_request` is one request from its header to the last byte of its response, `request_id`
+//! and `trace_parent` read and write the headers.
 
 mod observed_request;
 mod request_id;
@@ -23,7 +23,7 @@ use wakeful::net::PeerAddr;
 
 use crate::access_log::{AccessLog, LoopLog};
 
-pub(crate) use observed_request::Exchange;
+pub(crate) use observed_request::ObservedRequest;
 pub use request_id::RequestIds;
 pub use trace_parent::TraceParent;
 

@@ -18,7 +18,7 @@ use super::{Head, Observer, Peer, Peers, Spans, TraceContext, request_id};
 use crate::access_log::Line;
 use crate::panics::contain;
 
-pub(crate) struct Exchange {
+pub(crate) struct ObservedRequest {
     span: Span,
     observer: Rc<Observer>,
     id: Option<HeaderValue>,
@@ -54,7 +54,7 @@ impl Observer {
         self: &Rc<Self>,
         request: &mut Request<R>,
         peer: Peer,
-    ) -> Option<Box<Exchange>> {
+    ) -> Option<Box<ObservedRequest>> {
         if matches!(self.settings.peers, Peers::Inserted) {
             request.extensions_mut().insert(peer);
         }
@@ -65,7 +65,7 @@ impl Observer {
         if id.is_none() && span.is_disabled() && logged.is_none() {
             return None;
         }
-        Some(Box::new(Exchange {
+        Some(Box::new(ObservedRequest {
             span,
             observer: self.clone(),
             id,
@@ -155,7 +155,7 @@ impl Logged {
     }
 }
 
-impl Exchange {
+impl ObservedRequest {
     /// Enters the span, until what is returned is dropped.
     #[inline]
     pub(crate) fn enter(&self) -> Entered<'_> {
@@ -225,7 +225,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for ObservedRequest {
     fn drop(&mut self) {
         if !self.span.is_disabled() {
             // Each by itself: this may run because the handler has panicked.

@@ -9,11 +9,11 @@ use http_body_util::Limited;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
-use crate::connection::body_progress::Progress;
+use super::in_flight::InFlight;
+use crate::connection::Progress;
 use crate::error::BoxError;
-use crate::observe::Exchange;
+use crate::observe::ObservedRequest;
 use crate::panics::{self, Contained, SafeWaker};
-use crate::request::in_flight::InFlight;
 
 /// A request's body: hyper's, within the server's limits.
 ///
@@ -83,21 +83,21 @@ pin_project! {
         #[pin]
         inner: Option<B>,
         in_flight: Option<InFlight>,
-        exchange: Option<Box<Exchange>>,
+        observed: Option<Box<ObservedRequest>>,
     }
 }
 
 impl<B> ResponseBody<B> {
     pub(crate) fn of_service(inner: B, in_flight: Option<InFlight>) -> Self {
-        Self { inner: Some(inner), in_flight, exchange: None }
+        Self { inner: Some(inner), in_flight, observed: None }
     }
 
     pub(crate) fn empty() -> Self {
-        Self { inner: None, in_flight: None, exchange: None }
+        Self { inner: None, in_flight: None, observed: None }
     }
 
-    pub(crate) fn is_observed_by(&mut self, exchange: Box<Exchange>) {
-        self.exchange = Some(exchange);
+    pub(crate) fn is_observed_by(&mut self, observed: Box<ObservedRequest>) {
+        self.observed = Some(observed);
     }
 }
 
@@ -111,16 +111,16 @@ impl<B: Body> Body for ResponseBody<B> {
     ) -> Poll<Option<Result<Frame<Contained<B::Data>>, B::Error>>> {
         let mut this = self.project();
         let Some(mut inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-        let polled = match this.exchange {
+        let polled = match this.observed {
             None => inner.poll_frame(cx),
-            Some(exchange) => {
-                let entered = exchange.enter();
+            Some(observed) => {
+                let entered = observed.enter();
                 let polled = inner.as_mut().poll_frame(cx);
                 drop(entered);
                 if let Poll::Ready(frame) = &polled
-                    && exchange.saw(frame, inner.is_end_stream())
+                    && observed.saw(frame, inner.is_end_stream())
                 {
-                    *this.exchange = None;
+                    *this.observed = None;
                 }
                 polled
             }

@@ -1,8 +1,17 @@
 //! One request, from where hyper calls the service to the last byte of its response.
+//!
+//! [`ConnectionService`] is what hyper calls, for both protocols. It keeps one invariant: what
+//! begins also ends. A request that was admitted holds an `InFlight`, which moves from the
+//! service's future into the response's body and gives everything back when that is gone.
+//!
+//! `admission` refuses before the service is called, `refused` is what is answered then, `body` has
+//! the bodies on their way through the limits. The limits of what is in flight are `connection`'s.
 
-pub(crate) mod admission;
+mod admission;
 mod body;
-pub(crate) mod in_flight;
-pub(crate) mod service;
+mod in_flight;
+mod refused;
+mod service;
 
 pub use self::body::RequestBody;
+pub(crate) use self::service::ConnectionService;

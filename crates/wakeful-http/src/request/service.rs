@@ -2,8 +2,8 @@
 //! observed, the limits are kept, and then the user's service is called.
 //!
 //! One wrapper, one future and one body for all of it: each layer of its own would copy every
-//! request and every response once more. What each does is in `upgrade`, `observe`, `guard` and
-//! `requests`.
+//! request and every response once more. What each does is in `upgrade`, `observe`, `admission` and
+//! `in_flight`.
 
 use std::any::Any;
 use std::future::Future;
@@ -20,23 +20,21 @@ use hyper::service::Service;
 use pin_project_lite::pin_project;
 use wakeful::net::PeerAddr;
 
-use crate::connection::body_progress::Progress;
-use crate::connection::deadlines::Watch;
-use crate::connection::protocol::Protocol;
-use crate::connection::requests::Kind;
+use super::admission;
+use super::body::{RequestBody, ResponseBody};
+use super::in_flight::InFlight;
+use super::refused::{self, Refused};
+use crate::connection::{ConnectionState, Kind, Progress, Protocol};
 use crate::counts::Refusal;
-use crate::observe::{Exchange, Observer, Peer};
+use crate::observe::{ObservedRequest, Observer, Peer};
 use crate::panics::Contained;
-use crate::request::admission::{self, Refused};
-use crate::request::body::{RequestBody, ResponseBody};
-use crate::request::in_flight::InFlight;
 use crate::upgrade::{Offered, Offers};
 
 /// See the module's documentation.
 pub(crate) struct ConnectionService<S> {
     /// Dropped beside a body, whose drop may panic, too.
     service: Contained<S>,
-    watch: Rc<Watch>,
+    connection: Rc<ConnectionState>,
     observer: Rc<Observer>,
     peer: Peer,
     /// Of HTTP/1: the upgrades of HTTP/2 are hyper's own.
@@ -44,11 +42,11 @@ pub(crate) struct ConnectionService<S> {
 }
 
 impl<S> ConnectionService<S> {
-    pub(crate) fn new(service: S, peer: PeerAddr, watch: Rc<Watch>) -> Self {
-        let observer = watch.local.observer().clone();
-        let offers = (watch.protocol == Protocol::Http1).then(Rc::default);
+    pub(crate) fn new(service: S, peer: PeerAddr, connection: Rc<ConnectionState>) -> Self {
+        let observer = connection.loop_state().observer().clone();
+        let offers = (connection.protocol() == Protocol::Http1).then(Rc::default);
         let service = Contained::new(service);
-        Self { service, watch, observer, peer: Peer { addr: peer }, offers }
+        Self { service, connection, observer, peer: Peer { addr: peer }, offers }
     }
 
     /// What its requests were offered, if it is HTTP/1's.
@@ -60,16 +58,16 @@ impl<S> ConnectionService<S> {
     fn refused<F: Future>(
         &self,
         refused: Refused,
-        exchange: Option<Box<Exchange>>,
+        observed: Option<Box<ObservedRequest>>,
         offered: Option<Offered>,
     ) -> Answer<F> {
-        let watch = &self.watch;
-        watch.local.refuse(refused.refusal);
-        watch.local.counts().request_ends();
+        let connection = &self.connection;
+        connection.loop_state().refuse(refused.refusal);
+        connection.loop_state().counts().request_ends();
         // It counts for the connection as any other.
-        watch.count_request();
-        let head = Some(admission::head(refused, watch));
-        Answer { state: State::Refused { head }, held: None, in_flight: None, exchange, offered }
+        connection.count_request();
+        let head = Some(refused::head(refused, connection));
+        Answer { state: State::Refused { head }, held: None, in_flight: None, observed, offered }
     }
 
     /// Runs the user's code, and keeps a panic in it for the request's own future. HTTP/2 calls the
@@ -77,7 +75,7 @@ impl<S> ConnectionService<S> {
     /// HTTP/1 there is no other request.
     #[inline(always)]
     fn contain<R>(&self, f: impl FnOnce() -> R) -> thread::Result<R> {
-        match self.watch.protocol {
+        match self.connection.protocol() {
             Protocol::Http1 => Ok(f()),
             Protocol::Http2 => catch_unwind(AssertUnwindSafe(f)),
         }
@@ -90,9 +88,9 @@ impl<S> ConnectionService<S> {
         payload: Box<dyn Any + Send>,
         offered: Option<Offered>,
     ) -> Answer<F> {
-        self.watch.count_request();
+        self.connection.count_request();
         let state = State::Panicked { payload: Some(payload) };
-        Answer { state, held: None, in_flight: None, exchange: None, offered }
+        Answer { state, held: None, in_flight: None, observed: None, offered }
     }
 }
 
@@ -109,30 +107,30 @@ where
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let offered = self.offers.as_ref().and_then(|offers| offers.offer(&mut request));
         // Outside of the limits, so that what they answer is told as well.
-        let exchange = match self.contain(|| self.observer.begin(&mut request, self.peer)) {
-            Ok(exchange) => exchange,
+        let observed = match self.contain(|| self.observer.begin(&mut request, self.peer)) {
+            Ok(observed) => observed,
             Err(payload) => return self.panicked(payload, offered),
         };
-        let watch = &self.watch;
-        watch.local.counts().request_begins();
-        if let Err(refused) = watch.admit(&request) {
-            return self.refused(refused, exchange, offered);
+        let connection = &self.connection;
+        connection.loop_state().counts().request_begins();
+        if let Err(refused) = admission::admit(connection, &request) {
+            return self.refused(refused, observed, offered);
         }
-        let kind = admission::kind(&request, watch.local.limits());
-        let is_http1 = watch.protocol == Protocol::Http1;
+        let kind = admission::kind(&request, connection.loop_state().limits());
+        let is_http1 = connection.protocol() == Protocol::Http1;
         let has_body = (is_http1 || kind == Kind::Plain) && !request.body().is_end_stream();
         let progress = has_body.then(Progress::default);
         if is_http1 {
-            watch.last_body.replace(progress.clone());
+            connection.last_body().begin(progress.clone());
         }
         let limited = progress.clone().filter(|_| kind == Kind::Plain);
         let is_tunnel = request.method() == Method::CONNECT;
-        let most = if is_tunnel { 0 } else { watch.local.limits().max_body };
+        let most = if is_tunnel { 0 } else { connection.loop_state().limits().max_body };
         let (method, uri) = (request.method(), request.uri());
-        let in_flight = InFlight::new(watch.clone(), method, uri, kind, limited);
+        let in_flight = InFlight::new(connection.clone(), method, uri, kind, limited);
         let request = request.map(|body| RequestBody::new(body, progress, most));
         let call = || {
-            let _entered = exchange.as_deref().map(Exchange::enter);
+            let _entered = observed.as_deref().map(ObservedRequest::enter);
             State::Serving { future: self.service.call(request) }
         };
         // As `contain`. A future may be large: it is not moved once more for that.
@@ -141,7 +139,7 @@ where
         if !is_http1 {
             in_flight.worked();
         }
-        Answer { state, held: None, in_flight: Some(in_flight), exchange, offered }
+        Answer { state, held: None, in_flight: Some(in_flight), observed, offered }
     }
 }
 
@@ -154,7 +152,7 @@ pin_project! {
         // drop may panic, beside that of the service's future.
         held: Option<Contained<Box<F::Output>>>,
         in_flight: Option<InFlight>,
-        exchange: Option<Box<Exchange>>,
+        observed: Option<Box<ObservedRequest>>,
         offered: Option<Offered>,
     }
 }
@@ -185,7 +183,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let entered = this.exchange.as_deref().map(Exchange::enter);
+        let entered = this.observed.as_deref().map(ObservedRequest::enter);
         let was_held = this.held.is_some();
         let polled = match this.state.as_mut().project() {
             StateProjection::Serving { .. } if was_held => {
@@ -197,7 +195,7 @@ where
                 drop(entered);
                 let head = head.take().expect("polled after its end");
                 let response = Response::from_parts(head, ResponseBody::empty());
-                return Poll::Ready(Ok(tell(response, this.exchange.take(), this.offered.take())));
+                return Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())));
             }
             StateProjection::Panicked { payload } => {
                 drop(entered);
@@ -209,17 +207,17 @@ where
         in_flight.worked();
         if let Some(refusal) = in_flight.verdict() {
             if refusal == Refusal::BodyTooLarge {
-                in_flight.watch.local.refuse(refusal);
+                in_flight.connection().loop_state().refuse(refusal);
             }
-            let head = admission::head(Refused::new(refusal), &in_flight.watch);
+            let head = refused::head(Refused::new(refusal), in_flight.connection());
             // The service's future goes, with the body that it may hold.
             this.state.set(State::Refused { head: None });
             *this.in_flight = None;
             let response = Response::from_parts(head, ResponseBody::empty());
-            return Poll::Ready(Ok(tell(response, this.exchange.take(), this.offered.take())));
+            return Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())));
         }
         let answered = ready!(polled);
-        if !was_held && in_flight.watch.takes_rest_of_body() {
+        if !was_held && in_flight.connection().last_body().takes_rest() {
             // HTTP/1, and the body was dropped before its end. hyper reads for the rest once, and
             // closes after the response if there is more. The response says so only if that read
             // comes first.
@@ -232,11 +230,11 @@ where
         if let Some(offered) = this.offered.as_ref() {
             offered.correct(&mut response);
         }
-        in_flight.watch.local.counts().response(response.status());
-        admission::say_close(&mut response, &in_flight.watch);
+        in_flight.connection().loop_state().counts().response(response.status());
+        refused::say_close(&mut response, in_flight.connection());
         let in_flight = this.in_flight.take();
         let response = response.map(|body| ResponseBody::of_service(body, in_flight));
-        Poll::Ready(Ok(tell(response, this.exchange.take(), this.offered.take())))
+        Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())))
     }
 }
 
@@ -244,12 +242,12 @@ where
 #[inline(always)]
 fn tell<B: Body>(
     mut response: Response<ResponseBody<B>>,
-    exchange: Option<Box<Exchange>>,
+    observed: Option<Box<ObservedRequest>>,
     offered: Option<Offered>,
 ) -> Response<ResponseBody<B>> {
-    if let Some(mut exchange) = exchange {
-        exchange.respond(&mut response);
-        response.body_mut().is_observed_by(exchange);
+    if let Some(mut observed) = observed {
+        observed.respond(&mut response);
+        response.body_mut().is_observed_by(observed);
     }
     if let Some(offered) = offered {
         offered.answered(&response);

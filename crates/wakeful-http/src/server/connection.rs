@@ -10,20 +10,16 @@ use wakeful::net::{PeerAddr, Stream};
 
 use super::first_request::{drained, first_request};
 use super::tls_connection;
-use crate::connection::deadlines::Watch;
-use crate::connection::lingering_close;
-use crate::connection::movable_state::Life;
-use crate::connection::protocol::{Protocol, Rewound};
+use crate::connection::{ConnectionState, MovableState, Protocol, Rewound, unasked_answer};
 use crate::counts::Refusal;
 use crate::drain;
 use crate::error::BoxError;
 use crate::http1;
 use crate::http2;
-use crate::limits::peers::{Peer, TooMany};
-use crate::loop_state::Local;
+use crate::limits::peers::{PeerKey, TooMany};
+use crate::loop_state::LoopState;
 use crate::panics;
-use crate::request::RequestBody;
-use crate::request::service::ConnectionService;
+use crate::request::{ConnectionService, RequestBody};
 use crate::tls::ServerTls;
 
 /// Serves `connection` until it closes, or goes on to another loop. What goes wrong with a single
@@ -31,7 +27,7 @@ use crate::tls::ServerTls;
 pub(crate) async fn serve<S, B>(
     connection: Connection,
     service: S,
-    local: Rc<Local>,
+    loop_state: Rc<LoopState>,
     tls: Option<ServerTls>,
 ) where
     S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
@@ -43,54 +39,56 @@ pub(crate) async fn serve<S, B>(
     let Connection { mut stream, peer, draining, unread, moving, .. } = connection;
     drain::enter(&draining);
     let carried = moving.carried().and_then(|carried| carried.downcast().ok());
-    let life = match carried {
-        Some(carried) => Ok(Life::unpack(*carried)),
-        None => begin(peer, &local),
+    let movable = match carried {
+        Some(carried) => Ok(MovableState::unpack(*carried)),
+        None => begin(peer, &loop_state),
     };
-    let Ok(life) = life else {
-        local.refuse(Refusal::PeerConnections);
+    let Ok(movable) = movable else {
+        loop_state.refuse(Refusal::PeerConnections);
         if tls.is_some() {
             // To answer takes a handshake, which is what should not be spent.
             return;
         }
         let mut io = Rewound { start: unread.into(), stream };
-        return lingering_close::answer(&mut io, StatusCode::SERVICE_UNAVAILABLE, &local).await;
+        return unasked_answer::send(&mut io, StatusCode::SERVICE_UNAVAILABLE, &loop_state).await;
     };
     if let Stream::Tcp(stream) = &stream
         && let Err(error) = stream.set_nodelay(true)
     {
-        local.refuse(Refusal::NoRequest);
+        loop_state.refuse(Refusal::NoRequest);
         panics::log!(debug, %peer, %error, "the client has gone already");
         return;
     }
     if let Some(tls) = tls {
         // Boxed: a connection without TLS is no larger for it.
-        return Box::pin(tls_connection::serve(stream, peer, draining, service, life, local, tls))
-            .await;
+        return Box::pin(tls_connection::serve(
+            stream, peer, draining, service, movable, loop_state, tls,
+        ))
+        .await;
     }
-    let drained = drained(&draining, &local);
+    let drained = drained(&draining, &loop_state);
     let Some((protocol, start)) =
-        first_request(&mut stream, &unread, drained, &life, &local, peer).await
+        first_request(&mut stream, &unread, drained, &movable, &loop_state, peer).await
     else {
         return;
     };
     let io = Rewound { start, stream };
-    let watch = Watch::new(local, protocol, life);
-    let service = ConnectionService::new(service, peer, watch.clone());
+    let state = ConnectionState::new(loop_state, protocol, movable);
+    let service = ConnectionService::new(service, peer, state.clone());
     let result = match protocol {
-        Protocol::Http1 => http1::serve(io, service, peer, &watch, &draining, &moving).await,
-        Protocol::Http2 => http2::serve(io, service, &watch, &draining).await,
+        Protocol::Http1 => http1::serve(io, service, peer, &state, &draining, &moving).await,
+        Protocol::Http2 => http2::serve(io, service, &state, &draining).await,
     };
     if let Err(error) = result {
         panics::log!(debug, %peer, %error, "the connection ended with an error");
     }
 }
 
-/// A connection's life begins, if its peer may have one more.
-fn begin(peer: PeerAddr, local: &Local) -> Result<Life, TooMany> {
-    let place = match (local.peers(), peer) {
-        (Some(peers), PeerAddr::Tcp(addr)) => peers.enter(Peer::new(addr))?,
+/// A connection's state begins, if its peer may have one more.
+fn begin(peer: PeerAddr, loop_state: &LoopState) -> Result<MovableState, TooMany> {
+    let place = match (loop_state.peers(), peer) {
+        (Some(peers), PeerAddr::Tcp(addr)) => peers.enter(PeerKey::new(addr))?,
         _ => None,
     };
-    Ok(Life::new(local.limits().max_age, place))
+    Ok(MovableState::new(loop_state.limits().max_age, place))
 }

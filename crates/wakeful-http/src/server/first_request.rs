@@ -10,10 +10,10 @@ use wakeful::accept::Draining;
 use wakeful::net::PeerAddr;
 use wakeful::time::{Deadline, timeout};
 
-use crate::connection::movable_state::Life;
-use crate::connection::protocol::{Protocol, detect};
+use super::detect::detect;
+use crate::connection::{MovableState, Protocol};
 use crate::counts::Refusal;
-use crate::loop_state::Local;
+use crate::loop_state::LoopState;
 use crate::panics;
 
 /// Which protocol it is, and the bytes that say so. `None`: nothing came, or not before `end`, and
@@ -22,12 +22,12 @@ pub(crate) async fn first_request<IO: Read + Unpin>(
     io: &mut IO,
     unread: &[u8],
     end: impl Future<Output = ()>,
-    life: &Life,
-    local: &Local,
+    movable: &MovableState,
+    loop_state: &LoopState,
     peer: PeerAddr,
 ) -> Option<(Protocol, Bytes)> {
-    let limits = local.limits();
-    let (patience, late) = match life.served() {
+    let limits = loop_state.limits();
+    let (patience, late) = match movable.served() {
         0 => (limits.header_timeout, Refusal::HeaderTimeout),
         _ => (limits.idle_timeout, Refusal::IdleTimeout),
     };
@@ -36,14 +36,14 @@ pub(crate) async fn first_request<IO: Read + Unpin>(
         Ok(Some(Ok(Some(found)))) => return Some(found),
         // Nobody waits for an answer.
         Ok(None) => {}
-        Ok(Some(Ok(None))) if life.served() > 0 => {}
-        Ok(Some(Ok(None))) => local.refuse(Refusal::NoRequest),
+        Ok(Some(Ok(None))) if movable.served() > 0 => {}
+        Ok(Some(Ok(None))) => loop_state.refuse(Refusal::NoRequest),
         Ok(Some(Err(error))) => {
-            local.refuse(Refusal::NoRequest);
+            loop_state.refuse(Refusal::NoRequest);
             panics::log!(debug, %peer, %error, "no request came");
         }
         Err(error) => {
-            local.refuse(late);
+            loop_state.refuse(late);
             panics::log!(debug, %peer, %error, "no request came");
         }
     }
@@ -51,9 +51,9 @@ pub(crate) async fn first_request<IO: Read + Unpin>(
 }
 
 /// The draining has begun, and nothing comes any more of what may have been on its way.
-pub(crate) async fn drained(draining: &Draining, local: &Local) {
+pub(crate) async fn drained(draining: &Draining, loop_state: &LoopState) {
     draining.started().await;
-    Deadline::after(local.linger()).await;
+    Deadline::after(loop_state.linger()).await;
 }
 
 /// `future`'s output; `None` when `end` comes before.

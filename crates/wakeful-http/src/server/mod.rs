@@ -2,6 +2,7 @@
 
 mod caller;
 mod connection;
+mod detect;
 mod first_request;
 mod running;
 mod settings;

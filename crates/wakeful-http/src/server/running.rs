@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -14,21 +13,21 @@ use wakeful::net::ListenAddr;
 use crate::counts::HttpCounts;
 use crate::drain::DrainPlan;
 use crate::drain::Readiness;
-use crate::loop_state::Shared;
+use crate::loop_state::ServerState;
 use crate::panics;
 
 /// A server that runs. Dropping it aborts what it serves.
 #[derive(Debug)]
 pub struct Running {
     serving: Serving,
-    shared: Shared,
+    server: ServerState,
     ending: Ending,
 }
 
 impl Running {
-    pub(super) fn new(serving: Serving, shared: Shared) -> Self {
-        let ending = Ending(shared.readiness.clone());
-        Self { serving, shared, ending }
+    pub(super) fn new(serving: Serving, server: ServerState) -> Self {
+        let ending = Ending(server.readiness());
+        Self { serving, server, ending }
     }
 
     /// Where it listens.
@@ -63,7 +62,7 @@ impl Running {
     /// Counts of requests, and of what was refused.
     #[must_use]
     pub fn http_counts(&self) -> Arc<HttpCounts> {
-        self.shared.counts.clone()
+        self.server.counts()
     }
 
     /// Whether it is ready, and when it drains.
@@ -95,11 +94,7 @@ impl Running {
             thread::sleep(plan.pre_drain);
         }
         panics::log!(info, "draining, for {:?} at most", plan.grace);
-        let linger = u64::try_from(plan.linger_within_grace().as_nanos()).unwrap_or(u64::MAX);
-        self.shared.linger.store(linger, Ordering::Relaxed);
-        // Who is idle and does not leave is not to be aborted either.
-        let half = u64::try_from((plan.grace / 2).as_nanos()).unwrap_or(u64::MAX);
-        self.shared.going_away.fetch_min(half, Ordering::Relaxed);
+        self.server.drain_by(&plan);
         self.ending.0.drains();
         Ok(self.serving.shutdown(plan.grace)?)
     }

@@ -22,7 +22,7 @@ use crate::drain::Readiness;
 use crate::error::BoxError;
 use crate::limits::Limits;
 use crate::limits::PROBES;
-use crate::loop_state::Shared;
+use crate::loop_state::{LoopState, ServerState};
 use crate::observe::Observe;
 use crate::request::RequestBody;
 use crate::tls::ServerTls;
@@ -352,8 +352,8 @@ impl Server {
                 .try_for_each(|listener| listener.set_keepalive(idle, every, PROBES))?;
         }
         let observe = self.observe;
-        let shared = Shared::new(limits, loops, self.readiness);
-        let of_loops = shared.clone();
+        let server = ServerState::new(limits, loops, self.readiness);
+        let of_loops = server.clone();
         let serving = ConnectionServer::new(self.listeners)
             .group(self.group.loops(loops))
             .strategy(self.strategy)
@@ -362,14 +362,15 @@ impl Server {
             .descriptors(self.descriptors)
             .started_at(started_at)
             .start(move || {
-                let (service, local, tls) = (make(), of_loops.of_next_loop(&observe), tls.clone());
+                let (service, tls) = (make(), tls.clone());
+                let loop_state = LoopState::of_next_loop(&of_loops, &observe);
                 move |connection: Connection| {
                     let tls = tls[connection.listener].clone();
                     let security = if tls.is_some() { Security::Tls } else { Security::Plain };
                     let service = service(Caller { peer: connection.peer, security });
-                    connection::serve(connection, service, local.clone(), tls)
+                    connection::serve(connection, service, loop_state.clone(), tls)
                 }
             })?;
-        Ok(Running::new(serving, shared))
+        Ok(Running::new(serving, server))
     }
 }

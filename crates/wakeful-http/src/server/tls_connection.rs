@@ -18,17 +18,14 @@ use wakeful::net::{PeerAddr, Stream};
 use wakeful::time::{Deadline, timeout};
 
 use super::first_request::{drained, first_request, until};
-use crate::connection::deadlines::Watch;
-use crate::connection::movable_state::Life;
-use crate::connection::protocol::{Protocol, Rewound};
+use crate::connection::{ConnectionState, MovableState, Protocol, Rewound};
 use crate::counts::Refusal;
 use crate::error::BoxError;
 use crate::http1;
 use crate::http2;
-use crate::loop_state::Local;
+use crate::loop_state::LoopState;
 use crate::panics;
-use crate::request::RequestBody;
-use crate::request::service::ConnectionService;
+use crate::request::{ConnectionService, RequestBody};
 use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
 
 /// So long behind its handshake a client may send its first request although the server drains: who
@@ -41,8 +38,8 @@ pub(crate) async fn serve<S, B>(
     peer: PeerAddr,
     draining: Draining,
     service: S,
-    life: Life,
-    local: Rc<Local>,
+    movable: MovableState,
+    loop_state: Rc<LoopState>,
     tls: ServerTls,
 ) where
     S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
@@ -51,7 +48,7 @@ pub(crate) async fn serve<S, B>(
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let drained = drained(&draining, &local);
+    let drained = drained(&draining, &loop_state);
     let begun = until(drained, pin!(tls.begin(&mut stream))).await;
     let stream = match begun {
         None => return,
@@ -61,7 +58,7 @@ pub(crate) async fn serve<S, B>(
     let mut stream = match stream {
         Ok(stream) => stream,
         Err(error) => {
-            local.refuse(Refusal::Tls);
+            loop_state.refuse(Refusal::Tls);
             return panics::log!(debug, %peer, %error, "no TLS");
         }
     };
@@ -73,7 +70,7 @@ pub(crate) async fn serve<S, B>(
         Deadline::at(until_asked).await;
     };
     let Some((detected, start)) =
-        first_request(&mut stream, &[], too_late, &life, &local, peer).await
+        first_request(&mut stream, &[], too_late, &movable, &loop_state, peer).await
     else {
         return goodbye(stream).await;
     };
@@ -83,12 +80,12 @@ pub(crate) async fn serve<S, B>(
         Some(Alpn::Http1) => Protocol::Http1,
         Some(Alpn::Http2) => Protocol::Http2,
     };
-    let watch = Watch::new(local, protocol, life);
+    let state = ConnectionState::new(loop_state, protocol, movable);
     let service = Identified { service, certificates };
-    let service = ConnectionService::new(service, peer, watch.clone());
+    let service = ConnectionService::new(service, peer, state.clone());
     let result = match protocol {
-        Protocol::Http1 => http1::serve_here(io, service, &watch, &draining).await,
-        Protocol::Http2 => http2::serve(io, service, &watch, &draining).await,
+        Protocol::Http1 => http1::serve_here(io, service, &state, &draining).await,
+        Protocol::Http2 => http2::serve(io, service, &state, &draining).await,
     };
     if let Err(error) = result {
         panics::log!(debug, %peer, %error, "the connection ended with an error");

@@ -17,12 +17,12 @@ use wakeful::log::OncePerSecond;
 
 use super::error::UpgradeError;
 use super::upgraded::{Io, Upgraded};
-use crate::loop_bound::Homed;
+use crate::loop_bound::LoopBound;
 use crate::panics;
 
 /// An upgrade that a request asks for.
 #[derive(Debug, Clone)]
-pub(crate) struct Offer(Arc<Homed<RefCell<State>>>);
+pub(crate) struct Offer(Arc<LoopBound<RefCell<State>>>);
 
 #[derive(Debug)]
 enum State {
@@ -35,7 +35,7 @@ enum State {
 impl Offer {
     fn new() -> Self {
         let state = RefCell::new(State::Waiting(None));
-        Self(Arc::new(Homed::new(state, wakeful::LoopHandle::current())))
+        Self(Arc::new(LoopBound::new(state, wakeful::LoopHandle::current())))
     }
 
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Upgraded, UpgradeError>> {

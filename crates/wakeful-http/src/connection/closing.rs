@@ -1,0 +1,52 @@
+//! Whether a connection is about to close: its next response is the last one, and it ends at a
+//! fixed time in any case.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use crate::counts::Refusal;
+
+/// What a refused client may take to read the answer.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    is_closing: Cell<bool>,
+    end_at: Cell<Option<(Instant, Refusal)>>,
+}
+
+impl Closing {
+    /// Returns whether the next response is the last one.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.is_closing.get()
+    }
+
+    /// Makes the next response the last one; what is in flight is taken to its end.
+    pub(crate) fn begin(&self) {
+        self.is_closing.set(true);
+    }
+
+    /// As [`begin`](Self::begin), because a request was refused in a way that ends the connection.
+    pub(crate) fn begin_after(&self, refusal: Refusal) {
+        self.begin();
+        self.end_within(LAST_WORDS, refusal);
+    }
+
+    /// Returns whether something was answered that ends the connection.
+    pub(crate) fn is_after_refusal(&self) -> bool {
+        self.end_at.get().is_some_and(|(_, refusal)| refusal != Refusal::MaxAge)
+    }
+
+    /// Ends the connection after `duration` in any case. The first such end stands.
+    pub(super) fn end_within(&self, duration: Duration, refusal: Refusal) {
+        if self.end_at.get().is_none() {
+            self.end_at.set(Some((Instant::now() + duration, refusal)));
+        }
+    }
+
+    /// Returns when the connection ends in any case, and why.
+    pub(super) fn end_at(&self) -> Option<(Instant, Refusal)> {
+        self.end_at.get()
+    }
+}

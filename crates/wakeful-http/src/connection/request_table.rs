@@ -1,0 +1,141 @@
+//! The requests of one connection that are in flight.
+//!
+//! HTTP/1 has one at a time, HTTP/2 one for each stream. A request leaves when its response's body
+//! is gone. With HTTP/2 a task of its own answers each request, which is woken when its limits
+//! decide something, and when the connection is gone.
+
+use std::cell::{Cell, RefCell};
+use std::task::Waker;
+
+use http::{Method, Uri};
+use slab::Slab;
+
+use super::protocol::Protocol;
+use super::request_names::RequestNames;
+use super::requests::{Key, Request};
+use crate::panics;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct RequestTable {
+    requests: RefCell<Slab<Request>>,
+    /// For the report of a slow turn.
+    names: RequestNames,
+    /// The request that the service was called with last, until its stream's task is spawned.
+    called: Cell<Option<Key>>,
+    /// HTTP/2: how many streams were upgraded and are open.
+    tunnels: Cell<usize>,
+    /// HTTP/2: the connection is gone.
+    is_gone: Cell<bool>,
+}
+
+impl RequestTable {
+    pub(super) fn new(protocol: Protocol) -> Self {
+        // HTTP/1 has one at a time: by itself, a slab would allocate room for four.
+        let requests = match protocol {
+            Protocol::Http1 => Slab::with_capacity(1),
+            Protocol::Http2 => Slab::new(),
+        };
+        Self {
+            requests: RefCell::new(requests),
+            names: RequestNames::default(),
+            called: Cell::new(None),
+            tunnels: Cell::new(0),
+            is_gone: Cell::new(false),
+        }
+    }
+
+    /// Adds a request, which is in flight until it is [removed](Self::remove).
+    pub(crate) fn insert(&self, request: Request, method: &Method, uri: &Uri) -> Key {
+        let number = request.number;
+        let place = self.requests.borrow_mut().insert(request);
+        let key = Key { place, number };
+        self.called.set(Some(key));
+        self.names.set(place, method, uri);
+        key
+    }
+
+    pub(crate) fn remove(&self, key: Key) {
+        let request = self.requests.borrow_mut().try_remove(key.place);
+        drop(request);
+    }
+
+    /// Calls `use_it` with a request that is in flight.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub(crate) fn with<R>(&self, key: Key, use_it: impl FnOnce(&mut Request) -> R) -> R {
+        use_it(&mut self.requests.borrow_mut()[key.place])
+    }
+
+    /// Calls `use_it` with each request that is in flight.
+    pub(super) fn for_each(&self, mut use_it: impl FnMut(&mut Request)) {
+        self.requests.borrow_mut().iter_mut().for_each(|(_, request)| use_it(request));
+    }
+
+    /// Returns whether a request or an upgraded stream is in flight.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.tunnels.get() > 0 || !self.requests.borrow().is_empty()
+    }
+
+    /// Returns the name of a request for the report of a slow turn.
+    pub(crate) fn name(&self, key: Key) -> String {
+        self.names.get(key.place)
+    }
+
+    /// Returns the request that the service was called with since the last time.
+    pub(crate) fn take_called(&self) -> Option<Key> {
+        self.called.take()
+    }
+
+    /// Counts one more upgraded stream as in flight.
+    pub(crate) fn tunnel_opens(&self) {
+        self.tunnels.set(self.tunnels.get() + 1);
+    }
+
+    pub(crate) fn tunnel_closes(&self) {
+        self.tunnels.set(self.tunnels.get() - 1);
+    }
+
+    /// Returns whether the task that answers a request is to end though the response has begun.
+    pub(crate) fn is_aborted(&self, key: Key) -> bool {
+        if self.is_gone.get() {
+            return true;
+        }
+        let requests = self.requests.borrow();
+        let request = requests.get(key.place).filter(|request| request.number == key.number);
+        request.is_some_and(Request::is_aborted)
+    }
+
+    /// Aborts all requests: the connection is gone, and with it the streams that they would be
+    /// answered on.
+    pub(crate) fn abort_all(&self) {
+        self.is_gone.set(true);
+        let wakers: Vec<_> = {
+            let mut requests = self.requests.borrow_mut();
+            requests.iter_mut().filter_map(|(_, request)| request.waker.take()).collect()
+        };
+        wakers.into_iter().for_each(panics::wake);
+    }
+
+    /// Wakes `waker` when something is decided about a request.
+    pub(crate) fn wake_when_decided(&self, key: Key, waker: &Waker) {
+        let is_known = |request: &Request| {
+            let known = request.waker.as_ref();
+            known.is_some_and(|known| known.will_wake(waker))
+        };
+        if self.requests.borrow().get(key.place).is_none_or(is_known) {
+            return;
+        }
+        // A waker's clone and drop may be anybody's code: nothing is borrowed meanwhile.
+        let waker = waker.clone();
+        let mut requests = self.requests.borrow_mut();
+        let request = requests.get_mut(key.place).filter(|request| request.number == key.number);
+        let old = match request {
+            Some(request) => request.waker.replace(waker),
+            None => Some(waker),
+        };
+        drop(requests);
+        panics::discard(old);
+    }
+}

@@ -1,0 +1,117 @@
+//! The state of one connection on its loop, shared by what hyper is given (the io, the service, the
+//! executor) and by the driver that polls hyper.
+//!
+//! Each part belongs to one phase of a request, keeps its fields to itself, and says what happens:
+//! the wait for a request ([`PhaseClock`]), what is in flight ([`RequestTable`]), a request's body
+//! ([`LastBody`]), the writing of responses ([`ResponseWrites`]) and the close ([`Closing`]). What
+//! follows from them is in `deadlines` and `tick`.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::closing::Closing;
+use super::last_body::LastBody;
+use super::movable_state::MovableState;
+use super::phase::PhaseClock;
+use super::protocol::Protocol;
+use super::request_table::RequestTable;
+use super::response_writes::ResponseWrites;
+use crate::framing::Framing;
+use crate::loop_state::LoopState;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct ConnectionState {
+    loop_state: Rc<LoopState>,
+    protocol: Protocol,
+    movable: MovableState,
+    requests: RequestTable,
+    last_body: LastBody,
+    writes: ResponseWrites,
+    closing: Closing,
+    pub(super) clock: PhaseClock,
+    /// HTTP/1, where an ambiguous length is refused: what was read on this loop.
+    pub(super) framing: Option<RefCell<Framing>>,
+    /// HTTP/1: the next poll of hyper checks that the client is still there.
+    checks_client: Cell<bool>,
+}
+
+impl ConnectionState {
+    pub(crate) fn new(
+        loop_state: Rc<LoopState>,
+        protocol: Protocol,
+        movable: MovableState,
+    ) -> Rc<Self> {
+        let framing = match protocol {
+            Protocol::Http1 => Framing::wanted(loop_state.limits()),
+            Protocol::Http2 => None,
+        };
+        Rc::new(Self {
+            clock: PhaseClock::new(movable.arrived(), movable.served()),
+            loop_state,
+            protocol,
+            movable,
+            requests: RequestTable::new(protocol),
+            last_body: LastBody::default(),
+            writes: ResponseWrites::default(),
+            closing: Closing::default(),
+            framing,
+            checks_client: Cell::new(false),
+        })
+    }
+
+    /// What the connections of this loop share.
+    pub(crate) fn loop_state(&self) -> &LoopState {
+        &self.loop_state
+    }
+
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// What goes along when the connection moves.
+    pub(crate) fn movable(&self) -> &MovableState {
+        &self.movable
+    }
+
+    /// What is in flight.
+    pub(crate) fn requests(&self) -> &RequestTable {
+        &self.requests
+    }
+
+    /// The body of the last HTTP/1 request that had one.
+    pub(crate) fn last_body(&self) -> &LastBody {
+        &self.last_body
+    }
+
+    /// How responses are written.
+    pub(crate) fn writes(&self) -> &ResponseWrites {
+        &self.writes
+    }
+
+    /// Whether the connection is about to close.
+    pub(crate) fn closing(&self) -> &Closing {
+        &self.closing
+    }
+
+    /// Counts one more request, and returns how many there are with it. It may be the last one.
+    pub(crate) fn count_request(&self) -> u64 {
+        let number = self.movable.one_more();
+        let most = self.loop_state.limits().max_requests_per_connection;
+        if most > 0 && number >= most {
+            self.closing.begin();
+        }
+        number
+    }
+
+    /// Has the next flush check that an HTTP/1 client is still there.
+    pub(super) fn check_client(&self) {
+        self.checks_client.set(self.protocol == Protocol::Http1);
+    }
+
+    /// Returns whether this flush is to check that the client is still there. True once for each
+    /// tick.
+    pub(crate) fn takes_client_check(&self) -> bool {
+        self.checks_client.take()
+    }
+}

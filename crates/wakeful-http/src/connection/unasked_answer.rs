@@ -1,0 +1,39 @@
+//! An HTTP/1 answer without a request to answer to: 408 for half a header, 503 for a connection too
+//! many.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+
+use http::StatusCode;
+use hyper::rt::{Read, Write};
+use wakeful::time::timeout;
+
+use super::lingering_close::linger;
+use crate::dates;
+use crate::loop_state::LoopState;
+
+/// For all of it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Answers with `status`, and that it closes.
+pub(crate) async fn send<I: Read + Write + Unpin>(
+    io: &mut I,
+    status: StatusCode,
+    loop_state: &LoopState,
+) {
+    loop_state.counts().response(status);
+    let retry = match status {
+        StatusCode::SERVICE_UNAVAILABLE => "retry-after: 1\r\n",
+        _ => "",
+    };
+    let date = dates::of_header(SystemTime::now());
+    let text = format!(
+        "HTTP/1.1 {status}\r\ndate: {date}\r\nconnection: close\r\ncontent-length: 0\r\n{retry}\r\n"
+    );
+    // It fits into the socket's buffer, or the client reads nothing anyway.
+    let written = poll_fn(|cx| Pin::new(&mut *io).poll_write(cx, text.as_bytes()));
+    if let Ok(Ok(_)) = timeout(PATIENCE, written).await {
+        linger(io).await;
+    }
+}

@@ -1,0 +1,60 @@
+//! How a connection of HTTP/1 ends: by itself, by one of its limits, or by a panic. The client is
+//! to learn of what was answered last.
+
+use std::any::Any;
+
+use http::StatusCode;
+use hyper::rt::{Read, Write};
+
+use crate::connection::{ConnectionState, lingering_close, unasked_answer};
+use crate::counts::Refusal;
+
+/// What ended it.
+pub(super) enum Ended {
+    /// hyper is done with it.
+    ByItself(hyper::Result<()>),
+    /// One of its limits.
+    By(Refusal),
+    /// The service, or a body.
+    ByPanic(Box<dyn Any + Send>),
+}
+
+/// Closes it, so that the client learns of what was answered last.
+pub(super) async fn close<IO: Read + Write + Unpin>(
+    mut io: IO,
+    ended: Ended,
+    has_come: bool,
+    state: &ConnectionState,
+) -> hyper::Result<()> {
+    match ended {
+        Ended::By(Refusal::HeaderTimeout) if has_come => {
+            unasked_answer::send(&mut io, StatusCode::REQUEST_TIMEOUT, state.loop_state()).await;
+        }
+        Ended::By(_) | Ended::ByPanic(_) => {}
+        Ended::ByItself(result) => {
+            let refusal = match &result {
+                Err(error) if error.is_parse_too_large() => Some(Refusal::HeaderTooLarge),
+                Err(error) if error.is_parse() => Some(Refusal::Malformed),
+                _ => None,
+            };
+            if let Some(refusal) = refusal {
+                state.loop_state().refuse(refusal);
+            }
+            // Its own answer is written; what is still on its way to it must not reset the
+            // connection before that was read.
+            if refusal.is_some()
+                || state.closing().is_after_refusal()
+                || state.last_body().is_left()
+            {
+                lingering_close::linger(&mut io).await;
+            } else if has_come && result.is_ok() {
+                // More requests have come than we answer, and the client may still read the last
+                // response.
+                lingering_close::linger_while_it_reads(&mut io, state.loop_state().going_away())
+                    .await;
+            }
+            return result;
+        }
+    }
+    Ok(())
+}

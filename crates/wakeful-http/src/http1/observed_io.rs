@@ -1,0 +1,107 @@
+//! The io and the service of an HTTP/1 connection as hyper is given them: what goes through is
+//! noted.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use http::Request;
+use hyper::body::Incoming;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::service::Service;
+
+use super::observed::Observed;
+use crate::connection::{ConnectionState, Liveness};
+
+pub(super) struct ObservedService<S> {
+    pub(super) service: S,
+    pub(super) observed: Rc<Observed>,
+}
+
+impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for ObservedService<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    #[inline(always)]
+    fn call(&self, request: Request<Incoming>) -> S::Future {
+        self.observed.comes.set(false);
+        self.observed.served.set(true);
+        self.service.call(request)
+    }
+}
+
+pub(super) struct ObservedIo<IO> {
+    pub(super) io: IO,
+    pub(super) observed: Rc<Observed>,
+    pub(super) state: Rc<ConnectionState>,
+}
+
+impl<IO: Read + Unpin> Read for ObservedIo<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { io, state, .. } = &mut *self;
+        let read = state.poll_read(Pin::new(io), cx, buf);
+        if !self.state.requests().is_in_flight() && !self.state.last_body().is_held() {
+            if read.is_ready() {
+                let is_rest = self.state.last_body().takes_rest();
+                self.observed.comes.set(!is_rest);
+            } else {
+                self.state.last_body().has_come();
+            }
+        }
+        read
+    }
+}
+
+impl<IO: Write + Liveness + Unpin> Write for ObservedIo<IO> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.observed.unflushed.set(true);
+        let written = Pin::new(&mut self.io).poll_write(cx, buf);
+        self.state.writes().wrote(&written);
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.observed.unflushed.set(true);
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.state.writes().wrote(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    /// hyper flushes when it has nothing left to write, in every poll. It does not read while it
+    /// serves a request, so that a client may end its side and still get its answer: one that is
+    /// gone altogether it would not find out before something is written.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.state.takes_client_check() && self.io.is_gone() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        self.observed.unflushed.set(flushed.is_pending());
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.observed.leaves.get() {
+            return Poll::Ready(Ok(()));
+        }
+        self.observed.is_shut.set(true);
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,73 @@
+//! What is answered to a request that the server refuses: the status of each [`Refusal`], 431 and
+//! 503 among them, and what answers say of the connection.
+//!
+//! hyper answers by itself what it cannot parse: a head of HTTP/1 beyond `max_header_size` (431),
+//! and what is malformed (400); `http1` counts these.
+
+use http::{HeaderValue, Response, StatusCode, header};
+
+use crate::connection::{ConnectionState, Protocol};
+use crate::counts::Refusal;
+
+/// What the server answers by itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refused {
+    pub(super) refusal: Refusal,
+    /// In seconds.
+    retry_after: Option<u64>,
+}
+
+impl Refused {
+    pub(super) fn new(refusal: Refusal) -> Self {
+        Self { refusal, retry_after: None }
+    }
+
+    /// The client may try again after so many seconds.
+    pub(super) fn retry_after(self, seconds: u64) -> Self {
+        Self { retry_after: Some(seconds), ..self }
+    }
+}
+
+/// The answer to what is refused; the connection goes with it if what would come of the request is
+/// not wanted.
+pub(super) fn head(refused: Refused, connection: &ConnectionState) -> http::response::Parts {
+    let status = status(refused.refusal);
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(0));
+    if let Some(seconds) = refused.retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    let is_of_request_only =
+        matches!(refused.refusal, Refusal::PeerRate | Refusal::Requests | Refusal::UriTooLong);
+    if connection.protocol() == Protocol::Http1 && !is_of_request_only {
+        connection.closing().begin_after(refused.refusal);
+    }
+    say_close(&mut response, connection);
+    connection.loop_state().counts().response(status);
+    response.into_parts().0
+}
+
+/// The last response of a connection says so, where the protocol has it in the response.
+pub(super) fn say_close<B>(response: &mut Response<B>, connection: &ConnectionState) {
+    let is_last = connection.protocol() == Protocol::Http1 && connection.closing().has_begun();
+    if is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+/// What is answered to what is refused.
+fn status(refusal: Refusal) -> StatusCode {
+    match refusal {
+        Refusal::HeaderTimeout | Refusal::BodyTimeout | Refusal::SlowRequest => {
+            StatusCode::REQUEST_TIMEOUT
+        }
+        Refusal::Host | Refusal::AmbiguousLength => StatusCode::BAD_REQUEST,
+        Refusal::PeerRate => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
+        Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        // Also for what took too long: 504 would say that somebody behind the server did.
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}

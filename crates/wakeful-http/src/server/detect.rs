@@ -1,0 +1,71 @@
+//! Which HTTP a connection speaks, found out by its first bytes.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use hyper::rt::Read;
+
+use crate::connection::Protocol;
+use crate::read::poll_read;
+
+/// What an HTTP/2 client begins with (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Reads, behind what was read on another loop, until the bytes can only be one of the two, and
+/// gives back what it has read. `None`: the peer closed before.
+pub(crate) async fn detect<IO: Read + Unpin>(
+    stream: &mut IO,
+    unread: &[u8],
+) -> io::Result<Option<(Protocol, Bytes)>> {
+    let mut start = BytesMut::from(unread);
+    loop {
+        if let Some(protocol) = decide(&start) {
+            return Ok(Some((protocol, start.freeze())));
+        }
+        if poll_fn(|cx| poll_append(stream, cx, &mut start)).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// Reads as much as a small request has: usually one read, and hyper's first one brings nothing
+/// new. While it waits, there is no buffer.
+fn poll_append<IO: Read + Unpin>(
+    stream: &mut IO,
+    cx: &mut Context<'_>,
+    to: &mut BytesMut,
+) -> Poll<io::Result<usize>> {
+    let mut buf = [0; 1024];
+    let count = ready!(poll_read(stream, cx, &mut buf))?;
+    to.extend_from_slice(&buf[..count]);
+    Poll::Ready(Ok(count))
+}
+
+fn decide(start: &[u8]) -> Option<Protocol> {
+    let known = start.len().min(PREFACE.len());
+    if start[..known] != PREFACE[..known] {
+        Some(Protocol::Http1)
+    } else if known == PREFACE.len() {
+        Some(Protocol::Http2)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_differing_byte_decides() {
+        assert_eq!(decide(b"GET / HTTP/1.1\r\n"), Some(Protocol::Http1));
+        assert_eq!(decide(b"POST"), Some(Protocol::Http1));
+        assert_eq!(decide(b"P"), None);
+        assert_eq!(decide(b"PRI * HTTP/1.1\r\n"), Some(Protocol::Http1));
+        assert_eq!(decide(&PREFACE[..PREFACE.len() - 1]), None);
+        assert_eq!(decide(PREFACE), Some(Protocol::Http2));
+        assert_eq!(decide(&[PREFACE, b"more"].concat()), Some(Protocol::Http2));
+    }
+}
