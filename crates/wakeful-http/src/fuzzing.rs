@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_corpus_of_framing() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/framing");
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proof/fuzz/corpus/framing");
         let mut inputs = 0;
         for file in std::fs::read_dir(&corpus).unwrap() {
             let path = file.unwrap().path();
