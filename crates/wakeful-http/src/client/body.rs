@@ -13,7 +13,7 @@ use hyper::body::{Bytes, Incoming};
 use wakeful::time::turn_time;
 
 use super::error::ClientError;
-use super::tasks::Told;
+use super::tasks::PanicListener;
 use crate::error::BoxError;
 use crate::panics::{self, Contained, SafeWaker};
 
@@ -49,14 +49,14 @@ pub(super) struct Deadline {
 /// one.
 pub(super) struct OpenStream {
     place: Rc<Place>,
-    told: Told,
+    listener: PanicListener,
     /// `None`: it was answered to the end.
     opened: Option<Instant>,
 }
 
 impl OpenStream {
-    pub(super) fn new(connection: Rc<dyn Streams>, told: Told) -> Self {
-        Self { place: Rc::new(Place(connection)), told, opened: Some(turn_time()) }
+    pub(super) fn new(connection: Rc<dyn Streams>, listener: PanicListener) -> Self {
+        Self { place: Rc::new(Place(connection)), listener, opened: Some(turn_time()) }
     }
 
     /// For the request's body: a server may answer in whole and read on, and counts the stream for
@@ -67,7 +67,7 @@ impl OpenStream {
 
     /// A panic has ended its connection, which is not to be asked any more.
     pub(super) fn has_panicked(&self) -> bool {
-        self.told.have_panicked()
+        self.listener.have_panicked()
     }
 }
 
@@ -151,7 +151,7 @@ impl Body for ResponseBody {
         let polled = this.waker.with(cx, |cx| Pin::new(&mut *this.incoming).poll_frame(cx));
         let Poll::Ready(frame) = polled else {
             if let Some(stream) = &this.stream {
-                stream.told.wakes(cx.waker());
+                stream.listener.wakes(cx.waker());
             }
             let Some(deadline) = &mut this.deadline else { return Poll::Pending };
             std::task::ready!(Pin::new(&mut deadline.end).poll(cx));

@@ -1,39 +1,28 @@
-//! Making a connection, and what hyper reads and writes on it.
+//! Makes a connection. `transport` is what hyper reads and writes on it.
 //!
 //! A name may have several addresses: they are tried in turn, and the next one already when one
 //! takes long, as RFC 8305 advises ("happy eyeballs", without its sorting by history). The first
 //! connection wins and the others close.
 
-use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use hyper::rt::{Read, ReadBufCursor, Write};
 use wakeful::net::{Stream, TcpStream, UnixStream};
 use wakeful::time::timeout;
 
 use super::look_up::LookUp;
 use super::target::Place;
+use super::transport::Transport;
 use super::{HttpVersion, Target};
 use crate::tls::security::Security;
 use crate::tls::{Alpn, ClientTls, TlsStream};
 
 /// How long one address may take before the next one is tried beside it (RFC 8305, 8).
 const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
-
-/// What carries the bytes.
-#[derive(Debug)]
-pub(super) enum Transport {
-    Plain(Stream),
-    Tls(TlsStream<Stream>),
-}
 
 /// `tls`: what is trusted. `patience`: for how long a look-up of the target's name that is under
 /// way is waited for.
@@ -123,112 +112,6 @@ async fn connect_any(addrs: Vec<SocketAddr>) -> io::Result<TcpStream> {
     }
     Err(last
         .unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no addresses")))
-}
-
-/// What was seen on a connection since its last request was handed to it: whether that one may be
-/// sent again depends on it.
-#[derive(Default)]
-pub(super) struct Seen {
-    /// Something was written.
-    pub(super) written: Cell<bool>,
-    /// How many reads succeeded; the last one may have been the end.
-    pub(super) reads: Cell<u64>,
-    /// Woken once, by the first read.
-    pub(super) first_read: Cell<Option<Waker>>,
-}
-
-impl Seen {
-    pub(super) fn forget(&self) {
-        self.written.set(false);
-        self.reads.set(0);
-    }
-}
-
-/// A transport that is watched.
-pub(super) struct Io {
-    transport: Transport,
-    seen: Rc<Seen>,
-}
-
-impl Io {
-    pub(super) fn new(transport: Transport) -> (Self, Rc<Seen>) {
-        let seen = Rc::<Seen>::default();
-        (Self { transport, seen: seen.clone() }, seen)
-    }
-
-    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if matches!(written, Poll::Ready(Ok(1..))) {
-            self.seen.written.set(true);
-        }
-        written
-    }
-}
-
-impl Read for Io {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = match &mut self.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-        };
-        if matches!(read, Poll::Ready(Ok(()))) {
-            self.seen.reads.set(self.seen.reads.get().saturating_add(1));
-            if let Some(waker) = self.seen.first_read.take() {
-                waker.wake();
-            }
-        }
-        read
-    }
-}
-
-impl Write for Io {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = match &mut self.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-        };
-        self.wrote(written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = match &mut self.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-        };
-        self.wrote(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match &self.transport {
-            Transport::Plain(stream) => stream.is_write_vectored(),
-            Transport::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -22,13 +22,14 @@ use http::uri::Authority;
 use wakeful::time::timeout;
 
 use super::body::{OpenStream, OutgoingBody};
-use super::connect::{Transport, connect};
+use super::connect::connect;
 use super::error::ClientError;
 use super::http1::{self, Http1};
 use super::http2::{self, Http2};
 use super::look_up::LookUp;
 use super::settings::{ClientBuilder, ClientCounts};
 use super::target::{HttpVersion, Target};
+use super::transport::Transport;
 use crate::panics::SafeWaker;
 
 /// A server that a [`Client`](super::Client) talks to, with its pool of connections. Clones share

@@ -19,8 +19,8 @@ use hyper::client::conn::{TrySendError, http1};
 use wakeful::time::sleep_until;
 
 use super::body::{Outgoing, OutgoingBody};
-use super::connect::{Io, Seen, Transport};
 use super::settings::ClientBuilder;
+use super::transport::{Observed, ObservedTransport, Transport};
 use crate::panics;
 
 /// Whose connections they are.
@@ -35,7 +35,7 @@ pub(super) trait Owner<B: OutgoingBody> {
 pub(super) struct Http1<B: OutgoingBody> {
     /// None once it is to close.
     sender: RefCell<Option<http1::SendRequest<Outgoing<B>>>>,
-    seen: Rc<Seen>,
+    observed: Rc<Observed>,
     stage: Cell<Stage>,
     used: Cell<bool>,
     idle_since: Cell<Instant>,
@@ -59,7 +59,7 @@ impl<B: OutgoingBody> Http1<B> {
         settings: &ClientBuilder,
         transport: Transport,
     ) -> hyper::Result<Rc<Self>> {
-        let (io, seen) = Io::new(transport);
+        let (io, observed) = ObservedTransport::new(transport);
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(settings.max_header_size)
             .max_header_size(settings.max_header_size)
@@ -67,7 +67,7 @@ impl<B: OutgoingBody> Http1<B> {
             .await?;
         let this = Rc::new(Self {
             sender: RefCell::new(Some(sender)),
-            seen,
+            observed,
             stage: Cell::new(Stage::Leased),
             used: Cell::new(false),
             idle_since: Cell::new(Instant::now()),
@@ -76,8 +76,8 @@ impl<B: OutgoingBody> Http1<B> {
         Ok(this)
     }
 
-    pub(super) fn seen(&self) -> &Seen {
-        &self.seen
+    pub(super) fn observed(&self) -> &Observed {
+        &self.observed
     }
 
     pub(super) fn was_used(&self) -> bool {
@@ -91,7 +91,7 @@ impl<B: OutgoingBody> Http1<B> {
 
     pub(super) fn lease(&self) {
         self.stage.set(Stage::Leased);
-        self.seen.forget();
+        self.observed.forget();
     }
 
     /// It waits for its next request.
@@ -119,7 +119,7 @@ impl<B: OutgoingBody> Http1<B> {
 }
 
 async fn drive<B: OutgoingBody>(
-    connection: http1::Connection<Io, Outgoing<B>>,
+    connection: http1::Connection<ObservedTransport, Outgoing<B>>,
     this: Rc<Http1<B>>,
     owner: Weak<dyn Owner<B>>,
     idle_timeout: Duration,

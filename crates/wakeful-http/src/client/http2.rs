@@ -24,9 +24,9 @@ use wakeful::io::LoopTimer;
 use wakeful::time::{sleep_until, turn_time};
 
 use super::body::{OpenStream, Outgoing, OutgoingBody, Streams};
-use super::connect::{Io, Seen, Transport};
 use super::settings::ClientBuilder;
-use super::tasks::{Tasks, Told};
+use super::tasks::{PanicListener, Tasks};
+use super::transport::{Observed, ObservedTransport, Transport};
 use crate::panics::{self, Contained};
 
 /// Whose connections they are.
@@ -45,8 +45,8 @@ pub(super) struct Http2<B: OutgoingBody> {
     streams: Cell<usize>,
     /// How many streams the server allows.
     limit: Cell<usize>,
-    /// It has said so.
-    is_told: Cell<bool>,
+    /// The server's settings have come, and with them that limit.
+    has_settings: Cell<bool>,
     used: Cell<bool>,
     idle_since: Cell<Instant>,
     /// When something last came.
@@ -58,7 +58,7 @@ pub(super) struct Http2<B: OutgoingBody> {
 /// A connection is silent when nothing has come for so long, beside a request that waited for it.
 const SILENCE: Duration = Duration::from_secs(1);
 
-type Driven<B> = http2::Connection<Io, Outgoing<B>, Tasks>;
+type Driven<B> = http2::Connection<ObservedTransport, Outgoing<B>, Tasks>;
 type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
 
 impl<B: OutgoingBody> Http2<B> {
@@ -67,7 +67,7 @@ impl<B: OutgoingBody> Http2<B> {
         settings: &ClientBuilder,
         transport: Transport,
     ) -> hyper::Result<Rc<Self>> {
-        let (io, seen) = Io::new(transport);
+        let (io, observed) = ObservedTransport::new(transport);
         let tasks = Tasks::default();
         let headers = u32::try_from(settings.max_header_size).unwrap_or(u32::MAX);
         let (sender, connection) = http2::Builder::new(tasks.clone())
@@ -82,13 +82,13 @@ impl<B: OutgoingBody> Http2<B> {
             tasks,
             streams: Cell::new(0),
             limit: Cell::new(connection.current_max_send_streams()),
-            is_told: Cell::new(false),
+            has_settings: Cell::new(false),
             used: Cell::new(false),
             idle_since: Cell::new(Instant::now()),
             heard: Cell::new(Instant::now()),
             is_aside: Cell::new(false),
         });
-        wakeful::spawn(drive(connection, this.clone(), seen, settings.idle_timeout)).detach();
+        wakeful::spawn(drive(connection, this.clone(), observed, settings.idle_timeout)).detach();
         Ok(this)
     }
 
@@ -104,7 +104,7 @@ impl<B: OutgoingBody> Http2<B> {
 
     /// It may soon have room for many more streams.
     pub(super) fn is_new(&self) -> bool {
-        !self.is_told.get()
+        !self.has_settings.get()
     }
 
     /// Room for one more stream, which counts from here on; `None`: there is none.
@@ -113,7 +113,7 @@ impl<B: OutgoingBody> Http2<B> {
             return None;
         }
         self.streams.set(self.streams.get() + 1);
-        Some(OpenStream::new(self.clone(), Told::of(&self.tasks)))
+        Some(OpenStream::new(self.clone(), PanicListener::of(&self.tasks)))
     }
 
     pub(super) fn close(&self) {
@@ -164,12 +164,12 @@ impl<B: OutgoingBody> Streams for Http2<B> {
 async fn drive<B: OutgoingBody>(
     connection: Driven<B>,
     this: Rc<Http2<B>>,
-    seen: Rc<Seen>,
+    observed: Rc<Observed>,
     idle_timeout: Duration,
 ) {
     let ending = Ending(this);
     let this = &ending.0;
-    let told = Told::of(&this.tasks);
+    let listener = PanicListener::of(&this.tasks);
     let mut connection = Contained::new(connection);
     let mut timer = pin!(sleep_until(Instant::now() + idle_timeout));
     let mut waits_for_settings = true;
@@ -178,23 +178,23 @@ async fn drive<B: OutgoingBody>(
         if waits_for_settings {
             // The server's settings come first: with them comes its limit of streams.
             waits_for_settings = false;
-            seen.first_read.set(Some(cx.waker().clone()));
+            observed.wake_by_read(cx.waker().clone());
         }
-        if told.have_panicked() {
+        if listener.have_panicked() {
             return Poll::Ready(());
         }
-        told.wakes(cx.waker());
+        listener.wakes(cx.waker());
         // It asks a request's body for its data, too.
         let polled = this.tasks.contain(|| {
             let ended = Pin::new(&mut *connection).poll(cx);
             (ended, connection.current_max_send_streams())
         });
         let Some((ended, limit)) = polled else { return Poll::Ready(()) };
-        let mut is_told = false;
-        if seen.reads.get() != reads {
-            reads = seen.reads.get();
+        let mut settings_came = false;
+        if observed.reads() != reads {
+            reads = observed.reads();
             this.heard.set(turn_time());
-            is_told = !this.is_told.replace(true);
+            settings_came = !this.has_settings.replace(true);
         }
         if let Poll::Ready(Err(error)) = &ended {
             panics::log!(debug, %error, "a connection of the client ended with an error");
@@ -202,7 +202,7 @@ async fn drive<B: OutgoingBody>(
         if ended.is_ready() {
             return Poll::Ready(());
         }
-        if (this.limit.replace(limit) < limit || is_told)
+        if (this.limit.replace(limit) < limit || settings_came)
             && let Some(owner) = this.owner.upgrade()
         {
             owner.has_room();

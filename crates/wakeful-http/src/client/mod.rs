@@ -20,9 +20,10 @@
 //! Who talks to the same server again and again keeps its [`Host`], which needs no look-up by name.
 //! hyper does the protocols; this module has what is around them: `host` decides which connection a
 //! request gets, `http1` and `http2` are a connection of each kind, `retry` sends a request and
-//! repeats it where that is safe, `connect` makes connections, `body` is what a response is read
-//! by, `upgrade` asks for another protocol than HTTP, `grpc` lets clients that tonic generated run
-//! over it.
+//! repeats it where that is safe (`attempt` sends it once, `address` puts it into its form),
+//! `connect` makes connections, `transport` carries and observes their bytes, `body` is what a
+//! response is read by, `upgrade` asks for another protocol than HTTP, `grpc` lets clients that
+//! tonic generated run over it.
 //!
 //! # What is sent again
 //! A request is repeated, on another connection and at most [`ClientBuilder::retries`] times (kept
@@ -40,6 +41,8 @@
 //! And only if there is a body to send again: one that is empty from the start, one that was not
 //! looked at, or one that can be cloned ([`Host::send_replayable`]).
 
+mod address;
+mod attempt;
 mod body;
 mod build;
 mod connect;
@@ -54,6 +57,7 @@ mod retry;
 mod settings;
 mod target;
 mod tasks;
+mod transport;
 mod upgrade;
 
 pub use self::body::{OutgoingBody, ResponseBody};

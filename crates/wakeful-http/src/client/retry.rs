@@ -1,20 +1,21 @@
-//! A request and its response, and the request once more where that is safe.
+//! Sends a request, and once more where that is safe.
+//!
+//! `address` puts the request into the form that its HTTP wants; `attempt` sends it once, and says
+//! whether the server can have acted on it. Here is decided what follows from that.
 
-use std::error::Error;
 use std::time::Instant;
 
-use http::header::{CONNECTION, HOST};
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Method, Request, Response, Uri, Version};
+use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use wakeful::time::timeout;
 
+use super::attempt::{Acted, Cause};
 use super::body::{Deadline, OpenStream, Outgoing};
-use super::host::{Host, Lease, Pool};
-use super::{ClientError, HttpVersion, OutgoingBody, ResponseBody};
+use super::error::ClientError;
+use super::host::Host;
+use super::{OutgoingBody, ResponseBody};
 use crate::panics;
-use crate::tls::security::Security;
 
 type Copy<B> = fn(&B) -> Option<B>;
 
@@ -78,11 +79,11 @@ impl<B: OutgoingBody> Host<B> {
             (Some(head), Some(total)) => (Some(head.min(total)), total < head),
             (head, total) => (head.or(total), head.is_none()),
         };
-        let exchange = self.exchange(request, copy);
+        let sent = self.send_with_retries(request, copy);
         let (response, stream) = match limit {
-            None => exchange.await?,
-            Some(after) => match timeout(after, exchange).await {
-                Ok(exchanged) => exchanged?,
+            None => sent.await?,
+            Some(after) => match timeout(after, sent).await {
+                Ok(sent) => sent?,
                 Err(_) => {
                     let target = pool.label.clone();
                     let error = if is_total {
@@ -99,7 +100,8 @@ impl<B: OutgoingBody> Host<B> {
         Ok(response.map(|body| ResponseBody::new(body, pool.label.clone(), deadline, stream)))
     }
 
-    async fn exchange(
+    /// Sends the request until it is answered, or may not be sent again.
+    async fn send_with_retries(
         &self,
         request: Request<B>,
         copy: Copy<B>,
@@ -121,7 +123,7 @@ impl<B: OutgoingBody> Host<B> {
                 .then(|| copy_of(&request, copy))
                 .flatten();
             let failure = match lease.send(request).await {
-                Ok(exchanged) => return Ok(exchanged),
+                Ok(answered) => return Ok(answered),
                 Err(failure) => failure,
             };
             let is_safe = match failure.acted {
@@ -202,160 +204,4 @@ fn copy_of<B: OutgoingBody>(
     copied.headers_mut().clone_from(request.headers());
     copied.extensions_mut().clone_from(request.extensions());
     Some(copied)
-}
-
-/// Did the server act on a request that failed?
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Acted {
-    No,
-    /// Nothing tells.
-    OnceAtMost,
-    /// It began to answer, or may just be about to.
-    Perhaps,
-}
-
-struct Failure<B> {
-    error: hyper::Error,
-    /// Untouched.
-    request: Option<Request<Outgoing<B>>>,
-    acted: Acted,
-    cause: Cause,
-    /// The connection ended, and the server has not begun with the request.
-    is_ending: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    /// What the error says.
-    Error,
-    /// Another request's doing, or its own: it ended the connection.
-    Panic,
-    /// The connection ended while the request waited for a stream on it.
-    EndedBefore,
-}
-
-impl<B: OutgoingBody> Lease<B> {
-    /// Another request had it before.
-    fn was_used(&self) -> bool {
-        match self {
-            Self::Http1(lease) => lease.connection.was_used(),
-            Self::Http2(connection, _) => connection.was_used(),
-        }
-    }
-
-    /// A server may have given the connection up, or refuse a stream.
-    fn may_be_stale(&self) -> bool {
-        match self {
-            Self::Http1(_) => self.was_used(),
-            Self::Http2(..) => true,
-        }
-    }
-
-    async fn send(
-        self,
-        request: Request<Outgoing<B>>,
-    ) -> Result<(Response<Incoming>, Option<OpenStream>), Failure<B>> {
-        match self {
-            Self::Http1(mut lease) => {
-                let was_used = lease.connection.was_used();
-                lease.is_sent = true;
-                let mut failed = match lease.connection.send(request).await {
-                    Ok(response) => return Ok((response, None)),
-                    Err(failed) => failed,
-                };
-                let request = failed.take_message();
-                let error = failed.into_error();
-                let seen = lease.connection.seen();
-                // The end of the stream is a read, too.
-                let of_the_end = u64::from(error.is_incomplete_message());
-                let acted = if request.is_some() || !seen.written.get() {
-                    Acted::No
-                } else if was_used
-                    && !error.is_parse()
-                    && !error.is_user()
-                    && seen.reads.get() <= of_the_end
-                {
-                    Acted::OnceAtMost
-                } else {
-                    Acted::Perhaps
-                };
-                Err(Failure { error, request, acted, cause: Cause::Error, is_ending: false })
-            }
-            Self::Http2(connection, stream) => {
-                let was_used = connection.was_used();
-                let request = request.map(|body| body.on(Some(&stream)));
-                let mut failed = match connection.send(request).await {
-                    Ok(response) => return Ok((response, Some(stream))),
-                    Err(failed) => failed,
-                };
-                let request =
-                    failed.take_message().map(|request| request.map(|body| body.on(None)));
-                let error = failed.into_error();
-                let of_http2 = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
-                let cause = if stream.has_panicked() {
-                    Cause::Panic
-                } else if error.is_user() {
-                    // hyper counts what it drops with its task among users' errors, and a body's
-                    // error is none of these here: it resets its stream.
-                    Cause::EndedBefore
-                } else {
-                    Cause::Error
-                };
-                let is_left_out = of_http2.is_some_and(|e| e.is_remote() && e.is_go_away());
-                let is_orderly = of_http2.is_some_and(|e| e.reason() == Some(h2::Reason::NO_ERROR));
-                let is_ending =
-                    cause != Cause::Panic && (request.is_some() || is_left_out && is_orderly);
-                let acted = match of_http2 {
-                    _ if request.is_some() => Acted::No,
-                    // Its stream may just have been opened.
-                    _ if cause == Cause::EndedBefore => Acted::OnceAtMost,
-                    _ if is_left_out => Acted::No,
-                    Some(e) if e.is_remote() && e.reason() == Some(h2::Reason::REFUSED_STREAM) => {
-                        Acted::No
-                    }
-                    Some(e) if e.is_io() && was_used => Acted::OnceAtMost,
-                    _ => Acted::Perhaps,
-                };
-                Err(Failure { error, request, acted, cause, is_ending })
-            }
-        }
-    }
-}
-
-impl<B: OutgoingBody> Pool<B> {
-    /// Puts the request into the form that its HTTP wants, and says in it whom it is for.
-    pub(super) fn address(&self, mut request: Request<B>) -> Result<Request<B>, ClientError> {
-        let unsupported = |reason| ClientError::Unsupported { target: self.label.clone(), reason };
-        if request.method() == Method::CONNECT {
-            return Err(unsupported("tunnels by CONNECT are not supported"));
-        }
-        let mut parts = std::mem::take(request.uri_mut()).into_parts();
-        match self.target.version {
-            HttpVersion::Http1 => {
-                *request.version_mut() = Version::HTTP_11;
-                if !request.headers().contains_key(HOST) {
-                    let named = parts.authority.as_ref().and_then(|a| a.as_str().parse().ok());
-                    request.headers_mut().insert(HOST, named.unwrap_or_else(|| self.host.clone()));
-                }
-                (parts.scheme, parts.authority) = (None, None);
-            }
-            HttpVersion::Http2 => {
-                *request.version_mut() = Version::HTTP_2;
-                request.headers_mut().remove(CONNECTION);
-                let header = request.headers_mut().remove(HOST);
-                let header = header.map(|host| Authority::try_from(host.as_bytes()));
-                let header = header.transpose().map_err(|_| unsupported("its host is invalid"))?;
-                let authority = header.or(parts.authority);
-                parts.authority = Some(authority.unwrap_or_else(|| self.authority.clone()));
-                parts.scheme = Some(match self.target.security {
-                    Security::Plain => Scheme::HTTP,
-                    Security::Tls => Scheme::HTTPS,
-                });
-            }
-        }
-        parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
-        *request.uri_mut() =
-            Uri::from_parts(parts).map_err(|_| unsupported("its URI is invalid"))?;
-        Ok(request)
-    }
 }

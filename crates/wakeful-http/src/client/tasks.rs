@@ -29,7 +29,7 @@ struct State {
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
     fn execute(&self, future: F) {
-        wakeful::spawn(Task { future: Some(future), told: Told::of(self) }).detach();
+        wakeful::spawn(Task { future: Some(future), listener: PanicListener::of(self) }).detach();
     }
 }
 
@@ -64,7 +64,7 @@ pin_project! {
         // None: it has ended.
         #[pin]
         future: Option<F>,
-        told: Told,
+        listener: PanicListener,
     }
 
     impl<F> PinnedDrop for Task<F> {
@@ -81,24 +81,24 @@ impl<F: Future<Output = ()>> Future for Task<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         let Some(future) = this.future.as_pin_mut() else { return Poll::Ready(()) };
-        if this.told.have_panicked() {
+        if this.listener.have_panicked() {
             return Poll::Ready(());
         }
-        let polled = this.told.tasks.contain(|| future.poll(cx)).unwrap_or(Poll::Ready(()));
+        let polled = this.listener.tasks.contain(|| future.poll(cx)).unwrap_or(Poll::Ready(()));
         if polled.is_pending() {
-            this.told.wakes(cx.waker());
+            this.listener.wakes(cx.waker());
         }
         polled
     }
 }
 
-/// Who is told of a panic.
-pub(super) struct Told {
+/// One that is woken when a task panics: a task beside it, or who reads a body.
+pub(super) struct PanicListener {
     tasks: Tasks,
     place: usize,
 }
 
-impl Told {
+impl PanicListener {
     pub(super) fn of(tasks: &Tasks) -> Self {
         let place = tasks.0.waiting.borrow_mut().insert(None);
         Self { tasks: tasks.clone(), place }
@@ -120,7 +120,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for PanicListener {
     fn drop(&mut self) {
         let waker = self.tasks.0.waiting.borrow_mut().remove(self.place);
         panics::discard(waker);

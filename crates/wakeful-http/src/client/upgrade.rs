@@ -16,8 +16,8 @@ use hyper::client::conn::{TrySendError, http1};
 use wakeful::time::timeout;
 
 use super::body::Outgoing;
-use super::connect::Io;
 use super::retry::given;
+use super::transport::ObservedTransport;
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendFailure};
 use crate::panics;
 use crate::upgrade::Upgraded;
@@ -71,7 +71,7 @@ impl<B: OutgoingBody> Host<B> {
         let (mut sender, connection) = http1::Builder::new()
             .max_buf_size(pool.settings.max_header_size)
             .max_header_size(pool.settings.max_header_size)
-            .handshake::<_, Outgoing<B>>(Io::new(transport).0)
+            .handshake::<_, Outgoing<B>>(ObservedTransport::new(transport).0)
             .await
             .map_err(broken)?;
         pool.counts.add_opened();
@@ -103,7 +103,7 @@ type Answered<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>
 
 /// hyper's connection, which leaves its I/O open when it ends.
 struct Driven<B: OutgoingBody> {
-    connection: http1::Connection<Io, Outgoing<B>>,
+    connection: http1::Connection<ObservedTransport, Outgoing<B>>,
     has_ended: bool,
 }
 

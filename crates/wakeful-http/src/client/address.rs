@@ -1,0 +1,48 @@
+//! The form that a request takes for its HTTP, and whom it is for.
+
+use http::header::{CONNECTION, HOST};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Method, Request, Uri, Version};
+
+use super::error::ClientError;
+use super::host::Pool;
+use super::{HttpVersion, OutgoingBody};
+use crate::tls::security::Security;
+
+impl<B: OutgoingBody> Pool<B> {
+    /// Puts the request into the form that its HTTP wants, and says in it whom it is for.
+    pub(super) fn address(&self, mut request: Request<B>) -> Result<Request<B>, ClientError> {
+        let unsupported = |reason| ClientError::Unsupported { target: self.label.clone(), reason };
+        if request.method() == Method::CONNECT {
+            return Err(unsupported("tunnels by CONNECT are not supported"));
+        }
+        let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        match self.target.version {
+            HttpVersion::Http1 => {
+                *request.version_mut() = Version::HTTP_11;
+                if !request.headers().contains_key(HOST) {
+                    let named = parts.authority.as_ref().and_then(|a| a.as_str().parse().ok());
+                    request.headers_mut().insert(HOST, named.unwrap_or_else(|| self.host.clone()));
+                }
+                (parts.scheme, parts.authority) = (None, None);
+            }
+            HttpVersion::Http2 => {
+                *request.version_mut() = Version::HTTP_2;
+                request.headers_mut().remove(CONNECTION);
+                let header = request.headers_mut().remove(HOST);
+                let header = header.map(|host| Authority::try_from(host.as_bytes()));
+                let header = header.transpose().map_err(|_| unsupported("its host is invalid"))?;
+                let authority = header.or(parts.authority);
+                parts.authority = Some(authority.unwrap_or_else(|| self.authority.clone()));
+                parts.scheme = Some(match self.target.security {
+                    Security::Plain => Scheme::HTTP,
+                    Security::Tls => Scheme::HTTPS,
+                });
+            }
+        }
+        parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
+        *request.uri_mut() =
+            Uri::from_parts(parts).map_err(|_| unsupported("its URI is invalid"))?;
+        Ok(request)
+    }
+}

@@ -1,0 +1,139 @@
+//! What carries the bytes of a connection, and what was observed on it.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use wakeful::net::Stream;
+
+use crate::tls::TlsStream;
+
+/// What carries the bytes.
+#[derive(Debug)]
+pub(super) enum Transport {
+    Plain(Stream),
+    Tls(TlsStream<Stream>),
+}
+
+/// What was observed on a connection since its last request was handed to it: whether that one may
+/// be sent again depends on it.
+#[derive(Default)]
+pub(super) struct Observed {
+    written: Cell<bool>,
+    reads: Cell<u64>,
+    /// Woken once, by the first read.
+    first_read: Cell<Option<Waker>>,
+}
+
+impl Observed {
+    /// Returns whether something was written.
+    pub(super) fn has_written(&self) -> bool {
+        self.written.get()
+    }
+
+    /// Returns how many reads succeeded; the last one may have been the end.
+    pub(super) fn reads(&self) -> u64 {
+        self.reads.get()
+    }
+
+    /// Wakes `waker` once, by the next read.
+    pub(super) fn wake_by_read(&self, waker: Waker) {
+        self.first_read.set(Some(waker));
+    }
+
+    /// Begins anew: another request has the connection.
+    pub(super) fn forget(&self) {
+        self.written.set(false);
+        self.reads.set(0);
+    }
+}
+
+/// A transport that is watched.
+pub(super) struct ObservedTransport {
+    transport: Transport,
+    observed: Rc<Observed>,
+}
+
+impl ObservedTransport {
+    pub(super) fn new(transport: Transport) -> (Self, Rc<Observed>) {
+        let observed = Rc::<Observed>::default();
+        (Self { transport, observed: observed.clone() }, observed)
+    }
+
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.observed.written.set(true);
+        }
+        written
+    }
+}
+
+impl Read for ObservedTransport {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        };
+        if matches!(read, Poll::Ready(Ok(()))) {
+            self.observed.reads.set(self.observed.reads.get().saturating_add(1));
+            if let Some(waker) = self.observed.first_read.take() {
+                waker.wake();
+            }
+        }
+        read
+    }
+}
+
+impl Write for ObservedTransport {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        };
+        self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        };
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.transport {
+            Transport::Plain(stream) => stream.is_write_vectored(),
+            Transport::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
