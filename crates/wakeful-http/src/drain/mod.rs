@@ -1,17 +1,21 @@
-//! How a server ends: the plan, and who is told.
+//! How a server ends: the plan, and how those that have to know learn of it.
 //!
 //! [`DrainPlan`] says in which steps. [`Readiness`] is two signals, each given once and never taken
-//! back: not ready, and draining. `server` gives them; `begins` tells the handlers of a loop.
+//! back: not ready, and draining. `server::running` gives them. [`drain_begins`] is for the
+//! handlers of a loop, at no cost for those that do not ask.
+//!
+//! Connections do not ask here: the accept frame tells each one. What one does then is in
+//! `http2::shutdown`, in `http1`'s driver, and in `connection::deadlines`, for how long it waits.
 
 mod begins;
+mod readiness;
 mod signal;
 
-use std::future::Future;
 use std::time::Duration;
 
 pub(crate) use self::begins::enter;
 pub use self::begins::{DrainBegins, drain_begins};
-use self::signal::Signal;
+pub use self::readiness::Readiness;
 
 /// How a server ends, by [`Server::serve`](crate::Server::serve) or
 /// [`Running::drain`](crate::Running::drain):
@@ -61,70 +65,5 @@ impl DrainPlan {
     /// Who is idle is not to be aborted.
     pub(crate) fn linger_within_grace(&self) -> Duration {
         self.linger.min(self.grace / 4)
-    }
-}
-
-/// Whether a server is ready for requests, and when it begins to drain: for health checks, and for
-/// threads that are not the server's. It is the service's by
-/// [`Server::readiness`](crate::Server::readiness).
-///
-/// A handler on a loop of the server that only has to come to its end awaits
-/// [`drain_begins`](crate::drain_begins): nobody has to pass it on, and it costs no lock.
-///
-/// ```
-/// # use wakeful_http::Readiness;
-/// async fn events(readiness: Readiness) {
-///     // Select on this one, beside what the stream waits for, and end the stream with it.
-///     readiness.until_draining().await;
-/// }
-/// ```
-///
-/// *Threads*: `Send` and `Sync`.
-#[derive(Debug, Clone)]
-pub struct Readiness {
-    ready: Signal,
-    draining: Signal,
-}
-
-impl Readiness {
-    pub(crate) fn new() -> Self {
-        Self { ready: Signal::default(), draining: Signal::default() }
-    }
-
-    /// Should more requests be sent here? From the server's making on, until it is told to end.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        !self.ready.is_given()
-    }
-
-    /// Waits until it is not ready any more: it is told to end, and goes on for
-    /// [`DrainPlan::pre_drain`].
-    ///
-    /// *Cancel-safe*.
-    pub fn until_not_ready(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
-        self.ready.wait()
-    }
-
-    /// Has it begun to drain?
-    #[must_use]
-    pub fn is_draining(&self) -> bool {
-        self.draining.is_given()
-    }
-
-    /// Waits until it begins to drain. A response that would go on (server-sent events, a stream of
-    /// gRPC, a WebSocket) should come to its end then: after [`DrainPlan::grace`] it is aborted.
-    ///
-    /// *Cancel-safe*.
-    pub fn until_draining(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
-        self.draining.wait()
-    }
-
-    pub(crate) fn is_told_to_end(&self) {
-        self.ready.give();
-    }
-
-    pub(crate) fn drains(&self) {
-        self.ready.give();
-        self.draining.give();
     }
 }

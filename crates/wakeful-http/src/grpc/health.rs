@@ -84,7 +84,7 @@ enum State {
     /// Until the server is not ready any more.
     Watching(Pin<Box<dyn Future<Output = ()> + Send>>),
     /// NOT_SERVING was said.
-    Told(DrainBegins),
+    NotServing(DrainBegins),
     Ended,
 }
 
@@ -105,12 +105,12 @@ where
         match &mut this.state {
             State::Watching(not_ready) => {
                 if not_ready.as_mut().poll(cx).is_ready() {
-                    this.state = State::Told(drain_begins());
+                    this.state = State::NotServing(drain_begins());
                     return Poll::Ready(Some(Ok(not_serving())));
                 }
                 Pin::new(&mut this.inner).poll_next(cx)
             }
-            State::Told(begins) => {
+            State::NotServing(begins) => {
                 ready!(Pin::new(begins).poll(cx));
                 this.state = State::Ended;
                 Poll::Ready(Some(Err(is_draining())))

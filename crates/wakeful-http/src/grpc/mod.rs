@@ -34,18 +34,22 @@
 //! wakeful-services shows how.
 //!
 //! # Where things are
-//! `layer` ends calls at their deadline and streams when the server drains, by means of `bodies`;
-//! `timeout` reads `grpc-timeout`, `shutdown` waits for the drain; `health` and `reflection` are
-//! the two services that clients expect.
+//! `layer` ends calls at their deadline and streams when the server drains, by means of
+//! `request_body` and `response_body`, through which the trailers pass; `timeout` reads
+//! `grpc-timeout`, `shutdown` waits for the drain; `health` and `reflection` are the two services
+//! that clients expect.
 
-mod bodies;
+mod first_message;
 mod health;
 mod layer;
 mod reflection;
+mod request_body;
+mod response_body;
 mod shutdown;
 mod timeout;
 
-pub use self::bodies::{CallRequestBody, CallResponseBody};
 pub use self::health::{DrainingHealth, HealthUpdates, health_reporter};
 pub use self::layer::{CallFuture, GrpcLayer, GrpcService};
 pub use self::reflection::{InvalidDescriptors, Reflection};
+pub use self::request_body::CallRequestBody;
+pub use self::response_body::CallResponseBody;

@@ -1,4 +1,4 @@
-//! When a stream has to end because its server drains: told, and some time later.
+//! When a stream has to end because its server drains: some time after the drain began.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,7 +11,7 @@ use crate::drain::{DrainBegins, drain_begins};
 
 /// Waits for the drain, and then for `linger`. What never polls it costs nothing.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct Shutdown {
     linger: Duration,
     state: State,
 }
@@ -23,12 +23,12 @@ enum State {
     Lingering(Deadline),
 }
 
-impl Told {
+impl Shutdown {
     pub(super) fn after(linger: Duration) -> Self {
         Self { linger, state: State::Unasked }
     }
 
-    /// Ready with what the peer is told.
+    /// Ready with the status that the peer gets.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         loop {
             match &mut self.state {

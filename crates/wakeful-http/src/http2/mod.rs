@@ -7,15 +7,15 @@
 
 mod observed_frames;
 mod observed_io;
+mod shutdown;
 mod streams;
 
 use std::cell::RefCell;
 use std::error::Error as _;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
@@ -25,18 +25,15 @@ use hyper::server::conn::http2;
 use hyper::service::Service;
 use wakeful::accept::Draining;
 use wakeful::io::LoopTimer;
-use wakeful::time::timeout;
 
 use self::observed_frames::ObservedFrames;
 use self::observed_io::ObservedIo;
+use self::shutdown::{Shutdown, say_last_word};
 use self::streams::{EndsStreams, Streams};
 use crate::connection::{Act, ConnectionState, Timer, lingering_close};
 use crate::counts::Refusal;
 use crate::error::BoxError;
 use crate::limits::Limits;
-
-/// For the last frame.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Serves it until it closes.
 pub(crate) async fn serve<I, S, B>(
@@ -76,7 +73,7 @@ where
             let word = frames.borrow().last_word(refusal);
             // With hyper's connection went the other one who had it.
             if let (Some(word), Ok(io)) = (word, Rc::try_unwrap(io)) {
-                say(io.into_inner(), word).await;
+                say_last_word(io.into_inner(), word).await;
             }
             Ok(())
         }
@@ -109,16 +106,13 @@ where
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let (mut connection, mut drained) = (pin!(connection), pin!(draining.started()));
-    let (mut timer, mut told) = (Timer::new(), false);
+    let mut connection = pin!(connection);
+    let (mut timer, mut shutdown) = (Timer::new(), Shutdown::new(draining));
     poll_fn(|cx| {
         frames.borrow_mut().gives_way = false;
-        if !state.closing().has_begun() && drained.as_mut().poll(cx).is_ready() {
-            state.closing().begin();
-        }
+        shutdown.poll_drain(state, cx);
         loop {
-            if state.closing().has_begun() && !told {
-                told = true;
+            if shutdown.takes_announcement(state) {
                 connection.as_mut().graceful_shutdown();
             }
             let polled = connection.as_mut().poll(cx);
@@ -129,15 +123,15 @@ where
             if let Poll::Ready(ended) = polled {
                 return Poll::Ready(Ended::ByItself(ended));
             }
-            if state.closing().has_begun() && !told {
+            if shutdown.is_due(state) {
                 continue;
             }
             let phase = frames.borrow_mut().tell(state);
             match state.poll_deadlines(&mut timer, phase, cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Act::PollAgain) => {}
-                Poll::Ready(Act::Finish) if !told => {}
-                // It was told, nothing is in flight, and it does not leave.
+                Poll::Ready(Act::Finish) if !shutdown.is_announced() => {}
+                // The client has its GOAWAY, nothing is in flight, and it does not leave.
                 Poll::Ready(Act::Finish) => return Poll::Ready(Ended::Unheard),
                 Poll::Ready(Act::End(refusal)) => return Poll::Ready(Ended::By(refusal)),
             }
@@ -164,14 +158,6 @@ fn builder(limits: &Limits, state: &Rc<ConnectionState>) -> http2::Builder<Strea
         // A service that has no use for it answers it as any other request.
         .enable_connect_protocol();
     builder
-}
-
-/// Writes the last frame, if there is room for it.
-async fn say<I: Read + Write + Unpin>(mut io: I, word: [u8; 17]) {
-    let written = poll_fn(|cx| Pin::new(&mut io).poll_write(cx, &word));
-    if let Ok(Ok(_)) = timeout(PATIENCE, written).await {
-        lingering_close::linger(&mut io).await;
-    }
 }
 
 /// What went wrong by the client's doing.

@@ -88,7 +88,7 @@ impl Running {
     /// # Errors
     /// A handler blocks a loop, which was left behind.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
-        self.ending.0.is_told_to_end();
+        self.ending.0.ends_soon();
         if !plan.pre_drain.is_zero() {
             panics::log!(info, "not ready; it drains in {:?}", plan.pre_drain);
             thread::sleep(plan.pre_drain);

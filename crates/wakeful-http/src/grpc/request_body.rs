@@ -1,0 +1,91 @@
+//! A call's request on its way to the handler. When the server drains it may have to end before its
+//! time: by an error, which the handler sees.
+//!
+//! A unary call is not to notice that the server drains, and not to pay for being able to. So a
+//! request is cut only where its first message has come in full, or none of it, and only when its
+//! handler waits for more or has had two frames.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::first_message::FirstMessage;
+use super::shutdown::Shutdown;
+use crate::error::BoxError;
+
+/// So many frames has a unary call's body at most that is small.
+pub(super) const FRAMES_OF_A_UNARY: u8 = 2;
+
+pin_project! {
+    /// What a handler reads, under [`GrpcLayer`](super::GrpcLayer): the client's bytes, or
+    /// UNAVAILABLE when the server drains and the client would go on.
+    #[derive(Debug)]
+    pub struct CallRequestBody<B> {
+        #[pin]
+        inner: B,
+        first: FirstMessage,
+        frames: u8,
+        shutdown: Shutdown,
+        is_cut: bool,
+    }
+}
+
+impl<B> CallRequestBody<B> {
+    pub(super) fn new(inner: B, linger: Duration) -> Self {
+        let (first, shutdown) = (FirstMessage::default(), Shutdown::after(linger));
+        Self { inner, first, frames: 0, shutdown, is_cut: false }
+    }
+}
+
+impl<B> Body for CallRequestBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.project();
+        if *this.is_cut {
+            return Poll::Ready(None);
+        }
+        let may_be_cut = this.first.may_be_cut();
+        // One that always has another frame has to end all the same.
+        let mut cut = if may_be_cut && *this.frames >= FRAMES_OF_A_UNARY {
+            this.shutdown.poll(cx)
+        } else {
+            Poll::Pending
+        };
+        if cut.is_pending() {
+            if let Poll::Ready(frame) = this.inner.poll_frame(cx) {
+                if let Some(data) = frame.iter().flatten().find_map(Frame::data_ref) {
+                    this.first.saw(data);
+                    *this.frames = this.frames.saturating_add(1);
+                }
+                return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+            }
+            if may_be_cut {
+                cut = this.shutdown.poll(cx);
+            }
+        }
+        let status = ready!(cut);
+        *this.is_cut = true;
+        Poll::Ready(Some(Err(status.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_cut || self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
