@@ -1,4 +1,14 @@
-//! A server: its settings, its start and its end, and each of its connections from the first byte.
+//! A server: its settings, its start and its end, and each of its connections until the protocol is
+//! known.
+//!
+//! `settings` has [`Server`] and how it starts, `running` how it ends. `connection` is what the
+//! accept frame calls: it takes the connection's place among its peer's, has `tls_connection` do
+//! the handshake and read what ALPN chose, waits for the client's first bytes (`first_request`,
+//! `detect`), and hands the stream to `http1` or `http2`. It keeps one invariant: a connection that
+//! sends nothing holds no more than its socket and its place.
+//!
+//! A limit of connections that is full waits in the kernel's backlog: the accept frame of `wakeful`
+//! takes no connection without a permit.
 
 mod caller;
 mod connection;
