@@ -45,7 +45,7 @@ pub(crate) use self::liveness::Liveness;
 pub(crate) use self::movable_state::MovableState;
 pub(crate) use self::phase::{Act, Phase};
 pub(crate) use self::protocol::Protocol;
-pub(crate) use self::requests::{Key, Kind, Request};
+pub(crate) use self::requests::{Key, Request, TimeLimits};
 pub(crate) use self::rewound::Rewound;
 pub(crate) use self::state::ConnectionState;
 pub(crate) use self::timer::Timer;

@@ -11,9 +11,9 @@ use crate::limits::rate::RateMeter;
 /// A request among those of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
-    pub(crate) place: usize,
+    pub(super) place: usize,
     /// Places are used again.
-    pub(crate) number: u64,
+    pub(super) number: u64,
 }
 
 /// See the module's documentation.
@@ -27,7 +27,7 @@ pub(crate) struct Request {
     silent_since: Option<Instant>,
     /// When it was seen first.
     begun: Option<Instant>,
-    kind: Kind,
+    time_limits: TimeLimits,
     is_responding: bool,
     /// HTTP/2: the service has more to say, or is not asked, because the client gives no room; and
     /// since when that was seen.
@@ -37,25 +37,25 @@ pub(crate) struct Request {
     pub(super) waker: Option<Waker>,
 }
 
-/// Whom a request's limits spare.
+/// Whether the limits of time apply to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Nobody.
-    Plain,
+pub(crate) enum TimeLimits {
+    /// They apply.
+    Apply,
     /// A stream that has its own idea of time: gRPC, or a tunnel.
-    Free,
+    Exempt,
 }
 
 impl Request {
     /// A request whose service is called next. `number` is its own among those of its connection.
-    pub(crate) fn new(number: u64, kind: Kind, body: Option<Progress>) -> Self {
+    pub(crate) fn new(number: u64, time_limits: TimeLimits, body: Option<Progress>) -> Self {
         Self {
             number,
             body,
             reading: RateMeter::default(),
             silent_since: None,
             begun: None,
-            kind,
+            time_limits,
             is_responding: false,
             is_held_up: true,
             held_up_since: None,
@@ -97,7 +97,7 @@ impl Request {
         passed: Duration,
     ) -> Option<Refusal> {
         let begun = *self.begun.get_or_insert(now);
-        if self.is_free() || self.verdict.is_some() {
+        if self.is_exempt() || self.verdict.is_some() {
             return None;
         }
         let is_late = limits.request_timeout.is_some_and(|most| now - begun >= most);
@@ -134,7 +134,7 @@ impl Request {
         window: Duration,
         is_stalled: bool,
     ) -> Option<Refusal> {
-        if !self.is_held_up || !self.is_responding || self.is_free() || self.verdict.is_some() {
+        if !self.is_held_up || !self.is_responding || self.is_exempt() || self.verdict.is_some() {
             self.held_up_since = None;
             return None;
         }
@@ -144,8 +144,8 @@ impl Request {
     }
 
     /// Its deadline is its own.
-    fn is_free(&self) -> bool {
-        self.kind == Kind::Free
+    fn is_exempt(&self) -> bool {
+        self.time_limits == TimeLimits::Exempt
     }
 
     pub(super) fn is_aborted(&self) -> bool {

@@ -133,10 +133,10 @@ where
     );
     let mut drained = pin!(draining.started());
     let mut timer = Timer::new();
-    let mut told = false;
+    let mut is_shutting_down = false;
     let ended = poll_fn(|cx| {
-        if !told && drained.as_mut().poll(cx).is_ready() {
-            told = true;
+        if !is_shutting_down && drained.as_mut().poll(cx).is_ready() {
+            is_shutting_down = true;
             state.closing().begin();
         }
         loop {
@@ -146,8 +146,8 @@ where
                 Ok(Poll::Ready(ended)) => return Poll::Ready(Ended::ByItself(ended)),
                 Err(payload) => return Poll::Ready(Ended::ByPanic(payload)),
             }
-            if !told && is_wanted() && observed.is_between_requests(state) {
-                told = true;
+            if !is_shutting_down && is_wanted() && observed.is_between_requests(state) {
+                is_shutting_down = true;
                 observed.leaves.set(true);
                 Pin::new(&mut connection).graceful_shutdown();
                 let ended = Pin::new(&mut connection).poll(cx);

@@ -6,7 +6,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 
 use super::refused::Refused;
-use crate::connection::{ConnectionState, Kind, Protocol};
+use crate::connection::{ConnectionState, Protocol, TimeLimits};
 use crate::counts::Refusal;
 use crate::limits::{GrpcCalls, Limits};
 
@@ -61,14 +61,14 @@ fn has_right_host(request: &Request<Incoming>) -> bool {
     has_host && hosts.next().is_none()
 }
 
-/// A stream that goes on for as long as it likes, with a deadline of its own, or an ordinary
-/// request.
-pub(super) fn kind(request: &Request<Incoming>, limits: &Limits) -> Kind {
+/// Returns whether the limits of time apply to `request`: it is an ordinary one, and no stream that
+/// goes on for as long as it likes, with a deadline of its own.
+pub(super) fn time_limits(request: &Request<Incoming>, limits: &Limits) -> TimeLimits {
     let is_grpc = || {
         let content_type = request.headers().get(header::CONTENT_TYPE);
         content_type.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
     };
     let spares_calls = limits.grpc_calls == GrpcCalls::Unlimited;
     let is_tunnel = || request.method() == Method::CONNECT;
-    if is_tunnel() || spares_calls && is_grpc() { Kind::Free } else { Kind::Plain }
+    if is_tunnel() || spares_calls && is_grpc() { TimeLimits::Exempt } else { TimeLimits::Apply }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use http::{Method, Uri};
 use wakeful::metrics::name_slow_work;
 
-use crate::connection::{ConnectionState, Key, Kind, Progress, Protocol, Request};
+use crate::connection::{ConnectionState, Key, Progress, Protocol, Request, TimeLimits};
 use crate::counts::Refusal;
 
 /// A request in flight, from where the service is called to the end of its response.
@@ -22,10 +22,10 @@ impl InFlight {
         connection: Rc<ConnectionState>,
         method: &Method,
         uri: &Uri,
-        kind: Kind,
+        time_limits: TimeLimits,
         body: Option<Progress>,
     ) -> Self {
-        let request = Request::new(connection.count_request(), kind, body);
+        let request = Request::new(connection.count_request(), time_limits, body);
         let key = connection.requests().insert(request, method, uri);
         Self { connection, key }
     }

@@ -24,7 +24,7 @@ use super::admission;
 use super::body::{RequestBody, ResponseBody};
 use super::in_flight::InFlight;
 use super::refused::{self, Refused};
-use crate::connection::{ConnectionState, Kind, Progress, Protocol};
+use crate::connection::{ConnectionState, Progress, Protocol, TimeLimits};
 use crate::counts::Refusal;
 use crate::observe::{ObservedRequest, Observer, Peer};
 use crate::panics::Contained;
@@ -116,18 +116,19 @@ where
         if let Err(refused) = admission::admit(connection, &request) {
             return self.refused(refused, observed, offered);
         }
-        let kind = admission::kind(&request, connection.loop_state().limits());
+        let time_limits = admission::time_limits(&request, connection.loop_state().limits());
         let is_http1 = connection.protocol() == Protocol::Http1;
-        let has_body = (is_http1 || kind == Kind::Plain) && !request.body().is_end_stream();
+        let has_body =
+            (is_http1 || time_limits == TimeLimits::Apply) && !request.body().is_end_stream();
         let progress = has_body.then(Progress::default);
         if is_http1 {
             connection.last_body().begin(progress.clone());
         }
-        let limited = progress.clone().filter(|_| kind == Kind::Plain);
+        let limited = progress.clone().filter(|_| time_limits == TimeLimits::Apply);
         let is_tunnel = request.method() == Method::CONNECT;
         let most = if is_tunnel { 0 } else { connection.loop_state().limits().max_body };
         let (method, uri) = (request.method(), request.uri());
-        let in_flight = InFlight::new(connection.clone(), method, uri, kind, limited);
+        let in_flight = InFlight::new(connection.clone(), method, uri, time_limits, limited);
         let request = request.map(|body| RequestBody::new(body, progress, most));
         let call = || {
             let _entered = observed.as_deref().map(ObservedRequest::enter);
