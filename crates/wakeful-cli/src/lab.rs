@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use wakeful_lab::{EXPERIMENTS, Experiment, Lab, LabError, ProbeRuns, Size};
-use wakeful_load::bench::Bench;
-use wakeful_load::progress::Progress;
-use wakeful_load::report;
-use wakeful_load::results::{Results, Verdict};
-use wakeful_load::table::{self, Style};
+use wakeful_load::internals::bench::Bench;
+use wakeful_load::internals::progress::Progress;
+use wakeful_load::internals::report;
+use wakeful_load::internals::results::{Results, Verdict};
+use wakeful_load::internals::table::{self, Style};
 
 pub(crate) use self::arguments::Arguments;
 use self::arguments::Refusal;

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use wakeful_load::procfs::ProcessCpu;
+use wakeful_load::internals::procfs::ProcessCpu;
 
 /// Flags that keep a run short on a machine that is not quiet.
 const SHORT: [&str; 9] = [

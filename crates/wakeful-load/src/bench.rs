@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::affinity;
-use crate::generator::{self, Check, LoadError, Measurement, Plan, Watch};
+use crate::generator::{Check, LoadError, Measurement, Plan, Watch};
 use crate::procfs::ProcessCpu;
 use crate::progress::Progress;
 use crate::protocol::InvalidTemplate;
@@ -88,8 +88,6 @@ impl Companion for () {}
 /// One measured block.
 #[derive(Debug, Clone)]
 pub struct Block {
-    /// The plan, with the server's address.
-    pub plan: Plan,
     /// What was measured.
     pub measurement: Measurement,
     /// What the server used meanwhile, if its process is known.
@@ -337,12 +335,11 @@ impl<'a> Bench<'a> {
         companion
             .server_started(&server)
             .map_err(|error| BenchError::Companion { server: spec.name().to_owned(), error })?;
-        let mut plan = load.plan.clone();
-        plan.target = server.addr().parse::<Target>()?;
+        let plan = load.plan.clone().target(server.addr().parse::<Target>()?);
         let slow_clients = match load.slow_clients {
             0 => None,
             count => Some(
-                SlowClients::start(count, &plan.target, &plan.request)
+                SlowClients::start(count, &plan.target, &plan.requests)
                     .map_err(kernel("cannot open the slow clients' connections"))?,
             ),
         };
@@ -365,7 +362,7 @@ impl<'a> Bench<'a> {
                 if let Some(cpu) = pinned {
                     affinity::pin_current_thread(&[cpu]).map_err(LoadError::Kernel)?;
                 }
-                generator::run(&plan, &mut watch)
+                plan.run_watched(&mut watch)
             };
             thread::Builder::new()
                 .name("generator".to_owned())
@@ -383,7 +380,6 @@ impl<'a> Bench<'a> {
         let measurement =
             outcome.map_err(|error| BenchError::Load { server: spec.name().to_owned(), error })?;
         Ok(Block {
-            plan,
             measurement,
             cpu,
             steal: outside.steal,

@@ -14,7 +14,6 @@ use crate::results::{Percentiles, Run, Validity};
 use crate::schedule::{Rate, Schedule};
 use crate::series::Series;
 use crate::servers::ServerSpec;
-use crate::summary;
 
 /// Where the search begins, in requests a second.
 const BEGIN: f64 = 1000.0;
@@ -288,7 +287,7 @@ impl Search<'_, '_> {
         })?;
         let is_partial = block.measurement.interrupted;
         let run = Series::new(self.server.name(), &block).run();
-        let own = summary::judge(&block.plan, &block.measurement);
+        let own = block.measurement.validity();
         let is_kept = self.promise.is_kept_by(&run, &own);
         self.runs.push(run);
         if is_partial { Err(Stopped::Interrupted) } else { Ok(is_kept) }

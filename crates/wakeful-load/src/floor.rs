@@ -7,9 +7,8 @@ use crate::bench::{Bench, BenchError, Load};
 use crate::gaps;
 use crate::generator::Plan;
 use crate::null_server::{NullServerThread, Slowness};
-use crate::protocol::{Protocol, Template};
+use crate::protocol::{Protocol, Requests, Template};
 use crate::results::Floor;
-use crate::schedule::Schedule;
 use crate::series::Series;
 use crate::servers::ServerSpec;
 
@@ -31,12 +30,14 @@ pub fn measure(bench: &mut Bench<'_>, load: &Load, bytes: usize) -> Result<Floor
         .map_err(kernel)?;
     let rate = load.plan.schedule.rate().unwrap_or(INSTEAD_OF_CLOSED);
     let template = Template::of_size(bytes);
-    let mut plan = Plan::new(server.target().clone(), Protocol::Frames, &template)?;
-    plan.connections = load.plan.connections;
-    plan.seed = load.plan.seed;
-    plan.schedule = Schedule::Poisson(rate);
-    plan.duration = DURATION.min(load.plan.duration);
-    plan.warm_up = plan.warm_up.min(load.plan.warm_up);
+    let plan = Plan::new(server.target().clone())
+        .requests(Requests::new(Protocol::Frames, &template)?)
+        .connections(load.plan.connections)
+        .seed(load.plan.seed)
+        .rate(rate)
+        .duration(DURATION.min(load.plan.duration));
+    let warm_up = plan.warm_up.min(load.plan.warm_up);
+    let plan = plan.warm_up(warm_up);
     let target = server.target().to_string();
     let spec = ServerSpec::Running { name: "null server".to_owned(), target };
     bench.progress.expect(1, plan.warm_up + plan.duration);

@@ -1,47 +1,105 @@
 //! Open-loop load and honest latency, for any server on Linux.
 //!
-//! Requests are due on a [`Schedule`](schedule::Schedule) that nothing can move, are sent late
-//! rather than skipped, and their times count from when they were due. [`generator::run`] applies a
-//! [`Plan`](generator::Plan) from one thread that never sleeps; [`summary`] says whether what it
-//! measured may be believed. Around that:
+//! A [`Plan`] says which [`Requests`] are sent to which [`Target`], and on which [`Schedule`]. The
+//! schedule is fixed before the first request is sent, and nothing that the server does can move
+//! it: a request is sent late rather than skipped, and its response time counts from when it was
+//! due. So a server that stalls for a second shows a second for every request that was due
+//! meanwhile, not for the one that happened to be in flight (the *coordinated omission* of closed
+//! loops).
 //!
-//! | module | for |
-//! |---|---|
-//! | [`protocol`] | what is said on a connection: HTTP/1.1, HTTP/2, frames, RESP |
-//! | [`mod@bench`] | blocks: a quiet machine, a fresh server, its CPU time, again if other programs spoilt it |
-//! | [`compare`], [`find_max`], [`floor`] | questions that take several blocks |
-//! | [`results`], [`table`], [`report`], [`intervals`] | the answers: JSON, text, HTML, HdrHistogram logs |
-//! | [`program`] | programs that measure inside themselves and print what they found |
-//! | [`procfs`], [`quiet`], [`gaps`], [`machine`], [`servers`] | the machine and the servers on it |
-//! | [`null_server`], [`slow`] | peers with known behaviour |
+//! [`Plan::run`] loads the server from the calling thread, which spins, and returns a
+//! [`Measurement`]. Its [`percentiles`](Measurement::percentiles) leave out what too few requests
+//! can tell. Its [`validity`](Measurement::validity) says whether they may be believed at all: they
+//! may not if the server did not keep up, or the generator itself was late.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::time::Duration;
+//! use wakeful_load::{Plan, Protocol, Requests, Template, Validity};
+//!
+//! # use std::io::{Read, Write};
+//! # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+//! # let server = listener.local_addr()?.to_string();
+//! # std::thread::spawn(move || {
+//! #     for mut stream in listener.incoming().map_while(Result::ok) {
+//! #         std::thread::spawn(move || {
+//! #             let mut request = [0; 4096];
+//! #             while stream.read(&mut request).is_ok_and(|bytes| bytes > 0) {
+//! #                 stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok();
+//! #             }
+//! #         });
+//! #     }
+//! # });
+//! // `server` is the address of an HTTP server, such as "127.0.0.1:8080".
+//! let template = Template::http("GET", "localhost", "/orders/7").header("accept", "*/*");
+//! let measurement = Plan::new(server.parse()?)
+//!     .requests(Requests::new(Protocol::Http1, &template)?)
+//!     .rate(2_000.0)
+//!     .connections(4)
+//!     .warm_up(Duration::from_millis(50))
+//!     .duration(Duration::from_millis(250))
+//!     .run()?;
+//!
+//! // In nanoseconds; `None` where fewer than 100 requests are beyond the percentile.
+//! println!("p50: {:?}", measurement.percentiles().p50);
+//! if let Validity::Invalid { reasons, .. } = measurement.validity() {
+//!     println!("not to be believed: {reasons:?}");
+//! }
+//! # assert!(measurement.recording.answered > 0);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `examples/measure-a-server.rs` goes on from there: a server of its own, an end by a [`Watch`],
+//! and the results as JSON.
+//!
+//! # Advice
+//!
+//! * Give the calling thread a CPU of its own, by `taskset` or `sched_setaffinity`. A generator
+//!   that shares its CPU with the server is late, and says so.
+//! * Compare two servers in turns (A B B A), and one with itself first: what differs then is noise.
+//! * More than one CPU's worth of load is several processes. Add their histograms
+//!   ([`Measurement::add`]); percentiles cannot be averaged.
+//!
+//! `wakeful load`, the program, adds what an experiment needs besides: a quiet machine, a fresh
+//! server for each block, its CPU time, comparisons, and reports.
 
-pub mod affinity;
-pub mod bench;
-pub mod compare;
-pub mod find_max;
-pub mod floor;
-pub mod format;
-pub mod gaps;
-pub mod generator;
-pub mod intervals;
-pub mod machine;
-pub mod null_server;
-pub mod procfs;
-pub mod program;
-pub mod progress;
-pub mod protocol;
-pub mod quiet;
+mod affinity;
+mod bench;
+mod compare;
+mod find_max;
+mod floor;
+mod format;
+mod gaps;
+mod generator;
+#[doc(hidden)]
+pub mod internals;
+mod intervals;
+mod machine;
+mod null_server;
+mod procfs;
+mod program;
+mod progress;
+mod protocol;
+mod quiet;
 mod recorder;
-pub mod report;
-pub mod results;
-pub mod schedule;
-pub mod series;
-pub mod servers;
-pub mod slow;
-pub mod statistics;
-pub mod summary;
-pub mod table;
-pub mod target;
+mod report;
+mod results;
+mod schedule;
+mod series;
+mod servers;
+mod slow;
+mod statistics;
+mod summary;
+mod table;
+mod target;
 mod threads;
 
+pub use generator::{Check, ConnectionUse, LoadError, Measurement, Plan, Watch};
+/// The crate of [`Recording`]'s histograms.
+pub use hdrhistogram;
+pub use protocol::{InvalidTemplate, Protocol, Requests, Template};
 pub use recorder::Recording;
+pub use results::{Cpu, Interval, KindOfRequest, Percentiles, Run, Validity};
+pub use schedule::{Arrivals, Rate, Schedule, read_trace};
+pub use target::{InvalidTarget, Target};

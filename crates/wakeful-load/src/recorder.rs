@@ -34,6 +34,7 @@ pub(crate) struct Request {
 
 /// The distributions and counts of one measured time.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Recording {
     window: Range<u64>,
     /// Done − intended, in nanoseconds.

@@ -5,7 +5,7 @@
 //! [`Figures`].
 
 use crate::bench::Block;
-use crate::generator::{Measurement, Plan};
+use crate::generator::Measurement;
 use crate::recorder::Recording;
 use crate::results::{Cpu, Run, Validity};
 use crate::summary::{self, Surroundings};
@@ -61,7 +61,6 @@ impl Figures {
 #[derive(Debug, Clone)]
 pub struct Series {
     server: String,
-    plan: Plan,
     whole: Measurement,
     figures: Vec<Figures>,
     cpu: Option<Cpu>,
@@ -84,7 +83,6 @@ impl Series {
             repeated: block.repeated,
             spoilt: 0,
             most_outside: 0.0,
-            plan: block.plan.clone(),
             whole: block.measurement.clone(),
         };
         series.look_at(block);
@@ -137,7 +135,7 @@ impl Series {
             blocks: self.figures.len(),
             repeated: self.repeated,
         };
-        let mut run = summary::run(&self.server, &self.plan, &self.whole, around);
+        let mut run = summary::run(&self.server, &self.whole, around);
         run.spoilt = self.spoilt;
         if self.spoilt > 0 {
             let mut all = match run.validity {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fd::OwnedFd;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::protocol::{AnyConversation, Conversation, Prepared};
+use crate::protocol::{AnyConversation, Conversation, Requests};
 use crate::target::Target;
 
 /// Between two bytes of one client.
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Slow clients, until this is dropped. They share one thread, which sleeps between bytes.
 #[derive(Debug)]
-pub struct SlowClients {
+pub(crate) struct SlowClients {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -28,9 +28,9 @@ impl SlowClients {
     ///
     /// # Errors
     /// A connection or the thread cannot be had.
-    pub fn start(count: usize, target: &Target, request: &Prepared) -> io::Result<Self> {
+    pub(crate) fn start(count: usize, target: &Target, requests: &Requests) -> io::Result<Self> {
         let mut bytes = Vec::new();
-        let mut conversation = request.conversation();
+        let mut conversation = requests.conversation();
         conversation.open(&mut bytes);
         let start_of_request = bytes.len();
         conversation.request(&mut bytes);

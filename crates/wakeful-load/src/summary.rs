@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::generator::{Measurement, Plan};
+use crate::generator::Measurement;
 use crate::protocol::Kind;
 use crate::results::{Cpu, Interval, KindOfRequest, Percentiles, Run, Validity};
 use crate::schedule::Schedule;
@@ -64,9 +64,34 @@ pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
     }
 }
 
-/// Whether a measurement may be believed, and if not, why.
-#[must_use]
-pub fn judge(plan: &Plan, measurement: &Measurement) -> Validity {
+impl Measurement {
+    /// Returns the response times (answered minus due) in figures. A quantile with fewer than 100
+    /// requests beyond it is absent.
+    #[must_use]
+    pub fn percentiles(&self) -> Percentiles {
+        percentiles(&self.recording.response)
+    }
+
+    /// Says whether the measurement may be believed, and if not, why. It may not if fewer than
+    /// 99.5 % of the requests were answered in time, or if the generator sent them late; in a
+    /// closed loop, if more than 0.5 % failed, or the generator was kept from its CPU for more than
+    /// 2 % of the time.
+    #[must_use]
+    pub fn validity(&self) -> Validity {
+        judge(self)
+    }
+
+    /// Returns the results for `server`, a name of your choice: an entry of `runs` in what
+    /// `wakeful load --json` prints.
+    #[must_use]
+    pub fn to_run(&self, server: &str) -> Run {
+        let around = Surroundings { blocks: 1, ..Surroundings::default() };
+        run(server, self, around)
+    }
+}
+
+fn judge(measurement: &Measurement) -> Validity {
+    let plan = &measurement.plan;
     let recording = &measurement.recording;
     let mut reasons = Vec::new();
     let mut up_to = None;
@@ -140,7 +165,8 @@ pub struct Surroundings {
 
 /// One line of the results.
 #[must_use]
-pub fn run(server: &str, plan: &Plan, measurement: &Measurement, around: Surroundings) -> Run {
+pub fn run(server: &str, measurement: &Measurement, around: Surroundings) -> Run {
+    let plan = &measurement.plan;
     let recording = &measurement.recording;
     Run {
         server: server.to_owned(),
@@ -158,11 +184,11 @@ pub fn run(server: &str, plan: &Plan, measurement: &Measurement, around: Surroun
         response: percentiles(&recording.response),
         service: percentiles(&recording.service),
         send_lag: percentiles(&recording.send_lag),
-        kinds: kinds(plan, measurement),
+        kinds: kinds(measurement),
         cpu: around.cpu,
         steal: around.steal,
         timeline: timeline(measurement),
-        validity: judge(plan, measurement),
+        validity: judge(measurement),
         blocks: around.blocks,
         repeated: around.repeated,
         spoilt: 0,
@@ -172,8 +198,8 @@ pub fn run(server: &str, plan: &Plan, measurement: &Measurement, around: Surroun
 
 /// What each of several requests took.
 #[must_use]
-pub fn kinds(plan: &Plan, measurement: &Measurement) -> Vec<KindOfRequest> {
-    let of_kinds = plan.kinds.iter().zip(&measurement.recording.by_kind);
+pub fn kinds(measurement: &Measurement) -> Vec<KindOfRequest> {
+    let of_kinds = measurement.plan.requests.kinds().iter().zip(&measurement.recording.by_kind);
     let kind = |(kind, histogram): (&Kind, &Histogram<u64>)| KindOfRequest {
         name: kind.name.clone(),
         throughput: histogram.len() as f64 / measurement.seconds.max(1e-9),

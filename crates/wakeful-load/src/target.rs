@@ -66,6 +66,14 @@ impl fmt::Display for Target {
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 impl Target {
+    /// Host and port, as HTTP names the server.
+    pub(crate) fn authority(&self) -> String {
+        match self {
+            Self::Tcp(addr) => addr.to_string(),
+            Self::Unix(_) | Self::Abstract(_) => "localhost".to_owned(),
+        }
+    }
+
     /// Opens a connection and waits until it is established. It does not block from then on.
     pub(crate) fn connect(&self) -> io::Result<OwnedFd> {
         match self {

@@ -8,13 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use wakeful_load::generator::{self, Measurement, Plan};
-use wakeful_load::null_server::{NullServerThread, Slowness, Spread};
-use wakeful_load::protocol::{Protocol, Template};
-use wakeful_load::quiet::{self, Baseline, Limits};
-use wakeful_load::results::Validity;
-use wakeful_load::schedule::Schedule;
-use wakeful_load::{Recording, affinity, summary};
+use wakeful_load::internals::affinity;
+use wakeful_load::internals::null_server::{NullServerThread, Slowness, Spread};
+use wakeful_load::internals::quiet::{self, Baseline, Limits};
+use wakeful_load::{
+    Measurement, Plan, Protocol, Recording, Requests, Schedule, Template, Validity,
+};
 
 /// Two spinning threads at a time are as many as small machines have CPUs for. Inside is what is
 /// left of the time for which all tests together may wait for a quiet machine, and try again.
@@ -30,12 +29,11 @@ fn cpus() -> (usize, usize) {
 }
 
 fn plan(server: &NullServerThread, schedule: Schedule) -> Plan {
-    let mut plan =
-        Plan::new(server.target().clone(), Protocol::Frames, &Template::of_size(64)).unwrap();
-    plan.schedule = schedule;
-    plan.warm_up = Duration::ZERO;
-    plan.duration = Duration::from_secs(3);
-    plan
+    Plan::new(server.target().clone())
+        .requests(Requests::new(Protocol::Frames, &Template::of_size(64)).unwrap())
+        .schedule(schedule)
+        .warm_up(Duration::ZERO)
+        .duration(Duration::from_secs(3))
 }
 
 /// Runs on a thread of its own, which is pinned.
@@ -44,7 +42,7 @@ fn measure(plan: &Plan) -> Measurement {
     thread::scope(|scope| {
         let run = || {
             affinity::pin_current_thread(&[cpu]).unwrap();
-            generator::run(plan, &mut ()).unwrap()
+            plan.run().unwrap()
         };
         scope.spawn(run).join().unwrap()
     })
@@ -115,7 +113,7 @@ fn attempt<const SERVERS: usize>(
         let server = NullServerThread::start(Some(&[cpus().0]), slow).unwrap();
         let plan = plan(&server);
         let measurement = measure(&plan);
-        (summary::judge(&plan, &measurement), measurement)
+        (measurement.validity(), measurement)
     });
     let outside = baseline.outside().unwrap();
     if outside.exceeds(limits.share) {
@@ -197,11 +195,11 @@ fn percentiles_agree_with_a_known_distribution() {
         ..Slowness::default()
     };
     let plan = |server: &NullServerThread| {
-        let mut plan = plan(server, Schedule::Poisson(8000.0));
-        plan.duration = Duration::from_secs(1);
-        // The delays overtake each other, which no connection may; 16 are busy on average.
-        (plan.connections, plan.in_flight) = (128, 1);
-        plan
+        plan(server, Schedule::Poisson(8000.0))
+            .duration(Duration::from_secs(1))
+            // The delays overtake each other, which no connection may; 16 are busy on average.
+            .connections(128)
+            .in_flight(1)
     };
     let (mut floor, mut delayed) = (FastestSlices::default(), FastestSlices::default());
     on_a_quiet_machine(&mut alone, 6, [at_once, slow], plan, |[of_floor, of_delayed]| {
@@ -244,12 +242,13 @@ fn a_stall_shows_where_it_belongs_and_a_closed_loop_hides_it() {
         ..Slowness::default()
     };
     let open = |server: &NullServerThread| {
-        let mut open = plan(server, Schedule::Poisson(5000.0));
-        // Four whole stalls, a second apart from the server's start on. Of the 500 requests that
-        // are due in one, most cannot be sent before its end: they have waited all the same.
-        open.duration = Duration::from_millis(4500);
-        (open.connections, open.in_flight) = (32, 2);
-        open
+        plan(server, Schedule::Poisson(5000.0))
+            // Four whole stalls, a second apart from the server's start on. Of the 500 requests
+            // that are due in one, most cannot be sent before its end: they have waited all the
+            // same.
+            .duration(Duration::from_millis(4500))
+            .connections(32)
+            .in_flight(2)
     };
     on_a_quiet_machine(&mut alone, 3, [slow], open, |[seen]| {
         // Requests due in a stall wait for its end: from 0 to 100 ms, evenly. Behind it the server
@@ -267,11 +266,8 @@ fn a_stall_shows_where_it_belongs_and_a_closed_loop_hides_it() {
         }
         Attempt::Right
     });
-    let closed = |server: &NullServerThread| {
-        let mut closed = plan(server, Schedule::Closed);
-        (closed.connections, closed.in_flight) = (4, 1);
-        closed
-    };
+    let closed =
+        |server: &NullServerThread| plan(server, Schedule::Closed).connections(4).in_flight(1);
     on_a_quiet_machine(&mut alone, 3, [slow], closed, |[hidden]| {
         // The same stalls; but while the server stood still no request was sent, so that only four
         // met each.
@@ -291,11 +287,13 @@ fn an_overloaded_server_makes_the_run_invalid() {
         ..Slowness::default()
     };
     let server = NullServerThread::start(Some(&[cpus().0]), slow).unwrap();
-    let mut plan = plan(&server, Schedule::Poisson(2000.0));
-    // At most one answer for each connection and stall: 4 x 50 a second.
-    (plan.connections, plan.in_flight, plan.patience) = (4, 1, Duration::from_millis(100));
+    let plan = plan(&server, Schedule::Poisson(2000.0))
+        // At most one answer for each connection and stall: 4 x 50 a second.
+        .connections(4)
+        .in_flight(1)
+        .patience(Duration::from_millis(100));
     let measurement = measure(&plan);
-    let Validity::Invalid { reasons, .. } = summary::judge(&plan, &measurement) else {
+    let Validity::Invalid { reasons, .. } = measurement.validity() else {
         panic!("it is called valid: {measurement:?}");
     };
     assert!(reasons[0].contains("answered in time"), "{reasons:?}");
@@ -306,7 +304,7 @@ fn a_generator_robbed_of_its_cpu_says_invalid() {
     let _alone = alone();
     let (server_cpu, cpu) = cpus();
     let server = NullServerThread::start(Some(&[server_cpu]), Slowness::default()).unwrap();
-    let mut plan = plan(&server, Schedule::Poisson(20_000.0));
+    let plan = plan(&server, Schedule::Poisson(20_000.0));
     let stop = std::sync::atomic::AtomicBool::new(false);
     let relaxed = std::sync::atomic::Ordering::Relaxed;
     let judge_beside_hogs = |plan: &Plan| {
@@ -322,7 +320,7 @@ fn a_generator_robbed_of_its_cpu_says_invalid() {
             }
             let measurement = measure(plan);
             stop.store(true, relaxed);
-            summary::judge(plan, &measurement)
+            measurement.validity()
         })
     };
     // Which of several reasons comes first is no promise.
@@ -341,7 +339,6 @@ fn a_generator_robbed_of_its_cpu_says_invalid() {
         others.push(open);
         assert!(others.len() < 5, "{others:?}");
     }
-    plan.schedule = Schedule::Closed;
-    let closed = judge_beside_hogs(&plan);
+    let closed = judge_beside_hogs(&plan.schedule(Schedule::Closed));
     assert!(says(&closed, "kept from its CPU"), "{closed:?}");
 }

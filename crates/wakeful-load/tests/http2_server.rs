@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use http::{Request, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use wakeful_load::protocol::{Answer, Conversation, Http2, Outcome, Template};
+use wakeful_load::Template;
+use wakeful_load::internals::protocol::{Answer, Conversation, Http2, Outcome};
 
 /// What both sides may have under way; enough that neither waits for the other to read.
 const PIPE: usize = 16 << 20;
@@ -14,7 +15,7 @@ const STATUSES: [u16; 6] = [200, 404, 204, 503, 302, 418];
 fn run(server: &h2::server::Builder, template: &Template, requests: u64) -> Vec<Answer> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let (client, peer) = tokio::io::duplex(PIPE);
-    let (server, body) = (server.clone(), template.body.clone());
+    let (server, body) = (server.clone(), template.get_body().to_vec());
     runtime.block_on(async {
         let served = tokio::spawn(serve(server, peer, body));
         let mut answers = ask(client, template, requests).await;
@@ -88,9 +89,7 @@ async fn ask(mut pipe: DuplexStream, template: &Template, requests: u64) -> Vec<
 }
 
 fn template(body: usize) -> Template {
-    let mut template = Template::http("POST", "localhost", "/a?b");
-    template.headers.push(("X-Sent".into(), "as it was".into()));
-    Template { body: Template::of_size(body).body, ..template }
+    Template::http("POST", "localhost", "/a?b").header("X-Sent", "as it was").body_of_size(body)
 }
 
 fn expect(answers: &[Answer], requests: u64) {

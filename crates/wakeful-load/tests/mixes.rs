@@ -8,10 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use wakeful_load::generator::{self, Plan};
-use wakeful_load::protocol::{Kind, Prepared, Protocol, Template};
-use wakeful_load::schedule::Schedule;
-use wakeful_load::summary;
+use wakeful_load::internals::summary;
+use wakeful_load::{Plan, Requests, Schedule, Template};
 
 #[derive(Default)]
 struct Asked {
@@ -71,19 +69,19 @@ fn reads_and_writes_are_as_frequent_as_asked_for_and_reported_apart() {
     let asked = Arc::new(Asked::default());
     let counts = Arc::clone(&asked);
     thread::spawn(move || serve(&listener, &counts));
-    let template =
-        |command: &str, size| Template { path: command.to_owned(), ..Template::of_size(size) };
-    let templates = [template("GET k{key}", 0), template("SET k{key}", 1000)];
-    let mut plan = Plan::new(target, Protocol::Resp, &templates[0]).unwrap();
-    plan.request = Prepared::commands(&templates).unwrap();
-    plan.kinds = [("reads", 3), ("writes", 1)]
-        .map(|(name, weight)| Kind { name: name.into(), weight })
-        .into();
-    plan.keys = 100;
-    plan.schedule = Schedule::Closed;
-    (plan.connections, plan.in_flight) = (4, 1);
-    (plan.warm_up, plan.duration) = (Duration::from_millis(20), Duration::from_millis(500));
-    let measurement = generator::run(&plan, &mut ()).unwrap();
+    let requests = Requests::mix([
+        ("reads", 3, Template::command("GET k{key}")),
+        ("writes", 1, Template::command("SET k{key}").body_of_size(1000)),
+    ]);
+    let plan = Plan::new(target)
+        .requests(requests.unwrap())
+        .keys(100)
+        .schedule(Schedule::Closed)
+        .connections(4)
+        .in_flight(1)
+        .warm_up(Duration::from_millis(20))
+        .duration(Duration::from_millis(500));
+    let measurement = plan.run().unwrap();
     let recording = &measurement.recording;
     assert_eq!(recording.failed, 0, "{:?}", measurement.first_failure);
     let [reads, writes] = [0, 1].map(|kind| recording.by_kind[kind].len());
@@ -94,7 +92,7 @@ fn reads_and_writes_are_as_frequent_as_asked_for_and_reported_apart() {
     let allowed = 5.0 * (0.75 * 0.25 / (reads + writes) as f64).sqrt();
     assert!((share - 0.75).abs() < allowed, "{share} of {}", reads + writes);
     assert!((reads as f64 / (reads + writes) as f64 - 0.75).abs() < allowed, "{reads} {writes}");
-    let kinds = summary::kinds(&plan, &measurement);
+    let kinds = summary::kinds(&measurement);
     assert_eq!(kinds[1].name, "writes");
     assert_eq!((kinds[0].response.count, kinds[1].response.count), (reads, writes));
 }

@@ -1,11 +1,12 @@
 //! The report is well-formed, needs nothing else, hides nothing, and takes no name for markup.
 
 use roxmltree::{Document, ParsingOptions};
-use wakeful_load::{
+use wakeful_load::internals::{
     format, report,
-    results::{Percentiles, Results, Run, Validity},
+    results::Results,
     table::{self, Style},
 };
+use wakeful_load::{Percentiles, Run, Validity};
 
 #[path = "../examples/sample-report/sample.rs"]
 mod sample;
@@ -193,8 +194,8 @@ fn figures_that_cannot_be_are_survived() {
         run.rate = Some(odd);
         run.throughput = odd;
         run.steal = odd;
-        run.response =
-            Percentiles { mean: odd, curve: vec![(odd, u64::MAX)], ..run.response.clone() };
+        run.response.mean = odd;
+        run.response.curve = vec![(odd, u64::MAX)];
         run.timeline.iter_mut().for_each(|interval| interval.start = odd);
         if let Some(cpu) = &mut run.cpu {
             cpu.share = odd;

@@ -1,7 +1,8 @@
 //! The table of runs fits a terminal, and says what is absent and what is not valid.
 
-use wakeful_load::{
-    results::{Results, Run},
+use wakeful_load::Run;
+use wakeful_load::internals::{
+    results::Results,
     table::{self, Style},
 };
 

@@ -3,22 +3,21 @@
 
 use std::time::Duration;
 
-use wakeful_load::generator::{self, Measurement, Plan};
-use wakeful_load::null_server::{NullServerThread, Slowness};
-use wakeful_load::protocol::{Protocol, Template};
-use wakeful_load::schedule::{Schedule, read_trace};
+use wakeful_load::internals::null_server::{NullServerThread, Slowness};
+use wakeful_load::{Measurement, Plan, Protocol, Requests, Schedule, Template, read_trace};
 
 fn replay(trace: &str, slow: Slowness) -> Measurement {
     let server = NullServerThread::start(None, slow).unwrap();
-    let mut plan =
-        Plan::new(server.target().clone(), Protocol::Frames, &Template::of_size(64)).unwrap();
     let times = read_trace(trace).unwrap();
-    plan.duration = Duration::from_nanos(times.last().unwrap() + 1_000_000);
-    plan.schedule = Schedule::Trace(times);
-    // Nothing is sent meanwhile.
-    plan.warm_up = Duration::from_millis(20);
-    plan.patience = Duration::from_secs(20);
-    generator::run(&plan, &mut ()).unwrap()
+    Plan::new(server.target().clone())
+        .requests(Requests::new(Protocol::Frames, &Template::of_size(64)).unwrap())
+        .duration(Duration::from_nanos(times.last().unwrap() + 1_000_000))
+        .schedule(Schedule::Trace(times))
+        // Nothing is sent meanwhile.
+        .warm_up(Duration::from_millis(20))
+        .patience(Duration::from_secs(20))
+        .run()
+        .unwrap()
 }
 
 #[test]

@@ -14,7 +14,7 @@ mod verdicts;
 use std::time::Duration;
 
 use serde::Deserialize;
-use wakeful_load::results::Results;
+use wakeful_load::internals::results::Results;
 
 use crate::interleaved::Measured;
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};

@@ -5,10 +5,10 @@
 //! interval is on the other, and otherwise this machine cannot tell. What is no ratio
 //! ([`in_every_round`]) holds if every round keeps the bound.
 
-use wakeful_load::format;
-use wakeful_load::results::{Claim, Floor, Verdict};
-use wakeful_load::series::Figures;
-use wakeful_load::statistics::{Ratio, median, ratio_of_pairs};
+use wakeful_load::internals::format;
+use wakeful_load::internals::results::{Claim, Floor, Verdict};
+use wakeful_load::internals::series::Figures;
+use wakeful_load::internals::statistics::{Ratio, median, ratio_of_pairs};
 
 /// A figure of a block, if the block has it.
 pub type Figure = fn(&Figures) -> Option<f64>;
@@ -148,7 +148,7 @@ impl Bound {
 
 #[cfg(test)]
 mod tests {
-    use wakeful_load::results::{Percentiles, Validity};
+    use wakeful_load::{Percentiles, Validity};
 
     use super::*;
 
@@ -182,9 +182,11 @@ mod tests {
 
     #[test]
     fn what_is_under_twice_the_floor_is_marked() {
+        let mut response = Percentiles::default();
+        response.p50 = Some(10);
         let floor = Floor {
             rate: 1e4,
-            response: Percentiles { p50: Some(10), ..Percentiles::default() },
+            response,
             send_lag: Percentiles::default(),
             gaps: None,
             validity: Validity::Valid,

@@ -9,10 +9,10 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wakeful_load::affinity;
-use wakeful_load::bench::Bench;
-use wakeful_load::quiet::Baseline;
-use wakeful_load::servers::Server;
+use wakeful_load::internals::affinity;
+use wakeful_load::internals::bench::Bench;
+use wakeful_load::internals::quiet::Baseline;
+use wakeful_load::internals::servers::Server;
 
 use crate::contender::Contender;
 use crate::interleaved::{self, Failure, Measured};

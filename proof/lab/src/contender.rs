@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use wakeful_load::bench::Bench;
-use wakeful_load::servers::ServerSpec;
+use wakeful_load::internals::bench::Bench;
+use wakeful_load::internals::servers::ServerSpec;
 
 /// A program that competes.
 #[derive(Debug, Clone, PartialEq, Eq)]

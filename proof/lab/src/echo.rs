@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use wakeful_load::bench::Load;
-use wakeful_load::generator::Plan;
-use wakeful_load::protocol::{Protocol, Template};
-use wakeful_load::results::Results;
-use wakeful_load::schedule::Schedule;
-use wakeful_load::target::Target;
-use wakeful_load::{floor, format};
+use wakeful_load::internals::bench::{BenchError, Load};
+use wakeful_load::internals::results::Results;
+use wakeful_load::internals::{floor, format};
+use wakeful_load::{Plan, Protocol, Requests, Schedule, Target, Template};
 
 use crate::claims::{Bound, RatioClaim};
 use crate::contender::wakeful;
@@ -110,15 +107,16 @@ impl Experiment for Echo {
         for schedule in schedules {
             // Each block puts its server in the target's place.
             let nowhere = Target::Unix("/".into());
-            let mut plan = Plan::new(nowhere, Protocol::Frames, &Template::of_size(BYTES))
-                .map_err(wakeful_load::bench::BenchError::from)?;
-            if schedule == Schedule::Closed {
-                plan.in_flight = 1;
-            }
-            plan.schedule = schedule;
-            plan.connections = CONNECTIONS;
-            plan.seed = lab.seed;
-            (plan.warm_up, plan.duration) = (warm_up, duration);
+            let requests = Requests::new(Protocol::Frames, &Template::of_size(BYTES))
+                .map_err(BenchError::from)?;
+            let plan = Plan::new(nowhere)
+                .requests(requests)
+                .in_flight((schedule == Schedule::Closed).then_some(1))
+                .schedule(schedule)
+                .connections(CONNECTIONS)
+                .seed(lab.seed)
+                .warm_up(warm_up)
+                .duration(duration);
             loads.push(Load { plan, slow_clients: 0 });
         }
         let mut contenders = vec![

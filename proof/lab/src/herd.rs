@@ -14,7 +14,7 @@ mod woken;
 
 use std::time::Duration;
 
-use wakeful_load::results::Results;
+use wakeful_load::internals::results::Results;
 
 use self::block::Served;
 use self::trace::Trace;

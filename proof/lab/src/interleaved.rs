@@ -4,9 +4,9 @@
 //! One that fails is left out from then on, with a note; it never ends the experiment. Figures of
 //! the same round are compared with each other ([`claims`](crate::claims)).
 
-use wakeful_load::bench::{BenchError, Undisturbed};
-use wakeful_load::program::ProgramError;
-use wakeful_load::results::Cell;
+use wakeful_load::internals::bench::{BenchError, Undisturbed};
+use wakeful_load::internals::program::ProgramError;
+use wakeful_load::internals::results::Cell;
 
 use crate::lab::{Lab, LabError};
 
@@ -167,7 +167,8 @@ impl<T> Measured<T> {
     ) -> Option<&'a str> {
         let medians = of.into_iter().filter_map(|name| {
             let figures: Vec<f64> = self.figures(name, &figure).into_iter().flatten().collect();
-            (!figures.is_empty()).then(|| (name, wakeful_load::statistics::median(&figures)))
+            (!figures.is_empty())
+                .then(|| (name, wakeful_load::internals::statistics::median(&figures)))
         });
         medians.min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(name, _)| name)
     }

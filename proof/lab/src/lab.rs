@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
-use wakeful_load::bench::{Bench, BenchError};
-use wakeful_load::results::{Claim, Floor, Results, Run, SCHEMA, Table, Tradeoff};
-use wakeful_load::{format, machine};
+use wakeful_load::Run;
+use wakeful_load::internals::bench::{Bench, BenchError};
+use wakeful_load::internals::results::{Claim, Floor, Results, SCHEMA, Table, Tradeoff};
+use wakeful_load::internals::{format, machine};
 
 use crate::contender::Contender;
 use crate::peers::PeersError;

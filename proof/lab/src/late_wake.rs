@@ -11,7 +11,7 @@ mod verdicts;
 use std::time::Duration;
 
 use serde::Deserialize;
-use wakeful_load::results::Results;
+use wakeful_load::internals::results::Results;
 
 use crate::cold::{self, Cold};
 use crate::contender::wakeful;

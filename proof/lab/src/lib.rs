@@ -2,7 +2,7 @@
 //! wakeful and on its peers, and gives a verdict on every claim.
 //!
 //! [`EXPERIMENTS`] is the list; an [`Experiment`] gets a [`Lab`] and returns
-//! [`Results`](wakeful_load::results::Results). Contenders are programs:
+//! [`Results`](wakeful_load::internals::results::Results). Contenders are programs:
 //! [`wakeful`](contender::wakeful) itself and the [`peers`], which are built from source beside it.
 //! [`rounds`] loads servers interleaved, [`mod@probes`] are programs that measure inside
 //! themselves, [`interleaved`] is for them and for everything else, [`claims`] decides.

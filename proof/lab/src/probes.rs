@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use wakeful_load::bench::{Bench, Undisturbed};
-use wakeful_load::program::Program;
+use wakeful_load::internals::bench::{Bench, Undisturbed};
+use wakeful_load::internals::program::Program;
 
 use crate::contender::Cpus;
 use crate::interleaved::{self, Failure, Measured};
@@ -191,7 +191,7 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::AtomicBool;
 
-    use wakeful_load::progress::Progress;
+    use wakeful_load::internals::progress::Progress;
 
     use super::*;
     use crate::lab::{ProbeRuns, Size};
@@ -245,7 +245,7 @@ mod tests {
     fn what_probes_print_is_parsed_round_by_round() {
         let script = r#"printf '\n{"figure": %s.5, "more": 1}\n' "$1""#;
         let (measured, notes) = measured(&[("a", script), ("b", script)], 2);
-        let last = wakeful_load::affinity::allowed_cpus().unwrap().pop().unwrap();
+        let last = wakeful_load::internals::affinity::allowed_cpus().unwrap().pop().unwrap();
         let expected = Some(last as f64 + 0.5);
         assert_eq!(measured.figures("a", |figure| Some(figure.figure)), [expected; 2]);
         assert_eq!(measured.names().collect::<Vec<_>>(), ["a", "b"]);

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use wakeful_load::bench::{Bench, BenchError, Block, Load};
-use wakeful_load::results::Run;
-use wakeful_load::series::{Figures, Series};
+use wakeful_load::Run;
+use wakeful_load::internals::bench::{Bench, BenchError, Block, Load};
+use wakeful_load::internals::series::{Figures, Series};
 
 use crate::contender::Contender;
 
@@ -52,12 +52,13 @@ pub fn measure(
             let contender = &contenders[one];
             bench.server_cpus = contender.cpus.of(bench);
             let mut load_now = loads[load].clone();
-            load_now.plan.seed = load_now.plan.seed.wrapping_add(round as u64);
+            let seed = load_now.plan.get_seed().wrapping_add(round as u64);
+            load_now.plan = load_now.plan.seed(seed);
             let label = format!(
                 "round {} of {rounds}: {} {}",
                 round + 1,
                 contender.name,
-                load_now.plan.schedule
+                load_now.plan.get_schedule()
             );
             let outcome = bench.block(&contender.server, &load_now, &label);
             bench.server_cpus.clone_from(&own_cpus);

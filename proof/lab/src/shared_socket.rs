@@ -17,7 +17,7 @@ mod verdicts;
 
 use std::time::Duration;
 
-use wakeful_load::results::Results;
+use wakeful_load::internals::results::Results;
 
 use self::crash::Raced;
 use self::read_write::Workload;

@@ -19,13 +19,10 @@ mod verdicts;
 
 use std::time::Duration;
 
-use wakeful_load::bench::{BenchError, Load};
-use wakeful_load::generator::Plan;
-use wakeful_load::protocol::{Protocol, Template};
-use wakeful_load::results::Results;
-use wakeful_load::schedule::Schedule;
-use wakeful_load::series::Figures;
-use wakeful_load::target::Target;
+use wakeful_load::internals::bench::{BenchError, Load};
+use wakeful_load::internals::results::Results;
+use wakeful_load::internals::series::Figures;
+use wakeful_load::{Plan, Protocol, Requests, Target, Template};
 
 use self::cases::{Capped, Case};
 use self::chain::Chain;
@@ -193,13 +190,15 @@ impl Extent {
 fn load(lab: &Lab<'_>, rate: f64, duration: Duration) -> Result<Load, LabError> {
     // Each block puts its server in the target's place.
     let nowhere = Target::Unix("/".into());
-    let mut plan = Plan::new(nowhere, Protocol::Frames, &Template::of_size(BYTES))
-        .map_err(BenchError::from)?;
-    plan.schedule = Schedule::Poisson(rate);
-    plan.connections = CONNECTIONS;
-    plan.seed = lab.seed;
-    (plan.warm_up, plan.duration) = (WARM_UP, duration);
-    plan.patience = Duration::from_secs(1);
+    let requests = Requests::new(Protocol::Frames, &Template::of_size(BYTES));
+    let plan = Plan::new(nowhere)
+        .requests(requests.map_err(BenchError::from)?)
+        .rate(rate)
+        .connections(CONNECTIONS)
+        .seed(lab.seed)
+        .warm_up(WARM_UP)
+        .duration(duration)
+        .patience(Duration::from_secs(1));
     Ok(Load { plan, slow_clients: 0 })
 }
 
@@ -246,7 +245,7 @@ impl Everything {
         let caps: Vec<&str> =
             [PARKING, SPINNING].into_iter().chain(CAPS.map(|(_, name)| name)).collect();
         let mut few = at(100.0, extent.block.mul_f64(3.0).max(Duration::from_millis(2400)))?;
-        few.plan.connections = 2;
+        few.plan = few.plan.connections(2);
         let dribbling = Load { slow_clients: 200, ..at_10k.clone() };
         let chains = [at_10k.clone(), at(1e5, extent.block)?, few, dribbling];
         let scratch = Scratch::new().map_err(LabError::Scratch)?;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
-use wakeful_load::affinity;
-use wakeful_load::schedule::Schedule;
-use wakeful_load::statistics::median;
+use wakeful_load::Schedule;
+use wakeful_load::internals::affinity;
+use wakeful_load::internals::statistics::median;
 
 use crate::costs::{Costs, Idle};
 use crate::measure::{Laboratory, MeasureError, Measured};

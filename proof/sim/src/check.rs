@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wakeful::internals::GovernorLimits;
-use wakeful_load::format;
-use wakeful_load::results::{Cell, Claim, Column, Table, Unit, Verdict};
-use wakeful_load::schedule::Schedule;
-use wakeful_load::statistics::median;
+use wakeful_load::Schedule;
+use wakeful_load::internals::format;
+use wakeful_load::internals::results::{Cell, Claim, Column, Table, Unit, Verdict};
+use wakeful_load::internals::statistics::median;
 
 use crate::costs::Costs;
 use crate::measure::{Laboratory, MeasureError, Measured};

@@ -2,7 +2,7 @@
 //! measures them.
 
 use serde::{Deserialize, Serialize};
-use wakeful_load::results::Machine;
+use wakeful_load::internals::results::Machine;
 
 /// The calibration that belongs to this crate.
 const COMMITTED: &str = include_str!("../calibration.json");

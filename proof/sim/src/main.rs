@@ -11,10 +11,10 @@ use clap::{Args, Parser, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wakeful::group::Targets;
 use wakeful::internals::GovernorLimits;
-use wakeful_load::machine;
-use wakeful_load::results::Machine;
-use wakeful_load::results::{Results, Verdict};
-use wakeful_load::schedule::Rate;
+use wakeful_load::Rate;
+use wakeful_load::internals::machine;
+use wakeful_load::internals::results::Machine;
+use wakeful_load::internals::results::{Results, Verdict};
 use wakeful_sim::calibrate::Effort;
 use wakeful_sim::costs::Calibration;
 use wakeful_sim::group::{self, Moving, Placing, Setting};
@@ -375,9 +375,9 @@ fn record(arguments: &Record) -> Result<ExitCode, String> {
 fn about(limits: GovernorLimits, calibration: &Calibration) -> String {
     format!(
         "The governor may spin for {} at most, for {} of the events and {} of a CPU. Costs: {}",
-        wakeful_load::format::time(limits.max_window as f64),
-        wakeful_load::format::percent(limits.hit_rate),
-        wakeful_load::format::percent(limits.max_cpu),
+        wakeful_load::internals::format::time(limits.max_window as f64),
+        wakeful_load::internals::format::percent(limits.hit_rate),
+        wakeful_load::internals::format::percent(limits.max_cpu),
         calibration.describe(),
     )
 }

@@ -7,14 +7,11 @@ use std::time::Duration;
 
 use thiserror::Error;
 use wakeful::internals::GovernorLimits;
-use wakeful_load::bench::{Bench, BenchError, Load};
-use wakeful_load::generator::Plan;
-use wakeful_load::progress::Progress;
-use wakeful_load::protocol::{Protocol, Template};
-use wakeful_load::schedule::Schedule;
-use wakeful_load::series::Figures;
-use wakeful_load::servers::ServerSpec;
-use wakeful_load::target::Target;
+use wakeful_load::internals::bench::{Bench, BenchError, Load};
+use wakeful_load::internals::progress::Progress;
+use wakeful_load::internals::series::Figures;
+use wakeful_load::internals::servers::ServerSpec;
+use wakeful_load::{Plan, Protocol, Requests, Schedule, Target, Template};
 
 use crate::policy::Policy;
 
@@ -105,14 +102,17 @@ impl<'a> Laboratory<'a> {
     ) -> Result<Measured, MeasureError> {
         // The block puts its server in the target's place.
         let nowhere = Target::Unix("/".into());
-        let mut plan = Plan::new(nowhere, Protocol::Frames, &Template::of_size(BYTES))
-            .map_err(BenchError::from)?;
-        if schedule == Schedule::Closed {
-            plan.in_flight = 1;
-        }
+        let requests =
+            Requests::new(Protocol::Frames, &Template::of_size(BYTES)).map_err(BenchError::from)?;
         let label = format!("{} {schedule}", policy.name());
-        (plan.schedule, plan.connections, plan.seed) = (schedule, CONNECTIONS, seed);
-        (plan.warm_up, plan.duration) = (WARM_UP, duration);
+        let plan = Plan::new(nowhere)
+            .requests(requests)
+            .in_flight((schedule == Schedule::Closed).then_some(1))
+            .schedule(schedule)
+            .connections(CONNECTIONS)
+            .seed(seed)
+            .warm_up(WARM_UP)
+            .duration(duration);
         let load = Load { plan, slow_clients: 0 };
         let block = self.bench.block(&self.server(policy)?, &load, &label)?;
         self.spoilt += usize::from(block.spoilt);

@@ -1,9 +1,11 @@
 //! The answers as tables, in the form in which `wakeful load` and `wakeful lab` give theirs.
 
-use wakeful_load::results::{Cell, Claim, Column, Machine, Results, SCHEMA, Table, Unit, Verdict};
-use wakeful_load::{format, table};
+use wakeful_load::internals::results::{
+    Cell, Claim, Column, Machine, Results, SCHEMA, Table, Unit, Verdict,
+};
+use wakeful_load::internals::{format, table};
 
-pub use wakeful_load::table::Style;
+pub use wakeful_load::internals::table::Style;
 
 use crate::policy::Policy;
 use crate::replay::Outcome;

@@ -41,7 +41,7 @@ impl Trace {
     pub fn poisson(rate: f64, length: Length, seed: u64) -> Self {
         let mut arrivals = Arrivals::new(length, seed);
         arrivals.poisson(rate, length.seconds * SECOND);
-        arrivals.named(format!("poisson {}", wakeful_load::schedule::Rate(rate)))
+        arrivals.named(format!("poisson {}", wakeful_load::Rate(rate)))
     }
 
     /// One gap for all, at `rate` a second.
@@ -49,7 +49,7 @@ impl Trace {
     pub fn periodic(rate: f64, length: Length) -> Self {
         let mut arrivals = Arrivals::new(length, 0);
         arrivals.periodic((SECOND as f64 / rate) as u64);
-        arrivals.named(format!("periodic {}", wakeful_load::schedule::Rate(rate)))
+        arrivals.named(format!("periodic {}", wakeful_load::Rate(rate)))
     }
 
     /// Groups of nine, at one gap within and another one between them, in nanoseconds.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use wakeful_load::results::{Claim, Results, Verdict};
+use wakeful_load::internals::results::{Claim, Results, Verdict};
 use wakeful_sim::trace::Trace;
 
 fn run(arguments: &[&str]) -> Output {

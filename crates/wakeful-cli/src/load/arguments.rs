@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use wakeful_load::bench::Load;
-use wakeful_load::find_max::Promise;
-use wakeful_load::generator::{ConnectionUse, Plan};
-use wakeful_load::protocol::{Kind, Prepared, Protocol, Template};
-use wakeful_load::schedule::{Rate, Schedule, read_trace};
-use wakeful_load::servers::ServerSpec;
-use wakeful_load::target::Target;
+use wakeful_load::internals::bench::Load;
+use wakeful_load::internals::find_max::Promise;
+use wakeful_load::internals::servers::ServerSpec;
+use wakeful_load::{
+    ConnectionUse, Plan, Protocol, Rate, Requests, Schedule, Target, Template, read_trace,
+};
 
 use crate::numbers::{count, share_of_cpu, time_in};
 
@@ -224,7 +223,7 @@ pub(super) struct Machine {
     pub(super) cpu: Option<usize>,
 
     /// The CPUs of servers that are started here, as 0-3,6; all but the generator's unless given.
-    #[arg(long, value_name = "CPUS", value_parser = wakeful_load::affinity::parse_cpus)]
+    #[arg(long, value_name = "CPUS", value_parser = wakeful_load::internals::affinity::parse_cpus)]
     pub(super) server_cpus: Option<Cpus>,
 
     /// The process of a server that runs already: its CPU time is measured.
@@ -285,39 +284,44 @@ impl Arguments {
     /// A line for the user.
     pub(super) fn task(&self) -> Result<Task, String> {
         let (servers, url_path) = self.servers()?;
-        let template = self.template(url_path, self.authority(&servers))?;
-        let protocol = self.request.protocol.protocol();
+        let template = self.template(url_path, &self.authority(&servers))?;
+        let requests = match self.request.mix()? {
+            Some(mix) => mix,
+            None => Requests::new(self.request.protocol.protocol(), &template)
+                .map_err(|error| error.to_string())?,
+        };
+        let in_flight = match self.connections.in_flight {
+            Some(limit) => Some(limit as usize),
+            None => self.when.closed.then_some(1),
+        };
+        let use_of_connections = match self.connections.connect_per_request {
+            true => ConnectionUse::PerRequest,
+            false => ConnectionUse::Kept,
+        };
         // Each block replaces the target by its server's.
         let nowhere = Target::Unix(PathBuf::from("/"));
-        let mut plan =
-            Plan::new(nowhere, protocol, &template).map_err(|error| error.to_string())?;
-        self.request.mix_into(&mut plan)?;
-        plan.connections = self.connections.connections as usize;
-        plan.seed = self.when.seed;
-        plan.duration = self.when.duration;
-        plan.warm_up = self.when.warm_up;
-        plan.patience = self.when.timeout;
-        if let Some(limit) = self.connections.in_flight {
-            plan.in_flight = limit as usize;
-        } else if self.when.closed {
-            plan.in_flight = 1;
-        }
-        if self.connections.connect_per_request {
-            plan.use_of_connections = ConnectionUse::PerRequest;
-        }
+        let plan = Plan::new(nowhere)
+            .requests(requests)
+            .keys(self.request.keys)
+            .connections(self.connections.connections as usize)
+            .in_flight(in_flight)
+            .use_of_connections(use_of_connections)
+            .seed(self.when.seed)
+            .duration(self.when.duration)
+            .warm_up(self.when.warm_up)
+            .patience(self.when.timeout);
         let slow_clients = self.connections.slow as usize;
         let loads = self.schedules()?.into_iter().map(|schedule| {
             let mut plan = plan.clone();
             if let Schedule::Trace(times) = &schedule {
                 // All of it: what the trace does at its beginning is part of it.
-                plan.warm_up = Duration::ZERO;
                 let last = Duration::from_nanos(times.last().copied().unwrap_or(0));
-                plan.duration = plan.duration.min(last + Duration::from_millis(1));
+                let duration = self.when.duration.min(last + Duration::from_millis(1));
+                plan = plan.warm_up(Duration::ZERO).duration(duration);
             }
-            plan.schedule = schedule;
-            Load { plan, slow_clients }
+            Load { plan: plan.schedule(schedule), slow_clients }
         });
-        Ok(Task { servers, loads: loads.collect(), bytes: template.body.len() })
+        Ok(Task { servers, loads: loads.collect(), bytes: template.get_body().len() })
     }
 
     fn servers(&self) -> Result<(Vec<ServerSpec>, Option<String>), String> {
@@ -353,28 +357,24 @@ impl Arguments {
         }
     }
 
-    fn template(&self, url_path: Option<String>, authority: String) -> Result<Template, String> {
+    fn template(&self, url_path: Option<String>, authority: &str) -> Result<Template, String> {
         let request = &self.request;
         Ok(match request.protocol {
             ProtocolName::Frames => Template::of_size(request.sizes(1)?[0]),
             ProtocolName::Resp => {
-                // The first of them; `mix_into` has the others.
+                // The first of them; `mix` has the others.
                 let size = request.sizes(request.resp_commands.len())?[0];
-                Template { path: request.resp_commands[0].clone(), ..Template::of_size(size) }
+                Template::command(&request.resp_commands[0]).body_of_size(size)
             }
-            ProtocolName::Http1 | ProtocolName::H2 => Template {
-                method: request.method.clone(),
-                path: request.path.clone().or(url_path).unwrap_or_else(|| "/".to_owned()),
-                authority,
-                headers: request.headers.clone(),
-                body: request.body()?,
-            },
+            ProtocolName::Http1 | ProtocolName::H2 => {
+                let path = request.path.clone().or(url_path).unwrap_or_else(|| "/".to_owned());
+                let template = Template::http(&request.method, authority, &path);
+                request.with_headers(template.body(request.body()?))
+            }
             ProtocolName::Grpc => {
                 let path = request.path.clone().or(url_path);
                 let path = path.ok_or("grpc needs --path /package.Service/Method")?;
-                let mut template = Template::grpc(&authority, &path, &request.body()?);
-                template.headers.extend(request.headers.iter().cloned());
-                template
+                request.with_headers(Template::grpc(authority, &path, &request.body()?))
             }
         })
     }
@@ -420,13 +420,16 @@ impl Request {
         }
     }
 
-    /// Several commands, if there are several, and the keys.
-    fn mix_into(&self, plan: &mut Plan) -> Result<(), String> {
+    fn with_headers(&self, template: Template) -> Template {
+        self.headers.iter().fold(template, |template, (name, value)| template.header(name, value))
+    }
+
+    /// Several commands, if there are several.
+    fn mix(&self) -> Result<Option<Requests>, String> {
         let commands = &self.resp_commands;
-        plan.keys = self.keys;
         if self.protocol != ProtocolName::Resp || commands.len() == 1 {
             return match self.mix[..] {
-                [] => Ok(()),
+                [] => Ok(None),
                 _ => Err("--mix is for several --command of RESP".to_owned()),
             };
         }
@@ -438,16 +441,10 @@ impl Request {
             ));
         }
         let sizes = self.sizes(commands.len())?;
-        let template = |(command, size): (&String, usize)| Template {
-            path: command.clone(),
-            ..Template::of_size(size)
-        };
-        let templates: Vec<_> = commands.iter().zip(sizes).map(template).collect();
-        plan.request = Prepared::commands(&templates).map_err(|error| error.to_string())?;
-        let kinds = commands.iter().zip(weights);
-        plan.kinds =
-            kinds.map(|(command, weight)| Kind { name: command.clone(), weight }).collect();
-        Ok(())
+        let commands = commands.iter().zip(weights).zip(sizes).map(|((command, weight), size)| {
+            (command, weight, Template::command(command).body_of_size(size))
+        });
+        Requests::mix(commands).map(Some).map_err(|error| error.to_string())
     }
 }
 

@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use wakeful_load::bench::{Bench, BenchError, Load};
-use wakeful_load::find_max::Promise;
-use wakeful_load::null_server::{self, Slowness, Spread};
-use wakeful_load::progress::Progress;
-use wakeful_load::results::{Comparison, Floor, Results, Run, SCHEMA, Validity};
-use wakeful_load::schedule::Rate;
-use wakeful_load::series::Series;
-use wakeful_load::servers::ServerSpec;
-use wakeful_load::statistics::MIN_PAIRS;
-use wakeful_load::{Recording, compare, find_max, floor, format, machine, quiet};
+use wakeful_load::internals::bench::{Bench, BenchError, Load};
+use wakeful_load::internals::find_max::Promise;
+use wakeful_load::internals::null_server::{self, Slowness, Spread};
+use wakeful_load::internals::progress::Progress;
+use wakeful_load::internals::results::{Comparison, Floor, Results, SCHEMA};
+use wakeful_load::internals::series::Series;
+use wakeful_load::internals::servers::ServerSpec;
+use wakeful_load::internals::statistics::MIN_PAIRS;
+use wakeful_load::internals::{compare, find_max, floor, format, machine, quiet};
+use wakeful_load::{Rate, Recording, Run, Validity};
 
 use crate::logging::say;
 
@@ -181,7 +181,7 @@ impl Measured {
                 if bench.is_interrupted() {
                     return Ok(());
                 }
-                let label = format!("{} {}", server.name(), load.plan.schedule);
+                let label = format!("{} {}", server.name(), load.plan.get_schedule());
                 let block = bench.block(server, load, &label)?;
                 self.keep(&Series::new(server.name(), &block));
             }
@@ -207,8 +207,8 @@ impl Measured {
             );
             self.notes.push(text);
         }
-        let rate = load.plan.schedule.rate();
-        let (names, seed) = ((a.name(), b.name()), load.plan.seed);
+        let rate = load.plan.get_schedule().rate();
+        let (names, seed) = ((a.name(), b.name()), load.plan.get_seed());
         self.comparisons.push(compare::decide(names, rate, &pairs, self.floor.as_ref(), seed));
         Ok(())
     }

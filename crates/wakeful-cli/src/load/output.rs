@@ -6,10 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use wakeful_load::intervals::Log;
-use wakeful_load::results::Results;
-use wakeful_load::table::{self, Style};
-use wakeful_load::{Recording, format, report, summary};
+use wakeful_load::Recording;
+use wakeful_load::internals::intervals::Log;
+use wakeful_load::internals::results::Results;
+use wakeful_load::internals::table::{self, Style};
+use wakeful_load::internals::{format, report, summary};
 
 use super::arguments::Output;
 

@@ -5,7 +5,7 @@
 
 use std::{error::Error, fs, path::PathBuf};
 
-use wakeful_load::{
+use wakeful_load::internals::{
     report,
     table::{self, Style},
 };

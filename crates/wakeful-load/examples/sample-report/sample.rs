@@ -3,10 +3,13 @@
 //!
 //! The same on each call.
 
-use wakeful_load::results::{
-    Cell, Claim, Column, Comparison, Cpu, Floor, Gaps, Interval, Machine, Metric, Percentiles,
-    Results, Run, SCHEMA, Table, Tradeoff, TradeoffPoint, Unit, Validity, Verdict,
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use wakeful_load::internals::results::{
+    Cell, Claim, Column, Comparison, Floor, Gaps, Machine, Metric, Results, SCHEMA, Table,
+    Tradeoff, TradeoffPoint, Unit, Verdict,
 };
+use wakeful_load::{Interval, Percentiles, Run, Validity};
 
 const SERVERS: [&str; 25] = [
     "floor-c-epoll",
@@ -40,7 +43,7 @@ const RATES: [f64; 4] = [1_000.0, 5_000.0, 20_000.0, 80_000.0];
 
 /// All of it.
 pub(crate) fn results() -> Results {
-    let mut random = Random(0x5eed);
+    let mut random = Random(fastrand::Rng::with_seed(0x5eed));
     let mut runs = Vec::new();
     for rate in RATES {
         for (index, server) in SERVERS.iter().enumerate() {
@@ -143,42 +146,48 @@ fn run(server: &str, index: usize, rate: f64, random: &mut Random) -> Run {
         reasons.push("Steal of 3.1 % of a CPU.".to_owned());
     }
     let known = server != "haproxy";
-    Run {
-        server: server.to_owned(),
-        rate: Some(rate),
-        schedule: "poisson".to_owned(),
-        seed: 24_237,
-        connections: 64,
-        seconds,
-        offered,
-        answered,
-        failed: offered - answered,
-        waited_for_connection: if saturated { offered / 3 } else { 0 },
-        throughput: answered as f64 / seconds,
-        response: percentiles(median, spread, answered),
-        service: percentiles(median * 0.9, spread, answered),
-        send_lag: percentiles(1_400.0, 0.6, answered),
-        kinds: Vec::new(),
-        cpu: known.then_some(Cpu {
-            user: cpu * seconds * 0.3,
-            system: cpu * seconds * 0.7,
-            run_queue_wait: 0.004,
-            voluntary_switches: answered / 2,
-            involuntary_switches: random.below(400),
-            share: cpu,
-        }),
-        steal: 0.001,
-        timeline: timeline(median, spread, rate, random),
-        validity: if reasons.is_empty() {
+    let cpu = json!({
+        "user": cpu * seconds * 0.3,
+        "system": cpu * seconds * 0.7,
+        "run_queue_wait": 0.004,
+        "voluntary_switches": answered / 2,
+        "involuntary_switches": random.below(400),
+        "share": cpu,
+    });
+    read(json!({
+        "server": server,
+        "rate": rate,
+        "schedule": "poisson",
+        "seed": 24_237,
+        "connections": 64,
+        "seconds": seconds,
+        "offered": offered,
+        "answered": answered,
+        "failed": offered - answered,
+        "waited_for_connection": if saturated { offered / 3 } else { 0 },
+        "throughput": answered as f64 / seconds,
+        "response": percentiles(median, spread, answered),
+        "service": percentiles(median * 0.9, spread, answered),
+        "send_lag": percentiles(1_400.0, 0.6, answered),
+        "kinds": [],
+        "cpu": known.then_some(cpu),
+        "steal": 0.001,
+        "timeline": timeline(median, spread, rate, random),
+        "validity": if reasons.is_empty() {
             Validity::Valid
         } else {
             Validity::Invalid { reasons, up_to: None }
         },
-        blocks: 5,
-        repeated: usize::from(index == 4),
-        spoilt: 0,
-        saturated: false,
-    }
+        "blocks": 5,
+        "repeated": usize::from(index == 4),
+        "spoilt": 0,
+        "saturated": false,
+    }))
+}
+
+/// What the crate alone makes, from its JSON.
+fn read<T: DeserializeOwned>(json: Value) -> T {
+    serde_json::from_value(json).expect("it has every field")
 }
 
 /// A log-normal distribution with a heavier tail from 99 % on.
@@ -190,23 +199,23 @@ fn percentiles(median: f64, spread: f64, count: u64) -> Percentiles {
     };
     let told = |quantile: f64| ((1.0 - quantile) * count as f64 >= 99.999).then(|| at(quantile));
     let most = 1.0 - 100.0 / (count as f64).max(200.0);
-    let curve = (0..=120)
+    let curve: Vec<(f64, u64)> = (0..=120)
         .map(|step| 1.0 - 10f64.powf(-f64::from(step) / 20.0))
         .filter(|quantile| *quantile <= most)
         .map(|quantile| (quantile, at(quantile)))
         .collect();
-    Percentiles {
-        count,
-        mean: median * 1.1,
-        min: (median * 0.6) as u64,
-        max: at(1.0 - 0.5 / count as f64),
-        p50: told(0.5),
-        p90: told(0.9),
-        p99: told(0.99),
-        p999: told(0.999),
-        p9999: told(0.9999),
-        curve,
-    }
+    read(json!({
+        "count": count,
+        "mean": median * 1.1,
+        "min": (median * 0.6) as u64,
+        "max": at(1.0 - 0.5 / count as f64),
+        "p50": told(0.5),
+        "p90": told(0.9),
+        "p99": told(0.99),
+        "p999": told(0.999),
+        "p9999": told(0.9999),
+        "curve": curve,
+    }))
 }
 
 fn timeline(median: f64, spread: f64, rate: f64, random: &mut Random) -> Vec<Interval> {
@@ -215,13 +224,13 @@ fn timeline(median: f64, spread: f64, rate: f64, random: &mut Random) -> Vec<Int
             let p50 = median * random.between(0.95, 1.06);
             let p99 = p50 * (spread * 1.6).exp() * random.between(0.9, 1.3);
             let spike = if random.below(25) == 0 { 12.0 } else { 1.0 };
-            Interval {
-                start: f64::from(slice) * 0.2,
-                count: (rate * 0.2) as u64,
-                p50: p50 as u64,
-                p99: p99 as u64,
-                max: (p99 * random.between(1.2, 2.5) * spike) as u64,
-            }
+            read(json!({
+                "start": f64::from(slice) * 0.2,
+                "count": (rate * 0.2) as u64,
+                "p50": p50 as u64,
+                "p99": p99 as u64,
+                "max": (p99 * random.between(1.2, 2.5) * spike) as u64,
+            }))
         })
         .collect()
 }
@@ -295,23 +304,14 @@ fn machine() -> Machine {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
+struct Random(fastrand::Rng);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.0.u64(..end)
     }
 
     fn between(&mut self, low: f64, high: f64) -> f64 {
-        low + (high - low) * (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        low + (high - low) * self.0.f64()
     }
 }

@@ -47,7 +47,7 @@ impl Generator<'_> {
 
     pub(super) fn install(&mut self, index: usize, fd: OwnedFd) -> io::Result<()> {
         let connection = &mut self.connections[index];
-        connection.open(fd, self.plan.request.conversation());
+        connection.open(fd, self.plan.requests.conversation());
         let data = token(index, connection.generation);
         if let Some(fd) = connection.fd() {
             epoll::add(&self.epoll, fd, EventData::new_u64(data), INTEREST)?;
@@ -110,7 +110,7 @@ impl Generator<'_> {
     fn may_request(&self, index: usize) -> bool {
         let connection = &self.connections[index];
         match self.plan.use_of_connections {
-            ConnectionUse::Kept => connection.may_request(self.plan.in_flight),
+            ConnectionUse::Kept => connection.may_request(self.plan.limit_in_flight()),
             ConnectionUse::PerRequest => connection.fd().is_none(),
         }
     }

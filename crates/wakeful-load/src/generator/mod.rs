@@ -28,7 +28,7 @@ use crate::schedule::{Arrivals, Schedule};
 use connection::Connection;
 
 pub use outcome::{Check, LoadError, Measurement, Watch};
-pub use plan::{ConnectionUse, Plan, default_in_flight};
+pub use plan::{ConnectionUse, Plan};
 
 /// How many events are taken at a time.
 const EVENTS: usize = 64;
@@ -49,13 +49,26 @@ const STANDSTILL: u64 = 10_000_000;
 /// Later than any run lasts, in nanoseconds; a trace of years still fits behind it.
 const NEVER: u64 = u64::MAX / 2;
 
-/// Loads the server as planned, on this thread, which should be pinned to a CPU that nothing else
-/// uses.
-///
-/// # Errors
-/// The server cannot be reached, dies or never answers; or the kernel refuses something.
-pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<Measurement, LoadError> {
-    Generator::connect(plan)?.run(watch)
+impl Plan {
+    /// Loads the server as planned, on this thread, until the run is over. The thread spins: give
+    /// it a CPU that nothing else uses, the server included.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be reached, dies or never answers; or the kernel refuses something.
+    pub fn run(&self) -> Result<Measurement, LoadError> {
+        self.run_watched(&mut ())
+    }
+
+    /// Loads the server as [`run`](Self::run) does, and lets `watch` look on and end it.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run). Also if the watch says that the server has died, or ends the run
+    /// before anything was measured.
+    pub fn run_watched(&self, watch: &mut dyn Watch) -> Result<Measurement, LoadError> {
+        Generator::connect(self)?.run(watch)
+    }
 }
 
 struct Generator<'p> {
@@ -103,11 +116,11 @@ impl<'p> Generator<'p> {
             backlog: VecDeque::with_capacity(1 << 16),
             // A trace begins with the measured time.
             arrivals: plan.schedule.arrivals(plan.seed).trace_begins_at(NEVER).peekable(),
-            drawing: Drawing::new(&plan.kinds, plan.keys, plan.seed),
+            drawing: Drawing::new(plan.requests.kinds(), plan.keys, plan.seed),
             begin: Instant::now(),
             // Made now, when nothing is due, since it takes milliseconds to touch its 17 MB. It
             // covers nothing until the measured time begins.
-            recording: Recording::new(u64::MAX - duration..u64::MAX, plan.kinds.len()),
+            recording: Recording::new(u64::MAX - duration..u64::MAX, plan.requests.kinds().len()),
             answers: Vec::with_capacity(1024),
             due: 0,
             ended: 0,
@@ -123,7 +136,7 @@ impl<'p> Generator<'p> {
             gone: None,
         };
         for index in 0..plan.connections {
-            generator.connections.push(Connection::new(plan.request.conversation()));
+            generator.connections.push(Connection::new(plan.requests.conversation()));
             if plan.use_of_connections == ConnectionUse::Kept {
                 let fd = plan.target.connect().map_err(|source| LoadError::Connect {
                     target: plan.target.to_string(),
@@ -200,6 +213,7 @@ impl<'p> Generator<'p> {
             });
         }
         Ok(Measurement {
+            plan: self.plan.clone(),
             recording: self.recording,
             seconds: Duration::from_nanos(stopped.saturating_sub(start)).as_secs_f64(),
             piled_up,

@@ -4,9 +4,11 @@ use std::io;
 
 use thiserror::Error;
 
+use super::plan::Plan;
 use crate::recorder::Recording;
 
-/// Looks on while a run goes on, from the generator's own thread.
+/// Looks on while a run goes on, from the generator's own thread: see
+/// [`Plan::run_watched`](super::Plan::run_watched).
 pub trait Watch {
     /// The measured time is about to begin: read the counters. What is due meanwhile is late, and
     /// settles within a millisecond if this took a tenth of that.
@@ -36,6 +38,7 @@ impl Watch for () {}
 
 /// Why there is no measurement.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum LoadError {
     /// No connection at the beginning.
     #[error("cannot connect to {target}: {source}")]
@@ -69,8 +72,15 @@ pub enum LoadError {
 }
 
 /// What a run measured.
+///
+/// [`percentiles`](Self::percentiles) has the response times in figures, and
+/// [`validity`](Self::validity) says whether they may be believed. [`to_run`](Self::to_run) has all
+/// of it, for JSON.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Measurement {
+    /// What the run was to do.
+    pub(crate) plan: Plan,
     /// Distributions and counts.
     pub recording: Recording,
     /// Seconds measured.
@@ -89,7 +99,8 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Adds another block of the same plan.
+    /// Adds another run of the same plan: percentiles of several runs are those of all their
+    /// requests together, never means.
     pub fn add(&mut self, other: &Self) {
         self.recording.merge(&other.recording);
         self.seconds += other.seconds;

@@ -2,39 +2,55 @@
 
 use std::time::Duration;
 
-use crate::protocol::{InvalidTemplate, Kind, Prepared, Protocol, Template};
+use crate::protocol::{Protocol, Requests, Template};
 use crate::schedule::Schedule;
 use crate::target::Target;
 
-/// What a run is to do.
+/// What a run is to do: the server, the requests, when they are due, and over how many connections.
+///
+/// # Settings
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | [`requests`](Self::requests) | `GET /` over HTTP/1.1 | what [`Requests`] accepts |
+/// | [`rate`](Self::rate), [`schedule`](Self::schedule) | 1,000 a second, Poisson | above 0 |
+/// | [`duration`](Self::duration) | 10 s | any |
+/// | [`warm_up`](Self::warm_up) | 1 s | any |
+/// | [`patience`](Self::patience) | 2 s | any |
+/// | [`connections`](Self::connections) | 32 | at least 1 |
+/// | [`in_flight`](Self::in_flight) | by protocol: 1, 64 or 100 | at least 1 |
+/// | [`use_of_connections`](Self::use_of_connections) | [`ConnectionUse::Kept`] | |
+/// | [`keys`](Self::keys) | 1 | any |
+/// | [`seed`](Self::seed) | 1 | any |
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use wakeful_load::Plan;
+///
+/// let measurement = Plan::new("127.0.0.1:8080".parse()?)
+///     .rate(5_000.0)
+///     .connections(16)
+///     .duration(Duration::from_secs(5))
+///     .run()?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The server.
-    pub target: Target,
-    /// What is spoken, and the request.
-    pub request: Prepared,
-    /// Which requests it was prepared with, if there are several: each is drawn by its weight, and
-    /// reported by itself as well.
-    pub kinds: Vec<Kind>,
+    pub(crate) target: Target,
+    pub(crate) requests: Requests,
     /// Keys are drawn below this, for requests that have a place for one.
-    pub keys: u64,
-    /// How many connections.
-    pub connections: usize,
-    /// How many requests may be in flight on one connection at a time.
-    pub in_flight: usize,
-    /// Whether connections are kept.
-    pub use_of_connections: ConnectionUse,
-    /// When requests are due.
-    pub schedule: Schedule,
-    /// What makes the schedule repeatable.
-    pub seed: u64,
-    /// How long the server is loaded before anything is measured; with a trace, how long nothing is
-    /// sent.
-    pub warm_up: Duration,
-    /// How long is measured.
-    pub duration: Duration,
-    /// How long answers are waited for behind the measured time.
-    pub patience: Duration,
+    pub(crate) keys: u64,
+    pub(crate) connections: usize,
+    /// `None`: as many as is usual in the protocol.
+    pub(super) in_flight: Option<usize>,
+    pub(crate) use_of_connections: ConnectionUse,
+    pub(crate) schedule: Schedule,
+    pub(crate) seed: u64,
+    pub(crate) warm_up: Duration,
+    pub(crate) duration: Duration,
+    pub(crate) patience: Duration,
 }
 
 /// Whether connections are kept from one request to the next.
@@ -42,46 +58,186 @@ pub struct Plan {
 pub enum ConnectionUse {
     /// They are opened before the run and kept.
     Kept,
-    /// Each request opens one and closes it behind the answer; the time counts from before the
+    /// Each request opens one and closes it after the answer; the time counts from before the
     /// connect.
     PerRequest,
 }
 
 impl Plan {
-    /// Requests of `template` to `target`, 1,000 a second for 10 seconds behind a second of
-    /// warm-up, over 32 connections.
-    ///
-    /// # Errors
-    /// The template is no request of this protocol.
-    pub fn new(
-        target: Target,
-        protocol: Protocol,
-        template: &Template,
-    ) -> Result<Self, InvalidTemplate> {
-        Ok(Self {
+    /// Plans `GET /` over HTTP/1.1 to `target`, 1,000 times a second for 10 seconds after a second
+    /// of warm-up, over 32 connections.
+    #[must_use]
+    pub fn new(target: Target) -> Self {
+        let template = Template::http("GET", &target.authority(), "/");
+        let requests = Requests::new(Protocol::Http1, &template)
+            .expect("an address is an authority, and the rest is constant");
+        Self {
             target,
-            request: protocol.prepare(template)?,
-            kinds: Vec::new(),
+            requests,
             keys: 1,
             connections: 32,
-            in_flight: default_in_flight(protocol),
+            in_flight: None,
             use_of_connections: ConnectionUse::Kept,
             schedule: Schedule::Poisson(1000.0),
             seed: 1,
             warm_up: Duration::from_secs(1),
             duration: Duration::from_secs(10),
             patience: Duration::from_secs(2),
-        })
+        }
+    }
+
+    /// Sets the server.
+    #[must_use]
+    pub fn target(self, target: Target) -> Self {
+        Self { target, ..self }
+    }
+
+    /// Sets what is asked, and in which protocol.
+    #[must_use]
+    pub fn requests(self, requests: Requests) -> Self {
+        Self { requests, ..self }
+    }
+
+    /// Sets how many keys `{key}` in a RESP command stands for: each request draws one below
+    /// `keys`, all equally often. With 0 or 1, every key is 0.
+    #[must_use]
+    pub fn keys(self, keys: u64) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// Sends so many requests a second on average, as independent clients do:
+    /// [`Schedule::Poisson`]. It replaces any other schedule.
+    ///
+    /// # Panics
+    ///
+    /// If `a_second` is not a finite number above 0.
+    #[must_use]
+    pub fn rate(self, a_second: f64) -> Self {
+        assert!(a_second.is_finite() && a_second > 0.0, "{a_second} is no rate of requests");
+        self.schedule(Schedule::Poisson(a_second))
+    }
+
+    /// Sets when requests are due.
+    #[must_use]
+    pub fn schedule(self, schedule: Schedule) -> Self {
+        Self { schedule, ..self }
+    }
+
+    /// Sets what makes the schedule, and what is drawn from several requests and keys, repeatable:
+    /// the same seed gives the same requests at the same times.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// Sets how many connections there are. A request for which none is free waits, with its own
+    /// time.
+    ///
+    /// # Panics
+    ///
+    /// If it is 0.
+    #[must_use]
+    pub fn connections(self, connections: usize) -> Self {
+        assert!(connections > 0, "a run needs a connection");
+        Self { connections, ..self }
+    }
+
+    /// Sets how many requests one connection may have in flight. `None` leaves it to the protocol:
+    /// 1 for HTTP/1.1 (more is pipelining), 100 for HTTP/2, 64 for frames and RESP.
+    ///
+    /// # Panics
+    ///
+    /// If it is 0.
+    #[must_use]
+    pub fn in_flight(self, limit: impl Into<Option<usize>>) -> Self {
+        let in_flight = limit.into();
+        assert!(in_flight != Some(0), "a connection has to have a request in flight");
+        Self { in_flight, ..self }
+    }
+
+    /// Sets whether connections are kept.
+    #[must_use]
+    pub fn use_of_connections(self, use_of_connections: ConnectionUse) -> Self {
+        Self { use_of_connections, ..self }
+    }
+
+    /// Sets how long the server is loaded before anything is measured. A trace begins after it, so
+    /// nothing is sent meanwhile.
+    #[must_use]
+    pub fn warm_up(self, warm_up: Duration) -> Self {
+        Self { warm_up, ..self }
+    }
+
+    /// Sets how long is measured.
+    #[must_use]
+    pub fn duration(self, duration: Duration) -> Self {
+        Self { duration, ..self }
+    }
+
+    /// Sets how long the last answers are waited for. Requests that are unanswered after it have
+    /// failed.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn get_target(&self) -> &Target {
+        &self.target
+    }
+
+    /// When requests are due.
+    #[must_use]
+    pub fn get_schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// What makes the schedule repeatable.
+    #[must_use]
+    pub fn get_seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn get_connections(&self) -> usize {
+        self.connections
+    }
+
+    /// How long is measured.
+    #[must_use]
+    pub fn get_duration(&self) -> Duration {
+        self.duration
+    }
+
+    /// How many requests one connection may have in flight.
+    pub(super) fn limit_in_flight(&self) -> usize {
+        self.in_flight.unwrap_or_else(|| self.requests.in_flight())
     }
 }
 
-/// As many requests as real clients of a protocol have in flight on one connection.
-#[must_use]
-pub fn default_in_flight(protocol: Protocol) -> usize {
-    match protocol {
-        // Few clients pipeline HTTP/1.1, and some servers cannot.
-        Protocol::Http1 => 1,
-        Protocol::Http2 => 100,
-        Protocol::Frames | Protocol::Resp => 64,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_is_an_authority() {
+        for text in ["127.0.0.1:80", "[::1]:8080", "[fe80::1%2]:80", "unix:/run/x.sock", "unix:@x"]
+        {
+            drop(Plan::new(text.parse().unwrap()));
+        }
+    }
+
+    #[test]
+    fn the_limit_in_flight_is_the_protocols_unless_given() {
+        let plan = Plan::new("127.0.0.1:80".parse().unwrap());
+        assert_eq!(plan.limit_in_flight(), 1);
+        let frames = Requests::new(Protocol::Frames, &Template::of_size(1)).unwrap();
+        let plan = plan.requests(frames);
+        assert_eq!(plan.limit_in_flight(), 64);
+        let plan = plan.in_flight(3);
+        assert_eq!(plan.limit_in_flight(), 3);
+        assert_eq!(plan.in_flight(None).limit_in_flight(), 64);
     }
 }

@@ -1,58 +1,19 @@
-//! The choice of a protocol at run time: its name, and one type for the conversations of all.
+//! One type for the conversations of all protocols.
 //!
-//! [`AnyConversation`] is matched, not boxed: the generator's hot path calls no virtual function. A
-//! template is checked and encoded once, in [`Protocol::prepare`]; every connection's conversation
-//! then shares those bytes.
+//! [`AnyConversation`] is matched, not boxed: the generator's hot path calls no virtual function.
 
-use super::{
-    Answer, Conversation, Draw, Frames, Http1, Http2, InvalidTemplate, Protocol, ProtocolError,
-    Resp, Template,
-};
+use super::{Answer, Conversation, Draw, Frames, Http1, Http2, ProtocolError, Resp};
 
-impl Protocol {
-    /// Checks the template and encodes its request, once for all connections.
-    ///
-    /// # Errors
-    /// The template cannot be said in this protocol.
-    pub fn prepare(self, template: &Template) -> Result<Prepared, InvalidTemplate> {
-        Ok(Prepared(match self {
-            Self::Frames => AnyConversation::Frames(Frames::new(template)?),
-            Self::Resp => AnyConversation::Resp(Resp::new(template)?),
-            Self::Http1 => AnyConversation::Http1(Http1::new(template)?),
-            Self::Http2 => AnyConversation::Http2(Http2::new(template)?),
-        }))
-    }
-}
-
-/// A checked template with its request encoded: makes conversations that share those bytes.
-#[derive(Debug, Clone)]
-pub struct Prepared(AnyConversation);
-
-impl Prepared {
-    /// Several commands in [`Protocol::Resp`], of which each request is one that was drawn.
-    ///
-    /// # Errors
-    /// There are none, or one of them is no command.
-    pub fn commands(templates: &[Template]) -> Result<Self, InvalidTemplate> {
-        Ok(Self(AnyConversation::Resp(Resp::of_commands(templates)?)))
-    }
-
-    /// A conversation for one new connection.
-    pub fn conversation(&self) -> AnyConversation {
-        self.0.clone()
-    }
-}
-
-/// A conversation in any [`Protocol`].
+/// A conversation in any [`Protocol`](super::Protocol).
 #[derive(Debug, Clone)]
 pub enum AnyConversation {
-    /// In [`Protocol::Frames`].
+    /// In [`Protocol::Frames`](super::Protocol::Frames).
     Frames(Frames),
-    /// In [`Protocol::Resp`].
+    /// In [`Protocol::Resp`](super::Protocol::Resp).
     Resp(Resp),
-    /// In [`Protocol::Http1`].
+    /// In [`Protocol::Http1`](super::Protocol::Http1).
     Http1(Http1),
-    /// In [`Protocol::Http2`].
+    /// In [`Protocol::Http2`](super::Protocol::Http2).
     Http2(Http2),
 }
 

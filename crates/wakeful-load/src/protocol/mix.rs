@@ -5,11 +5,11 @@
 
 /// One of the requests of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kind {
+pub(crate) struct Kind {
     /// Its name in reports.
-    pub name: String,
+    pub(crate) name: String,
     /// How many of these there are for each of the others, on average.
-    pub weight: u32,
+    pub(crate) weight: u32,
 }
 
 /// Which request comes next.

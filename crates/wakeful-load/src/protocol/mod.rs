@@ -11,19 +11,21 @@ mod http1;
 mod http2;
 mod mix;
 mod names;
+mod requests;
 mod resp;
 mod template;
 #[cfg(test)]
 mod tests;
 
-pub use any::{AnyConversation, Prepared};
+pub use any::AnyConversation;
 pub use conversation::{Answer, Conversation, Outcome, ProtocolError};
 pub use frames::Frames;
 pub use http1::Http1;
 pub use http2::Http2;
-pub(crate) use mix::Drawing;
-pub use mix::{Draw, Kind};
+pub use mix::Draw;
+pub(crate) use mix::{Drawing, Kind};
 pub use names::Protocol;
+pub use requests::Requests;
 pub use resp::Resp;
 pub use template::{InvalidTemplate, Template};
 

@@ -6,48 +6,88 @@
 
 use thiserror::Error;
 
-/// What every request says.
+/// What every request says. [`Requests`](super::Requests) checks it and encodes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Template {
     /// HTTP: the method. Not used by the others.
-    pub method: String,
+    pub(super) method: String,
     /// HTTP: path and query. RESP: the command with its arguments, split at blanks; empty for
     /// `ECHO`. Not used by frames.
-    pub path: String,
+    pub(super) path: String,
     /// HTTP: host and port, for `host` and `:authority`. A header `host` takes its place. Not used
     /// by the others.
-    pub authority: String,
+    pub(super) authority: String,
     /// HTTP: headers besides `host` and `content-length`, which are made from the other fields.
-    pub headers: Vec<(String, String)>,
+    pub(super) headers: Vec<(String, String)>,
     /// HTTP: the request's body. RESP: the last argument. Frames: the payload.
-    pub body: Vec<u8>,
+    pub(super) body: Vec<u8>,
 }
 
 impl Template {
-    /// For frames and RESP: a payload of so many bytes.
-    pub fn of_size(bytes: usize) -> Self {
-        // Letters, so that it may be looked at with a dump of the wire.
-        Self { body: (b'a'..=b'z').cycle().take(bytes).collect(), ..Self::default() }
-    }
-
-    /// A request of HTTP without body or headers of its own.
+    /// Describes an HTTP request without a body: `method` such as `GET`, `authority` the host with
+    /// or without a port, `path` with its query.
+    #[must_use]
     pub fn http(method: &str, authority: &str, path: &str) -> Self {
         let (method, authority, path) = (method.to_owned(), authority.to_owned(), path.to_owned());
         Self { method, path, authority, ..Self::default() }
     }
 
-    /// A unary call of gRPC over HTTP/2: `path` is `/package.Service/Method`, and `message` an
-    /// encoded one.
+    /// Describes a unary gRPC call over HTTP/2: `path` is `/package.Service/Method`, and `message`
+    /// an encoded one.
+    #[must_use]
     pub fn grpc(authority: &str, path: &str, message: &[u8]) -> Self {
-        let mut template = Self::http("POST", authority, path);
-        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        template.headers =
-            vec![header("content-type", "application/grpc"), header("te", "trailers")];
+        let mut template = Self::http("POST", authority, path)
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
         // Not compressed, and so long.
         template.body.push(0);
         template.body.extend_from_slice(&(message.len() as u32).to_be_bytes());
         template.body.extend_from_slice(message);
         template
+    }
+
+    /// Describes a RESP command such as `GET key:{key}`, with its arguments split at blanks.
+    /// `{key}` stands for a key that is drawn for each request, in 12 digits; see
+    /// [`Plan::keys`](crate::Plan::keys). A [`body`](Self::body) becomes the last argument. An
+    /// empty command is `ECHO`.
+    #[must_use]
+    pub fn command(command: &str) -> Self {
+        Self { path: command.to_owned(), ..Self::default() }
+    }
+
+    /// Describes a frame, or an `ECHO` of RESP, with a payload of `bytes` bytes.
+    #[must_use]
+    pub fn of_size(bytes: usize) -> Self {
+        Self::default().body_of_size(bytes)
+    }
+
+    /// Adds an HTTP header. `host` replaces the authority; `content-length` is made from the body
+    /// and need not be given.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Sets the body: the request's in HTTP, the last argument in RESP, the payload of a frame.
+    /// Empty by default.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// Sets a [`body`](Self::body) of `bytes` letters.
+    #[must_use]
+    pub fn body_of_size(self, bytes: usize) -> Self {
+        // Letters, so that it may be looked at with a dump of the wire.
+        self.body((b'a'..=b'z').cycle().take(bytes).collect::<Vec<_>>())
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn get_body(&self) -> &[u8] {
+        &self.body
     }
 
     /// By its `content-type`.

@@ -49,7 +49,7 @@ fn template(protocol: Protocol) -> Template {
 
 /// A conversation with requests under way.
 fn busy(protocol: Protocol, requests: usize) -> AnyConversation {
-    let mut conversation = protocol.prepare(&template(protocol)).unwrap().conversation();
+    let mut conversation = Requests::new(protocol, &template(protocol)).unwrap().conversation();
     let mut out = Vec::new();
     conversation.open(&mut out);
     if protocol == Protocol::Http2 {

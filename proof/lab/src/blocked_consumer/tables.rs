@@ -1,6 +1,6 @@
 //! The tables of `blocked-consumer`: medians of the rounds, with the lowest and the highest.
 
-use wakeful_load::results::{Cell, Column, Table, Unit};
+use wakeful_load::internals::results::{Cell, Column, Table, Unit};
 
 use super::contenders;
 use super::{ALONE, Found, HOG, POINTS, Priority, QUOTA, SERVICE, STEPS, STRESS, SWEEP};

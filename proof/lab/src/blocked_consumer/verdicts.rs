@@ -4,8 +4,8 @@
 //! which favours them. "Not slower" allows as much as wakeful's queue differs from itself in the
 //! same rounds.
 
-use wakeful_load::results::Claim;
-use wakeful_load::statistics::ratio_of_pairs;
+use wakeful_load::internals::results::Claim;
+use wakeful_load::internals::statistics::ratio_of_pairs;
 
 use super::contenders::{
     AGAIN, BOXED, COUNTS, DEQUE, KERNEL, OTHERS, READ_WRITE, READY, SERVICE_DEQUE, SERVICE_READY,
@@ -125,7 +125,7 @@ pub(super) fn notes(found: &Found, seed: u64) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use wakeful_load::results::Verdict;
+    use wakeful_load::internals::results::Verdict;
 
     use super::*;
 

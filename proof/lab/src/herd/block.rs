@@ -7,10 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use wakeful_load::bench::Bench;
-use wakeful_load::procfs::{ProcessCpu, threads_of};
-use wakeful_load::quiet::Baseline;
-use wakeful_load::servers::Server;
+use wakeful_load::internals::bench::Bench;
+use wakeful_load::internals::procfs::{ProcessCpu, threads_of};
+use wakeful_load::internals::quiet::Baseline;
+use wakeful_load::internals::servers::Server;
 
 use super::Case;
 use super::client::{self, Work};

@@ -1,6 +1,6 @@
 //! The tables of `herd`: one for each case.
 
-use wakeful_load::results::{Cell, Column, Table, Unit};
+use wakeful_load::internals::results::{Cell, Column, Table, Unit};
 
 use super::block::Served;
 use super::{CASES, Case, Found};

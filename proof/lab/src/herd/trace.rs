@@ -150,7 +150,7 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::mpsc;
 
-    use wakeful_load::procfs::threads_of;
+    use wakeful_load::internals::procfs::threads_of;
 
     use super::*;
 

@@ -4,8 +4,8 @@
 //! EPOLLEXCLUSIVE from both of its runs, because in some cases both are nothing, of which there is
 //! no ratio.
 
-use wakeful_load::format;
-use wakeful_load::results::{Claim, Verdict};
+use wakeful_load::internals::format;
+use wakeful_load::internals::results::{Claim, Verdict};
 
 use super::block::Served;
 use super::contenders::{ADAPTIVE, AGAIN, EPOLL, EXCLUSIVE, PARK, SELECT};

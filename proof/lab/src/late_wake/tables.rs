@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use wakeful_load::format;
-use wakeful_load::results::{Cell, Column, Table, Unit};
+use wakeful_load::internals::format;
+use wakeful_load::internals::results::{Cell, Column, Table, Unit};
 
 use super::{Deferred, Found, Posts};
 use crate::cold::Cold;

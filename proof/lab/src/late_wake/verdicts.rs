@@ -4,8 +4,8 @@
 //! the peers. "Not worse" allows as much as the bare eventfd differs from itself in the same
 //! rounds.
 
-use wakeful_load::results::Claim;
-use wakeful_load::statistics::ratio_of_pairs;
+use wakeful_load::internals::results::Claim;
+use wakeful_load::internals::statistics::ratio_of_pairs;
 
 use super::contenders::{
     self, CHANNEL, EVENTFD, EVENTFD_AGAIN, INTERNAL, NEXT_TURN, POST, TASK, THIS_TURN,
@@ -179,7 +179,7 @@ pub(super) fn noise(found: &Found, seed: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use wakeful_load::results::Verdict;
+    use wakeful_load::internals::results::Verdict;
 
     use super::*;
     use crate::probes::Times;

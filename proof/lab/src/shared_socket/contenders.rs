@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use wakeful_load::bench::Bench;
+use wakeful_load::internals::bench::Bench;
 
 use super::{CRASH, TABLE};
 use crate::contender::{Contender, Cpus};

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wakeful_load::bench::{Bench, Undisturbed};
-use wakeful_load::servers::Server;
+use wakeful_load::internals::bench::{Bench, Undisturbed};
+use wakeful_load::internals::servers::Server;
 
 use super::report::Report;
 use super::traffic::{Client, Traffic};

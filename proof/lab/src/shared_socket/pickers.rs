@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wakeful_load::affinity;
-use wakeful_load::bench::BenchError;
+use wakeful_load::internals::affinity;
+use wakeful_load::internals::bench::BenchError;
 
 use super::PICKERS;
 use crate::interleaved::{self, Failure, Measured};

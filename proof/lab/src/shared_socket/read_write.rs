@@ -9,14 +9,12 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use wakeful_load::bench::{BenchError, Companion, Load, Undisturbed};
-use wakeful_load::generator::{Measurement, Plan};
-use wakeful_load::protocol::{Kind, Prepared, Protocol, Template};
-use wakeful_load::results::Validity;
-use wakeful_load::schedule::Schedule;
-use wakeful_load::servers::Server;
-use wakeful_load::summary;
-use wakeful_load::target::Target;
+use wakeful_load::internals::bench::{BenchError, Companion, Load, Undisturbed};
+use wakeful_load::internals::servers::Server;
+use wakeful_load::internals::summary;
+use wakeful_load::{
+    InvalidTemplate, Measurement, Plan, Requests, Schedule, Target, Template, Validity,
+};
 
 use super::Extent;
 use crate::contender::Contender;
@@ -102,14 +100,15 @@ pub(super) fn measure(
             |lab, one, label| {
                 let contender = &able[one];
                 let mut load = load.clone();
-                load.plan.seed = load.plan.seed.wrapping_add((round / names.len()) as u64);
+                let seed = lab.seed.wrapping_add((round / names.len()) as u64);
+                load.plan = load.plan.seed(seed);
                 round += 1;
                 lab.bench.server_cpus = contender.cpus.of(&lab.bench);
                 let block = lab.bench.block_beside(&contender.server, &load, label, &mut Preload);
                 lab.bench.server_cpus.clone_from(&own_cpus);
                 let mut block = block?;
                 block.measurement.recording.forget_intervals();
-                let kinds = summary::kinds(&load.plan, &block.measurement);
+                let kinds = summary::kinds(&block.measurement);
                 match wholes.get_mut(&contender.name) {
                     Some(whole) => whole.add(&block.measurement),
                     None => drop(wholes.insert(contender.name.clone(), block.measurement)),
@@ -118,13 +117,10 @@ pub(super) fn measure(
                 Ok(Undisturbed { value, repeated: block.repeated, spoilt: block.spoilt })
             },
         )?;
-        let doubts =
-            wholes.iter().filter_map(|(name, whole)| match summary::judge(&load.plan, whole) {
-                Validity::Valid => None,
-                Validity::Invalid { reasons, .. } => {
-                    Some(format!("{name}: {}", reasons.join("; ")))
-                }
-            });
+        let doubts = wholes.iter().filter_map(|(name, whole)| match whole.validity() {
+            Validity::Valid => None,
+            Validity::Invalid { reasons, .. } => Some(format!("{name}: {}", reasons.join("; "))),
+        });
         let doubts = doubts.collect();
         all.push(Workload { rates, kinds: kinds(workload), wholes, doubts });
         if lab.bench.is_interrupted() {
@@ -139,25 +135,26 @@ fn kinds((reads, writes, _): (u32, u32, usize)) -> Vec<&'static str> {
     kinds.into_iter().filter(|(_, weight)| *weight > 0).map(|(name, _)| name).collect()
 }
 
+fn requests((reads, writes, _): (u32, u32, usize)) -> Result<Requests, InvalidTemplate> {
+    let commands = [
+        (READS, reads, Template::command("GET key:{key}")),
+        (WRITES, writes, Template::command("SET key:{key}").body_of_size(BYTES)),
+    ];
+    Requests::mix(commands.into_iter().filter(|(_, weight, _)| *weight > 0))
+}
+
 fn load(workload: (u32, u32, usize), block: Duration, seed: u64) -> Result<Load, BenchError> {
-    let (reads, writes, threads) = workload;
-    let template = |name: &str| match name {
-        READS => Template { path: "GET key:{key}".to_owned(), ..Template::default() },
-        _ => Template { path: "SET key:{key}".to_owned(), ..Template::of_size(BYTES) },
-    };
-    let templates: Vec<Template> = kinds(workload).into_iter().map(template).collect();
+    let (_, _, threads) = workload;
     // Each block puts its server in the target's place.
-    let mut plan = Plan::new(Target::Unix("/".into()), Protocol::Resp, &templates[0])?;
-    plan.request = Prepared::commands(&templates)?;
-    let weight = |name: &str| if name == READS { reads } else { writes };
-    let kind = |name: &str| Kind { name: name.to_owned(), weight: weight(name) };
-    plan.kinds = kinds(workload).into_iter().map(kind).collect();
-    plan.keys = KEYS;
-    plan.schedule = Schedule::Closed;
-    plan.in_flight = 1;
-    plan.connections = threads;
-    plan.seed = seed;
-    (plan.warm_up, plan.duration) = (WARM_UP, block);
+    let plan = Plan::new(Target::Unix("/".into()))
+        .requests(requests(workload)?)
+        .keys(KEYS)
+        .schedule(Schedule::Closed)
+        .in_flight(1)
+        .connections(threads)
+        .seed(seed)
+        .warm_up(WARM_UP)
+        .duration(block);
     Ok(Load { plan, slow_clients: 0 })
 }
 
@@ -170,7 +167,7 @@ impl Companion for Preload {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         let (mut out, mut input) = (stream.try_clone()?, BufReader::new(stream));
-        let value = String::from_utf8_lossy(&Template::of_size(BYTES).body).into_owned();
+        let value = String::from_utf8_lossy(Template::of_size(BYTES).get_body()).into_owned();
         for first in (0..KEYS).step_by(SET_AT_ONCE as usize) {
             let mut batch = String::new();
             for number in first..first + SET_AT_ONCE {
@@ -196,7 +193,7 @@ impl Companion for Preload {
 
 #[cfg(test)]
 mod tests {
-    use wakeful_load::protocol::{Conversation, Draw};
+    use wakeful_load::internals::protocol::{Conversation, Draw};
 
     use super::*;
 
@@ -204,13 +201,14 @@ mod tests {
     fn what_is_asked_for_are_the_keys_that_were_set() {
         for workload in WORKLOADS {
             let plan = load(workload, WARM_UP, 1).unwrap().plan;
-            assert_eq!(plan.connections, workload.2);
-            for kind in 0..plan.kinds.len() {
+            assert_eq!(plan.get_connections(), workload.2);
+            for (kind, name) in kinds(workload).into_iter().enumerate() {
                 let mut out = Vec::new();
-                plan.request.conversation().request_drawn(Draw { kind, key: KEYS - 1 }, &mut out);
+                let draw = Draw { kind, key: KEYS - 1 };
+                requests(workload).unwrap().conversation().request_drawn(draw, &mut out);
                 let said = String::from_utf8(out).unwrap();
                 assert!(said.contains(&key(KEYS - 1)), "{said}");
-                let command = if plan.kinds[kind].name == READS { "GET" } else { "SET" };
+                let command = if name == READS { "GET" } else { "SET" };
                 assert!(said.contains(command), "{said}");
             }
         }

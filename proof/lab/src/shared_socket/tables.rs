@@ -1,7 +1,7 @@
 //! The tables of `shared-socket`.
 
-use wakeful_load::results::{Cell, Column, Table, Unit};
-use wakeful_load::summary;
+use wakeful_load::internals::results::{Cell, Column, Table, Unit};
+use wakeful_load::internals::summary;
 
 use super::Found;
 use super::contenders::{LOOPS, OWNED, POLLER};

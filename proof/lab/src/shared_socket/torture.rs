@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
-use wakeful_load::program::{Program, ProgramError};
+use wakeful_load::internals::program::{Program, ProgramError};
 
 use super::TORTURE;
 use crate::lab::{Lab, LabError};

@@ -1,6 +1,6 @@
 //! What `shared-socket` claims, and what comes of it.
 
-use wakeful_load::results::{Claim, Verdict};
+use wakeful_load::internals::results::{Claim, Verdict};
 
 use super::contenders::{AGAIN, LOOPS, ONE_LOOP, OWNED, POLLER, REDIS, SHARED, STRAND};
 use super::crash::Raced;

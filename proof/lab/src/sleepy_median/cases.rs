@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use wakeful_load::bench::{Block, Companion, Load, Undisturbed};
-use wakeful_load::procfs::ProcessCpu;
-use wakeful_load::series::Figures;
-use wakeful_load::servers::Server;
+use wakeful_load::internals::bench::{Block, Companion, Load, Undisturbed};
+use wakeful_load::internals::procfs::ProcessCpu;
+use wakeful_load::internals::series::Figures;
+use wakeful_load::internals::servers::Server;
 
 use crate::contender::Contender;
 use crate::interleaved::{self, Failure, Measured};
@@ -54,7 +54,8 @@ pub(super) fn measure<C: Companion + Send, T>(
     interleaved::measure(lab, part, &names, rounds, |lab, one, label| {
         let case = &cases[one];
         let mut load = case.load.clone();
-        load.plan.seed += round[one];
+        let seed = load.plan.get_seed() + round[one];
+        load.plan = load.plan.seed(seed);
         round[one] += 1;
         let mut beside = companion(lab, case)?;
         let own_cpus = lab.bench.server_cpus.clone();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use wakeful_load::servers::ServerSpec;
+use wakeful_load::internals::servers::ServerSpec;
 
 /// The period, microseconds; the kernel's default.
 const PERIOD: u32 = 100_000;

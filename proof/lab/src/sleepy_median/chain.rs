@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use wakeful_load::bench::{BenchError, Companion, Load, Undisturbed};
-use wakeful_load::series::Figures;
-use wakeful_load::servers::{Server, ServerSpec};
+use wakeful_load::internals::bench::{BenchError, Companion, Load, Undisturbed};
+use wakeful_load::internals::series::Figures;
+use wakeful_load::internals::servers::{Server, ServerSpec};
 
 use crate::contender::Contender;
 use crate::interleaved::{self, Failure, Measured};
@@ -84,7 +84,8 @@ pub(super) fn measure(
     let mut round = vec![0; chains.len()];
     interleaved::measure(lab, part, &names, rounds, |lab, one, label| {
         let mut load = load.clone();
-        load.plan.seed += round[one];
+        let seed = load.plan.get_seed() + round[one];
+        load.plan = load.plan.seed(seed);
         round[one] += 1;
         let own_cpus = lab.bench.server_cpus.clone();
         let cpus = own_cpus.as_deref().unwrap_or_default();

@@ -6,10 +6,10 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wakeful_load::affinity;
-use wakeful_load::bench::{Bench, BenchError};
-use wakeful_load::quiet::Baseline;
-use wakeful_load::servers::Server;
+use wakeful_load::internals::affinity;
+use wakeful_load::internals::bench::{Bench, BenchError};
+use wakeful_load::internals::quiet::Baseline;
+use wakeful_load::internals::servers::Server;
 
 use super::BYTES;
 use crate::contender::{Contender, Cpus};

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use wakeful_load::affinity;
-use wakeful_load::bench::{Block, Companion};
-use wakeful_load::series::Figures;
-use wakeful_load::servers::Server;
-use wakeful_load::statistics::median;
+use wakeful_load::internals::affinity;
+use wakeful_load::internals::bench::{Block, Companion};
+use wakeful_load::internals::series::Figures;
+use wakeful_load::internals::servers::Server;
+use wakeful_load::internals::statistics::median;
 
 use super::cases::{self, Case};
 use crate::contender::Cpus;

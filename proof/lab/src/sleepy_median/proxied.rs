@@ -3,11 +3,9 @@
 
 use std::path::Path;
 
-use wakeful_load::bench::{BenchError, Load};
-use wakeful_load::generator::Plan;
-use wakeful_load::protocol::{Protocol, Template};
-use wakeful_load::servers::ServerSpec;
-use wakeful_load::target::Target;
+use wakeful_load::internals::bench::{BenchError, Load};
+use wakeful_load::internals::servers::ServerSpec;
+use wakeful_load::{Protocol, Requests, Template};
 
 use super::chain::{BACKEND, Chain};
 use super::contenders::{ADAPTIVE, PARKING};
@@ -35,21 +33,10 @@ pub(super) fn program(part: &'static str) -> Probe {
 
 /// The same as [`super::load`], of 1 KiB answers.
 pub(super) fn load(load: &Load) -> Result<Load, LabError> {
-    let nowhere = Target::Unix("/".into());
     let template = Template::http("GET", "localhost", "/bytes/1024");
-    let plan = Plan::new(nowhere, Protocol::Http1, &template).map_err(BenchError::from)?;
+    let requests = Requests::new(Protocol::Http1, &template).map_err(BenchError::from)?;
     let load = load.clone();
-    let (schedule, seed) = (load.plan.schedule, load.plan.seed);
-    let plan = Plan {
-        schedule,
-        seed,
-        connections: load.plan.connections,
-        warm_up: load.plan.warm_up,
-        duration: load.plan.duration,
-        patience: load.plan.patience,
-        ..plan
-    };
-    Ok(Load { plan, ..load })
+    Ok(Load { plan: load.plan.requests(requests).in_flight(None), ..load })
 }
 
 /// `scratch` is for nginx's settings.

@@ -1,8 +1,8 @@
 //! Servers in a control group with a CPU quota: how often they are throttled from their beginning
 //! to the end of the measured time.
 
-use wakeful_load::bench::{Companion, Load, Undisturbed};
-use wakeful_load::series::Figures;
+use wakeful_load::internals::bench::{Companion, Load, Undisturbed};
+use wakeful_load::internals::series::Figures;
 
 use super::cgroup::Quota;
 use crate::contender::{Contender, Cpus};

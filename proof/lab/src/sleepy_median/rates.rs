@@ -1,10 +1,11 @@
 //! The direct echo: every policy and every peer at five rates. Those that claims name are measured
 //! in more rounds than the rest, among themselves.
 
-use wakeful_load::bench::Load;
-use wakeful_load::floor;
-use wakeful_load::results::{Floor, Run};
-use wakeful_load::series::Figures;
+use wakeful_load::Run;
+use wakeful_load::internals::bench::Load;
+use wakeful_load::internals::floor;
+use wakeful_load::internals::results::Floor;
+use wakeful_load::internals::series::Figures;
 
 use super::{BYTES, Extent, contenders, load};
 use crate::contender::Contender;

@@ -9,12 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use wakeful_load::affinity;
-use wakeful_load::bench::{Bench, BenchError, Load, Undisturbed};
-use wakeful_load::generator;
-use wakeful_load::procfs::ProcessCpu;
-use wakeful_load::servers::Server;
-use wakeful_load::target::Target;
+use wakeful_load::Target;
+use wakeful_load::internals::affinity;
+use wakeful_load::internals::bench::{Bench, BenchError, Load, Undisturbed};
+use wakeful_load::internals::procfs::ProcessCpu;
+use wakeful_load::internals::servers::Server;
 
 use crate::contender::Contender;
 use crate::interleaved::{self, Failure, Measured};
@@ -70,13 +69,13 @@ fn listen(bench: &mut Bench<'_>, contender: &Contender, load: &Load) -> Result<S
     let cpus = contender.cpus.of(bench);
     let server = Server::start(&contender.server, cpus.as_deref(), READY_WITHIN);
     let server = server.map_err(BenchError::from)?;
-    let mut plan = load.plan.clone();
-    plan.target = server.addr().parse::<Target>().map_err(BenchError::from)?;
+    let target = server.addr().parse::<Target>().map_err(BenchError::from)?;
+    let plan = load.plan.clone().target(target);
     let own_cpu = bench.cpu;
     // A thread of its own, so that nothing that is started later inherits the pin.
     let loaded = thread::Builder::new().spawn(move || {
         own_cpu.map_or(Ok(()), |cpu| affinity::pin_current_thread(&[cpu]))?;
-        generator::run(&plan, &mut ())
+        plan.run()
     });
     let loaded = loaded.map_err(left_out)?;
     let loaded = loaded.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

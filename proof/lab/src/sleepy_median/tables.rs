@@ -1,9 +1,9 @@
 //! The tables of `sleepy-median` besides those of the rates: medians of the rounds, with the lowest
 //! and the highest.
 
-use wakeful_load::results::{Cell, Column, Table, Tradeoff, TradeoffPoint, Unit};
-use wakeful_load::series::Figures;
-use wakeful_load::statistics::median;
+use wakeful_load::internals::results::{Cell, Column, Table, Tradeoff, TradeoffPoint, Unit};
+use wakeful_load::internals::series::Figures;
+use wakeful_load::internals::statistics::median;
 
 use super::contenders::{CAPS, PARKING, SPINNING};
 use super::{CHAINS, Found, PROXIES};

@@ -6,9 +6,9 @@
 mod alone;
 mod beside;
 
-use wakeful_load::format;
-use wakeful_load::results::Claim;
-use wakeful_load::statistics::ratio_of_pairs;
+use wakeful_load::internals::format;
+use wakeful_load::internals::results::Claim;
+use wakeful_load::internals::statistics::ratio_of_pairs;
 
 use super::contenders::ADAPTIVE;
 use super::{CAP, CLIENT, COMEBACK, FRUGALITY, Found, HOG, PATIENCE, QUOTA, RATE, SILENCE};

@@ -1,7 +1,7 @@
 //! What came of groups, as a table.
 
-use wakeful_load::results::{Cell, Column, Table, Unit};
-use wakeful_load::schedule::Rate;
+use wakeful_load::Rate;
+use wakeful_load::internals::results::{Cell, Column, Table, Unit};
 
 use super::Seen;
 

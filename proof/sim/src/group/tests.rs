@@ -124,7 +124,7 @@ fn what_a_group_cannot_do_is_not_given_a_median() {
     assert!(seen.is_overloaded() && seen.active == 2.0);
     assert!(seen.busiest > 0.99 && seen.busiest < 1.01, "{}", seen.busiest);
     let table = report::table(&[seen]);
-    assert_eq!(table.rows[0][3], wakeful_load::results::Cell::Absent);
+    assert_eq!(table.rows[0][3], wakeful_load::internals::results::Cell::Absent);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Is it right to concentrate?
 
 use wakeful::internals::GovernorLimits;
-use wakeful_load::format::{number, percent, time};
-use wakeful_load::results::{Claim, Verdict};
-use wakeful_load::schedule::Rate;
+use wakeful_load::Rate;
+use wakeful_load::internals::format::{number, percent, time};
+use wakeful_load::internals::results::{Claim, Verdict};
 
 use super::{Placing, Seen, Setting, simulate};
 use crate::costs::Costs;

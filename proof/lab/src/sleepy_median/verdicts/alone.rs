@@ -1,8 +1,8 @@
 //! Of servers that have their CPU to themselves.
 
-use wakeful_load::format;
-use wakeful_load::results::{Claim, Verdict};
-use wakeful_load::series::Figures;
+use wakeful_load::internals::format;
+use wakeful_load::internals::results::{Claim, Verdict};
+use wakeful_load::internals::series::Figures;
 
 use super::super::Found;
 use super::super::contenders::{

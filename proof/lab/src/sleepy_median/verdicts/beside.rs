@@ -1,6 +1,6 @@
 //! Of servers that share their CPU, or have only a part of it.
 
-use wakeful_load::results::Claim;
+use wakeful_load::internals::results::Claim;
 
 use super::super::contenders::{ADAPTIVE, PARKING, PARKING_AGAIN};
 use super::super::hog::Beside;

@@ -1,5 +1,5 @@
-use wakeful_load::results::Verdict;
-use wakeful_load::series::Figures;
+use wakeful_load::internals::results::Verdict;
+use wakeful_load::internals::series::Figures;
 
 use super::super::cases::Capped;
 use super::super::client::Calls;

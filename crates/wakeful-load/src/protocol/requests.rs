@@ -1,0 +1,89 @@
+//! What is asked in a run: templates that were checked and encoded, once for all connections.
+
+use super::{
+    AnyConversation, Frames, Http1, Http2, InvalidTemplate, Kind, Protocol, Resp, Template,
+};
+
+/// The requests of a run: one template, or several that are drawn by weight. They are checked and
+/// encoded here, once, and every connection shares the bytes.
+///
+/// # Examples
+///
+/// ```
+/// use wakeful_load::{Protocol, Requests, Template};
+///
+/// let template = Template::http("POST", "localhost", "/orders")
+///     .header("content-type", "application/json")
+///     .body(r#"{"item":7}"#);
+/// let orders = Requests::new(Protocol::Http1, &template)?;
+/// # Ok::<_, wakeful_load::InvalidTemplate>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Requests {
+    prototype: AnyConversation,
+    kinds: Vec<Kind>,
+    in_flight: usize,
+}
+
+impl Requests {
+    /// Prepares the same request, over and over.
+    ///
+    /// # Errors
+    /// The template cannot be said in this protocol.
+    pub fn new(protocol: Protocol, template: &Template) -> Result<Self, InvalidTemplate> {
+        let prototype = match protocol {
+            Protocol::Frames => AnyConversation::Frames(Frames::new(template)?),
+            Protocol::Resp => AnyConversation::Resp(Resp::new(template)?),
+            Protocol::Http1 => AnyConversation::Http1(Http1::new(template)?),
+            Protocol::Http2 => AnyConversation::Http2(Http2::new(template)?),
+        };
+        Ok(Self { prototype, kinds: Vec::new(), in_flight: usual_in_flight(protocol) })
+    }
+
+    /// Prepares several commands in [`Protocol::Resp`]: each with its name in the results and its
+    /// weight. A command with a weight of 3 is drawn three times as often as one with 1, and one
+    /// with 0 never. Each command's response times are reported separately as well.
+    ///
+    /// # Errors
+    /// There are no commands, or one of the templates has a command of blanks only.
+    pub fn mix(
+        commands: impl IntoIterator<Item = (impl Into<String>, u32, Template)>,
+    ) -> Result<Self, InvalidTemplate> {
+        let commands = commands.into_iter();
+        let (kinds, templates): (_, Vec<Template>) = commands
+            .map(|(name, weight, template)| (Kind { name: name.into(), weight }, template))
+            .unzip();
+        Ok(Self {
+            prototype: AnyConversation::Resp(Resp::of_commands(&templates)?),
+            kinds,
+            in_flight: usual_in_flight(Protocol::Resp),
+        })
+    }
+
+    /// A conversation for one new connection.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn conversation(&self) -> AnyConversation {
+        self.prototype.clone()
+    }
+
+    /// Those of a [mix](Self::mix); none if there is but one request.
+    pub(crate) fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    /// How many a connection has in flight unless the plan says otherwise.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}
+
+/// As many requests as real clients of a protocol have in flight on one connection.
+fn usual_in_flight(protocol: Protocol) -> usize {
+    match protocol {
+        // Few clients pipeline HTTP/1.1, and some servers cannot.
+        Protocol::Http1 => 1,
+        Protocol::Http2 => 100,
+        Protocol::Frames | Protocol::Resp => 64,
+    }
+}
