@@ -8,7 +8,7 @@
 //! | [`policy`] | what a loop does when it has nothing to do |
 //! | [`costs`] | what things take on one machine |
 //! | `one_loop` | the model: a loop that waits and answers |
-//! | [`mod@replay`] | a trace, a policy and costs give responses and CPU |
+//! | [`mod@replay`] | a trace, a policy and costs give responses and CPU: an [`outcome`] |
 //! | [`verdict`] | is the governor beaten by a fixed window? |
 //! | [`group`] | the same for several loops: where connections are, and which loops are active |
 //! | [`measure`], [`calibrate`], [`check`] | the real server on this machine: what things take there, and whether the model is right |
@@ -23,6 +23,7 @@ pub mod costs;
 pub mod group;
 pub mod measure;
 mod one_loop;
+pub mod outcome;
 pub mod policy;
 pub mod record;
 pub mod replay;

@@ -12,8 +12,8 @@
 //! that one, and works out the time in between only then.
 
 use crate::costs::Costs;
+use crate::outcome::Outcome;
 use crate::policy::{Decider, Policy};
-use crate::replay::Outcome;
 
 /// How the loop came to run again.
 #[derive(Debug, Clone, Copy)]

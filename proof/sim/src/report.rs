@@ -7,8 +7,8 @@ use wakeful_load::internals::{format, table};
 
 pub use wakeful_load::internals::table::Style;
 
+use crate::outcome::Outcome;
 use crate::policy::Policy;
-use crate::replay::Outcome;
 use crate::verdict::{Compared, Standing};
 
 /// Each trace under each policy, and a verdict for each trace.

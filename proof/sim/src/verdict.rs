@@ -3,8 +3,9 @@
 use wakeful::internals::GovernorLimits;
 
 use crate::costs::Costs;
+use crate::outcome::Outcome;
 use crate::policy::{Policy, WINDOWS};
-use crate::replay::{Outcome, replay};
+use crate::replay::replay;
 use crate::trace::Trace;
 
 /// Medians that differ by this share are equal.

@@ -295,7 +295,7 @@ impl End {
         let detached = stream.detach().with_unread(&self.incoming[..unread]);
         if self.random.u8(..) < 64 {
             // Refused when the round is over: then it ends here.
-            let _ = world.couriers.send((self, detached));
+            let _ = world.couriers.send(Box::new(|target| self.arrive(detached, target)));
             return;
         }
         let target = self.random.usize(..world.loops.len());

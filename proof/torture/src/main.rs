@@ -7,18 +7,19 @@
 //! aborted; below the sockets faults are injected (feature `faults`). Around them user code panics,
 //! the log fails, and the process is stopped or at a limit (`hostile`). What must come of it is
 //! known: `bytes` has what must come, `ledger` the accounts of both ends of each connection, `end`
-//! the life of one end, `world` how connections are made, `round` what happens around them and what
-//! must be left when it is over: nothing.
+//! the life of one end, `connections` how connections are made, `world` what everybody shares,
+//! `round` what happens around them and what must be left when it is over: nothing.
 
 mod bytes;
+mod connections;
 mod end;
 mod hostile;
 mod ledger;
+mod options;
 mod report;
 mod round;
 mod world;
 
-use std::num::NonZeroU16;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,46 +27,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 
 use crate::ledger::Ledger;
-
-/// Tortures wakeful's sockets and loops, and accounts for every byte. Exit code 1: something is
-/// wrong, and each fault was reported on stderr.
-///
-/// A seed repeats the choices, not the interleaving of the threads. With WAKEFUL_SHUFFLE=seed, in a
-/// build with debug assertions, ready tasks run in a random order, too.
-#[derive(Debug, Parser)]
-#[command(name = "wakeful-torture", version)]
-struct Options {
-    /// What the random numbers begin with. Unless given: another one each time.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// How long, in rounds of about two seconds.
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = humantime::parse_duration)]
-    duration: Duration,
-    /// Loops of a round.
-    #[arg(long, value_name = "N", default_value = "4")]
-    loops: NonZeroU16,
-    /// Threads without a loop, which open connections, block, and carry streams.
-    #[arg(long, value_name = "N", default_value = "4")]
-    threads: NonZeroU16,
-    /// Connections at a time, about.
-    #[arg(long, value_name = "N", default_value_t = 200)]
-    connections: usize,
-    /// Inject no faults: neither below the sockets (`--features faults`) nor around them.
-    #[arg(long)]
-    without_faults: bool,
-    /// Leave out these faults around the sockets. May be repeated.
-    #[arg(long, value_name = "KIND", value_delimiter = ',')]
-    without: Vec<hostile::Kind>,
-    /// Print the summary as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-impl Options {
-    fn has(&self, kind: hostile::Kind) -> bool {
-        !self.without_faults && !self.without.contains(&kind)
-    }
-}
+use crate::options::Options;
 
 fn main() -> ExitCode {
     let options = Options::parse();

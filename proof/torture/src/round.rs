@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use fastrand::Rng;
 use wakeful::accept::SharedListener;
-use wakeful::net::{DetachedStream, ListenAddr};
+use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, JoinHandle, LoopGroup, LoopHandle};
 
-use crate::Options;
-use crate::end::End;
+use crate::connections::{accept, blocking, connect};
 use crate::hostile::limits::{FewDescriptors, Pids};
 use crate::hostile::{Chosen, Kind as Fault, log, panics, server, stop, wakers};
 use crate::ledger::{Account, Ledger, lock};
-use crate::world::{Kind, World, accept, blocking, connect};
+use crate::options::Options;
+use crate::world::{Delivery, Kind, World};
 
 /// Nothing has moved for so long: whatever waits will wait for ever. A connection that is not stuck
 /// moves every few milliseconds.
@@ -32,7 +32,7 @@ const STUCK: Duration = Duration::from_secs(60);
 pub(crate) type Descriptors = BTreeMap<String, PathBuf>;
 
 /// Streams on their way by way of a thread.
-type Couriers = Mutex<mpsc::Receiver<(End, DetachedStream)>>;
+type Couriers = Mutex<mpsc::Receiver<Delivery>>;
 
 /// Runs one round of about `length`, behind which as much is open as `before`. What is wrong is a
 /// fault of the ledger.
@@ -329,12 +329,12 @@ fn meddle(
 
 /// Brings a stream that is on its way to a loop.
 fn courier(couriers: &Couriers, world: &World, random: &mut Rng) {
-    let Ok((end, detached)) = lock(couriers).try_recv() else { return };
+    let Ok(deliver) = lock(couriers).try_recv() else { return };
     world.ledger.totals.detached_on_a_thread.fetch_add(1, Relaxed);
     if random.u8(..4) == 0 {
         thread::sleep(Duration::from_micros(random.u64(..500)));
     }
-    end.arrive(detached, random.usize(..world.loops.len()));
+    deliver(random.usize(..world.loops.len()));
 }
 
 #[cfg(feature = "faults")]

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 
 use crate::costs::Costs;
 use crate::one_loop::{Found, Loop};
+use crate::outcome::Outcome;
 use crate::policy::Policy;
-use crate::replay::Outcome;
 
-use super::SETTLED;
+/// By then a steady load has settled: what is measured begins here, in nanoseconds.
+pub const SETTLED: u64 = 5_000_000_000;
 
 /// Something for a loop to do. Times are nanoseconds.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,7 @@
 //! Which connection is on which loop.
 
-use super::REVIEW;
+/// From one review to the next, in nanoseconds.
+pub const REVIEW: u64 = 10_000_000;
 
 /// When connections are moved to other loops.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,5 +1,8 @@
+use wakeful::group::Targets;
+
 use super::*;
 use crate::costs::Calibration;
+use crate::policy::Policy;
 
 fn limits(costs: &Costs) -> GovernorLimits {
     GovernorLimits { hit_rate: 0.999, max_window: costs.max_window(), max_cpu: 1.0 }

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::Setting;
+use super::setting::Setting;
 
 /// All connections have come after so many nanoseconds.
 const ARRIVING: f64 = 1e9;

@@ -116,7 +116,7 @@ fn judged(groups: &[&Seen], claim: &str, measured: String, holds: bool) -> Claim
 mod tests {
     use super::*;
     use crate::group::Moving;
-    use crate::replay::Outcome;
+    use crate::outcome::Outcome;
     use wakeful::group::Targets;
 
     /// Four active loops of eight, which work for a fifth of their time.

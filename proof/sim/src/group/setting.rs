@@ -1,0 +1,69 @@
+//! A group, its load, and where its connections are put.
+
+use clap::ValueEnum;
+use wakeful::group::Targets;
+use wakeful::idle::Limits;
+
+use super::placement::Moving;
+use crate::policy::Policy;
+
+/// Where connections are, and what their loops do without work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Placing {
+    /// On the active loop that has the fewest; moved when the active ones change. Each loop has the
+    /// governor.
+    Concentrate,
+    /// On each loop in turn, for good. Each loop has the governor.
+    Spread,
+    /// On each loop in turn, and every loop spins.
+    Burn,
+    /// On each loop in turn, and every loop sleeps.
+    Park,
+}
+
+impl Placing {
+    /// Its name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Concentrate => "concentrate",
+            Self::Spread => "spread",
+            Self::Burn => "burn",
+            Self::Park => "park",
+        }
+    }
+
+    pub(super) fn idle(self, limits: Limits) -> Policy {
+        match self {
+            Self::Concentrate | Self::Spread => Policy::Adaptive(limits),
+            Self::Burn => Policy::Spin,
+            Self::Park => Policy::Window(0),
+        }
+    }
+}
+
+/// A group and its load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Setting {
+    /// Where connections are.
+    pub placing: Placing,
+    /// How many loops there are.
+    pub loops: usize,
+    /// Requests a second, of all connections together.
+    pub rate: f64,
+    /// What a request takes its loop beyond what the costs say, in nanoseconds.
+    pub work: f64,
+    /// How many connections there are. They are opened during the first second.
+    pub connections: usize,
+    /// How long a connection lasts on average, in nanoseconds, until another one takes its place.
+    /// For ever, if there is none.
+    pub life: Option<f64>,
+    /// How many seconds are simulated; [`SETTLED`](super::SETTLED) and more.
+    pub seconds: u64,
+    /// What makes the load repeatable.
+    pub seed: u64,
+    /// What the active loops aim at.
+    pub targets: Targets,
+    /// When connections are moved.
+    pub moving: Moving,
+}
