@@ -8,115 +8,24 @@
 //! claimed in [`verdicts`].
 
 mod contenders;
+mod found;
+mod parts;
 mod tables;
 mod verdicts;
 
 use std::time::Duration;
 
-use serde::Deserialize;
 use wakeful_load::internals::results::Results;
 
-use crate::interleaved::Measured;
+use self::found::Found;
+use self::parts::{ALONE, HOG, POINTS, QUOTA, SERVICE, STEPS, STRESS, SWEEP};
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
-use crate::probes::{self, Part, Probe};
-
-/// The public stress: how many producers, and the part's name.
-const STRESS: [(u64, &str); 5] = [
-    (8, "8 producers"),
-    (16, "16 producers"),
-    (32, "32 producers"),
-    (64, "64 producers"),
-    (128, "128 producers"),
-];
-/// One producer and one consumer, on a CPU each.
-const ALONE: &str = "one producer, one consumer, a CPU each";
-/// One writer that sweeps over the sources of a worker.
-const SWEEP: &str = "a sweep over 64 sources";
-/// Producers stopped at the points that a design names.
-const POINTS: &str = "a producer stopped at named points";
-/// Producers stopped behind any instruction.
-const STEPS: &str = "a producer stopped behind any instruction";
-/// Producers that a CPU quota stops.
-const QUOTA: &str = "producers under a CPU quota";
-/// Producers beside a busy loop of a higher priority.
-const HOG: &str = "producers beside a CPU hog";
-/// Requests whose replies come from 32 worker threads.
-const SERVICE: &str = "replies from 32 worker threads";
+use crate::probe::Probe;
+use crate::probes::{self, Part};
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct BlockedConsumer;
-
-/// What the probe prints of a stress.
-#[derive(Debug, Clone, Deserialize)]
-struct Stress {
-    events_per_ms: f64,
-    /// System calls that woke the consumer, if it is not the kernel that does it.
-    rings: Option<f64>,
-    allocations_per_event: f64,
-}
-
-/// What it prints of a sweep.
-#[derive(Debug, Clone, Deserialize)]
-struct Sweep {
-    operations_per_second: f64,
-}
-
-/// What it prints of producers that do not run.
-#[derive(Debug, Clone, Default, Deserialize)]
-struct Priority {
-    /// Why nothing was measured.
-    skipped: Option<String>,
-    worst_drain_us: Option<f64>,
-    worst_post_us: Option<f64>,
-    drains_rescued: f64,
-    posts_rescued: f64,
-    trials: f64,
-    drains_over_1ms: Option<f64>,
-}
-
-/// What it prints of the service.
-#[derive(Debug, Clone, Deserialize)]
-struct Service {
-    requests_per_second: f64,
-}
-
-/// Everything that is measured.
-struct Found {
-    stress: Vec<Measured<Stress>>,
-    alone: Measured<Stress>,
-    sweep: Measured<Sweep>,
-    points: Measured<Priority>,
-    steps: Measured<Priority>,
-    quota: Measured<Priority>,
-    hog: Measured<Priority>,
-    service: Measured<Service>,
-}
-
-impl Found {
-    fn none() -> Self {
-        Self {
-            stress: STRESS.iter().map(|_| Measured::canned(Vec::new())).collect(),
-            alone: Measured::canned(Vec::new()),
-            sweep: Measured::canned(Vec::new()),
-            points: Measured::canned(Vec::new()),
-            steps: Measured::canned(Vec::new()),
-            quota: Measured::canned(Vec::new()),
-            hog: Measured::canned(Vec::new()),
-            service: Measured::canned(Vec::new()),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.stress.iter().all(Measured::is_empty)
-            && self.alone.is_empty()
-            && self.sweep.is_empty()
-            && [&self.points, &self.steps, &self.quota, &self.hog]
-                .iter()
-                .all(|measured| measured.is_empty())
-            && self.service.is_empty()
-    }
-}
 
 impl Experiment for BlockedConsumer {
     fn name(&self) -> &'static str {

@@ -5,8 +5,10 @@
 //! [`woken`]); what is claimed is in [`verdicts`].
 
 mod block;
+mod case;
 mod client;
 mod contenders;
+mod found;
 mod tables;
 mod trace;
 mod verdicts;
@@ -17,74 +19,16 @@ use std::time::Duration;
 use wakeful_load::internals::results::Results;
 
 use self::block::Served;
+use self::case::{CASES, Case, ONE, PUBLIC};
+use self::found::Found;
 use self::trace::Trace;
 use crate::interleaved::{self, Measured};
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
-use crate::probes::Probe;
-
-/// One connection in flight, and everybody asleep before it.
-const ONE: Case = Case {
-    pause: Duration::from_micros(100),
-    ..back_to_back("1 client, 100 µs apart, 8 loops", 1, 8)
-};
-/// The public case, with as many connections in full.
-const PUBLIC: Case = back_to_back("2 clients, 8 loops", 2, 8);
-/// Nobody has time to sleep. Above the load that wakeful concentrates, and for some seconds before,
-/// so that all loops are active.
-const SATURATED: Case = Case {
-    before: 20_000,
-    work: Duration::from_micros(200),
-    ..back_to_back("16 clients, 200 µs of work, 8 loops", 16, 8)
-};
-
-/// All of them, in the order of the tables.
-const CASES: [Case; 7] = [
-    ONE,
-    PUBLIC,
-    back_to_back("4 clients, 8 loops", 4, 8),
-    back_to_back("16 clients, 8 loops", 16, 8),
-    SATURATED,
-    back_to_back("2 clients, 4 loops", 2, 4),
-    back_to_back("2 clients, 2 loops", 2, 2),
-];
-
-/// How many clients meet how many workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Case {
-    name: &'static str,
-    clients: usize,
-    workers: usize,
-    connections: usize,
-    /// So many come just before those that count.
-    before: usize,
-    /// Between the end of a connection and the next one of the same client.
-    pause: Duration,
-    /// The CPU time of a request, beside what answering it takes.
-    work: Duration,
-}
-
-const fn back_to_back(name: &'static str, clients: usize, workers: usize) -> Case {
-    let (pause, work) = (Duration::ZERO, Duration::ZERO);
-    Case { name, clients, workers, connections: 10_000, before: 0, pause, work }
-}
+use crate::probe::Probe;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Herd;
-
-/// Everything that is measured: of each case.
-struct Found(Vec<Measured<Served>>);
-
-impl Found {
-    fn none() -> Self {
-        Self(CASES.iter().map(|_| Measured::default()).collect())
-    }
-
-    fn of(&self, case: &Case) -> &Measured<Served> {
-        let index = CASES.iter().position(|one| one.name == case.name);
-        &self.0[index.unwrap_or_default()]
-    }
-}
 
 impl Experiment for Herd {
     fn name(&self) -> &'static str {

@@ -11,7 +11,7 @@ use wakeful_load::internals::{format, machine};
 
 use crate::contender::Contender;
 use crate::peers::PeersError;
-use crate::probes::{Probe, ReadyProbe};
+use crate::probe::{Probe, ReadyProbe};
 
 /// A public case, and what is claimed about it.
 pub trait Experiment: Sync {

@@ -5,66 +5,26 @@
 //! claimed in [`verdicts`].
 
 mod contenders;
+mod found;
+mod parts;
 mod tables;
 mod verdicts;
 
 use std::time::Duration;
 
-use serde::Deserialize;
 use wakeful_load::internals::results::Results;
 
-use crate::cold::{self, Cold};
+use self::found::Found;
+use self::parts::{COLD, DEFERRED, PARKED, SPINNING};
+use crate::cold;
 use crate::contender::wakeful;
-use crate::interleaved::Measured;
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
-use crate::probes::{self, Part, Probe, Times};
-
-/// The part of the public case: work that a post queues on the loop itself.
-const DEFERRED: &str = "deferred work";
-/// The part of the synchronous call to a fresh process.
-const COLD: &str = "a cold call";
-/// The part of posts to a loop that sleeps.
-const PARKED: &str = "posts to a parked loop";
-/// The part of posts to a loop that never sleeps.
-const SPINNING: &str = "posts to a spinning loop";
+use crate::probe::Probe;
+use crate::probes::{self, Part};
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct LateWake;
-
-/// What a probe of [`DEFERRED`] prints. Times are nanoseconds.
-#[derive(Debug, Clone, Copy, Deserialize)]
-struct Deferred {
-    /// From just before post #1 until the work that it queued ran.
-    local: Times,
-    /// From just before post #2 until it ran.
-    second: Times,
-    /// How far away the loop's timer was at the first post #1.
-    timer_left: f64,
-    /// How often the loop's thread slept between post #1 and the end of both, at most.
-    sleeps: f64,
-    /// How often the loop parked meanwhile, if it counts that.
-    parks: Option<f64>,
-}
-
-/// What a probe of posts prints.
-#[derive(Debug, Clone, Copy, Deserialize)]
-struct Posts {
-    /// From just before the call until the loop ran the post.
-    latency: Times,
-    /// How long the call took.
-    cost: Times,
-    /// How often the loop's thread slept: about 1 if it parks.
-    sleeps_per_post: f64,
-}
-
-/// Everything that is measured.
-struct Found {
-    deferred: Measured<Deferred>,
-    cold: Measured<Cold>,
-    parked: Measured<Posts>,
-    spinning: Measured<Posts>,
-}
 
 /// How much is measured.
 struct Extent {

@@ -17,6 +17,7 @@ pub mod interleaved;
 mod lab;
 mod late_wake;
 pub mod peers;
+pub mod probe;
 pub mod probes;
 pub mod rounds;
 mod scratch;

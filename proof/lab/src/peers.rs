@@ -6,102 +6,20 @@
 //! with which wakeful itself is measured.
 
 mod built;
+mod entry;
+mod error;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::Deserialize;
-use thiserror::Error;
-
 pub use self::built::Built;
-use crate::probes::{Probe, Source};
-
-/// One way to run a peer, as the catalog has it.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Peer {
-    /// Its name in tables: the program, and the variant behind a `+`.
-    pub name: String,
-    /// The program.
-    pub binary: String,
-    /// What it is written in: this says how it is built.
-    pub language: Language,
-    /// What selects the variant.
-    pub args: Vec<String>,
-    /// With how many workers it is of interest.
-    pub workers: Vec<usize>,
-    /// `echo`, `http`.
-    pub services: Vec<String>,
-    /// Whether it parks when there is nothing to do.
-    pub idle: Idle,
-    /// Whether quick runs have it.
-    pub quick: bool,
-    /// One sentence.
-    pub about: String,
-}
-
-/// What a peer is written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Language {
-    /// Built by cargo.
-    Rust,
-    /// Built by `proof/peers/c/build.sh`; C++ too.
-    C,
-}
-
-/// What a peer does when there is nothing to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Idle {
-    /// It sleeps in the kernel.
-    Park,
-    /// It takes a whole CPU.
-    Spin,
-}
-
-/// Why there are no peers at all.
-#[derive(Debug, Error)]
-pub enum PeersError {
-    /// The sources are not there.
-    #[error(
-        "proof/peers/catalog.json is in none of the directories above this one or the program: the peers are built from \
-         source; go into a checkout of wakeful, or say --peers-dir"
-    )]
-    NotFound,
-    /// The catalog cannot be read.
-    #[error("{}: {error}", path.display())]
-    Catalog {
-        /// Where it is.
-        path: PathBuf,
-        /// What is wrong with it.
-        error: io::Error,
-    },
-    /// Somebody asked for a peer that does not exist.
-    #[error("there is no peer {name}; there are: {known}")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// The names that exist.
-        known: String,
-    },
-    /// A probe that is nobody's could not be built: without it, wakeful itself is not measured.
-    #[error("{program}, which measures wakeful itself, cannot be built: {reason}")]
-    OwnProbe {
-        /// The program.
-        program: String,
-        /// Why.
-        reason: String,
-    },
-    /// The user ended it while they were built.
-    #[error("interrupted")]
-    Interrupted,
-}
+pub use self::entry::{Idle, Language, Peer};
+pub use self::error::PeersError;
+use crate::probe::{Probe, Source};
 
 /// The catalog, and where it is.
 #[derive(Debug)]

@@ -7,6 +7,8 @@
 
 mod contenders;
 mod crash;
+mod found;
+mod parts;
 mod pickers;
 mod read_write;
 mod report;
@@ -19,68 +21,14 @@ use std::time::Duration;
 
 use wakeful_load::internals::results::Results;
 
-use self::crash::Raced;
-use self::read_write::Workload;
-use self::torture::Tortured;
-use crate::interleaved::Measured;
+use self::found::Found;
+use self::parts::{CRASH, Extent, PARTS, PICKERS, TABLE, TORTURE};
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
-use crate::probes::Probe;
-
-const TABLE: &str = "table";
-const CRASH: &str = "crash";
-const PICKERS: &str = "pickers";
-const TORTURE: &str = "torture";
-
-/// In the order in which they are measured.
-const PARTS: [&str; 4] = [TABLE, CRASH, PICKERS, TORTURE];
+use crate::probe::Probe;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct SharedSocket;
-
-/// Everything that is measured.
-#[derive(Default)]
-struct Found {
-    /// As [`read_write::WORKLOADS`], as far as it came.
-    table: Vec<Workload>,
-    crash: Measured<Raced>,
-    pickers: Measured<f64>,
-    torture: Option<Tortured>,
-}
-
-impl Found {
-    fn is_empty(&self) -> bool {
-        self.table.iter().all(|workload| workload.rates.is_empty())
-            && self.crash.is_empty()
-            && self.pickers.is_empty()
-            && self.torture.is_none()
-    }
-}
-
-/// How much is measured.
-struct Extent {
-    rounds: usize,
-    /// The measured time of a block of the table.
-    block: Duration,
-    /// How long a server is raced that does not crash.
-    race: Duration,
-    torture: Duration,
-}
-
-impl Extent {
-    fn of(lab: &Lab<'_>) -> Self {
-        let (rounds, block, race, torture) = match lab.size {
-            Size::Quick => (2, 400, 3, 5),
-            Size::Full => (5, 1000, 5, 20),
-        };
-        Self {
-            rounds: lab.rounds.unwrap_or(rounds),
-            block: lab.block.unwrap_or(Duration::from_millis(block)),
-            race: Duration::from_secs(race),
-            torture: Duration::from_secs(torture),
-        }
-    }
-}
 
 impl Experiment for SharedSocket {
     fn name(&self) -> &'static str {

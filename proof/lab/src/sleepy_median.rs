@@ -9,7 +9,10 @@ mod cgroup;
 mod chain;
 mod client;
 mod contenders;
+mod found;
 mod hog;
+mod loads;
+mod parts;
 mod proxied;
 mod quota;
 mod rates;
@@ -19,61 +22,28 @@ mod verdicts;
 
 use std::time::Duration;
 
-use wakeful_load::internals::bench::{BenchError, Load};
+use wakeful_load::internals::bench::Load;
 use wakeful_load::internals::results::Results;
 use wakeful_load::internals::series::Figures;
-use wakeful_load::{Plan, Protocol, Requests, Target, Template};
 
-use self::cases::{Capped, Case};
+use self::cases::Case;
 use self::chain::Chain;
-use self::client::Calls;
 use self::contenders::{
     ADAPTIVE, BURN, CAPS, EPOLL_SPIN, FRUGAL, PARKING, PARKING_AGAIN, PATIENT, SPINNING, TOKIO,
 };
-use self::hog::{Beside, Comeback};
-use self::quota::Throttled;
+use self::found::Found;
+use self::hog::{HOG_IS_GONE, HOG_STAYS};
+use self::loads::{WARM_UP, load};
+use self::parts::{
+    CAP, CHAIN, CHAINS, CLIENT, COMEBACK, Extent, FRUGALITY, HOG, PARTS, PATIENCE, PROXIES, PROXY,
+    QUOTA, RATE, SILENCE,
+};
 use self::rates::Rates;
-use self::silence::Silence;
 use crate::contender::Contender;
 use crate::interleaved::Measured;
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
-use crate::probes::Probe;
+use crate::probe::Probe;
 use crate::scratch::Scratch;
-
-const RATE: &str = "rates";
-const FRUGALITY: &str = "hit-rate";
-const PATIENCE: &str = "max-window";
-const CAP: &str = "max-cpu";
-const HOG: &str = "hog";
-const CLIENT: &str = "client";
-const COMEBACK: &str = "comeback";
-const QUOTA: &str = "quota";
-const SILENCE: &str = "silence";
-const CHAIN: &str = "chain";
-const PROXY: &str = "proxy";
-
-/// In the order in which they are measured.
-const PARTS: [&str; 11] =
-    [RATE, FRUGALITY, PATIENCE, CAP, HOG, CLIENT, COMEBACK, QUOTA, SILENCE, CHAIN, PROXY];
-
-/// 1 KiB each way, in frames.
-const BYTES: usize = 1024;
-
-const CONNECTIONS: usize = 32;
-
-/// A loop that adapts has measured what a sleep costs by then, and seen some traffic.
-const WARM_UP: Duration = Duration::from_millis(200);
-
-/// The chain's loads, by the name of their table.
-const CHAINS: [&str; 4] = [
-    "10k/s over 32 connections",
-    "100k/s over 32 connections",
-    "few and idle clients: 100/s over 2 connections",
-    "10k/s over 32 connections, beside 200 clients that dribble",
-];
-
-/// The proxy's.
-const PROXIES: [&str; 3] = [CHAINS[0], CHAINS[2], CHAINS[3]];
 
 /// Contenders of the parts that are not about rates.
 const POLICIES: [&str; 3] = [ADAPTIVE, PARKING, SPINNING];
@@ -81,26 +51,6 @@ const POLICIES: [&str; 3] = [ADAPTIVE, PARKING, SPINNING];
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct SleepyMedian;
-
-/// Everything that is measured.
-#[derive(Default)]
-struct Found {
-    rates: Rates,
-    frugality: Measured<Figures>,
-    patience: Measured<Figures>,
-    cap: Measured<Capped>,
-    hog: Measured<Beside>,
-    client: Measured<Calls>,
-    comeback: Measured<Option<Comeback>>,
-    quota: Measured<Throttled>,
-    silence: Measured<Silence>,
-    /// By load, as [`CHAINS`].
-    chain: Vec<Measured<Figures>>,
-    /// By load, as [`PROXIES`].
-    proxy: Vec<Measured<Figures>>,
-    /// Where the chain's two services ran.
-    places: String,
-}
 
 impl Experiment for SleepyMedian {
     fn name(&self) -> &'static str {
@@ -161,47 +111,6 @@ impl Experiment for SleepyMedian {
     }
 }
 
-/// How much is measured.
-struct Extent {
-    rounds: usize,
-    /// The measured time of a block. From 1.2 s on, p99 is told at 10k/s.
-    block: Duration,
-}
-
-impl Extent {
-    fn of(lab: &Lab<'_>) -> Self {
-        let (rounds, seconds) = match lab.size {
-            Size::Quick => (2, 0.5),
-            Size::Full => (5, 1.2),
-        };
-        Self {
-            rounds: lab.rounds.unwrap_or(rounds),
-            block: lab.block.unwrap_or(Duration::from_secs_f64(seconds)),
-        }
-    }
-
-    /// Of peers that no claim names, and of the quota, the silence and the chain.
-    fn field_rounds(&self) -> usize {
-        (self.rounds / 2).max(1)
-    }
-}
-
-/// So many requests a second over 32 connections.
-fn load(lab: &Lab<'_>, rate: f64, duration: Duration) -> Result<Load, LabError> {
-    // Each block puts its server in the target's place.
-    let nowhere = Target::Unix("/".into());
-    let requests = Requests::new(Protocol::Frames, &Template::of_size(BYTES));
-    let plan = Plan::new(nowhere)
-        .requests(requests.map_err(BenchError::from)?)
-        .rate(rate)
-        .connections(CONNECTIONS)
-        .seed(lab.seed)
-        .warm_up(WARM_UP)
-        .duration(duration)
-        .patience(Duration::from_secs(1));
-    Ok(Load { plan, slow_clients: 0 })
-}
-
 /// All parts, before they are measured: each is nothing if it is not wanted.
 struct Everything {
     rounds: usize,
@@ -223,10 +132,6 @@ struct Everything {
     /// For nginx's settings.
     _scratch: Scratch,
 }
-
-/// Of the comeback's measured time, how long the hog stays, and how long there is none.
-const HOG_STAYS: Duration = Duration::from_secs(1);
-const HOG_IS_GONE: Duration = Duration::from_millis(1500);
 
 impl Everything {
     fn new(lab: &Lab<'_>) -> Result<Self, LabError> {
@@ -344,18 +249,4 @@ fn measured(
         chain::measure(lab, &format!("{part}, {name}"), chains, load, rounds)
     };
     all.iter().zip(names).map(each).collect()
-}
-
-impl Found {
-    fn is_empty(&self) -> bool {
-        self.rates.runs.is_empty()
-            && [&self.frugality, &self.patience].iter().all(|measured| measured.is_empty())
-            && self.cap.is_empty()
-            && self.hog.is_empty()
-            && self.client.is_empty()
-            && self.comeback.is_empty()
-            && self.quota.is_empty()
-            && self.silence.is_empty()
-            && self.chain.iter().chain(&self.proxy).all(Measured::is_empty)
-    }
 }

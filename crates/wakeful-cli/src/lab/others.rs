@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use wakeful_lab::contender::Contender;
 use wakeful_lab::peers::{Built, Catalog, Language, PeersError};
-use wakeful_lab::probes::{Probe, ReadyProbe, Source};
+use wakeful_lab::probe::{Probe, ReadyProbe, Source};
 use wakeful_lab::{EXPERIMENTS, Experiment};
 
 use super::arguments::{Arguments, Refusal};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{ALONE, HOG, POINTS, QUOTA, SERVICE, STEPS, STRESS, SWEEP};
-use crate::probes::{Probe, Source};
+use super::parts::{ALONE, HOG, POINTS, QUOTA, SERVICE, STEPS, STRESS, SWEEP};
+use crate::probe::{Probe, Source};
 
 pub(super) const KERNEL: &str = "the kernel's epoll, eventfds";
 pub(super) const READY: &str = "wakeful, a node an event";

@@ -3,7 +3,8 @@
 use wakeful_load::internals::results::{Cell, Column, Table, Unit};
 
 use super::contenders;
-use super::{ALONE, Found, HOG, POINTS, Priority, QUOTA, SERVICE, STEPS, STRESS, SWEEP};
+use super::found::{Found, Priority, Stress};
+use super::parts::{ALONE, HOG, POINTS, QUOTA, SERVICE, STEPS, STRESS, SWEEP};
 use crate::interleaved::Measured;
 
 pub(super) fn tables(found: &Found) -> Vec<Table> {
@@ -45,8 +46,7 @@ fn stress(found: &Found) -> Table {
     columns.extend(STRESS.iter().map(|(_, part)| Column::new(part, Unit::Number)));
     let names: Vec<&str> = found.stress.iter().map(Measured::names).fold(Vec::new(), with_new);
     let row = |name: &&str| {
-        let cell =
-            |measured: &Measured<super::Stress>| measured.cell(name, |one| Some(one.events_per_ms));
+        let cell = |measured: &Measured<Stress>| measured.cell(name, |one| Some(one.events_per_ms));
         std::iter::once(Cell::text(*name)).chain(found.stress.iter().map(cell)).collect()
     };
     Table {

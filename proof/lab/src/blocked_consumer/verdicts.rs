@@ -11,7 +11,9 @@ use super::contenders::{
     AGAIN, BOXED, COUNTS, DEQUE, KERNEL, OTHERS, READ_WRITE, READY, SERVICE_DEQUE, SERVICE_READY,
     SERVICE_TOKIO, SERVICE_WAKEFUL, SPINLOCK,
 };
-use super::{ALONE, Found, Priority, QUOTA, SERVICE, STEPS, STRESS, Service, Stress, tables};
+use super::found::{Found, Priority, Service, Stress};
+use super::parts::{ALONE, QUOTA, SERVICE, STEPS, STRESS};
+use super::tables;
 use crate::claims::{self, Bound};
 use crate::interleaved::Measured;
 

@@ -12,7 +12,7 @@ use wakeful_load::internals::procfs::{ProcessCpu, threads_of};
 use wakeful_load::internals::quiet::Baseline;
 use wakeful_load::internals::servers::Server;
 
-use super::Case;
+use super::case::Case;
 use super::client::{self, Work};
 use super::contenders::Herd;
 use super::trace::Trace;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::lab::Lab;
-use crate::probes::{Probe, Source};
+use crate::probe::{Probe, Source};
 
 pub(super) const SELECT: &str = "select-style (poll)";
 pub(super) const EPOLL: &str = "plain epoll";

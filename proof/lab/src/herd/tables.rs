@@ -3,7 +3,8 @@
 use wakeful_load::internals::results::{Cell, Column, Table, Unit};
 
 use super::block::Served;
-use super::{CASES, Case, Found};
+use super::case::{CASES, Case};
+use super::found::Found;
 use crate::interleaved::Measured;
 
 const NOTE: &str = "A connection: by the kernel's trace, how often a thread of the server was woken; of these wakes, those behind which the thread got neither \

@@ -8,8 +8,9 @@ use wakeful_load::internals::format;
 use wakeful_load::internals::results::{Claim, Verdict};
 
 use super::block::Served;
+use super::case::{CASES, Case, ONE, PUBLIC, SATURATED};
 use super::contenders::{ADAPTIVE, AGAIN, EPOLL, EXCLUSIVE, PARK, SELECT};
-use super::{CASES, Case, Found, ONE, PUBLIC, SATURATED};
+use super::found::Found;
 use crate::claims::{self, Bound};
 
 /// Of the connections of a worker, busiest / mean.

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::{DEFERRED, PARKED, SPINNING};
-use crate::probes::{Probe, Source};
+use super::parts::{DEFERRED, PARKED, SPINNING};
+use crate::probe::{Probe, Source};
 
 pub(super) const TASK: &str = "wakeful, a task";
 pub(super) const THIS_TURN: &str = "wakeful, run_this_turn";

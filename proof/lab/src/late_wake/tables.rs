@@ -5,7 +5,7 @@ use std::time::Duration;
 use wakeful_load::internals::format;
 use wakeful_load::internals::results::{Cell, Column, Table, Unit};
 
-use super::{Deferred, Found, Posts};
+use super::found::{Deferred, Found, Posts};
 use crate::cold::Cold;
 use crate::interleaved::Measured;
 

@@ -10,7 +10,8 @@ use wakeful_load::internals::statistics::ratio_of_pairs;
 use super::contenders::{
     self, CHANNEL, EVENTFD, EVENTFD_AGAIN, INTERNAL, NEXT_TURN, POST, TASK, THIS_TURN,
 };
-use super::{DEFERRED, Deferred, Found, PARKED, Posts, SPINNING};
+use super::found::{Deferred, Found, Posts};
+use super::parts::{DEFERRED, PARKED, SPINNING};
 use crate::claims::{self, Bound};
 use crate::interleaved::Measured;
 

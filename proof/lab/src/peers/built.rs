@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Peer, PeersError};
+use super::entry::Peer;
+use super::error::PeersError;
 use crate::contender::{Contender, Cpus};
-use crate::probes::{Probe, ReadyProbe};
+use crate::probe::{Probe, ReadyProbe};
 
 /// What came of building.
 #[derive(Debug, Default)]

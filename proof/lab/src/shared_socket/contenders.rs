@@ -4,10 +4,10 @@ use std::path::Path;
 
 use wakeful_load::internals::bench::Bench;
 
-use super::{CRASH, TABLE};
+use super::parts::{CRASH, TABLE};
 use crate::contender::{Contender, Cpus};
 use crate::lab::Lab;
-use crate::probes::{Probe, ReadyProbe, Source};
+use crate::probe::{Probe, ReadyProbe, Source};
 
 pub(super) const ONE_LOOP: &str = "wakeful, one loop";
 pub(super) const LOOPS: &str = "wakeful, loops";

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use wakeful_load::internals::bench::{Bench, Undisturbed};
 use wakeful_load::internals::servers::Server;
 
+use super::parts::{CRASH, Extent};
 use super::report::Report;
 use super::traffic::{Client, Traffic};
-use super::{CRASH, Extent};
 use crate::contender::Contender;
 use crate::interleaved::{self, Failure, Measured};
 use crate::lab::{Lab, LabError};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use wakeful_load::internals::affinity;
 use wakeful_load::internals::bench::BenchError;
 
-use super::PICKERS;
+use super::parts::PICKERS;
 use crate::interleaved::{self, Failure, Measured};
 use crate::lab::{Lab, LabError};
 

@@ -16,7 +16,7 @@ use wakeful_load::{
     InvalidTemplate, Measurement, Plan, Requests, Schedule, Target, Template, Validity,
 };
 
-use super::Extent;
+use super::parts::Extent;
 use crate::contender::Contender;
 use crate::interleaved::{self, Measured};
 use crate::lab::{Lab, LabError};

@@ -3,8 +3,8 @@
 use wakeful_load::internals::results::{Cell, Column, Table, Unit};
 use wakeful_load::internals::summary;
 
-use super::Found;
 use super::contenders::{LOOPS, OWNED, POLLER};
+use super::found::Found;
 use super::read_write::{self, WORKLOADS, Workload};
 
 pub(super) fn tables(found: &Found, threads: usize) -> Vec<Table> {

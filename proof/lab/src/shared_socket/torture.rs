@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use wakeful_load::internals::program::{Program, ProgramError};
 
-use super::TORTURE;
+use super::parts::TORTURE;
 use crate::lab::{Lab, LabError};
 
 const PROGRAM: &str = "wakeful-torture";

@@ -4,8 +4,9 @@ use wakeful_load::internals::results::{Claim, Verdict};
 
 use super::contenders::{AGAIN, LOOPS, ONE_LOOP, OWNED, POLLER, REDIS, SHARED, STRAND};
 use super::crash::Raced;
+use super::found::Found;
+use super::parts::{CRASH, TABLE, TORTURE};
 use super::read_write::{self, WORKLOADS};
-use super::{CRASH, Found, TABLE, TORTURE};
 use crate::claims::{self, Bound};
 use crate::interleaved::Measured;
 

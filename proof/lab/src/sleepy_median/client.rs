@@ -11,7 +11,7 @@ use wakeful_load::internals::bench::{Bench, BenchError};
 use wakeful_load::internals::quiet::Baseline;
 use wakeful_load::internals::servers::Server;
 
-use super::BYTES;
+use super::loads::BYTES;
 use crate::contender::{Contender, Cpus};
 use crate::interleaved::{self, Failure, Measured};
 use crate::lab::{Lab, LabError};

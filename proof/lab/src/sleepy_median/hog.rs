@@ -20,6 +20,10 @@ use crate::contender::Cpus;
 use crate::interleaved::{Failure, Measured};
 use crate::lab::{Lab, LabError};
 
+/// Of the comeback's measured time, how long the hog stays, and how long there is none.
+pub(super) const HOG_STAYS: Duration = Duration::from_secs(1);
+pub(super) const HOG_IS_GONE: Duration = Duration::from_millis(1500);
+
 /// A server beside a hog.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Beside {

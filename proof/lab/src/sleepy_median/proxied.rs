@@ -11,7 +11,7 @@ use super::chain::{BACKEND, Chain};
 use super::contenders::{ADAPTIVE, PARKING};
 use crate::contender::wakeful;
 use crate::lab::{Lab, LabError};
-use crate::probes::{Probe, Source};
+use crate::probe::{Probe, Source};
 
 pub(super) const NGINX: &str = "nginx";
 /// Before the same backend as [`ADAPTIVE`].
@@ -31,7 +31,7 @@ pub(super) fn program(part: &'static str) -> Probe {
     }
 }
 
-/// The same as [`super::load`], of 1 KiB answers.
+/// The same as [`load`](super::loads::load), of 1 KiB answers.
 pub(super) fn load(load: &Load) -> Result<Load, LabError> {
     let template = Template::http("GET", "localhost", "/bytes/1024");
     let requests = Requests::new(Protocol::Http1, &template).map_err(BenchError::from)?;

@@ -7,7 +7,9 @@ use wakeful_load::internals::floor;
 use wakeful_load::internals::results::Floor;
 use wakeful_load::internals::series::Figures;
 
-use super::{BYTES, Extent, contenders, load};
+use super::contenders;
+use super::loads::{BYTES, load};
+use super::parts::Extent;
 use crate::contender::Contender;
 use crate::interleaved::Measured;
 use crate::lab::{Lab, LabError};

@@ -6,7 +6,8 @@ use wakeful_load::internals::series::Figures;
 use wakeful_load::internals::statistics::median;
 
 use super::contenders::{CAPS, PARKING, SPINNING};
-use super::{CHAINS, Found, PROXIES};
+use super::found::Found;
+use super::parts::{CHAINS, PROXIES};
 use crate::interleaved::Measured;
 
 pub(super) fn tables(found: &Found) -> Vec<Table> {

@@ -5,13 +5,14 @@
 
 mod alone;
 mod beside;
+mod noise;
 
 use wakeful_load::internals::format;
 use wakeful_load::internals::results::Claim;
-use wakeful_load::internals::statistics::ratio_of_pairs;
 
 use super::contenders::ADAPTIVE;
-use super::{CAP, CLIENT, COMEBACK, FRUGALITY, Found, HOG, PATIENCE, QUOTA, RATE, SILENCE};
+use super::found::Found;
+use super::parts::{CAP, CLIENT, COMEBACK, FRUGALITY, HOG, PATIENCE, QUOTA, RATE, SILENCE};
 use crate::claims::{self, Bound};
 
 /// All claims, each with the part that decides it.
@@ -52,19 +53,6 @@ pub(super) fn notes(found: &Found, seed: u64) -> Vec<String> {
             )
         })
         .collect()
-}
-
-/// By how much A is above A, or below, at most; at least 1.
-fn noise(once: &[Option<f64>], again: &[Option<f64>], seed: u64) -> Option<f64> {
-    let pairs: Vec<(f64, f64)> =
-        once.iter().zip(again).filter_map(|(once, again)| once.zip(*again)).collect();
-    ratio_of_pairs(&pairs, seed).map(|ratio| ratio.high.max(1.0 / ratio.low).max(1.0))
-}
-
-/// Says what was allowed for.
-fn with_noise(claim: Claim, noise: Option<f64>) -> Claim {
-    let noise = noise.map_or("not known".to_owned(), format::number);
-    Claim { measured: format!("{}; the noise is {noise}", claim.measured), ..claim }
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use wakeful_load::internals::format;
 use wakeful_load::internals::results::{Claim, Verdict};
 use wakeful_load::internals::series::Figures;
 
-use super::super::Found;
 use super::super::contenders::{
     ADAPTIVE, ADAPTIVE_AGAIN, BURN, CAP, EPOLL_SPIN, FRUGAL, PARKING, PATIENT, SPINNING, TOKIO,
 };
+use super::super::found::Found;
 use super::super::rates::{AT_10K, AT_50K, AT_100K, RATES};
-use super::{noise, with_noise};
+use super::noise::{noise, with_noise};
 use crate::claims::{self, Bound, Figure, RatioClaim};
 use crate::interleaved::Measured;
 

@@ -3,9 +3,9 @@
 use wakeful_load::internals::results::Claim;
 
 use super::super::contenders::{ADAPTIVE, PARKING, PARKING_AGAIN};
-use super::super::hog::Beside;
-use super::super::{Found, HOG_IS_GONE};
-use super::{noise, with_noise};
+use super::super::found::Found;
+use super::super::hog::{Beside, HOG_IS_GONE};
+use super::noise::{noise, with_noise};
 use crate::claims::{self, Bound};
 
 /// Against parking, with a client that spins on the same CPU.

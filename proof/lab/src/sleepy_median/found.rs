@@ -1,0 +1,45 @@
+//! Everything that is measured.
+
+use wakeful_load::internals::series::Figures;
+
+use super::cases::Capped;
+use super::client::Calls;
+use super::hog::{Beside, Comeback};
+use super::quota::Throttled;
+use super::rates::Rates;
+use super::silence::Silence;
+use crate::interleaved::Measured;
+
+/// Everything that is measured.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) rates: Rates,
+    pub(super) frugality: Measured<Figures>,
+    pub(super) patience: Measured<Figures>,
+    pub(super) cap: Measured<Capped>,
+    pub(super) hog: Measured<Beside>,
+    pub(super) client: Measured<Calls>,
+    pub(super) comeback: Measured<Option<Comeback>>,
+    pub(super) quota: Measured<Throttled>,
+    pub(super) silence: Measured<Silence>,
+    /// By load, as [`CHAINS`](super::parts::CHAINS).
+    pub(super) chain: Vec<Measured<Figures>>,
+    /// By load, as [`PROXIES`](super::parts::PROXIES).
+    pub(super) proxy: Vec<Measured<Figures>>,
+    /// Where the chain's two services ran.
+    pub(super) places: String,
+}
+
+impl Found {
+    pub(super) fn is_empty(&self) -> bool {
+        self.rates.runs.is_empty()
+            && [&self.frugality, &self.patience].iter().all(|measured| measured.is_empty())
+            && self.cap.is_empty()
+            && self.hog.is_empty()
+            && self.client.is_empty()
+            && self.comeback.is_empty()
+            && self.quota.is_empty()
+            && self.silence.is_empty()
+            && self.chain.iter().chain(&self.proxy).all(Measured::is_empty)
+    }
+}

@@ -1,0 +1,32 @@
+//! What most parts load their servers with.
+
+use std::time::Duration;
+
+use wakeful_load::internals::bench::{BenchError, Load};
+use wakeful_load::{Plan, Protocol, Requests, Target, Template};
+
+use crate::lab::{Lab, LabError};
+
+/// 1 KiB each way, in frames.
+pub(super) const BYTES: usize = 1024;
+
+pub(super) const CONNECTIONS: usize = 32;
+
+/// A loop that adapts has measured what a sleep costs by then, and seen some traffic.
+pub(super) const WARM_UP: Duration = Duration::from_millis(200);
+
+/// So many requests a second over 32 connections.
+pub(super) fn load(lab: &Lab<'_>, rate: f64, duration: Duration) -> Result<Load, LabError> {
+    // Each block puts its server in the target's place.
+    let nowhere = Target::Unix("/".into());
+    let requests = Requests::new(Protocol::Frames, &Template::of_size(BYTES));
+    let plan = Plan::new(nowhere)
+        .requests(requests.map_err(BenchError::from)?)
+        .rate(rate)
+        .connections(CONNECTIONS)
+        .seed(lab.seed)
+        .warm_up(WARM_UP)
+        .duration(duration)
+        .patience(Duration::from_secs(1));
+    Ok(Load { plan, slow_clients: 0 })
+}

@@ -1,0 +1,57 @@
+//! The parts of the experiment by name, and how much is measured.
+
+use std::time::Duration;
+
+use crate::lab::{Lab, Size};
+
+pub(super) const RATE: &str = "rates";
+pub(super) const FRUGALITY: &str = "hit-rate";
+pub(super) const PATIENCE: &str = "max-window";
+pub(super) const CAP: &str = "max-cpu";
+pub(super) const HOG: &str = "hog";
+pub(super) const CLIENT: &str = "client";
+pub(super) const COMEBACK: &str = "comeback";
+pub(super) const QUOTA: &str = "quota";
+pub(super) const SILENCE: &str = "silence";
+pub(super) const CHAIN: &str = "chain";
+pub(super) const PROXY: &str = "proxy";
+
+/// In the order in which they are measured.
+pub(super) const PARTS: [&str; 11] =
+    [RATE, FRUGALITY, PATIENCE, CAP, HOG, CLIENT, COMEBACK, QUOTA, SILENCE, CHAIN, PROXY];
+
+/// The chain's loads, by the name of their table.
+pub(super) const CHAINS: [&str; 4] = [
+    "10k/s over 32 connections",
+    "100k/s over 32 connections",
+    "few and idle clients: 100/s over 2 connections",
+    "10k/s over 32 connections, beside 200 clients that dribble",
+];
+
+/// The proxy's.
+pub(super) const PROXIES: [&str; 3] = [CHAINS[0], CHAINS[2], CHAINS[3]];
+
+/// How much is measured.
+pub(super) struct Extent {
+    pub(super) rounds: usize,
+    /// The measured time of a block. From 1.2 s on, p99 is told at 10k/s.
+    pub(super) block: Duration,
+}
+
+impl Extent {
+    pub(super) fn of(lab: &Lab<'_>) -> Self {
+        let (rounds, seconds) = match lab.size {
+            Size::Quick => (2, 0.5),
+            Size::Full => (5, 1.2),
+        };
+        Self {
+            rounds: lab.rounds.unwrap_or(rounds),
+            block: lab.block.unwrap_or(Duration::from_secs_f64(seconds)),
+        }
+    }
+
+    /// Of peers that no claim names, and of the quota, the silence and the chain.
+    pub(super) fn field_rounds(&self) -> usize {
+        (self.rounds / 2).max(1)
+    }
+}
