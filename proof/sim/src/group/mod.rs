@@ -13,7 +13,7 @@ mod setting;
 mod traffic;
 pub mod verdict;
 
-use wakeful::group::Activity;
+use wakeful::internals::Activity;
 use wakeful::internals::GovernorLimits;
 
 use self::member::Member;

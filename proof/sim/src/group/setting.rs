@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use wakeful::group::Targets;
-use wakeful::idle::Limits;
+use wakeful::internals::GovernorLimits;
 
 use super::placement::Moving;
 use crate::policy::Policy;
@@ -33,7 +33,7 @@ impl Placing {
         }
     }
 
-    pub(super) fn idle(self, limits: Limits) -> Policy {
+    pub(super) fn idle(self, limits: GovernorLimits) -> Policy {
         match self {
             Self::Concentrate | Self::Spread => Policy::Adaptive(limits),
             Self::Burn => Policy::Spin,
