@@ -62,7 +62,7 @@ impl ConnectionState {
                 Phase::Busy => FAR,
             };
         // With HTTP/1, only the tick notices a client that is gone.
-        let is_looked_at = || self.protocol() == Protocol::Http1 || self.is_polled_to_find_out();
+        let is_looked_at = || self.protocol() == Protocol::Http1 || self.needs_polling();
         if phase == Phase::Busy
             && let Some(tick) = limits.tick().or_else(|| is_looked_at().then_some(TICK))
         {

@@ -13,9 +13,9 @@ use crate::panics;
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
 impl ConnectionState {
-    /// What keeps it busy is nothing that is seen here, and nobody says when that is over: its
-    /// driver looks.
-    pub(super) fn is_polled_to_find_out(&self) -> bool {
+    /// Returns whether it is busy with nothing that is seen here. Nobody says when that is over:
+    /// its driver looks.
+    pub(super) fn needs_polling(&self) -> bool {
         !self.requests().is_in_flight() && !self.writes().is_blocked()
     }
 
@@ -37,7 +37,7 @@ impl ConnectionState {
         }
         let is_stalled =
             limits.min_rate.is_some_and(|rate| self.writes().are_streams_too_slow(rate, passed));
-        if is_stalled && self.is_polled_to_find_out() {
+        if is_stalled && self.needs_polling() {
             // All that is left is with h2, and the client gives no room for it.
             self.loop_state().refuse(Refusal::SlowResponse);
             return Some(Act::End(Refusal::SlowResponse));
@@ -62,7 +62,7 @@ impl ConnectionState {
             wake.extend(request.waker.take());
         });
         wake.into_iter().for_each(panics::wake);
-        if self.is_polled_to_find_out() {
+        if self.needs_polling() {
             return Some(Act::PollAgain);
         }
         act
