@@ -10,6 +10,7 @@ use wakeful_load::{Plan, Protocol, Requests, Schedule, Target, Template};
 use crate::claims::{Bound, RatioClaim};
 use crate::contender::wakeful;
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
+use crate::peers::Service;
 use crate::rounds;
 
 /// 1 KiB each way, in frames.
@@ -88,8 +89,8 @@ impl Experiment for Echo {
         claims().into_iter().map(|at| at.claim.text).collect()
     }
 
-    fn service(&self) -> Option<&'static str> {
-        Some("echo")
+    fn service(&self) -> Option<Service> {
+        Some(Service::Echo)
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError> {

@@ -10,7 +10,7 @@ use wakeful_load::internals::results::{Claim, Floor, Results, SCHEMA, Table, Tra
 use wakeful_load::internals::{format, machine};
 
 use crate::contender::Contender;
-use crate::peers::PeersError;
+use crate::peers::{PeersError, Service};
 use crate::probe::{Probe, ReadyProbe};
 
 /// A public case, and what is claimed about it.
@@ -23,8 +23,8 @@ pub trait Experiment: Sync {
     fn story(&self) -> &'static str;
     /// What is claimed, each with its bound.
     fn claims(&self) -> Vec<String>;
-    /// The service of the peers that it loads, `echo` or `http`; nothing if it measures no servers.
-    fn service(&self) -> Option<&'static str> {
+    /// The service of the peers that it loads; nothing if it measures no servers.
+    fn service(&self) -> Option<Service> {
         None
     }
     /// Whether [`Lab::timer`] means something to it.

@@ -19,6 +19,7 @@ use self::parts::{COLD, DEFERRED, PARKED, SPINNING};
 use crate::cold;
 use crate::contender::wakeful;
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
+use crate::peers::Service;
 use crate::probe::Probe;
 use crate::probes::{self, Part};
 
@@ -95,8 +96,8 @@ impl Experiment for LateWake {
         verdicts::texts()
     }
 
-    fn service(&self) -> Option<&'static str> {
-        Some("echo")
+    fn service(&self) -> Option<Service> {
+        Some(Service::Echo)
     }
 
     fn has_timer(&self) -> bool {

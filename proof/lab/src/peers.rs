@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use self::built::Built;
-pub use self::entry::{Idle, Language, Peer};
+pub use self::entry::{Idle, Language, Peer, Service};
 pub use self::error::PeersError;
 use crate::probe::{Probe, Source};
 
@@ -254,8 +254,10 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), count);
-        assert!(catalog.peers.iter().all(|peer| peer.services.contains(&"echo".to_owned())
-            || peer.services.contains(&"http".to_owned())));
+        assert!(
+            catalog.peers.iter().all(|peer| peer.services.contains(&Service::Echo)
+                || peer.services.contains(&Service::Http))
+        );
     }
 
     #[test]
@@ -377,6 +379,6 @@ mod tests {
         }
         let built = build(&catalog, &[]).unwrap();
         assert!(built.missing["no-such-program"].contains("cargo build"));
-        assert!(built.contender(&catalog.peers[0], "echo", 1).is_none());
+        assert!(built.contender(&catalog.peers[0], Service::Echo, 1).is_none());
     }
 }

@@ -26,8 +26,8 @@ pub struct Probe {
     pub arguments: Vec<String>,
     /// On which CPUs it is started.
     pub cpus: Cpus,
-    /// How much longer than five times what is [expected](crate::probes::Part::each) it may take until it is
-    /// killed.
+    /// How much longer than five times what is [expected](crate::probes::Part::each) it may take
+    /// until it is killed.
     pub patience: Duration,
     /// Whether quick runs have it.
     pub quick: bool,

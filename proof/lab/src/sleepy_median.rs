@@ -42,6 +42,7 @@ use self::rates::Rates;
 use crate::contender::Contender;
 use crate::interleaved::Measured;
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
+use crate::peers::Service;
 use crate::probe::Probe;
 use crate::scratch::Scratch;
 
@@ -72,8 +73,8 @@ impl Experiment for SleepyMedian {
         verdicts::claims(&Found::default(), 0).into_iter().map(|(_, claim)| claim.claim).collect()
     }
 
-    fn service(&self) -> Option<&'static str> {
-        Some("echo")
+    fn service(&self) -> Option<Service> {
+        Some(Service::Echo)
     }
 
     fn has_frontier(&self) -> bool {

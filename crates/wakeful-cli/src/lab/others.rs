@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use wakeful_lab::contender::Contender;
-use wakeful_lab::peers::{Built, Catalog, Language, PeersError};
+use wakeful_lab::peers::{Built, Catalog, Language, PeersError, Service};
 use wakeful_lab::probe::{Probe, ReadyProbe, Source};
 use wakeful_lab::{EXPERIMENTS, Experiment};
 
@@ -55,7 +55,7 @@ impl Others {
         experiments: &[&dyn Experiment],
         interrupted: &AtomicBool,
     ) -> Result<Self, PeersError> {
-        let services: Vec<&str> =
+        let services: Vec<Service> =
             experiments.iter().filter_map(|experiment| experiment.service()).collect();
         catalog.peers.retain(|peer| serves(&peer.services, &services));
         let built = catalog.build(&probes, interrupted, &mut |what| say(what))?;
@@ -78,7 +78,7 @@ impl Others {
     }
 
     /// The peers with this service.
-    pub(super) fn peers(&self, service: Option<&str>) -> Vec<Contender> {
+    pub(super) fn peers(&self, service: Option<Service>) -> Vec<Contender> {
         let Some(service) = service else { return Vec::new() };
         let mut peers = Vec::new();
         for peer in self.catalog.peers.iter().filter(|peer| serves(&peer.services, &[service])) {
@@ -99,8 +99,8 @@ impl Others {
     }
 }
 
-fn serves(services: &[String], one_of: &[&str]) -> bool {
-    services.iter().any(|service| one_of.contains(&service.as_str()))
+fn serves(services: &[Service], one_of: &[Service]) -> bool {
+    services.iter().any(|service| one_of.contains(service))
 }
 
 pub(super) fn print_peers(arguments: &Arguments) -> Result<(), Refusal> {

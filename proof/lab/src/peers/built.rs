@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::entry::Peer;
+use super::entry::{Peer, Service};
 use super::error::PeersError;
 use crate::contender::{Contender, Cpus};
 use crate::probe::{Probe, ReadyProbe};
@@ -37,13 +37,14 @@ impl Built {
 
     /// The peer as a contender with so many workers, if its program was built.
     #[must_use]
-    pub fn contender(&self, peer: &Peer, service: &str, workers: usize) -> Option<Contender> {
+    pub fn contender(&self, peer: &Peer, service: Service, workers: usize) -> Option<Contender> {
         let program = self.programs.get(&peer.binary)?;
         let (name, cpus) = match workers {
             1 => (peer.name.clone(), Cpus::One),
             more => (format!("{} ×{more}", peer.name), Cpus::All),
         };
         let workers = workers.to_string();
+        let service = service.flag();
         let mut arguments = vec!["--service", service, "--workers", &workers, "--listen", "{addr}"];
         arguments.extend(peer.args.iter().map(String::as_str));
         Some(Contender::new(&name, cpus, program, &arguments))

@@ -1,4 +1,5 @@
-//! The entries of the catalog.
+//! The entries of the catalog. This file is a module of `proof/peers/peer-tests`, too, which is in
+//! another workspace: it needs nothing but serde.
 
 use serde::Deserialize;
 
@@ -16,8 +17,8 @@ pub struct Peer {
     pub args: Vec<String>,
     /// With how many workers it is of interest.
     pub workers: Vec<usize>,
-    /// `echo`, `http`.
-    pub services: Vec<String>,
+    /// What it serves.
+    pub services: Vec<Service>,
     /// Whether it parks when there is nothing to do.
     pub idle: Idle,
     /// Whether quick runs have it.
@@ -34,6 +35,27 @@ pub enum Language {
     Rust,
     /// Built by `proof/peers/c/build.sh`; C++ too.
     C,
+}
+
+/// What a peer serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Service {
+    /// Frames, echoed.
+    Echo,
+    /// `GET /`.
+    Http,
+}
+
+impl Service {
+    /// As the flag `--service` takes it.
+    #[must_use]
+    pub fn flag(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Http => "http",
+        }
+    }
 }
 
 /// What a peer does when there is nothing to do.

@@ -9,75 +9,15 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Deserialize;
+
+// The lab reads the same catalog. As a dependency it would bring all that it measures with.
+#[path = "../../../lab/src/peers/entry.rs"]
+mod entry;
+
+pub use entry::{Idle, Language, Peer as Entry, Service};
 
 /// How long anything may take before a test gives up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-
-/// An entry of the catalog.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Entry {
-    /// What the peer is called in tables.
-    pub name: String,
-    /// The program's file name.
-    pub binary: String,
-    /// What it is written in, and with that who builds it.
-    pub language: Language,
-    /// The flags that make it this entry.
-    pub args: Vec<String>,
-    /// The numbers of workers to measure it with.
-    pub workers: Vec<usize>,
-    /// What it serves.
-    pub services: Vec<Service>,
-    /// What it does when there is nothing to do.
-    pub idle: Idle,
-    /// Whether it belongs to the quick sets.
-    pub quick: bool,
-    /// What it is, in a sentence.
-    pub about: String,
-}
-
-/// What a peer is written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Language {
-    /// Built by cargo.
-    Rust,
-    /// C or C++, built by `c/build.sh`.
-    C,
-}
-
-/// What a peer serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Service {
-    /// Frames.
-    Echo,
-    /// `GET /`.
-    Http,
-}
-
-impl Service {
-    /// As the flag `--service` takes it.
-    #[must_use]
-    pub fn flag(self) -> &'static str {
-        match self {
-            Self::Echo => "echo",
-            Self::Http => "http",
-        }
-    }
-}
-
-/// What a peer does when there is nothing to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Idle {
-    /// It sleeps.
-    Park,
-    /// It does not.
-    Spin,
-}
 
 /// The workspace's directory.
 fn workspace() -> &'static Path {
