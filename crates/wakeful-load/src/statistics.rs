@@ -13,6 +13,8 @@
 
 use std::fmt;
 
+use fastrand::Rng;
+
 /// Below this many pairs the rank test cannot reach its level, whatever was measured.
 pub const MIN_PAIRS: usize = 7;
 
@@ -48,11 +50,11 @@ pub fn median(values: &[f64]) -> f64 {
 /// If there are no values.
 #[must_use]
 pub fn bootstrap_median_interval(values: &[f64], confidence: f64, seed: u64) -> (f64, f64) {
-    let mut random = SplitMix(seed);
+    let mut random = Rng::with_seed(seed);
     let mut sample = vec![0.0; values.len()];
     let mut medians: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
-            sample.fill_with(|| values[random.below(values.len())]);
+            sample.fill_with(|| values[random.usize(..values.len())]);
             median_of(&mut sample)
         })
         .collect();
@@ -209,25 +211,6 @@ fn median_of(values: &mut [f64]) -> f64 {
     }
 }
 
-/// Steele, Lea and Flood's SplitMix64: any seed will do, and plenty for drawing indices.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number from 0 to `bound` - 1.
-    fn below(&mut self, bound: usize) -> usize {
-        let high = (u128::from(self.next()) * bound as u128) >> 64;
-        usize::try_from(high).expect("it is below a usize")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,14 +295,14 @@ mod tests {
     /// Blocks as a machine gives them: log-normal noise, what drifts for both, and now and then a
     /// spoilt block.
     struct Blocks {
-        random: SplitMix,
+        random: Rng,
         noise: f64,
         outliers: f64,
     }
 
     impl Blocks {
         fn uniform(&mut self) -> f64 {
-            (self.random.next() >> 11) as f64 / (1_u64 << 53) as f64
+            self.random.f64()
         }
 
         fn normal(&mut self) -> f64 {
@@ -353,7 +336,8 @@ mod tests {
         let (mut without, mut with) = (0, 0);
         for run in 0..runs {
             let (count, noise) = simulated(run);
-            let mut blocks = Blocks { random: SplitMix(u64::from(run) << 20), noise, outliers };
+            let mut blocks =
+                Blocks { random: Rng::with_seed(u64::from(run) << 20), noise, outliers };
             let pairs = blocks.pairs(count, ratio);
             let floor = blocks.pairs(count, 1.0);
             // No claim without the rank test, and it is quick: it saves the test most of its

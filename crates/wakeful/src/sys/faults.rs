@@ -103,7 +103,8 @@ pub fn was_reset(socket: impl AsFd) -> bool {
 }
 
 impl Layer {
-    /// Steele, Lea, Flood: splitmix64.
+    /// Steele, Lea, Flood: splitmix64, by hand, so that a seed repeats its faults in every version
+    /// of every dependency.
     fn next(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;

@@ -41,8 +41,9 @@ impl Shuffle {
         }
     }
 
-    /// A number from 0 to `end` - 1. (Steele, Lea, Flood: splitmix64. The bias of the remainder
-    /// does not matter here.)
+    /// A number from 0 to `end` - 1. (Steele, Lea, Flood: splitmix64, by hand, so that a seed
+    /// repeats an order in every version of every dependency. The bias of the remainder does not
+    /// matter here.)
     fn below(&self, end: usize) -> usize {
         let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.0.set(state);

@@ -69,7 +69,7 @@ fn of_two(loops: &Loops) -> usize {
     if load(other) < load(one) { other } else { one }
 }
 
-/// SplitMix64.
+/// SplitMix64, by hand: what is measured is a state of one word that all threads share.
 fn random(loops: &Loops) -> u64 {
     let mut bits = loops.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
