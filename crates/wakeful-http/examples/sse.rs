@@ -33,6 +33,6 @@ async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
 fn main() -> std::io::Result<()> {
     let addr = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".to_owned());
     let app = Router::new().route("/events", get(events));
-    let plan = DrainPlan { grace: Duration::from_secs(2), ..DrainPlan::default() };
+    let plan = DrainPlan::new().grace(Duration::from_secs(2));
     wakeful_http::Server::bind(addr.as_str())?.drain_plan(plan).serve(app)
 }

@@ -170,7 +170,7 @@ fn what_the_limits_refuse_is_logged_as_well() {
     let dir = tempfile::tempdir().unwrap();
     let destination = Destination::File(dir.path().join("log"));
     let log = AccessLog::new(Format::Json, destination, Query::Omit).unwrap();
-    let limits = Limits { max_body: 3, ..Limits::default() };
+    let limits = Limits::new().max_body(3);
     let observe = Observe::new().access_log(log).request_ids(RequestIds::Replace);
     let running = server().limits(limits).observe(observe).start(app()).unwrap();
     let mut stream = raw(&running);

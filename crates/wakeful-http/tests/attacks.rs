@@ -70,7 +70,7 @@ fn refused(running: &Running, refusal: Refusal) -> u64 {
 
 #[test]
 fn slowloris() {
-    let limits = Limits { header_timeout: Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits::new().header_timeout(Duration::from_millis(300));
     let running = withstands(limits, |running| {
         let mut clients: Vec<TcpStream> = (0..100)
             .map(|_| {
@@ -91,7 +91,7 @@ fn slowloris() {
 
 #[test]
 fn header_bombs() {
-    let limits = Limits { max_header_size: 16 * 1024, ..Limits::default() };
+    let limits = Limits::new().max_header_size(16 * 1024);
     let running = withstands(limits, |running| {
         for _ in 0..20 {
             let mut client = raw(running);

@@ -61,7 +61,7 @@ fn cpu() -> u64 {
 
 #[test]
 fn a_body_that_is_read_behind_its_response_may_take_longer_than_an_idle_connection() {
-    let running = start(Limits { idle_timeout: SHORT, ..Limits::default() });
+    let running = start(Limits::new().idle_timeout(SHORT));
     let mut stream = begin(&running, "/behind", 10);
     read_until(&mut stream, "taken");
     for _ in 0..10 {
@@ -135,7 +135,7 @@ fn an_answer_to_a_body_that_is_not_read_says_that_the_connection_closes() {
 
 #[test]
 fn an_http2_response_that_the_client_takes_slowly_is_not_idle() {
-    let running = start(Limits { idle_timeout: SHORT, ..Limits::default() });
+    let running = start(Limits::new().idle_timeout(SHORT));
     let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 1000)]);
     client.get(1, "/large");
     for _ in 0..10 {
@@ -154,8 +154,8 @@ fn an_http2_response_that_the_client_takes_slowly_is_not_idle() {
 
 #[test]
 fn an_http2_response_that_the_client_gives_no_room_is_reset_and_the_others_go_on() {
-    let rate = MinRate { bytes_per_second: 1000, window: SHORT };
-    let running = start(Limits { min_rate: Some(rate), ..Limits::default() });
+    let rate = MinRate::new(1000, SHORT);
+    let running = start(Limits::new().min_rate(rate));
     let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 0)]);
     client.get(1, "/large");
     client.get(3, "/never");
@@ -168,8 +168,8 @@ fn an_http2_response_that_the_client_gives_no_room_is_reset_and_the_others_go_on
 /// All of the body is with h2, where nothing but the connection can be ended.
 #[test]
 fn an_http2_connection_that_gives_no_room_for_the_last_response_is_aborted() {
-    let rate = MinRate { bytes_per_second: 1000, window: SHORT };
-    let running = start(Limits { min_rate: Some(rate), ..Limits::default() });
+    let rate = MinRate::new(1000, SHORT);
+    let running = start(Limits::new().min_rate(rate));
     let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 1)]);
     client.get(1, "/large");
     assert_eq!(client.wait_for(GOAWAY).error(), ENHANCE_YOUR_CALM);

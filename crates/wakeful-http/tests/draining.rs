@@ -126,7 +126,7 @@ fn requests_over_the_limit_of_connections_when_the_server_ends_are_answered() {
         AcceptStrategy::Dispatch(Placement::RoundRobin),
     ] {
         let running = server()
-            .limits(Limits { max_connections: 4, ..Limits::default() })
+            .limits(Limits::new().max_connections(4))
             .strategy(strategy)
             .start(router())
             .unwrap();
@@ -149,10 +149,7 @@ fn requests_over_the_limit_of_connections_when_the_server_ends_are_answered() {
 
 #[test]
 fn streams_over_the_limit_of_connections_when_the_server_ends_are_answered() {
-    let running = server()
-        .limits(Limits { max_connections: 2, ..Limits::default() })
-        .start(router())
-        .unwrap();
+    let running = server().limits(Limits::new().max_connections(2)).start(router()).unwrap();
     let addr = addr(&running);
     let (answer, answered) = mpsc::channel();
     let clients = thread::spawn(move || {
@@ -456,7 +453,7 @@ fn it_says_that_it_is_not_ready_before_it_drains_and_goes_on() {
     let running = server().start(router()).unwrap();
     let (addr, readiness) = (addr(&running), running.readiness());
     assert!(readiness.is_ready());
-    let plan = DrainPlan { pre_drain: Duration::from_millis(300), ..DrainPlan::default() };
+    let plan = DrainPlan::new().pre_drain(Duration::from_millis(300));
     let shutdown = thread::spawn(move || running.drain(plan).unwrap());
     futures_lite::future::block_on(readiness.until_not_ready());
     let mut answered = 0;
@@ -517,8 +514,7 @@ fn a_log_subscriber_that_panics_aborts_no_request_in_flight() {
     // A second dispatcher: with only one, `tracing` may ask another test's thread, which has none.
     let _second = tracing::Dispatch::new(PanickingLog(panics.clone()));
     let log = PanickingLog(panics.clone());
-    let plan =
-        DrainPlan { pre_drain: Duration::from_millis(1), grace: GUARD, ..DrainPlan::default() };
+    let plan = DrainPlan::new().pre_drain(Duration::from_millis(1)).grace(GUARD);
     let drain = thread::spawn(move || {
         tracing::subscriber::with_default(log, || running.drain(plan).unwrap())
     });

@@ -204,7 +204,7 @@ fn no_request_is_lost_whatever_the_strategy() {
         AcceptStrategy::Dispatch(Placement::RoundRobin),
     ] {
         for _ in 0..3 {
-            drain(strategy, DrainPlan { grace: GUARD, ..DrainPlan::default() });
+            drain(strategy, DrainPlan::new().grace(GUARD));
         }
     }
 }
@@ -212,5 +212,5 @@ fn no_request_is_lost_whatever_the_strategy() {
 #[test]
 fn no_request_is_lost_with_a_delay_before() {
     let pre_drain = Duration::from_millis(200);
-    drain(AcceptStrategy::Exclusive, DrainPlan { pre_drain, grace: GUARD, ..DrainPlan::default() });
+    drain(AcceptStrategy::Exclusive, DrainPlan::new().pre_drain(pre_drain).grace(GUARD));
 }

@@ -68,7 +68,7 @@ fn read_large(client: &mut Client) {
 
 #[test]
 fn the_last_response_of_an_http2_connection_comes_whole_however_slowly_it_is_read() {
-    let limits = Limits { max_requests_per_connection: 1, ..Limits::default() };
+    let limits = Limits::new().max_requests_per_connection(1);
     let running = server().limits(limits).start(app()).unwrap();
     let mut client = http2_client(&running);
     client.get(1, "/large");
@@ -94,7 +94,7 @@ fn in_a_drain_a_response_of_http2_comes_whole_however_slowly_it_is_read() {
 #[test]
 fn responses_to_pipelined_requests_come_whole_though_there_are_more_requests_than_answers() {
     const ANSWERED: u64 = 20;
-    let limits = Limits { max_requests_per_connection: ANSWERED, ..Limits::default() };
+    let limits = Limits::new().max_requests_per_connection(ANSWERED);
     let app = Router::new().route("/large", get(|| async { vec![b'x'; LARGE / 20] }));
     let running = server().limits(limits).start(app).unwrap();
     let mut stream = connect(&running);

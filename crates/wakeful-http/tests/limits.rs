@@ -24,20 +24,17 @@ const SHORT: Duration = Duration::from_millis(100);
 #[test]
 fn times_that_no_clock_can_hold_are_never_over() {
     const NEVER: Duration = Duration::MAX;
-    let http2 =
-        Http2Limits { ping_interval: Some(NEVER), ping_timeout: NEVER, ..Http2Limits::default() };
-    let limits = Limits {
-        header_timeout: NEVER,
-        idle_timeout: NEVER,
-        body_timeout: Some(NEVER),
-        request_timeout: Some(NEVER),
-        keepalive: Some(NEVER),
-        min_rate: Some(MinRate { bytes_per_second: 1, window: NEVER }),
-        max_age: Some(MaxAge { age: SHORT, jitter: 0.0, grace: NEVER }),
-        http2,
-        ..Limits::default()
-    };
-    let plan = DrainPlan { linger: NEVER, grace: NEVER, ..DrainPlan::default() };
+    let http2 = Http2Limits::new().ping_interval(NEVER).ping_timeout(NEVER);
+    let limits = Limits::new()
+        .header_timeout(NEVER)
+        .idle_timeout(NEVER)
+        .body_timeout(NEVER)
+        .request_timeout(NEVER)
+        .keepalive(NEVER)
+        .min_rate(MinRate::new(1, NEVER))
+        .max_age(MaxAge::new(SHORT).jitter(0.0).grace(NEVER))
+        .http2(http2);
+    let plan = DrainPlan::new().linger(NEVER).grace(NEVER);
     let running = start(limits);
     let mut kept = raw(&running);
     for _ in 0..2 {
@@ -126,7 +123,7 @@ fn counted(running: &Running, refusal: Refusal, times: u64) {
 
 #[test]
 fn a_header_that_does_not_end_is_408_and_a_client_that_says_nothing_gets_nothing() {
-    let running = start(Limits { header_timeout: SHORT, ..Limits::default() });
+    let running = start(Limits::new().header_timeout(SHORT));
     assert_closes_with(&answer(&running, "GET / HTTP/1.1\r\nhos"), "408");
     assert_eq!(read_all(raw(&running)), "");
     counted(&running, Refusal::HeaderTimeout, 2);
@@ -141,7 +138,7 @@ fn a_header_that_does_not_end_is_408_and_a_client_that_says_nothing_gets_nothing
 
 #[test]
 fn a_header_byte_by_byte_does_not_win_time() {
-    let running = start(Limits { header_timeout: SHORT, ..Limits::default() });
+    let running = start(Limits::new().header_timeout(SHORT));
     let mut stream = ask(&running, "GET / HTTP/1.1\r\nx: ");
     stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
     let mut answer = Vec::new();
@@ -163,7 +160,7 @@ fn a_header_byte_by_byte_does_not_win_time() {
 
 #[test]
 fn an_idle_connection_is_closed_without_a_word() {
-    let running = start(Limits { idle_timeout: SHORT, ..Limits::default() });
+    let running = start(Limits::new().idle_timeout(SHORT));
     let mut stream = ask(&running, &get_request("/"));
     assert!(read_response(&mut stream).ends_with("hello"));
     assert_eq!(read_all(stream), "");
@@ -173,7 +170,7 @@ fn an_idle_connection_is_closed_without_a_word() {
 
 #[test]
 fn a_body_of_which_nothing_more_comes_is_408() {
-    let limits = Limits { body_timeout: Some(SHORT), ..Limits::default() };
+    let limits = Limits::new().body_timeout(SHORT);
     let running = start(limits);
     let post = "POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf";
     assert_closes_with(&answer(&running, post), "408");
@@ -189,7 +186,7 @@ fn a_body_of_which_nothing_more_comes_is_408() {
 
 #[test]
 fn a_body_that_nobody_waits_for_may_take_its_time() {
-    let limits = Limits { body_timeout: Some(Duration::from_millis(10)), ..Limits::default() };
+    let limits = Limits::new().body_timeout(Duration::from_millis(10));
     let running = start(limits);
     // The handler sleeps for 50 ms and never reads.
     let post = "GET /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf";
@@ -199,8 +196,7 @@ fn a_body_that_nobody_waits_for_may_take_its_time() {
 
 #[test]
 fn who_calls_himself_grpc_where_nothing_is_has_the_limits_of_all() {
-    let limits =
-        Limits { body_timeout: Some(SHORT), request_timeout: Some(SHORT * 4), ..Limits::default() };
+    let limits = Limits::new().body_timeout(SHORT).request_timeout(SHORT * 4);
     let running = start(limits);
     let claim = "content-type: application/grpc";
     let half =
@@ -214,13 +210,11 @@ fn who_calls_himself_grpc_where_nothing_is_has_the_limits_of_all() {
 
 #[test]
 fn grpc_streams_and_what_they_wait_for_have_no_such_limits_where_the_server_says_so() {
-    let limits = Limits {
-        grpc_calls: GrpcCalls::Unlimited,
-        body_timeout: Some(SHORT),
-        request_timeout: Some(SHORT * 4),
-        max_body: 10,
-        ..Limits::default()
-    };
+    let limits = Limits::new()
+        .grpc_calls(GrpcCalls::Unlimited)
+        .body_timeout(SHORT)
+        .request_timeout(SHORT * 4)
+        .max_body(10);
     let running = start(limits);
     // But its size counts: anybody may call himself gRPC.
     let large = "POST /read HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\ncontent-length: 11\r\n\r\n";
@@ -237,7 +231,7 @@ fn grpc_streams_and_what_they_wait_for_have_no_such_limits_where_the_server_says
 
 #[test]
 fn a_request_that_takes_too_long_is_503_and_what_it_has_begun_is_cut_off() {
-    let limits = Limits { request_timeout: Some(SHORT), ..Limits::default() };
+    let limits = Limits::new().request_timeout(SHORT);
     let running = start(limits);
     assert_closes_with(&answer(&running, &get_request("/never")), "503");
     counted(&running, Refusal::RequestTimeout, 1);
@@ -267,7 +261,7 @@ fn who_spends_his_whole_budget_in_every_poll_is_late_like_any_other() {
     let router = app()
         .route("/toil", get(toil))
         .route("/pieces", get(move || async move { Body::from_stream(pieces()) }));
-    let limits = Limits { request_timeout: Some(SHORT), ..Limits::default() };
+    let limits = Limits::new().request_timeout(SHORT);
     let running = server().limits(limits).start(router).unwrap();
     let late = answer(&running, &get_request("/toil"));
     assert_closes_with(&late, "503");
@@ -278,8 +272,8 @@ fn who_spends_his_whole_budget_in_every_poll_is_late_like_any_other() {
 
 #[test]
 fn a_body_that_trickles_is_408_and_a_response_that_nobody_takes_is_aborted() {
-    let rate = MinRate { bytes_per_second: 1_000_000, window: SHORT };
-    let running = start(Limits { min_rate: Some(rate), ..Limits::default() });
+    let rate = MinRate::new(1_000_000, SHORT);
+    let running = start(Limits::new().min_rate(rate));
     let mut stream =
         ask(&running, "POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n");
     stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
@@ -306,7 +300,7 @@ fn a_body_that_trickles_is_408_and_a_response_that_nobody_takes_is_aborted() {
 
 #[test]
 fn beyond_a_peer_s_connections_the_next_one_is_503_and_a_place_comes_back() {
-    let running = start(Limits { max_connections_per_peer: 2, ..Limits::default() });
+    let running = start(Limits::new().max_connections_per_peer(2));
     let mut first = ask(&running, &get_request("/"));
     let mut second = ask(&running, &get_request("/"));
     read_response(&mut first);
@@ -321,7 +315,7 @@ fn beyond_a_peer_s_connections_the_next_one_is_503_and_a_place_comes_back() {
 #[test]
 fn too_many_requests_at_a_time_are_503_and_the_connection_stays() {
     let (gate, app) = Gate::on(app());
-    let limits = Limits { max_requests: 1, ..Limits::default() };
+    let limits = Limits::new().max_requests(1);
     let running = server().limits(limits).start(app).unwrap();
     let mut busy = ask(&running, &get_request("/gated"));
     gate.wait_for_one();
@@ -340,8 +334,8 @@ fn too_many_requests_at_a_time_are_503_and_the_connection_stays() {
 #[test]
 fn too_many_requests_a_second_are_429_and_a_new_connection_does_not_help() {
     // One in 1,000 s.
-    let rate = PeerRate { requests_per_second: 1, burst: 2 };
-    let running = start(Limits { peer_rate: Some(rate), ..Limits::default() });
+    let rate = PeerRate::new(1).burst(2);
+    let running = start(Limits::new().peer_rate(rate));
     let mut stream = ask(&running, &get_request("/").repeat(3));
     assert!(read_response(&mut stream).ends_with("hello"));
     assert!(read_response(&mut stream).ends_with("hello"));
@@ -357,7 +351,7 @@ fn too_many_requests_a_second_are_429_and_a_new_connection_does_not_help() {
 
 #[test]
 fn a_header_that_is_too_large_is_431_and_one_that_is_no_http_400() {
-    let limits = Limits { max_header_size: 8 * 1024, max_headers: 10, ..Limits::default() };
+    let limits = Limits::new().max_header_size(8 * 1024).max_headers(10);
     let running = start(limits);
     // More than is read before the answer: it arrives all the same.
     let header = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(300_000));
@@ -407,7 +401,7 @@ fn of_two_lengths_the_coding_counts_and_the_connection_ends() {
 #[test]
 fn two_lengths_are_400_where_they_are_refused() {
     let ambiguous_length = AmbiguousLength::Refuse;
-    let running = start(Limits { ambiguous_length, ..Limits::default() });
+    let running = start(Limits::new().ambiguous_length(ambiguous_length));
     let both = format!("{CODED}content-length: 5\r\n\r\n{CHUNKS}");
     let honest = format!("{CODED}\r\n{CHUNKS}{}", get_request("/"));
     let text = answer(&running, &format!("{honest}{both}{}", get_request("/")));
@@ -417,7 +411,7 @@ fn two_lengths_are_400_where_they_are_refused() {
     counted(&running, Refusal::AmbiguousLength, 1);
     // What is refused for another reason is a request as well.
     let long = get_request(&format!("/{}", "x".repeat(60_000)));
-    let running = start(Limits { ambiguous_length, max_uri: 50, ..Limits::default() });
+    let running = start(Limits::new().ambiguous_length(ambiguous_length).max_uri(50));
     let text = answer(&running, &format!("{long}{honest}{both}"));
     assert!(text.starts_with("HTTP/1.1 414"), "{text}");
     assert_eq!(text.matches("HTTP/1.1 200").count(), 2, "{text}");
@@ -428,7 +422,7 @@ fn two_lengths_are_400_where_they_are_refused() {
 fn a_header_is_counted_to_the_byte_from_its_first_line_to_its_empty_line() {
     // hyper's buffer grows to more than that, and takes it all in.
     let limit = 10_000;
-    let running = start(Limits { max_header_size: limit, ..Limits::default() });
+    let running = start(Limits::new().max_header_size(limit));
     let of_size = |size: usize| {
         let head = "POST /echo HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 5\r\nx: \r\n\r\n";
         head.replace("x: \r\n\r\n", &format!("x: {}\r\n\r\n", "y".repeat(size - head.len())))
@@ -445,7 +439,7 @@ fn a_header_is_counted_to_the_byte_from_its_first_line_to_its_empty_line() {
 
 #[test]
 fn a_path_that_is_too_long_is_414() {
-    let running = start(Limits { max_uri: 20, ..Limits::default() });
+    let running = start(Limits::new().max_uri(20));
     let mut stream = ask(&running, &get_request(&format!("/{}", "x".repeat(20))));
     assert!(read_response(&mut stream).starts_with("HTTP/1.1 414"));
     stream.write_all(get_request("/").as_bytes()).unwrap();
@@ -455,7 +449,7 @@ fn a_path_that_is_too_long_is_414() {
 
 #[test]
 fn a_body_that_is_too_large_is_413_at_once_or_when_so_much_has_come() {
-    let running = start(Limits { max_body: 1000, ..Limits::default() });
+    let running = start(Limits::new().max_body(1000));
     let post = |path: &str| format!("POST {path} HTTP/1.1\r\nhost: x\r\n");
     let fits = format!("{}content-length: 1000\r\n\r\n{}", post("/read"), "y".repeat(1000));
     assert!(read_response(&mut ask(&running, &fits)).ends_with("1000"));
@@ -482,7 +476,7 @@ fn a_body_that_is_too_large_is_413_at_once_or_when_so_much_has_come() {
 
 #[test]
 fn the_last_request_of_a_connection_is_told_so() {
-    let running = start(Limits { max_requests_per_connection: 3, ..Limits::default() });
+    let running = start(Limits::new().max_requests_per_connection(3));
     let text = answer(&running, &get_request("/").repeat(5));
     assert_eq!(text.matches("HTTP/1.1 200").count(), 3, "{text}");
     let last = text.rfind("HTTP/1.1").unwrap();
@@ -492,8 +486,8 @@ fn the_last_request_of_a_connection_is_told_so() {
 
 #[test]
 fn an_old_connection_is_told_with_its_next_response_and_ended_after_its_grace() {
-    let max_age = MaxAge { age: SHORT, jitter: 0.5, grace: SHORT };
-    let running = start(Limits { max_age: Some(max_age), ..Limits::default() });
+    let max_age = MaxAge::new(SHORT).jitter(0.5).grace(SHORT);
+    let running = start(Limits::new().max_age(max_age));
     // Busy all the time.
     let mut stream = ask(&running, "");
     loop {
@@ -535,7 +529,7 @@ fn who_comes_and_goes_is_counted_and_so_is_every_request() {
 
 #[test]
 fn a_length_that_no_body_has_is_refused_whatever_is_allowed() {
-    let running = start(Limits { max_body: 0, ..Limits::default() });
+    let running = start(Limits::new().max_body(None));
     for (length, statuses) in [
         ("9223372036854775808", &["413"][..]),
         ("18446744073709551613", &["413"]),
@@ -561,31 +555,27 @@ fn a_length_that_no_body_has_is_refused_whatever_is_allowed() {
 #[test]
 fn numbers_that_no_memory_can_hold_are_no_limit_and_no_panic() {
     let many = usize::MAX;
-    let http2 = Http2Limits {
-        max_streams: u32::MAX,
-        stream_window: u32::MAX,
-        connection_window: u32::MAX,
-        max_frame_size: u32::MAX,
-        max_send_buffer: many,
-        max_pending_resets: many,
-        max_error_resets: many,
-        max_resets_per_second: u32::MAX,
-        max_control_frames_per_second: u32::MAX,
-        ..Http2Limits::default()
-    };
-    let limits = Limits {
-        max_connections_per_peer: u32::MAX,
-        max_requests: many,
-        peer_rate: Some(PeerRate { requests_per_second: u32::MAX, burst: u32::MAX }),
-        min_rate: Some(MinRate { bytes_per_second: u64::MAX, window: GUARD }),
-        max_header_size: many,
-        max_headers: many,
-        max_uri: many,
-        max_body: u64::MAX,
-        max_requests_per_connection: u64::MAX,
-        http2,
-        ..Limits::default()
-    };
+    let http2 = Http2Limits::new()
+        .max_streams(u32::MAX)
+        .stream_window(u32::MAX)
+        .connection_window(u32::MAX)
+        .max_frame_size(u32::MAX)
+        .max_send_buffer(many)
+        .max_pending_resets(many)
+        .max_error_resets(many)
+        .max_resets_per_second(u32::MAX)
+        .max_control_frames_per_second(u32::MAX);
+    let limits = Limits::new()
+        .max_connections_per_peer(u32::MAX)
+        .max_requests(many)
+        .peer_rate(PeerRate::new(u32::MAX).burst(u32::MAX))
+        .min_rate(MinRate::new(u64::MAX, GUARD))
+        .max_header_size(many)
+        .max_headers(many)
+        .max_uri(many)
+        .max_body(u64::MAX)
+        .max_requests_per_connection(u64::MAX)
+        .http2(http2);
     let running = start(limits);
     is_served(&running);
     let mut client = frames::Client::new(&running);

@@ -47,7 +47,7 @@ fn serves(client: &mut Client, stream: u32) {
 
 #[test]
 fn a_request_that_takes_too_long_is_503_and_what_it_has_begun_is_reset() {
-    let running = start(Limits { request_timeout: Some(SHORT), ..Limits::default() });
+    let running = start(Limits::new().request_timeout(SHORT));
     let mut client = Client::new(&running);
     client.get(1, "/never");
     assert_eq!(client.wait_for(HEADERS).status(), "503");
@@ -61,7 +61,7 @@ fn a_request_that_takes_too_long_is_503_and_what_it_has_begun_is_reset() {
 
 #[test]
 fn a_response_for_which_the_client_gives_no_room_is_reset_too() {
-    let running = start(Limits { request_timeout: Some(SHORT), ..Limits::default() });
+    let running = start(Limits::new().request_timeout(SHORT));
     let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 0)]);
     client.get(1, "/large");
     assert_eq!(client.wait_for(HEADERS).status(), "200");
@@ -73,7 +73,7 @@ fn a_response_for_which_the_client_gives_no_room_is_reset_too() {
 
 #[test]
 fn a_body_of_which_nothing_more_comes_is_408() {
-    let running = start(Limits { body_timeout: Some(SHORT), ..Limits::default() });
+    let running = start(Limits::new().body_timeout(SHORT));
     let mut client = Client::new(&running);
     client.send(HEADERS, END_HEADERS, 1, &head("POST", "/read"));
     client.send(DATA, 0, 1, b"half");
@@ -84,8 +84,8 @@ fn a_body_of_which_nothing_more_comes_is_408() {
 
 #[test]
 fn a_connection_that_takes_nothing_is_aborted() {
-    let rate = MinRate { bytes_per_second: 1_000_000, window: SHORT };
-    let running = start(Limits { min_rate: Some(rate), ..Limits::default() });
+    let rate = MinRate::new(1_000_000, SHORT);
+    let running = start(Limits::new().min_rate(rate));
     let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, (1 << 31) - 1)]);
     client.send(WINDOW_UPDATE, 0, 0, &((1_u32 << 31) - 1 - 65_535).to_be_bytes());
     for stream in 0..4 {
@@ -98,7 +98,7 @@ fn a_connection_that_takes_nothing_is_aborted() {
 
 #[test]
 fn a_body_that_is_too_large_is_413_by_its_length_or_when_so_much_has_come() {
-    let running = start(Limits { max_body: 1000, ..Limits::default() });
+    let running = start(Limits::new().max_body(1000));
     let mut client = Client::new(&running);
     let head_with_length = [head("POST", "/read"), field("content-length", "1001")].concat();
     client.send(HEADERS, END_HEADERS, 1, &head_with_length);
@@ -120,7 +120,7 @@ fn a_body_that_is_too_large_is_413_by_its_length_or_when_so_much_has_come() {
 
 #[test]
 fn a_header_that_is_too_large_is_431_and_one_beyond_all_measure_ends_the_connection() {
-    let limits = Limits { max_header_size: 8 * 1024, max_headers: 5, ..Limits::default() };
+    let limits = Limits::new().max_header_size(8 * 1024).max_headers(5);
     let running = start(limits);
     let mut client = Client::new(&running);
     let large = [head("GET", "/"), field("x", &"y".repeat(10_000))].concat();
@@ -148,7 +148,7 @@ fn a_header_that_is_too_large_is_431_and_one_beyond_all_measure_ends_the_connect
 
 #[test]
 fn a_header_is_counted_as_http2_counts_it_and_stays_below_its_limit() {
-    let running = start(Limits { max_header_size: 8 * 1024, ..Limits::default() });
+    let running = start(Limits::new().max_header_size(8 * 1024));
     let mut client = Client::new(&running);
     // `:method GET`, `:scheme http`, `:path /`, `:authority x`, and `x` with its value: 32 bytes
     // for each besides.
@@ -163,8 +163,8 @@ fn a_header_is_counted_as_http2_counts_it_and_stays_below_its_limit() {
 
 #[test]
 fn paths_rates_and_numbers_are_answered_as_over_http1() {
-    let rate = PeerRate { requests_per_second: 1, burst: 2 };
-    let limits = Limits { max_uri: 20, peer_rate: Some(rate), ..Limits::default() };
+    let rate = PeerRate::new(1).burst(2);
+    let limits = Limits::new().max_uri(20).peer_rate(rate);
     let running = start(limits);
     let mut client = Client::new(&running);
     client.get(1, &"/x".repeat(20));
@@ -176,7 +176,7 @@ fn paths_rates_and_numbers_are_answered_as_over_http1() {
     }
     until("one is refused", || running.http_counts().refused(Refusal::PeerRate) > 0);
     let (gate, app) = Gate::on(app());
-    let limits = Limits { max_requests: 1, ..Limits::default() };
+    let limits = Limits::new().max_requests(1);
     let running = server().limits(limits).start(app).unwrap();
     let mut client = Client::new(&running);
     client.get(1, "/gated");
@@ -191,8 +191,8 @@ fn paths_rates_and_numbers_are_answered_as_over_http1() {
 
 #[test]
 fn one_stream_too_many_is_refused_and_may_be_tried_again() {
-    let http2 = Http2Limits { max_streams: 2, ..Http2Limits::default() };
-    let running = start(Limits { http2, ..Limits::default() });
+    let http2 = Http2Limits::new().max_streams(2);
+    let running = start(Limits::new().http2(http2));
     let mut client = Client::new(&running);
     let settings = client.wait_for(SETTINGS);
     let announced = settings.payload.chunks(6).any(|setting| {
@@ -209,20 +209,20 @@ fn one_stream_too_many_is_refused_and_may_be_tried_again() {
 
 #[test]
 fn what_is_idle_or_old_or_has_asked_enough_goes_away_without_an_error() {
-    let running = start(Limits { idle_timeout: SHORT, ..Limits::default() });
+    let running = start(Limits::new().idle_timeout(SHORT));
     let mut client = Client::new(&running);
     serves(&mut client, 1);
     assert_eq!(client.goaway(), NO_ERROR);
     counted(&running, Refusal::IdleTimeout, 1);
 
-    let running = start(Limits { max_requests_per_connection: 2, ..Limits::default() });
+    let running = start(Limits::new().max_requests_per_connection(2));
     let mut client = Client::new(&running);
     serves(&mut client, 1);
     serves(&mut client, 3);
     assert_eq!(client.goaway(), NO_ERROR);
 
-    let max_age = MaxAge { age: SHORT, jitter: 0.0, grace: SHORT };
-    let running = start(Limits { max_age: Some(max_age), ..Limits::default() });
+    let max_age = MaxAge::new(SHORT).jitter(0.0).grace(SHORT);
+    let running = start(Limits::new().max_age(max_age));
     let mut client = Client::new(&running);
     serves(&mut client, 1);
     assert_eq!(client.goaway(), NO_ERROR);
@@ -234,16 +234,15 @@ fn what_is_idle_or_old_or_has_asked_enough_goes_away_without_an_error() {
 
 #[test]
 fn a_header_that_does_not_end_and_a_client_that_does_not_answer_end_the_connection() {
-    let running = start(Limits { header_timeout: SHORT, ..Limits::default() });
+    let running = start(Limits::new().header_timeout(SHORT));
     let mut client = Client::new(&running);
     serves(&mut client, 1);
     client.send(HEADERS, END_STREAM, 3, &head("GET", "/"));
     assert_eq!(client.goaway(), ENHANCE_YOUR_CALM);
     counted(&running, Refusal::HeaderTimeout, 1);
 
-    let http2 =
-        Http2Limits { ping_interval: Some(SHORT), ping_timeout: SHORT, ..Http2Limits::default() };
-    let running = start(Limits { http2, ..Limits::default() });
+    let http2 = Http2Limits::new().ping_interval(SHORT).ping_timeout(SHORT);
+    let running = start(Limits::new().http2(http2));
     let mut client = Client::new(&running);
     // It reads everything, and answers nothing.
     while client.next().is_some() {}
@@ -263,8 +262,8 @@ fn what_is_no_http2_is_a_protocol_error() {
 #[test]
 fn who_sends_many_frames_at_once_gives_way_to_others_between_them() {
     const PINGS: usize = 900;
-    let http2 = Http2Limits { max_control_frames_per_second: 1000, ..Http2Limits::default() };
-    let running = start(Limits { http2, ..Limits::default() });
+    let http2 = Http2Limits::new().max_control_frames_per_second(1000);
+    let running = start(Limits::new().http2(http2));
     let mut client = Client::new(&running);
     serves(&mut client, 1);
     let polls = || running.handles().iter().map(|handle| handle.metrics().polls).sum::<u64>();

@@ -26,9 +26,9 @@ use common::*;
 /// soon.
 fn moving_server() -> Server {
     let event_loop = EventLoop::builder().idle(IdlePolicy::Park);
-    let targets = Targets { utilisation: 0.05, least: 1 };
+    let targets = Targets::new().utilisation(0.05).least(1);
     let group = LoopGroup::builder().loops(2).event_loop(event_loop).concentrate(targets);
-    let moves = Moves { interval: Duration::from_millis(10), ..Moves::default() };
+    let moves = Moves::new().interval(Duration::from_millis(10));
     Server::bind("127.0.0.1:0").unwrap().group(group).moves(Some(moves))
 }
 
@@ -131,7 +131,7 @@ fn connections_move_under_load_and_each_request_is_answered_once() {
 #[test]
 fn a_connection_that_has_moved_is_still_followed_to_the_byte() {
     let served = Arc::default();
-    let limits = Limits { ambiguous_length: AmbiguousLength::Refuse, ..Limits::default() };
+    let limits = Limits::new().ambiguous_length(AmbiguousLength::Refuse);
     let running = moving_server().limits(limits).start(working_router(&served)).unwrap();
     let counts = running.counts();
     let asked = with_clients(&running, || until("one moves", || counts.moved() > 0));
@@ -223,11 +223,7 @@ fn ask_until_the_last(stream: TcpStream) -> u64 {
 #[test]
 fn what_a_connection_has_behind_it_goes_along() {
     const MOST: u64 = 500;
-    let limits = Limits {
-        max_requests_per_connection: MOST,
-        max_connections_per_peer: 3,
-        ..Limits::default()
-    };
+    let limits = Limits::new().max_requests_per_connection(MOST).max_connections_per_peer(3);
     let served = Arc::default();
     let running = moving_server().limits(limits).start(working_router(&served)).unwrap();
     let counts = running.counts();

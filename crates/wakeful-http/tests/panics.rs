@@ -39,7 +39,7 @@ fn requests_that_panic_give_back_their_places() {
     let app = router()
         .route("/handler", get(panics))
         .route("/body", get(|| async { Body::from_stream(Panics) }));
-    let limits = Limits { max_requests: 1, max_connections_per_peer: 1, ..Limits::default() };
+    let limits = Limits::new().max_requests(1).max_connections_per_peer(1);
     let running = server().limits(limits).start(app).unwrap();
     for path in ["/handler", "/body"].repeat(3) {
         let mut stream = raw(&running);
@@ -158,7 +158,7 @@ impl hyper::body::Body for Pieces {
 /// h2 writes with its lock held, which stays poisoned.
 #[test]
 fn a_panic_that_ends_an_http2_connection_ends_its_requests_and_not_the_process() {
-    let limits = Limits { max_requests: 5, ..Limits::default() };
+    let limits = Limits::new().max_requests(5);
     let running = server()
         .limits(limits)
         .start_with(|| {

@@ -117,7 +117,7 @@ fn a_header_may_come_byte_by_byte_and_the_http2_preface_too() {
 #[test]
 fn a_slow_header_and_a_silent_client_are_closed_and_disturb_nobody() {
     let running = server()
-        .limits(Limits { header_timeout: Duration::from_millis(100), ..Limits::default() })
+        .limits(Limits::new().header_timeout(Duration::from_millis(100)))
         .start(router())
         .unwrap();
     let silent = raw(&running);
@@ -186,8 +186,7 @@ fn a_client_that_is_gone_while_its_response_is_silent_is_noticed() {
     let events =
         || async { Body::from_stream(futures_lite::stream::pending::<io::Result<Bytes>>()) };
     let app = router().route("/events", get(events));
-    let no_limits =
-        Limits { body_timeout: None, request_timeout: None, min_rate: None, ..Limits::default() };
+    let no_limits = Limits::new().body_timeout(None).request_timeout(None).min_rate(None);
     for limits in [Limits::default(), no_limits] {
         let server = server().limits(limits).also_bind(addr.as_str());
         let running = server.unwrap().start(app.clone()).unwrap();
@@ -231,10 +230,7 @@ fn a_reset_in_mid_body_ends_that_connection_only() {
 
 #[test]
 fn an_oversized_header_is_431_and_a_malformed_one_400() {
-    let running = server()
-        .limits(Limits { max_header_size: 8 * 1024, ..Limits::default() })
-        .start(router())
-        .unwrap();
+    let running = server().limits(Limits::new().max_header_size(8 * 1024)).start(router()).unwrap();
     let mut stream = raw(&running);
     let header = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(100_000));
     // The server may close before it has read all.
@@ -255,10 +251,7 @@ fn an_oversized_header_is_431_and_a_malformed_one_400() {
 
 #[test]
 fn beyond_the_limit_of_connections_the_next_one_waits() {
-    let running = server()
-        .limits(Limits { max_connections: 2, ..Limits::default() })
-        .start(router())
-        .unwrap();
+    let running = server().limits(Limits::new().max_connections(2)).start(router()).unwrap();
     let talk = |stream: &mut StdTcpStream| {
         stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
         let mut buf = [0; 1024];

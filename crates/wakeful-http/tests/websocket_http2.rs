@@ -65,7 +65,7 @@ impl futures_io::AsyncWrite for Http2Stream {
 fn on_http2_sockets_share_a_connection_and_are_told_of_the_drain() {
     // A connection with an open socket is not idle, though nothing is said.
     let idle_timeout = Duration::from_millis(100);
-    let server = server().limits(Limits { idle_timeout, ..Limits::default() });
+    let server = server().limits(Limits::new().idle_timeout(idle_timeout));
     let running = server.start(Router::new().route("/ws", any(open))).unwrap();
     let addr = addr(&running);
     let (open, opened) = async_channel::bounded(1);

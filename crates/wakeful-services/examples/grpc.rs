@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .add_service(reflection.v1())
         .add_service(reflection.v1alpha());
     let app = routes.into_axum_router().layer(GrpcLayer::new());
-    let limits = Limits { grpc_calls: GrpcCalls::Unlimited, ..Limits::default() };
+    let limits = Limits::new().grpc_calls(GrpcCalls::Unlimited);
     Server::bind("127.0.0.1:50051")?.limits(limits).serve(app)?;
     Ok(())
 }

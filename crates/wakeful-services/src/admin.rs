@@ -40,7 +40,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// What a service keeps back of the process's descriptors. `of_service` is its own need.
 pub(crate) fn descriptors(of_service: Descriptors, admin: &[SharedListener]) -> Descriptors {
     let for_operators = if admin.is_empty() { 0 } else { for_operators(Descriptors::limit()) };
-    Descriptors { spare: of_service.spare + for_operators, ..of_service }
+    of_service.also_spare(for_operators)
 }
 
 fn for_operators(limit: Option<usize>) -> usize {
@@ -82,12 +82,10 @@ impl RunningService {
         // Nobody waits for a scrape so much that a CPU should spin for it.
         let event_loop = EventLoop::builder().idle(IdlePolicy::Park);
         let group = LoopGroup::builder().loops(1).event_loop(event_loop);
-        let limits = Limits {
-            max_connections: connections_of_operators(Descriptors::limit()),
-            header_timeout: SILENCE,
-            idle_timeout: SILENCE,
-            ..Limits::default()
-        };
+        let limits = Limits::new()
+            .max_connections(connections_of_operators(Descriptors::limit()))
+            .header_timeout(SILENCE)
+            .idle_timeout(SILENCE);
         let admin = Server::from_listeners(listeners).group(group).limits(limits).start(router)?;
         Ok(Self { server, admin: Some(admin) })
     }

@@ -36,29 +36,72 @@ use crate::connections::{KEEPALIVE, end_when_sent, log, set_options};
 use crate::patience::PatientStream;
 
 /// Settings of this service.
+///
+/// | setting | default | beyond it |
+/// |---|---|---|
+/// | [`max_memory`](Self::max_memory) | 1 GiB | a connection that needs more is closed |
+/// | [`max_connections`](Self::max_connections) | as many as the process has descriptors for | further ones wait |
+/// | [`idle_timeout`](Self::idle_timeout) | none | the connection is closed |
+/// | [`stall_timeout`](Self::stall_timeout) | 60 s | the connection is closed |
+/// | [`keepalive`](Self::keepalive) | 300 s | the peer is probed |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a setter returns the changed options"]
 pub struct EchoOptions {
-    /// What the frames of all connections may take together, in bytes; 0 is no limit. Buffers of up
-    /// to 16 KiB are not counted.
-    pub max_memory: usize,
-    /// How many connections may be open. Further ones wait; 0 is no limit.
-    pub max_connections: usize,
-    /// How long a connection may be open between two frames. `None`: for ever. Not of a frontend.
-    pub idle_timeout: Option<Duration>,
-    /// How long nothing may come of a frame that has begun, or be taken of an answer. `None`: for
-    /// ever. Not of a frontend.
-    pub stall_timeout: Option<Duration>,
-    /// After how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. One that
-    /// does not answer is gone after as long again. `None`: never.
-    pub keepalive: Option<Duration>,
+    max_memory: Option<usize>,
+    max_connections: Option<usize>,
+    idle_timeout: Option<Duration>,
+    stall_timeout: Option<Duration>,
+    keepalive: Option<Duration>,
+}
+
+impl EchoOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what the frames of all connections may take together, in bytes. `None`: no limit.
+    /// Buffers of up to 16 KiB are not counted.
+    pub fn max_memory(mut self, bytes: impl Into<Option<usize>>) -> Self {
+        self.max_memory = bytes.into();
+        self
+    }
+
+    /// Sets how many connections may be open: 1 and more; the service does not start with 0.
+    /// Further ones wait. `None`: as many as the process has descriptors for.
+    pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
+        self.max_connections = connections.into();
+        self
+    }
+
+    /// Sets how long a connection may be open between two frames. `None`: for ever. Not of a
+    /// frontend.
+    pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.idle_timeout = timeout.into();
+        self
+    }
+
+    /// Sets how long nothing may come of a frame that has begun, or be taken of an answer. `None`:
+    /// for ever. Not of a frontend.
+    pub fn stall_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.stall_timeout = timeout.into();
+        self
+    }
+
+    /// Sets after how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. One
+    /// that does not answer is gone after as long again. `None`: never.
+    pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
+        self.keepalive = idle.into();
+        self
+    }
 }
 
 impl Default for EchoOptions {
     /// 1 GiB in all, any number of connections, a minute for one that stalls.
     fn default() -> Self {
         Self {
-            max_memory: 1 << 30,
-            max_connections: 0,
+            max_memory: Some(1 << 30),
+            max_connections: None,
             idle_timeout: None,
             stall_timeout: Some(Duration::from_secs(60)),
             keepalive: Some(KEEPALIVE),
@@ -68,14 +111,14 @@ impl Default for EchoOptions {
 
 impl EchoOptions {
     fn budget(&self) -> Arc<Budget> {
-        Budget::new(if self.max_memory == 0 { usize::MAX } else { self.max_memory })
+        Budget::new(self.max_memory.unwrap_or(usize::MAX))
     }
 }
 
 /// Starts the service on `listeners`.
 ///
 /// # Errors
-/// The loops cannot be started.
+/// The loops cannot be started; [`EchoOptions::max_connections`] is 0.
 pub fn start(
     options: &ServeOptions,
     echo: EchoOptions,
@@ -98,7 +141,7 @@ pub fn start(
 /// reached closes the connection that was to use it.
 ///
 /// # Errors
-/// The loops cannot be started.
+/// The loops cannot be started; [`EchoOptions::max_connections`] is 0.
 pub fn start_frontend(
     options: &ServeOptions,
     echo: EchoOptions,

@@ -41,12 +41,31 @@ struct Shared {
 
 /// Settings of this service alone.
 #[derive(Debug, Clone, Default)]
+#[must_use = "a setter returns the changed options"]
 pub struct HttpOptions {
-    /// What is served on every path that is not the service's own, `/` included.
-    pub files: Option<ServeDir>,
-    /// Where requests are logged; then they have ids too, and traces are continued. HUP opens a
-    /// file anew.
-    pub access_log: Option<AccessLog>,
+    files: Option<ServeDir>,
+    access_log: Option<AccessLog>,
+}
+
+impl HttpOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what is served on every path that is not the service's own, `/` included. `None`, the
+    /// default: nothing.
+    pub fn files(mut self, files: impl Into<Option<ServeDir>>) -> Self {
+        self.files = files.into();
+        self
+    }
+
+    /// Sets where requests are logged; then they have ids too, and traces are continued. HUP opens
+    /// a file anew. `None`, the default: nowhere.
+    pub fn access_log(mut self, log: impl Into<Option<AccessLog>>) -> Self {
+        self.access_log = log.into();
+        self
+    }
 }
 
 impl HttpOptions {
@@ -55,7 +74,7 @@ impl HttpOptions {
         match self.files {
             Some(_) => {
                 let spare = Descriptors::limit().map_or(32, |limit| admin::share(limit, 32));
-                Descriptors { per_connection: 1, spare }
+                Descriptors::new().per_connection(1).spare(spare)
             }
             None => Descriptors::default(),
         }

@@ -46,7 +46,7 @@ use self::service::{Local, Running, Service};
 use crate::ServeOptions;
 use crate::connections::log;
 
-pub use self::options::{KvOptions, LARGEST_VALUE};
+pub use self::options::{DEFAULT_MAX_VALUE, KvOptions, LARGEST_VALUE};
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::resp::fuzzing::check as check_resp;
@@ -61,8 +61,8 @@ pub fn start(
     listeners: Vec<SharedListener>,
 ) -> io::Result<Serving> {
     let loops = match options.loops {
-        0 => thread::available_parallelism()?.get(),
-        loops => loops,
+        None => thread::available_parallelism()?.get(),
+        Some(loops) => loops.max(1),
     };
     let service = Arc::new(Service::new(loops, kv));
     let joining = service.clone();

@@ -11,32 +11,111 @@ use wakeful_http::tls::ServerTls;
 use wakeful_http::{DrainPlan, Limits, Server};
 
 /// Settings that all services have.
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | [`listen`](Self::listen) | nowhere | |
+/// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] |
+/// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] |
+/// | [`loops`](Self::loops) | one for each CPU | 1 and more |
+/// | [`pinning`](Self::pinning) | [`Pinning::Free`] | [`Pinning`] |
+/// | [`accept`](Self::accept) | [`AcceptStrategy::Exclusive`] | [`AcceptStrategy`] |
+/// | [`concentrate`](Self::concentrate) | [`Targets::default`] | [`Targets`] |
+/// | [`moves`](Self::moves) | [`Moves::default`] | [`Moves`] |
+/// | [`idle`](Self::idle) | [`IdlePolicy::ADAPTIVE`] | [`IdlePolicy`] |
+/// | [`grace`](Self::grace) | 10 s | any |
+/// | [`log`](Self::log) | none | |
 #[derive(Debug, Clone)]
+#[must_use = "a setter returns the changed options"]
 pub struct ServeOptions {
-    /// Where to listen.
-    pub listen: Vec<ListenAddr>,
-    /// TLS on all these addresses, if the service speaks HTTP.
-    pub tls: Option<ServerTls>,
-    /// What is bounded, if the service speaks HTTP.
-    pub limits: Limits,
-    /// How many loops; 0 is one for each CPU that the process may use.
-    pub loops: usize,
-    /// Where the loops' threads run.
-    pub pinning: Pinning,
-    /// How connections reach the loops.
-    pub accept: AcceptStrategy,
-    /// How busy loops may be before connections go to more of them; `None`: all loops always have
-    /// some.
-    pub concentrate: Option<Targets>,
-    /// When open connections go on to other loops, if the service lets them: http (HTTP/1.1) and
-    /// echo do.
-    pub moves: Option<Moves>,
-    /// What a loop does when it has nothing to do.
-    pub idle: IdlePolicy,
-    /// How long connections may finish after the service was told to end.
-    pub grace: Duration,
-    /// The writer of the process's log: `/metrics` counts its lines.
-    pub log: Option<LossyWriter>,
+    pub(crate) listen: Vec<ListenAddr>,
+    pub(crate) tls: Option<ServerTls>,
+    pub(crate) limits: Limits,
+    pub(crate) loops: Option<usize>,
+    pub(crate) pinning: Pinning,
+    pub(crate) accept: AcceptStrategy,
+    pub(crate) concentrate: Option<Targets>,
+    pub(crate) moves: Option<Moves>,
+    pub(crate) idle: IdlePolicy,
+    pub(crate) grace: Duration,
+    pub(crate) log: Option<LossyWriter>,
+}
+
+impl ServeOptions {
+    /// The defaults: as `wakeful serve` without an option, but that it listens nowhere.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets where to listen.
+    pub fn listen(mut self, addrs: impl IntoIterator<Item = ListenAddr>) -> Self {
+        self.listen = addrs.into_iter().collect();
+        self
+    }
+
+    /// Sets TLS on all these addresses, if the service speaks HTTP. `None`: plain HTTP.
+    pub fn tls(mut self, tls: impl Into<Option<ServerTls>>) -> Self {
+        self.tls = tls.into();
+        self
+    }
+
+    /// Sets what is bounded, if the service speaks HTTP.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets how many loops there are. `None`: one for each CPU that the process may use. 0 is taken
+    /// as 1.
+    pub fn loops(mut self, loops: impl Into<Option<usize>>) -> Self {
+        self.loops = loops.into();
+        self
+    }
+
+    /// Sets where the loops' threads run.
+    pub fn pinning(mut self, pinning: Pinning) -> Self {
+        self.pinning = pinning;
+        self
+    }
+
+    /// Sets how connections reach the loops.
+    pub fn accept(mut self, strategy: AcceptStrategy) -> Self {
+        self.accept = strategy;
+        self
+    }
+
+    /// Sets how busy loops may be before connections go to more of them. `None`: all loops always
+    /// have some.
+    pub fn concentrate(mut self, targets: impl Into<Option<Targets>>) -> Self {
+        self.concentrate = targets.into();
+        self
+    }
+
+    /// Sets when open connections go on to other loops, if the service lets them: http (HTTP/1.1)
+    /// and echo do. `None`: never.
+    pub fn moves(mut self, moves: impl Into<Option<Moves>>) -> Self {
+        self.moves = moves.into();
+        self
+    }
+
+    /// Sets what a loop does when it has nothing to do.
+    pub fn idle(mut self, policy: IdlePolicy) -> Self {
+        self.idle = policy;
+        self
+    }
+
+    /// Sets how long connections may finish after the service was told to end.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Sets the writer of the process's log, whose lines `/metrics` counts. `None`: they are not
+    /// counted.
+    pub fn log(mut self, writer: impl Into<Option<LossyWriter>>) -> Self {
+        self.log = writer.into();
+        self
+    }
 }
 
 /// Where the loops' threads run.
@@ -53,7 +132,7 @@ impl Default for ServeOptions {
     fn default() -> Self {
         Self {
             listen: Vec::new(),
-            loops: 0,
+            loops: None,
             pinning: Pinning::Free,
             accept: AcceptStrategy::default(),
             concentrate: Some(Targets::default()),
@@ -86,7 +165,7 @@ impl ServeOptions {
             .strategy(self.accept)
             .moves(self.moves)
             .limits(self.limits.clone())
-            .drain_plan(DrainPlan { grace: self.grace, ..DrainPlan::default() });
+            .drain_plan(DrainPlan::new().grace(self.grace));
         match &self.tls {
             Some(tls) => server.tls(tls.clone()),
             None => server,
@@ -95,7 +174,11 @@ impl ServeOptions {
 
     pub(crate) fn group(&self) -> LoopGroupBuilder {
         let event_loop = EventLoop::builder().idle(self.idle);
-        let group = LoopGroup::builder().loops(self.loops).event_loop(event_loop);
+        let group = LoopGroup::builder().event_loop(event_loop);
+        let group = match self.loops {
+            Some(loops) => group.loops(loops.max(1)),
+            None => group,
+        };
         let group = match self.concentrate {
             Some(targets) => group.concentrate(targets),
             None => group.spread(),

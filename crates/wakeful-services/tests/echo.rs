@@ -7,12 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wakeful::IdlePolicy;
-use wakeful::accept::{AcceptStrategy, Moves, SharedListener};
+use wakeful::accept::{Moves, SharedListener};
 use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful_services::ServeOptions;
 use wakeful_services::echo::{self, EchoOptions};
-use wakeful_services::options::Pinning;
 
 const GUARD: Duration = Duration::from_secs(30);
 
@@ -20,19 +19,12 @@ const GUARD: Duration = Duration::from_secs(30);
 const PAYLOAD: usize = 40_000;
 
 fn options() -> ServeOptions {
-    ServeOptions {
-        listen: Vec::new(),
-        tls: None,
-        limits: Default::default(),
-        loops: 2,
-        pinning: Pinning::Free,
-        accept: AcceptStrategy::default(),
-        concentrate: Some(Targets { utilisation: 0.05, least: 1 }),
-        moves: Some(Moves { interval: Duration::from_millis(10), ..Moves::default() }),
-        idle: IdlePolicy::Park,
-        grace: GUARD,
-        log: None,
-    }
+    ServeOptions::new()
+        .loops(2)
+        .concentrate(Targets::new().utilisation(0.05).least(1))
+        .moves(Moves::new().interval(Duration::from_millis(10)))
+        .idle(IdlePolicy::Park)
+        .grace(GUARD)
 }
 
 fn frame(number: u32) -> Vec<u8> {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use wakeful::IdlePolicy;
 use wakeful::accept::AcceptStrategy;
 use wakeful::net::ListenAddr;
-use wakeful_services::options::Pinning;
 use wakeful_services::{ServeOptions, http};
 
 /// Everything that is answered to `text` on a connection of its own.
@@ -22,19 +21,14 @@ fn ask(addr: &ListenAddr, text: &str) -> String {
 
 #[test]
 fn what_is_refused_is_a_line_that_rises() {
-    let options = ServeOptions {
-        listen: vec!["127.0.0.1:0".parse().unwrap()],
-        tls: None,
-        limits: Default::default(),
-        loops: 2,
-        pinning: Pinning::Free,
-        accept: AcceptStrategy::Exclusive,
-        concentrate: None,
-        moves: None,
-        idle: IdlePolicy::Park,
-        grace: Duration::from_secs(10),
-        log: None,
-    };
+    let options = ServeOptions::new()
+        .listen(vec!["127.0.0.1:0".parse().unwrap()])
+        .loops(2)
+        .accept(AcceptStrategy::Exclusive)
+        .concentrate(None)
+        .moves(None)
+        .idle(IdlePolicy::Park)
+        .grace(Duration::from_secs(10));
     let running =
         http::start(&options, http::HttpOptions::default(), options.bind().unwrap(), Vec::new())
             .unwrap()

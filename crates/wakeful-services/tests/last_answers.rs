@@ -8,31 +8,18 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 use wakeful::IdlePolicy;
-use wakeful::accept::{AcceptStrategy, Serving, SharedListener};
+use wakeful::accept::{Serving, SharedListener};
 use wakeful::net::ListenAddr;
 use wakeful_services::ServeOptions;
 use wakeful_services::echo::{self, EchoOptions};
 use wakeful_services::kv::{self, KvOptions};
-use wakeful_services::options::Pinning;
 
 const GUARD: Duration = Duration::from_secs(30);
 /// The kernel takes all of it at once, and a client with a small buffer a little of it.
 const LENGTH: usize = 1 << 20;
 
 fn options() -> ServeOptions {
-    ServeOptions {
-        listen: Vec::new(),
-        tls: None,
-        limits: Default::default(),
-        loops: 1,
-        pinning: Pinning::Free,
-        accept: AcceptStrategy::default(),
-        concentrate: None,
-        moves: None,
-        idle: IdlePolicy::Park,
-        grace: GUARD,
-        log: None,
-    }
+    ServeOptions::new().loops(1).concentrate(None).moves(None).idle(IdlePolicy::Park).grace(GUARD)
 }
 
 fn listener() -> SharedListener {

@@ -36,7 +36,7 @@ impl Subscriber for Panicking {
 #[test]
 fn a_log_subscriber_that_panics_costs_no_request() {
     tracing::subscriber::set_global_default(Panicking).unwrap();
-    let proxy = proxy(&[nowhere()], |_| {});
+    let proxy = proxy(&[nowhere()], |settings| settings);
     for _ in 0..10 {
         // Each is a line: the backend fails.
         assert_status(&get(addr(&proxy), "/"), 502);

@@ -48,7 +48,7 @@ fn a_backend_that_is_down_is_told_once_and_once_when_it_is_back() {
 
     // The only one stays in.
     let away = nowhere();
-    let alone = proxy(&[away], |_| {});
+    let alone = proxy(&[away], |settings| settings);
     for _ in 0..100 {
         assert_status(&get(addr(&alone), "/"), 502);
     }
@@ -73,7 +73,9 @@ fn a_backend_that_is_down_is_told_once_and_once_when_it_is_back() {
     // One of two is left out, however often it is tried again.
     let away = nowhere();
     let two = proxy(&[away, back.addr], |settings| {
-        settings.ejection.shortest = std::time::Duration::from_millis(1);
+        settings.ejection(
+            wakeful_services::proxy::Ejection::new().shortest(std::time::Duration::from_millis(1)),
+        )
     });
     until("it was tried several times", || {
         assert_status(&get(addr(&two), "/"), 200);

@@ -15,7 +15,7 @@ const ASK: &str = "GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: 
 #[test]
 fn a_shortage_of_descriptors_has_no_backend_ejected() {
     let backends = [Backend::mirror(), Backend::mirror()];
-    let proxy = proxy(&backends.clone().map(|backend| backend.addr), |_| {});
+    let proxy = proxy(&backends.clone().map(|backend| backend.addr), |settings| settings);
     let mut streams = [(); 6].map(|()| connect(addr(&proxy)));
     for stream in &mut streams {
         stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();

@@ -35,7 +35,7 @@ fn on_wakeful(app: Router, addr: &str) -> io::Result<()> {
     let group = wakeful::LoopGroup::builder().loops(1).event_loop(parks);
     // Those that are idle stay.
     let for_ever = std::time::Duration::from_hours(1);
-    let limits = Limits { header_timeout: for_ever, idle_timeout: for_ever, ..Limits::default() };
+    let limits = Limits::new().header_timeout(for_ever).idle_timeout(for_ever);
     wakeful_http::Server::bind(addr)?.group(group).limits(limits).serve(app)
 }
 

@@ -156,7 +156,7 @@ struct Group {
     policy: Vec<Placing>,
     /// The share of its time that an active loop may work before another one becomes active, 0.05
     /// to 0.95.
-    #[arg(long, default_value_t = Targets::default().utilisation, value_parser = |text: &str| number(text, 0.05, 0.95))]
+    #[arg(long, default_value_t = 0.6, value_parser = |text: &str| number(text, 0.05, 0.95))]
     target: f64,
     /// A connection is moved when an active loop has so many times as many as they have on average,
     /// or so many times fewer, 1 to 100.
@@ -452,7 +452,7 @@ impl Group {
                     life: self.life.map(nanoseconds),
                     seconds: self.seconds,
                     seed: self.seed,
-                    targets: Targets { utilisation: self.target, ..Targets::default() },
+                    targets: Targets::new().utilisation(self.target),
                     moving: Moving {
                         ratio: self.ratio,
                         most: self.moves,

@@ -4,6 +4,7 @@ use clap::Args;
 use wakeful::accept::Moves;
 use wakeful::group::Targets;
 
+use super::given::given;
 use crate::numbers::number;
 
 #[derive(Debug, Default, Args)]
@@ -36,9 +37,8 @@ enum When {
 
 impl ActivityArguments {
     pub(super) fn targets(&self) -> Option<Targets> {
-        let default = Targets::default();
-        let utilisation = self.target_utilisation.unwrap_or(default.utilisation);
-        (!self.spread).then_some(Targets { utilisation, ..default })
+        let targets = given(Targets::new(), self.target_utilisation, Targets::utilisation);
+        (!self.spread).then_some(targets)
     }
 }
 
@@ -51,7 +51,7 @@ impl MoveArguments {
         match self.moves {
             None => Some(Moves::default()),
             Some(When::Never) => None,
-            Some(When::Above(ratio)) => Some(Moves { ratio, ..Moves::default() }),
+            Some(When::Above(ratio)) => Some(Moves::new().ratio(ratio)),
         }
     }
 }

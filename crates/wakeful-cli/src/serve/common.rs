@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use wakeful::accept::{AcceptStrategy, Moves, Placement};
+use wakeful::IdlePolicy;
+use wakeful::accept::{AcceptStrategy, Placement};
 use wakeful::net::{InvalidListenAddr, ListenAddr};
+use wakeful_services::ServeOptions;
 use wakeful_services::options::Pinning;
-use wakeful_services::{Limits, ServeOptions};
 
 use super::activity::ActivityArguments;
 use super::idle::IdleArguments;
@@ -69,7 +70,7 @@ impl CommonArguments {
     /// As [`check`](Self::check), with the addresses of `--admin`.
     pub(super) fn check_with_admin(&self, admin: &[String]) -> Result<(), String> {
         self.strategy()?;
-        self.idle.policy()?;
+        self.idle_policy()?;
         let listen = self.listen.iter().map(|addr| ("--listen", addr));
         let admin = admin.iter().map(|addr| ("--admin", addr));
         each_once(listen.chain(admin))
@@ -80,19 +81,26 @@ impl CommonArguments {
     /// # Errors
     /// A line for the user.
     pub(super) fn options(&self, activity: &ActivityArguments) -> Result<ServeOptions, String> {
-        Ok(ServeOptions {
-            listen: self.addresses()?,
-            tls: None,
-            limits: Limits::default(),
-            loops: self.loops.into(),
-            pinning: if self.pin { Pinning::Pinned } else { Pinning::Free },
-            accept: self.strategy()?,
-            concentrate: activity.targets(),
-            moves: Some(Moves::default()),
-            idle: self.idle.policy()?,
-            grace: self.grace,
-            log: crate::logging::writer(),
-        })
+        let options = ServeOptions::new()
+            .listen(self.addresses()?)
+            .pinning(if self.pin { Pinning::Pinned } else { Pinning::Free })
+            .accept(self.strategy()?)
+            .concentrate(activity.targets())
+            .idle(self.idle_policy()?)
+            .grace(self.grace)
+            .log(crate::logging::writer());
+        Ok(options.loops((self.loops > 0).then_some(self.loops.into())))
+    }
+
+    /// How long connections may finish after a signal.
+    pub(super) fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    /// # Errors
+    /// Options that have no meaning together.
+    pub(super) fn idle_policy(&self) -> Result<IdlePolicy, String> {
+        self.idle.policy()
     }
 
     fn addresses(&self) -> Result<Vec<ListenAddr>, String> {

@@ -5,7 +5,8 @@ use wakeful_services::echo::{self, EchoOptions};
 
 use super::activity::{ActivityArguments, MoveArguments};
 use super::common::{CommonArguments, address};
-use super::lifecycle::{serving, until_terminated};
+use super::given::{given, unless_zero};
+use super::lifecycle::{Scheme, serving, until_terminated};
 use super::signals::{self, Caught};
 use super::size;
 use super::stalls::StallArguments;
@@ -65,23 +66,21 @@ impl EchoArguments {
 /// # Errors
 /// A line for the user.
 pub(super) fn serve(arguments: &EchoArguments, caught: Caught) -> Result<(), String> {
-    let mut options = arguments.common.options(&arguments.activity)?;
-    options.moves = arguments.moves.moves();
+    let options = arguments.common.options(&arguments.activity)?.moves(arguments.moves.moves());
     let backend = arguments.backend.as_deref().map(address).transpose();
     let backend = backend.map_err(|error| format!("--backend: {error}"))?;
-    let default = EchoOptions::default();
-    let echo_options = EchoOptions {
-        max_memory: arguments.max_memory.unwrap_or(default.max_memory),
-        max_connections: arguments.max_connections.unwrap_or(default.max_connections),
-        idle_timeout: arguments.stalls.idle_timeout(default.idle_timeout),
-        stall_timeout: arguments.stalls.stall_timeout(default.stall_timeout),
-        keepalive: arguments.stalls.keepalive(default.keepalive),
-    };
+    let echo = EchoOptions::new();
+    let echo = given(echo, arguments.max_memory.map(unless_zero), EchoOptions::max_memory);
+    let echo =
+        given(echo, arguments.max_connections.map(unless_zero), EchoOptions::max_connections);
+    let echo = given(echo, arguments.stalls.idle_timeout(), EchoOptions::idle_timeout);
+    let echo = given(echo, arguments.stalls.stall_timeout(), EchoOptions::stall_timeout);
+    let echo = given(echo, arguments.stalls.keepalive(), EchoOptions::keepalive);
     let listeners = options.bind()?;
-    until_terminated(&options, caught, Vec::new(), || {
+    until_terminated(&arguments.common, Scheme::Plain, caught, Vec::new(), || {
         match &backend {
-            Some(backend) => echo::start_frontend(&options, echo_options, listeners, backend),
-            None => echo::start(&options, echo_options, listeners),
+            Some(backend) => echo::start_frontend(&options, echo, listeners, backend),
+            None => echo::start(&options, echo, listeners),
         }
         .map(serving)
     })

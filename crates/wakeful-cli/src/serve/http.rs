@@ -6,7 +6,7 @@ use wakeful_services::http;
 use super::activity::{ActivityArguments, MoveArguments};
 use super::admin::AdminArguments;
 use super::common::CommonArguments;
-use super::lifecycle::{running, until_terminated};
+use super::lifecycle::{Scheme, running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
 use super::signals::{self, Caught};
 use super::site::SiteArguments;
@@ -56,17 +56,23 @@ impl HttpArguments {
 /// # Errors
 /// A line for the user.
 pub(super) fn serve(arguments: &HttpArguments, caught: Caught) -> Result<(), String> {
-    let mut options = arguments.common.options(&arguments.activity)?;
-    options.moves = arguments.moves.moves();
-    options.tls = arguments.tls.load()?;
-    options.limits = arguments.limits.limits();
+    let tls = arguments.tls.load()?;
+    let options = arguments.common.options(&arguments.activity)?;
+    let options = options.tls(tls.clone()).limits(arguments.limits.limits());
+    let options = options.moves(arguments.moves.moves());
     let http_options = arguments.site.options()?;
     let pre_drain = arguments.drain.pre_drain;
     let admin = arguments.admin.bind()?;
     let listeners = options.bind()?;
-    until_terminated(&options, caught, arguments.reloaded(), || {
-        arguments.tls.watch(options.tls.as_ref())?;
-        http::start(&options, http_options, listeners, admin)
-            .map(|server| running(server, pre_drain))
-    })
+    until_terminated(
+        &arguments.common,
+        Scheme::of(tls.as_ref()),
+        caught,
+        arguments.reloaded(),
+        || {
+            arguments.tls.watch(tls.as_ref())?;
+            http::start(&options, http_options, listeners, admin)
+                .map(|server| running(server, pre_drain))
+        },
+    )
 }

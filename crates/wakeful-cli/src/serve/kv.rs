@@ -5,7 +5,8 @@ use wakeful_services::kv::{self, KvOptions};
 
 use super::activity::ActivityArguments;
 use super::common::CommonArguments;
-use super::lifecycle::{serving, until_terminated};
+use super::given::{given, unless_zero};
+use super::lifecycle::{Scheme, serving, until_terminated};
 use super::signals::{self, Caught};
 use super::size;
 use super::stalls::StallArguments;
@@ -57,7 +58,7 @@ impl KvArguments {
     /// # Errors
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
-        let longest = self.max_value.unwrap_or(KvOptions::default().max_value);
+        let longest = self.max_value.unwrap_or(kv::DEFAULT_MAX_VALUE);
         match self.client_query_buffer_limit {
             Some(limit) if limit < longest => Err(format!(
                 "--client-query-buffer-limit ({limit} bytes) is less than --max-value ({longest} bytes): a command of \
@@ -73,20 +74,19 @@ impl KvArguments {
 pub(super) fn serve(arguments: &KvArguments, caught: Caught) -> Result<(), String> {
     // All loops have keys.
     let options = arguments.common.options(&ActivityArguments::default())?;
-    let default = KvOptions::default();
-    let kv_options = KvOptions {
-        max_memory: arguments.max_memory.unwrap_or(default.max_memory),
-        max_value: arguments.max_value.unwrap_or(default.max_value),
-        client_query_buffer_limit: arguments.client_query_buffer_limit,
-        max_memory_clients: arguments.max_memory_clients,
-        max_connections: arguments.max_connections.unwrap_or(default.max_connections),
-        idle_timeout: arguments.stalls.idle_timeout(default.idle_timeout),
-        stall_timeout: arguments.stalls.stall_timeout(default.stall_timeout),
-        keepalive: arguments.stalls.keepalive(default.keepalive),
-    };
+    let kv = given(KvOptions::new(), arguments.max_memory.map(unless_zero), KvOptions::max_memory);
+    let kv = given(kv, arguments.max_value, KvOptions::max_value);
+    let longest = arguments.client_query_buffer_limit;
+    let kv = given(kv, longest, KvOptions::client_query_buffer_limit);
+    let for_clients = arguments.max_memory_clients.map(unless_zero);
+    let kv = given(kv, for_clients, KvOptions::max_memory_clients);
+    let kv = given(kv, arguments.max_connections.map(unless_zero), KvOptions::max_connections);
+    let kv = given(kv, arguments.stalls.idle_timeout(), KvOptions::idle_timeout);
+    let kv = given(kv, arguments.stalls.stall_timeout(), KvOptions::stall_timeout);
+    let kv = given(kv, arguments.stalls.keepalive(), KvOptions::keepalive);
     let listeners = options.bind()?;
-    until_terminated(&options, caught, Vec::new(), || {
-        kv::start(&options, kv_options, listeners).map(serving)
+    until_terminated(&arguments.common, Scheme::Plain, caught, Vec::new(), || {
+        kv::start(&options, kv, listeners).map(serving)
     })
 }
 

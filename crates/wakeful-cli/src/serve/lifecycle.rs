@@ -12,9 +12,32 @@ use wakeful::ShutdownError;
 use wakeful::accept::Serving;
 use wakeful::net::ListenAddr;
 use wakeful::signal;
-use wakeful_services::{DrainPlan, RunningService, ServeOptions};
+use wakeful_services::tls::ServerTls;
+use wakeful_services::{DrainPlan, RunningService};
 
+use super::common::CommonArguments;
 use super::signals::Caught;
+
+/// How clients name the addresses that a service listens on.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Scheme {
+    /// By the address alone.
+    Plain,
+    Https,
+}
+
+impl Scheme {
+    pub(super) fn of(tls: Option<&ServerTls>) -> Self {
+        tls.map_or(Self::Plain, |_| Self::Https)
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Https => "https://",
+        }
+    }
+}
 
 /// Completes when the service has failed.
 type Failure = Pin<Box<dyn Future<Output = io::Error> + Send>>;
@@ -52,9 +75,7 @@ pub(super) fn running(
         admin_addrs: service.admin_addrs().to_vec(),
         loops: service.server().handles().len(),
         failure: Some(Box::pin(service.server().failure())),
-        shutdown: move |grace| {
-            service.drain(DrainPlan { pre_drain, grace, ..DrainPlan::default() })
-        },
+        shutdown: move |grace| service.drain(DrainPlan::new().pre_drain(pre_drain).grace(grace)),
     }
 }
 
@@ -64,7 +85,8 @@ pub(super) fn running(
 /// # Errors
 /// A line for the user.
 pub(super) fn until_terminated<F, E>(
-    options: &ServeOptions,
+    common: &CommonArguments,
+    scheme: Scheme,
     caught: Caught,
     reloaded: Vec<&'static str>,
     start: impl FnOnce() -> io::Result<Started<F>>,
@@ -73,22 +95,21 @@ where
     F: FnOnce(Duration) -> Result<usize, E> + Send + 'static,
     E: Display,
 {
-    let grace = options.grace;
+    let (grace, idle) = (common.grace(), common.idle_policy()?);
     let draining = caught.draining();
     let failure = Cell::new(None);
     let started = || {
         let mut service = start()?;
         failure.set(service.failure.take());
         caught.log(reloaded)?;
-        let scheme = if options.tls.is_some() { "https://" } else { "" };
         for addr in &service.admin_addrs {
             tracing::info!("admin on {addr}");
         }
         for addr in &service.addrs {
             tracing::info!(
-                "listening on {scheme}{addr}, loops {}, idle {}",
-                service.loops,
-                options.idle
+                "listening on {}{addr}, loops {}, idle {idle}",
+                scheme.prefix(),
+                service.loops
             );
         }
         Ok(service)

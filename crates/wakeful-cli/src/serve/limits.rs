@@ -7,6 +7,7 @@ use clap::{Args, value_parser};
 use wakeful_services::{Limits, PeerRate};
 
 use super::common::{positive_seconds, seconds};
+use super::given::{given, unless_zero};
 use super::size;
 use crate::numbers::count;
 
@@ -66,28 +67,21 @@ pub(super) struct LimitArguments {
 
 impl LimitArguments {
     pub(super) fn limits(&self) -> Limits {
-        let default = Limits::default();
-        let peer_rate = |rate| PeerRate { requests_per_second: rate, burst: rate };
-        Limits {
-            header_timeout: self.header_timeout.unwrap_or(default.header_timeout),
-            idle_timeout: self.idle_timeout.unwrap_or(default.idle_timeout),
-            body_timeout: self.body_timeout.or(default.body_timeout),
-            request_timeout: self.request_timeout.or(default.request_timeout),
-            keepalive: match self.keepalive {
-                None => default.keepalive,
-                Some(0) => None,
-                Some(seconds) => Some(Duration::from_secs(seconds.into())),
-            },
-            max_header_size: self.max_header.unwrap_or(default.max_header_size),
-            max_body: self.max_body.map_or(default.max_body, |bytes| bytes as u64),
-            max_connections: self.max_connections.unwrap_or(default.max_connections),
-            max_connections_per_peer: self
-                .max_connections_per_peer
-                .unwrap_or(default.max_connections_per_peer),
-            max_requests: self.max_requests.unwrap_or(default.max_requests),
-            peer_rate: self.peer_rate.map(peer_rate).or(default.peer_rate),
-            ..default
-        }
+        let limits = Limits::new();
+        let limits = given(limits, self.header_timeout, Limits::header_timeout);
+        let limits = given(limits, self.idle_timeout, Limits::idle_timeout);
+        let limits = given(limits, self.body_timeout, Limits::body_timeout);
+        let limits = given(limits, self.request_timeout, Limits::request_timeout);
+        let keepalive = self.keepalive.map(|seconds| Duration::from_secs(seconds.into()));
+        let limits = given(limits, keepalive.map(unless_zero), Limits::keepalive);
+        let limits = given(limits, self.max_header, Limits::max_header_size);
+        let max_body = self.max_body.map(|bytes| unless_zero(bytes as u64));
+        let limits = given(limits, max_body, Limits::max_body);
+        let limits = given(limits, self.max_connections.map(unless_zero), Limits::max_connections);
+        let per_peer = self.max_connections_per_peer.map(unless_zero);
+        let limits = given(limits, per_peer, Limits::max_connections_per_peer);
+        let limits = given(limits, self.max_requests.map(unless_zero), Limits::max_requests);
+        given(limits, self.peer_rate.map(PeerRate::new), Limits::peer_rate)
     }
 }
 

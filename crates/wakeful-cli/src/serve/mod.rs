@@ -4,6 +4,7 @@ mod activity;
 mod admin;
 mod common;
 mod echo;
+mod given;
 mod http;
 mod idle;
 mod kv;

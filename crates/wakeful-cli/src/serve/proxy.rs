@@ -12,7 +12,8 @@ use wakeful_services::{HttpVersion, InvalidTarget, Target};
 use super::activity::{ActivityArguments, MoveArguments};
 use super::admin::AdminArguments;
 use super::common::{CommonArguments, positive_seconds};
-use super::lifecycle::{running, until_terminated};
+use super::given::given;
+use super::lifecycle::{Scheme, running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
 use super::signals::{self, Caught};
 use super::size;
@@ -148,31 +149,29 @@ impl ProxyArguments {
         let target = |text: &String| -> Result<Target, String> {
             text.parse().map_err(|error: InvalidTarget| format!("--to: {error}"))
         };
-        let default = ProxyOptions::default();
-        Ok(ProxyOptions {
-            to: self.to.iter().map(target).collect::<Result<_, _>>()?,
-            version: if self.http2_upstream { HttpVersion::Http2 } else { HttpVersion::Http1 },
-            upstream_tls: self.upstream_tls()?,
-            connect_timeout: self.connect_timeout.unwrap_or(default.connect_timeout),
-            upstream_timeout: self.upstream_timeout.unwrap_or(default.upstream_timeout),
-            connections: self.upstream_connections.unwrap_or(default.connections),
-            request_buffer: self.request_buffer.unwrap_or(default.request_buffer),
-            response_buffer: self.response_buffer.unwrap_or(default.response_buffer),
-            loop_buffer: self.loop_buffer.unwrap_or(default.loop_buffer),
-            upgrades: match self.upgrades {
+        let backends = self.to.iter().map(target).collect::<Result<Vec<_>, _>>()?;
+        let proxy = ProxyOptions::new(backends)
+            .version(if self.http2_upstream { HttpVersion::Http2 } else { HttpVersion::Http1 })
+            .upstream_tls(self.upstream_tls()?)
+            .upgrades(match self.upgrades {
                 Upgrade::Off => Upgrades::Off,
                 Upgrade::Websocket => Upgrades::WebSocket,
                 Upgrade::Any => Upgrades::Any,
-            },
-            max_tunnels: self.max_tunnels.map_or(default.max_tunnels, |most| most as usize),
-            tunnel_timeout: self.tunnel_timeout.unwrap_or(default.tunnel_timeout),
-            forwarded: match self.forwarded {
+            })
+            .forwarded(match self.forwarded {
                 Forwarded::Replace => ForwardedHeaders::Replace,
                 Forwarded::Append => ForwardedHeaders::Append,
                 Forwarded::Keep => ForwardedHeaders::Keep,
-            },
-            ..default
-        })
+            });
+        let proxy = given(proxy, self.connect_timeout, ProxyOptions::connect_timeout);
+        let proxy = given(proxy, self.upstream_timeout, ProxyOptions::upstream_timeout);
+        let proxy = given(proxy, self.upstream_connections, ProxyOptions::connections);
+        let proxy = given(proxy, self.request_buffer, ProxyOptions::request_buffer);
+        let proxy = given(proxy, self.response_buffer, ProxyOptions::response_buffer);
+        let proxy = given(proxy, self.loop_buffer, ProxyOptions::loop_buffer);
+        let max_tunnels = self.max_tunnels.map(|most| most as usize);
+        let proxy = given(proxy, max_tunnels, ProxyOptions::max_tunnels);
+        Ok(given(proxy, self.tunnel_timeout, ProxyOptions::tunnel_timeout))
     }
 
     fn upstream_tls(&self) -> Result<Option<ClientTls>, String> {
@@ -190,17 +189,23 @@ impl ProxyArguments {
 /// # Errors
 /// A line for the user.
 pub(super) fn serve(arguments: &ProxyArguments, caught: Caught) -> Result<(), String> {
-    let mut options = arguments.common.options(&arguments.activity)?;
-    options.moves = arguments.moves.moves();
-    options.tls = arguments.tls.load()?;
-    options.limits = arguments.limits.limits();
+    let tls = arguments.tls.load()?;
+    let options = arguments.common.options(&arguments.activity)?;
+    let options = options.tls(tls.clone()).limits(arguments.limits.limits());
+    let options = options.moves(arguments.moves.moves());
     let pre_drain = arguments.drain.pre_drain;
     let proxy_options = arguments.proxy_options()?;
     let admin = arguments.admin.bind()?;
     let listeners = options.bind()?;
-    until_terminated(&options, caught, arguments.tls.reloaded(), || {
-        arguments.tls.watch(options.tls.as_ref())?;
-        let proxy = proxy::start(&options, proxy_options, listeners, admin)?;
-        Ok(running(proxy.into_service(), pre_drain))
-    })
+    until_terminated(
+        &arguments.common,
+        Scheme::of(tls.as_ref()),
+        caught,
+        arguments.tls.reloaded(),
+        || {
+            arguments.tls.watch(tls.as_ref())?;
+            let proxy = proxy::start(&options, proxy_options, listeners, admin)?;
+            Ok(running(proxy.into_service(), pre_drain))
+        },
+    )
 }

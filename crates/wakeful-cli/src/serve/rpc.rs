@@ -6,7 +6,8 @@ use wakeful_services::rpc::{self, RpcOptions};
 use super::activity::ActivityArguments;
 use super::admin::AdminArguments;
 use super::common::CommonArguments;
-use super::lifecycle::{running, until_terminated};
+use super::given::given;
+use super::lifecycle::{Scheme, running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
 use super::signals::{self, Caught};
 use super::size;
@@ -54,18 +55,22 @@ impl RpcArguments {
 /// # Errors
 /// A line for the user.
 pub(super) fn serve(arguments: &RpcArguments, caught: Caught) -> Result<(), String> {
-    let mut options = arguments.common.options(&arguments.activity)?;
-    options.tls = arguments.tls.load()?;
-    options.limits = arguments.limits.limits();
+    let tls = arguments.tls.load()?;
+    let options = arguments.common.options(&arguments.activity)?;
+    let options = options.tls(tls.clone()).limits(arguments.limits.limits());
     let pre_drain = arguments.drain.pre_drain;
-    let default = RpcOptions::default();
-    let rpc_options =
-        RpcOptions { max_message: arguments.max_message.unwrap_or(default.max_message) };
+    let rpc_options = given(RpcOptions::new(), arguments.max_message, RpcOptions::max_message);
     let admin = arguments.admin.bind()?;
     let listeners = options.bind()?;
-    until_terminated(&options, caught, arguments.tls.reloaded(), || {
-        arguments.tls.watch(options.tls.as_ref())?;
-        rpc::start(&options, &rpc_options, listeners, admin)
-            .map(|server| running(server, pre_drain))
-    })
+    until_terminated(
+        &arguments.common,
+        Scheme::of(tls.as_ref()),
+        caught,
+        arguments.tls.reloaded(),
+        || {
+            arguments.tls.watch(tls.as_ref())?;
+            rpc::start(&options, &rpc_options, listeners, admin)
+                .map(|server| running(server, pre_drain))
+        },
+    )
 }

@@ -47,7 +47,8 @@ impl SiteArguments {
             self.root.as_deref().map(ServeDir::new).transpose().map_err(|e| e.to_string())?;
         let files = files.map(|files| files.precompressed(Precompressed::Offer));
         let log = self.access_log.map(|format| self.open(format)).transpose();
-        Ok(HttpOptions { files, access_log: log.map_err(|error| error.to_string())? })
+        let log = log.map_err(|error| error.to_string())?;
+        Ok(HttpOptions::new().files(files).access_log(log))
     }
 
     /// What HUP reloads.

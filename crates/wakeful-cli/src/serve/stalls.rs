@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 
 use super::common::seconds;
+use super::given::unless_zero;
 
 #[derive(Debug, Args)]
 pub(super) struct StallArguments {
@@ -29,19 +30,18 @@ impl StallArguments {
         self.idle_timeout.is_some() || self.stall_timeout.is_some()
     }
 
-    pub(super) fn idle_timeout(&self, default: Option<Duration>) -> Option<Duration> {
-        limit(self.idle_timeout, default)
+    /// `None`: it is not given.
+    pub(super) fn idle_timeout(&self) -> Option<Option<Duration>> {
+        self.idle_timeout.map(unless_zero)
     }
 
-    pub(super) fn stall_timeout(&self, default: Option<Duration>) -> Option<Duration> {
-        limit(self.stall_timeout, default)
+    /// As for [`idle_timeout`](Self::idle_timeout).
+    pub(super) fn stall_timeout(&self) -> Option<Option<Duration>> {
+        self.stall_timeout.map(unless_zero)
     }
 
-    pub(super) fn keepalive(&self, default: Option<Duration>) -> Option<Duration> {
-        limit(self.keepalive.map(|seconds| Duration::from_secs(seconds.into())), default)
+    /// As for [`idle_timeout`](Self::idle_timeout).
+    pub(super) fn keepalive(&self) -> Option<Option<Duration>> {
+        self.keepalive.map(|seconds| unless_zero(Duration::from_secs(seconds.into())))
     }
-}
-
-fn limit(given: Option<Duration>, default: Option<Duration>) -> Option<Duration> {
-    given.or(default).filter(|limit| !limit.is_zero())
 }

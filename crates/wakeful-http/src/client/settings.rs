@@ -72,9 +72,9 @@ impl ClientBuilder {
     }
 
     /// Whom to trust where a host is to be spoken to by TLS. The protocols of these settings do not
-    /// matter: the host's version is offered.
-    pub fn tls(mut self, tls: ClientTls) -> Self {
-        self.tls = Some(tls);
+    /// matter: the host's version is offered. `None`: nobody.
+    pub fn tls(mut self, tls: impl Into<Option<ClientTls>>) -> Self {
+        self.tls = tls.into();
         self
     }
 
@@ -87,14 +87,14 @@ impl ClientBuilder {
 
     /// How long it may take from the call until the head of the response has come, with the wait
     /// for a connection and all repetitions. `None`: no limit.
-    pub fn head_timeout(mut self, timeout: Option<Duration>) -> Self {
-        self.head_timeout = timeout;
+    pub fn head_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.head_timeout = timeout.into();
         self
     }
 
     /// How long it may take from the call until the end of the response's body. `None`: no limit.
-    pub fn total_timeout(mut self, timeout: Option<Duration>) -> Self {
-        self.total_timeout = timeout;
+    pub fn total_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.total_timeout = timeout.into();
         self
     }
 

@@ -98,7 +98,7 @@ impl ConnectionState {
     pub(crate) fn count_request(&self) -> u64 {
         let number = self.movable.one_more();
         let most = self.loop_state.limits().max_requests_per_connection;
-        if most > 0 && number >= most {
+        if most.is_some_and(|most| number >= most) {
             self.closing.begin();
         }
         number

@@ -35,20 +35,17 @@ pub use self::readiness::Readiness;
 /// comes within `linger`, and then its response is the last one. To close an idle connection at
 /// once would cross such a request on the way, and its client could not know whether it was served.
 ///
-/// | field | default | range | what happens beyond it |
+/// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
-/// | `pre_drain` | none | any | it drains |
-/// | `linger` | 200 ms | any; a quarter of `grace` at most | the connection closes |
-/// | `grace` | 10 s | any | what is left is aborted |
+/// | [`pre_drain`](Self::pre_drain) | none | any | it drains |
+/// | [`linger`](Self::linger) | 200 ms | any; a quarter of `grace` at most | the connection closes |
+/// | [`grace`](Self::grace) | 10 s | any | what is left is aborted |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a setter returns the changed plan"]
 pub struct DrainPlan {
-    /// How long it goes on while it says that it is not ready: longer than whoever asks takes to
-    /// notice.
-    pub pre_drain: Duration,
-    /// How long a connection of HTTP/1.1 without a request is kept for one that may be on its way.
-    pub linger: Duration,
-    /// How long all may take, after `pre_drain`. What is left then is aborted.
-    pub grace: Duration,
+    pub(crate) pre_drain: Duration,
+    pub(crate) linger: Duration,
+    pub(crate) grace: Duration,
 }
 
 impl Default for DrainPlan {
@@ -62,6 +59,31 @@ impl Default for DrainPlan {
 }
 
 impl DrainPlan {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how long the server goes on while it says that it is not ready: longer than health
+    /// checks take to notice.
+    pub fn pre_drain(mut self, time: Duration) -> Self {
+        self.pre_drain = time;
+        self
+    }
+
+    /// Sets how long a connection of HTTP/1.1 without a request is kept for one that may be on its
+    /// way.
+    pub fn linger(mut self, time: Duration) -> Self {
+        self.linger = time;
+        self
+    }
+
+    /// Sets how long all may take, after `pre_drain`. What is left then is aborted.
+    pub fn grace(mut self, time: Duration) -> Self {
+        self.grace = time;
+        self
+    }
+
     /// Who is idle is not to be aborted.
     pub(crate) fn linger_within_grace(&self) -> Duration {
         self.linger.min(self.grace / 4)

@@ -14,7 +14,7 @@
 //! // .add_service(GreeterServer::new(Greeter))
 //! let app = routes.into_axum_router().layer(GrpcLayer::new());
 //! // A stream may be silent for long, which an ordinary request's body may not.
-//! let limits = Limits { grpc_calls: GrpcCalls::Unlimited, ..Limits::default() };
+//! let limits = Limits::new().grpc_calls(GrpcCalls::Unlimited);
 //! wakeful_http::Server::bind("127.0.0.1:50051")?.limits(limits).serve(app)?;
 //! # drop(reporter);
 //! # Ok(())

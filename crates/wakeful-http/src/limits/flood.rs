@@ -149,11 +149,7 @@ mod tests {
     const CLIENT: Frame = Frame { kind: frames::PING, flags: 0, length: 8, stream: 0 };
 
     fn flood() -> Flood {
-        let limits = Http2Limits {
-            max_control_frames_per_second: 10,
-            max_resets_per_second: 2,
-            ..Http2Limits::default()
-        };
+        let limits = Http2Limits::new().max_control_frames_per_second(10).max_resets_per_second(2);
         Flood::new(&limits)
     }
 

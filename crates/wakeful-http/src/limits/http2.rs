@@ -4,21 +4,22 @@ use std::time::Duration;
 
 use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 
-/// The limits that only HTTP/2 has. Out of range becomes the nearest in it.
+/// The limits that only HTTP/2 has: [`Limits::http2`](crate::Limits::http2). Out of range becomes
+/// the nearest in it.
 ///
 /// | setting | default | range | beyond it |
 /// |---|---|---|---|
-/// | `max_streams` | 200 | 1 and more | the stream is refused (REFUSED_STREAM) |
-/// | `stream_window` | 1 MiB | 0 to 2³¹ - 1 | GOAWAY (FLOW_CONTROL_ERROR) |
-/// | `connection_window` | 1 MiB | 65,535 to 2³¹ - 1 | GOAWAY (FLOW_CONTROL_ERROR) |
-/// | `max_frame_size` | 16 KiB | 16,384 to 16,777,215 | GOAWAY (FRAME_SIZE_ERROR) |
-/// | `max_send_buffer` | 400 KiB | 1 and more | the response's body is not polled |
-/// | `ping_interval` | none | 1 ms and more | |
-/// | `ping_timeout` | 20 s | 1 ms and more | the connection is closed |
-/// | `max_pending_resets` | 20 | | GOAWAY (ENHANCE_YOUR_CALM) |
-/// | `max_error_resets` | 1,024 | | GOAWAY (ENHANCE_YOUR_CALM) |
-/// | `max_resets_per_second` | 200, and 5 times as many at once | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
-/// | `max_control_frames_per_second` | 250 | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
+/// | [`max_streams`](Self::max_streams) | 200 | 1 and more | the stream is refused (REFUSED_STREAM) |
+/// | [`stream_window`](Self::stream_window) | 1 MiB | 0 to 2³¹ - 1 | GOAWAY (FLOW_CONTROL_ERROR) |
+/// | [`connection_window`](Self::connection_window) | 1 MiB | 65,535 to 2³¹ - 1 | GOAWAY (FLOW_CONTROL_ERROR) |
+/// | [`max_frame_size`](Self::max_frame_size) | 16 KiB | 16,384 to 16,777,215 | GOAWAY (FRAME_SIZE_ERROR) |
+/// | [`max_send_buffer`](Self::max_send_buffer) | 400 KiB | 1 and more | the response's body is not polled |
+/// | [`ping_interval`](Self::ping_interval) | none | 1 ms and more | |
+/// | [`ping_timeout`](Self::ping_timeout) | 20 s | 1 ms and more | the connection is closed |
+/// | [`max_pending_resets`](Self::max_pending_resets) | 20 | | GOAWAY (ENHANCE_YOUR_CALM) |
+/// | [`max_error_resets`](Self::max_error_resets) | 1,024 | | GOAWAY (ENHANCE_YOUR_CALM) |
+/// | [`max_resets_per_second`](Self::max_resets_per_second) | 200, and 5 times as many at once | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
+/// | [`max_control_frames_per_second`](Self::max_control_frames_per_second) | 250 | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
 ///
 /// How many CONTINUATION frames a header may have follows from `max_header_size` and
 /// `max_frame_size`: those that it needs when they are full and a quarter more, at least five;
@@ -28,34 +29,19 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// their handlers. Where more do, raise it. A window is what a client may send before anybody reads
 /// it: the connection's bounds the memory for bodies, times the connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a setter returns the changed limits"]
 pub struct Http2Limits {
-    /// How many requests a connection may have in flight.
-    pub max_streams: u32,
-    /// How much of a body may be on its way, in bytes, before it is read.
-    pub stream_window: u32,
-    /// How much of all bodies of a connection together.
-    pub connection_window: u32,
-    /// The longest frame that is taken, in bytes.
-    pub max_frame_size: u32,
-    /// How much of a response is buffered for a client that does not take it, in bytes, for each
-    /// stream.
-    pub max_send_buffer: usize,
-    /// How often the client is asked whether it is there.
-    pub ping_interval: Option<Duration>,
-    /// How long it may take to answer that.
-    pub ping_timeout: Duration,
-    /// How many streams that the client has reset may wait for the service to learn of them.
-    pub max_pending_resets: usize,
-    /// How many streams may be reset because of the client's mistakes, in the connection's life.
-    pub max_error_resets: usize,
-    /// How many streams the client may reset in a second.
-    pub max_resets_per_second: u32,
-    /// How many frames that ask for work and bring nothing (SETTINGS, PING, PRIORITY,
-    /// WINDOW_UPDATE, CONTINUATION, empty DATA, unknown kinds) may come in a second, beyond four
-    /// for each HEADERS and DATA frame of either side. Window updates are free for what the server
-    /// has sent, four for a DATA frame and one for each KiB in it: so often do clients that read in
-    /// small pieces send them. So are answers to its SETTINGS and PING.
-    pub max_control_frames_per_second: u32,
+    pub(crate) max_streams: u32,
+    pub(crate) stream_window: u32,
+    pub(crate) connection_window: u32,
+    pub(crate) max_frame_size: u32,
+    pub(crate) max_send_buffer: usize,
+    pub(crate) ping_interval: Option<Duration>,
+    pub(crate) ping_timeout: Duration,
+    pub(crate) max_pending_resets: usize,
+    pub(crate) max_error_resets: usize,
+    pub(crate) max_resets_per_second: u32,
+    pub(crate) max_control_frames_per_second: u32,
 }
 
 impl Default for Http2Limits {
@@ -77,6 +63,83 @@ impl Default for Http2Limits {
 }
 
 impl Http2Limits {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how many requests a connection may have in flight.
+    pub fn max_streams(mut self, streams: u32) -> Self {
+        self.max_streams = streams;
+        self
+    }
+
+    /// Sets how much of a body may be on its way before it is read, in bytes.
+    pub fn stream_window(mut self, bytes: u32) -> Self {
+        self.stream_window = bytes;
+        self
+    }
+
+    /// Sets how much of all bodies of a connection together may be on its way, in bytes.
+    pub fn connection_window(mut self, bytes: u32) -> Self {
+        self.connection_window = bytes;
+        self
+    }
+
+    /// Sets the longest frame that is taken, in bytes.
+    pub fn max_frame_size(mut self, bytes: u32) -> Self {
+        self.max_frame_size = bytes;
+        self
+    }
+
+    /// Sets how much of a response is buffered for a client that does not take it, in bytes, for
+    /// each stream.
+    pub fn max_send_buffer(mut self, bytes: usize) -> Self {
+        self.max_send_buffer = bytes;
+        self
+    }
+
+    /// Sets how often the client is asked whether it is there. `None`: never.
+    pub fn ping_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.ping_interval = interval.into();
+        self
+    }
+
+    /// Sets how long the client may take to answer that.
+    pub fn ping_timeout(mut self, timeout: Duration) -> Self {
+        self.ping_timeout = timeout;
+        self
+    }
+
+    /// Sets how many streams that the client has reset may wait for the service to learn of them.
+    pub fn max_pending_resets(mut self, streams: usize) -> Self {
+        self.max_pending_resets = streams;
+        self
+    }
+
+    /// Sets how many streams may be reset because of the client's mistakes, in the connection's
+    /// life.
+    pub fn max_error_resets(mut self, streams: usize) -> Self {
+        self.max_error_resets = streams;
+        self
+    }
+
+    /// Sets how many streams the client may reset in a second.
+    pub fn max_resets_per_second(mut self, streams: u32) -> Self {
+        self.max_resets_per_second = streams;
+        self
+    }
+
+    /// Sets how many frames that ask for work and bring nothing (SETTINGS, PING, PRIORITY,
+    /// WINDOW_UPDATE, CONTINUATION, empty DATA, unknown kinds) may come in a second, beyond four
+    /// for each HEADERS and DATA frame of either side. Window updates are free for what the server
+    /// has sent, four for a DATA frame and one for each KiB in it: clients that read in small
+    /// pieces send as many. So are answers to its SETTINGS and PING.
+    pub fn max_control_frames_per_second(mut self, frames: u32) -> Self {
+        self.max_control_frames_per_second = frames;
+        self
+    }
+
     pub(super) fn clamped(mut self) -> Self {
         const GREATEST_WINDOW: u32 = (1 << 31) - 1;
         let in_range = |timeout: Duration| timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);

@@ -8,13 +8,17 @@
 pub(crate) mod flood;
 pub(crate) mod frames;
 mod http2;
+mod max_age;
 pub(crate) mod peers;
 pub(crate) mod rate;
+mod rates;
 mod timeouts;
 
 use std::time::Duration;
 
 pub use http2::Http2Limits;
+pub use max_age::MaxAge;
+pub use rates::{MinRate, PeerRate};
 pub(crate) use timeouts::LONGEST_TIMEOUT;
 use timeouts::SHORTEST_TIMEOUT;
 
@@ -29,31 +33,44 @@ const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
 /// How many probes a silent peer gets, a third of `keepalive` apart.
 pub(crate) const PROBES: u32 = 3;
 
-/// What a server bounds: [`Server::limits`](crate::Server::limits). `None` is no limit, and so is 0
-/// for what has no range; what is out of its range becomes the nearest in it, and a time beyond 30
-/// years (`Duration::MAX`) is 30 years.
+/// What a server bounds: [`Server::limits`](crate::Server::limits).
+///
+/// ```
+/// use std::time::Duration;
+/// use wakeful_http::Limits;
+///
+/// let limits = Limits::new()
+///     .max_connections(10_000)
+///     .max_body(1 << 20)
+///     .request_timeout(Duration::from_secs(5))
+///     .keepalive(None);
+/// ```
+///
+/// `None` switches a limit off. A limit of 0 means what it says: with `max_body(0)` a request may
+/// have no body. What is out of its range becomes the nearest in it, and a time beyond 30 years
+/// (`Duration::MAX`) is 30 years.
 ///
 /// | setting | default | range | beyond it |
 /// |---|---|---|---|
-/// | `header_timeout` | 30 s | 1 ms and more | 408 and close, if a part of the header came; else close. HTTP/2: GOAWAY (ENHANCE_YOUR_CALM) in mid-header, and close |
-/// | `idle_timeout` | 75 s | 1 ms and more | close. HTTP/2: GOAWAY (NO_ERROR), and close |
-/// | `body_timeout` | 30 s | 1 ms and more | 408 and close, or, behind the response's head, abort (HTTP/2: the stream) |
-/// | `request_timeout` | none | 1 ms and more | 503 and close, or, behind the response's head, abort (HTTP/2: the stream) |
-/// | `keepalive` | 75 s | 1 s to 32,767 s | a silent peer is probed by TCP; if it does not answer for as long again, the connection is gone |
-/// | `min_rate` | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only that has no room) |
-/// | `max_connections` | 0: as many as the process has [descriptors](crate::Server::descriptors) for | | further ones wait in the backlog |
-/// | `max_connections_per_peer` | none | | 503 and close, at once; by TLS: close |
-/// | `max_requests` | none | | 503 with `retry-after` |
-/// | `peer_rate` | none | [`PeerRate`] | 429 with `retry-after` |
-/// | `max_header_size` | 64 KiB | 8 KiB and more | 431 (HTTP/1.1: and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
-/// | `max_headers` | 100 | 1 to 24,576 | 431 (HTTP/1.1: and close) |
-/// | `max_uri` | 65,534 | 1 to 65,534 | 414 |
-/// | `max_body` | none | | 413 and close, by `content-length` at once, else as soon as so much has come; behind the response's head, its body is cut off |
-/// | `ambiguous_length` | [`AmbiguousLength::Resolve`] | [`AmbiguousLength`] | 400 and close |
-/// | `max_requests_per_connection` | none | | the last response says `connection: close` (HTTP/2: GOAWAY) |
-/// | `max_age` | none | [`MaxAge`] | the next response says `connection: close` (HTTP/2: GOAWAY); after the grace, abort |
-/// | `grpc_calls` | [`GrpcCalls::Limited`] | [`GrpcCalls`] | |
-/// | `http2` | | [`Http2Limits`] | |
+/// | [`header_timeout`](Self::header_timeout) | 30 s | 1 ms and more | 408 and close, if a part of the header came; else close. HTTP/2: GOAWAY (ENHANCE_YOUR_CALM) in mid-header, and close |
+/// | [`idle_timeout`](Self::idle_timeout) | 75 s | 1 ms and more | close. HTTP/2: GOAWAY (NO_ERROR), and close |
+/// | [`body_timeout`](Self::body_timeout) | 30 s | 1 ms and more | 408 and close, or, after the response's head, abort (HTTP/2: the stream) |
+/// | [`request_timeout`](Self::request_timeout) | none | 1 ms and more | 503 and close, or, after the response's head, abort (HTTP/2: the stream) |
+/// | [`keepalive`](Self::keepalive) | 75 s | 1 s to 32,767 s | a silent peer is probed by TCP; if it does not answer for as long again, the connection is gone |
+/// | [`min_rate`](Self::min_rate) | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only that has no room) |
+/// | [`max_connections`](Self::max_connections) | none: as many as the process has [descriptors](crate::Server::descriptors) for | 1 and more; the server does not start with 0 | further ones wait in the backlog |
+/// | [`max_connections_per_peer`](Self::max_connections_per_peer) | none | any | 503 and close, at once; by TLS: close |
+/// | [`max_requests`](Self::max_requests) | none | any | 503 with `retry-after` |
+/// | [`peer_rate`](Self::peer_rate) | none | [`PeerRate`] | 429 with `retry-after` |
+/// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | 431 (HTTP/1.1: and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
+/// | [`max_headers`](Self::max_headers) | 100 | 1 to 24,576 | 431 (HTTP/1.1: and close) |
+/// | [`max_uri`](Self::max_uri) | 65,534 | 1 to 65,534 | 414 |
+/// | [`max_body`](Self::max_body) | none | any | 413 and close, by `content-length` at once, else as soon as so much has come; after the response's head, its body is cut off |
+/// | [`ambiguous_length`](Self::ambiguous_length) | [`AmbiguousLength::Resolve`] | [`AmbiguousLength`] | 400 and close |
+/// | [`max_requests_per_connection`](Self::max_requests_per_connection) | none | 1 and more | the last response says `connection: close` (HTTP/2: GOAWAY) |
+/// | [`max_age`](Self::max_age) | none | [`MaxAge`] | the next response says `connection: close` (HTTP/2: GOAWAY); after the grace, abort |
+/// | [`grpc_calls`](Self::grpc_calls) | [`GrpcCalls::Limited`] | [`GrpcCalls`] | |
+/// | [`http2`](Self::http2) | [`Http2Limits::default`] | [`Http2Limits`] | [a table of its own](Http2Limits) |
 ///
 /// Not limits, and always there: HTTP/1 that is malformed is answered 400 and closes, and so is
 /// HTTP/1.1 without `Host`, or with two. Each [`Refusal`](crate::Refusal) is counted.
@@ -74,58 +91,27 @@ pub(crate) const PROBES: u32 = 3;
 /// When a connection of HTTP/1.1 moves to another loop, its age, its requests and its place in its
 /// peer's account go along; header and idle timeout count anew.
 #[derive(Debug, Clone, PartialEq)]
+#[must_use = "a setter returns the changed limits"]
 pub struct Limits {
-    /// How long a client may take for a request's header, from its first byte on; for the first
-    /// one, from the connection on.
-    pub header_timeout: Duration,
-    /// How long a connection may be open without a request.
-    pub idle_timeout: Duration,
-    /// How long nothing may come of a body that is waited for.
-    pub body_timeout: Option<Duration>,
-    /// How long a request may take, from its header to its response's end.
-    pub request_timeout: Option<Duration>,
-    /// After how long a silent peer is probed, in whole seconds: one that has vanished without a
-    /// word would keep its connection for ever where nothing is to be sent to it, as with
-    /// WebSockets and streams of gRPC. Set on the listeners, whose connections inherit it; `None`
-    /// leaves them as they are.
-    pub keepalive: Option<Duration>,
-    /// How slow a client may be.
-    pub min_rate: Option<MinRate>,
-    /// How many connections are open at a time, on all loops together. 0 means as many as the
-    /// process has [descriptors](crate::Server::descriptors) for.
-    pub max_connections: usize,
-    /// How many of them one peer may have.
-    pub max_connections_per_peer: u32,
-    /// How many requests are in flight at a time, on all loops together. With this limit each
-    /// request changes a number that all loops share.
-    pub max_requests: usize,
-    /// How many requests a second one peer may send.
-    pub peer_rate: Option<PeerRate>,
-    /// How large a request's header may be, in bytes.
-    ///
-    /// HTTP/1 counts what came: the request line, the fields, and their line ends, up to the empty
-    /// line and with it. The trailers of a chunked body may have as much again, and the
-    /// connection's read buffer is bounded by as much. HTTP/2 counts what it means, however it was
-    /// packed, as RFC 9113 (6.5.2) has it: for each field its name, its value and 32 bytes,
-    /// `:method` and its like included. That has to stay below the limit; clients are told of it
-    /// (SETTINGS_MAX_HEADER_LIST_SIZE), and trailers are counted by themselves.
-    pub max_header_size: usize,
-    /// How many fields a header may have.
-    pub max_headers: usize,
-    /// How long path and query may be, in bytes.
-    pub max_uri: usize,
-    /// How large a request's body may be, in bytes.
-    pub max_body: u64,
-    /// What becomes of a request of HTTP/1 that has both `Content-Length` and `Transfer-Encoding`.
-    pub ambiguous_length: AmbiguousLength,
-    /// How many requests are taken from one connection.
-    pub max_requests_per_connection: u64,
-    /// How long a connection is kept, however busy it is.
-    pub max_age: Option<MaxAge>,
-    /// Whether calls of gRPC have the time limits of requests.
-    pub grpc_calls: GrpcCalls,
-    /// What is HTTP/2's own.
-    pub http2: Http2Limits,
+    pub(crate) header_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) body_timeout: Option<Duration>,
+    pub(crate) request_timeout: Option<Duration>,
+    pub(crate) keepalive: Option<Duration>,
+    pub(crate) min_rate: Option<MinRate>,
+    pub(crate) max_connections: Option<usize>,
+    pub(crate) max_connections_per_peer: Option<u32>,
+    pub(crate) max_requests: Option<usize>,
+    pub(crate) peer_rate: Option<PeerRate>,
+    pub(crate) max_header_size: usize,
+    pub(crate) max_headers: usize,
+    pub(crate) max_uri: usize,
+    pub(crate) max_body: Option<u64>,
+    pub(crate) ambiguous_length: AmbiguousLength,
+    pub(crate) max_requests_per_connection: Option<u64>,
+    pub(crate) max_age: Option<MaxAge>,
+    pub(crate) grpc_calls: GrpcCalls,
+    pub(crate) http2: Http2Limits,
 }
 
 /// What becomes of a request of HTTP/1 that has both `Content-Length` and `Transfer-Encoding`. Two
@@ -157,36 +143,6 @@ pub enum GrpcCalls {
     Unlimited,
 }
 
-/// How slow a client may be: it is waited for, and sends (or takes) less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MinRate {
-    /// What it must do at least.
-    pub bytes_per_second: u64,
-    /// Averaged over so much time of waiting for it; 1 ms and more. As long is nothing said.
-    pub window: Duration,
-}
-
-/// How many requests one peer may send: a bucket that fills at a rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PeerRate {
-    /// 1 to a thousand million.
-    pub requests_per_second: u32,
-    /// How many may come at once; 1 and more.
-    pub burst: u32,
-}
-
-/// How long a connection is kept.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct MaxAge {
-    /// From its accept on.
-    pub age: Duration,
-    /// Up to such a share of `age` is added, differently for each connection, so that those which
-    /// came together do not go together: 0.0 to 1.0.
-    pub jitter: f64,
-    /// How long what is in flight then may go on.
-    pub grace: Duration,
-}
-
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -196,17 +152,17 @@ impl Default for Limits {
             request_timeout: None,
             keepalive: Some(Duration::from_secs(75)),
             // Kestrel's rate; its grace is half as long.
-            min_rate: Some(MinRate { bytes_per_second: 240, window: Duration::from_secs(10) }),
-            max_connections: 0,
-            max_connections_per_peer: 0,
-            max_requests: 0,
+            min_rate: Some(MinRate::new(240, Duration::from_secs(10))),
+            max_connections: None,
+            max_connections_per_peer: None,
+            max_requests: None,
             peer_rate: None,
             max_header_size: 64 * 1024,
             max_headers: 100,
             max_uri: GREATEST_URI_LIMIT,
-            max_body: 0,
+            max_body: None,
             ambiguous_length: AmbiguousLength::default(),
-            max_requests_per_connection: 0,
+            max_requests_per_connection: None,
             max_age: None,
             grpc_calls: GrpcCalls::default(),
             http2: Http2Limits::default(),
@@ -215,6 +171,149 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how long a client may take for a request's header, from its first byte on; for the
+    /// first one, from the connection on.
+    pub fn header_timeout(mut self, timeout: Duration) -> Self {
+        self.header_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a connection may be open without a request.
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = timeout;
+        self
+    }
+
+    /// Sets how long nothing may come of a body that is waited for. `None`: no limit but
+    /// [`min_rate`](Self::min_rate).
+    pub fn body_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.body_timeout = timeout.into();
+        self
+    }
+
+    /// Sets how long a request may take, from its header to its response's end. `None`: no limit.
+    pub fn request_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.request_timeout = timeout.into();
+        self
+    }
+
+    /// Sets after how long a silent peer is probed, in whole seconds. Without probes, a peer that
+    /// has vanished keeps its connection for ever where nothing is to be sent to it, as with
+    /// WebSockets and streams of gRPC. Set on the listeners, whose connections inherit it; `None`
+    /// leaves them as they are.
+    pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
+        self.keepalive = idle.into();
+        self
+    }
+
+    /// Sets how slow a client may be. `None`: as slow as it likes.
+    pub fn min_rate(mut self, rate: impl Into<Option<MinRate>>) -> Self {
+        self.min_rate = rate.into();
+        self
+    }
+
+    /// Sets how many connections are open at a time, on all loops together. `None`: as many as the
+    /// process has [descriptors](crate::Server::descriptors) for. A server with a limit of 0 does
+    /// not start.
+    pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
+        self.max_connections = connections.into();
+        self
+    }
+
+    /// Sets how many connections one peer may have. `None`: no limit.
+    pub fn max_connections_per_peer(mut self, connections: impl Into<Option<u32>>) -> Self {
+        self.max_connections_per_peer = connections.into();
+        self
+    }
+
+    /// Sets how many requests are in flight at a time, on all loops together. `None`: no limit.
+    /// With this limit each request changes a number that all loops share.
+    pub fn max_requests(mut self, requests: impl Into<Option<usize>>) -> Self {
+        self.max_requests = requests.into();
+        self
+    }
+
+    /// Sets how many requests a second one peer may send. `None`: no limit.
+    pub fn peer_rate(mut self, rate: impl Into<Option<PeerRate>>) -> Self {
+        self.peer_rate = rate.into();
+        self
+    }
+
+    /// Sets how large a request's header may be, in bytes.
+    ///
+    /// HTTP/1 counts what came: the request line, the fields, and their line ends, up to the empty
+    /// line and with it. The trailers of a chunked body may have as much again, and the
+    /// connection's read buffer is bounded by as much. HTTP/2 counts what it means, however it was
+    /// packed, as RFC 9113 (6.5.2) has it: for each field its name, its value and 32 bytes,
+    /// `:method` and its like included. That has to stay below the limit; clients are told of it
+    /// (SETTINGS_MAX_HEADER_LIST_SIZE), and trailers are counted by themselves.
+    pub fn max_header_size(mut self, bytes: usize) -> Self {
+        self.max_header_size = bytes;
+        self
+    }
+
+    /// Sets how many fields a header may have.
+    pub fn max_headers(mut self, fields: usize) -> Self {
+        self.max_headers = fields;
+        self
+    }
+
+    /// Sets how long path and query may be together, in bytes.
+    pub fn max_uri(mut self, bytes: usize) -> Self {
+        self.max_uri = bytes;
+        self
+    }
+
+    /// Sets how large a request's body may be, in bytes. `None`: no limit.
+    pub fn max_body(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.max_body = bytes.into();
+        self
+    }
+
+    /// Sets what becomes of a request of HTTP/1 that has both `Content-Length` and
+    /// `Transfer-Encoding`.
+    pub fn ambiguous_length(mut self, requests: AmbiguousLength) -> Self {
+        self.ambiguous_length = requests;
+        self
+    }
+
+    /// Sets how many requests are taken from one connection. `None`: no limit. 0 is taken as 1.
+    pub fn max_requests_per_connection(mut self, requests: impl Into<Option<u64>>) -> Self {
+        self.max_requests_per_connection = requests.into();
+        self
+    }
+
+    /// Sets how long a connection is kept, however busy it is. `None`: as long as it likes.
+    pub fn max_age(mut self, age: impl Into<Option<MaxAge>>) -> Self {
+        self.max_age = age.into();
+        self
+    }
+
+    /// Sets whether calls of gRPC have the time limits of requests.
+    pub fn grpc_calls(mut self, calls: GrpcCalls) -> Self {
+        self.grpc_calls = calls;
+        self
+    }
+
+    /// Sets the limits that only HTTP/2 has.
+    pub fn http2(mut self, limits: Http2Limits) -> Self {
+        self.http2 = limits;
+        self
+    }
+
+    /// Whether [`max_connections`](Self::max_connections) is set. For the services of this project,
+    /// which divide the process's descriptors by it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_max_connections(&self) -> bool {
+        self.max_connections.is_some()
+    }
+
     /// All in range.
     pub(crate) fn clamped(mut self) -> Self {
         let in_range = |timeout: Duration| timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
@@ -227,19 +326,9 @@ impl Limits {
         self.max_header_size = self.max_header_size.max(SMALLEST_HEADER_LIMIT);
         self.max_headers = self.max_headers.clamp(1, GREATEST_HEADERS_LIMIT);
         self.max_uri = self.max_uri.clamp(1, GREATEST_URI_LIMIT);
-        if let Some(rate) = &mut self.min_rate {
-            rate.window = in_range(rate.window);
-        }
-        if let Some(rate) = &mut self.peer_rate {
-            rate.requests_per_second = rate.requests_per_second.clamp(1, 1_000_000_000);
-            rate.burst = rate.burst.max(1);
-        }
-        if let Some(max_age) = &mut self.max_age {
-            let jitter = max_age.jitter;
-            max_age.jitter = if jitter.is_nan() { 0.0 } else { jitter.clamp(0.0, 1.0) };
-            max_age.age = in_range(max_age.age);
-            max_age.grace = max_age.grace.min(LONGEST_TIMEOUT);
-        }
+        self.min_rate = self.min_rate.map(MinRate::clamped);
+        self.peer_rate = self.peer_rate.map(PeerRate::clamped);
+        self.max_age = self.max_age.map(MaxAge::clamped);
         self.http2 = self.http2.clamped();
         self
     }

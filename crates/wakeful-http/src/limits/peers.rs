@@ -26,7 +26,7 @@ const SECOND: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(crate) struct Peers {
     shards: [Mutex<HashMap<PeerKey, Arc<Account>>>; SHARDS],
-    max_connections: u32,
+    max_connections: Option<u32>,
     rate: Option<Rate>,
     epoch: Instant,
 }
@@ -87,8 +87,8 @@ pub(crate) struct TooMany;
 
 impl Peers {
     /// `None` when there is nothing to count.
-    pub(crate) fn new(max_connections: u32, rate: Option<PeerRate>) -> Option<Arc<Self>> {
-        if max_connections == 0 && rate.is_none() {
+    pub(crate) fn new(max_connections: Option<u32>, rate: Option<PeerRate>) -> Option<Arc<Self>> {
+        if max_connections.is_none() && rate.is_none() {
             return None;
         }
         let rate = rate.map(|rate| {
@@ -117,7 +117,7 @@ impl Peers {
         let before = account.connections.fetch_add(1, Ordering::Relaxed);
         let place = Place { peer, account: account.clone(), peers: self.clone() };
         drop(shard);
-        if self.max_connections > 0 && before >= self.max_connections {
+        if self.max_connections.is_some_and(|most| before >= most) {
             // The place goes again.
             return Err(TooMany);
         }
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn places_come_back_and_peers_without_one_are_forgotten() {
-        let peers = Peers::new(2, None).unwrap();
+        let peers = Peers::new(Some(2), None).unwrap();
         let first = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
         let _second = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
         assert!(peers.enter(peer("10.0.0.1")).is_err());
@@ -203,8 +203,8 @@ mod tests {
 
     #[test]
     fn a_burst_is_granted_and_then_the_rate() {
-        let rate = PeerRate { requests_per_second: 1, burst: 3 };
-        let peers = Peers::new(0, Some(rate)).unwrap();
+        let rate = PeerRate::new(1).burst(3);
+        let peers = Peers::new(None, Some(rate)).unwrap();
         let place = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
         for _ in 0..3 {
             place.request().unwrap();
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded_and_forgets_only_who_is_not_connected() {
-        let peers = Peers::new(1, Some(PeerRate { requests_per_second: 1, burst: 1 })).unwrap();
+        let peers = Peers::new(Some(1), Some(PeerRate::new(1))).unwrap();
         let held = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
         for number in 0..200_000 {
             let place = peers.enter(PeerKey::V4(0xb000_0000 + number)).unwrap();

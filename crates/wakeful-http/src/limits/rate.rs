@@ -68,7 +68,7 @@ impl RateMeter {
 mod tests {
     use super::*;
 
-    const RATE: MinRate = MinRate { bytes_per_second: 100, window: Duration::from_secs(4) };
+    const RATE: MinRate = MinRate::new(100, Duration::from_secs(4));
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]

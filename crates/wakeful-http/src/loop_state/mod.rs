@@ -81,8 +81,8 @@ impl LoopState {
 
     /// One more request, if it may be.
     pub(crate) fn begin_request(&self) -> bool {
-        let most = self.limits().max_requests;
-        if most > 0 && self.server.in_flight.fetch_add(1, Ordering::Relaxed) >= most {
+        let Some(most) = self.limits().max_requests else { return true };
+        if self.server.in_flight.fetch_add(1, Ordering::Relaxed) >= most {
             self.server.in_flight.fetch_sub(1, Ordering::Relaxed);
             return false;
         }
@@ -91,7 +91,7 @@ impl LoopState {
 
     /// One that [`begin_request`](Self::begin_request) has let begin is over.
     pub(crate) fn end_request(&self) {
-        if self.limits().max_requests > 0 {
+        if self.limits().max_requests.is_some() {
             self.server.in_flight.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -39,8 +39,8 @@ pub(super) fn admit(
     }
     // Where nothing is limited too: no body is as long, and what counts its bytes must not
     // overflow.
-    let most = if limits.max_body > 0 { limits.max_body } else { LONGEST_BODY };
-    let is_too_large = request.body().size_hint().lower() > most.min(LONGEST_BODY);
+    let most = limits.max_body.map_or(LONGEST_BODY, |most| most.min(LONGEST_BODY));
+    let is_too_large = request.body().size_hint().lower() > most;
     if request.method() != Method::CONNECT && is_too_large {
         return Err(Refused::new(Refusal::BodyTooLarge));
     }

@@ -31,8 +31,8 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    pub(crate) fn new(inner: Incoming, progress: Option<Progress>, most: u64) -> Self {
-        let most = if most == 0 { usize::MAX } else { usize::try_from(most).unwrap_or(usize::MAX) };
+    pub(crate) fn new(inner: Incoming, progress: Option<Progress>, most: Option<u64>) -> Self {
+        let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         let (inner, waker) = (Contained::new(Limited::new(inner, most)), SafeWaker::default());
         Self { inner, waker, progress }
     }

@@ -126,7 +126,7 @@ where
         }
         let limited = progress.clone().filter(|_| time_limits == TimeLimits::Apply);
         let is_tunnel = request.method() == Method::CONNECT;
-        let most = if is_tunnel { 0 } else { connection.loop_state().limits().max_body };
+        let most = connection.loop_state().limits().max_body.filter(|_| !is_tunnel);
         let (method, uri) = (request.method(), request.uri());
         let in_flight = InFlight::new(connection.clone(), method, uri, time_limits, limited);
         let request = request.map(|body| RequestBody::new(body, progress, most));

@@ -77,7 +77,7 @@ impl Running {
     /// # Errors
     /// As for `drain`.
     pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
-        self.drain(DrainPlan { grace, ..DrainPlan::default() })
+        self.drain(DrainPlan::new().grace(grace))
     }
 
     /// Ends as planned: says that it is not ready, stops accepting, lets requests finish, and

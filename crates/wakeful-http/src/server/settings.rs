@@ -161,8 +161,8 @@ impl Server {
     /// When connections go on to other loops. `None`: never. One of HTTP/1.1 moves between two
     /// requests, when the last response is written and the next request not complete, and with what
     /// has come of it; one of HTTP/2 never does.
-    pub fn moves(mut self, moves: Option<Moves>) -> Self {
-        self.moves = moves;
+    pub fn moves(mut self, moves: impl Into<Option<Moves>>) -> Self {
+        self.moves = moves.into();
         self
     }
 
@@ -179,7 +179,7 @@ impl Server {
     /// # fn main() -> std::io::Result<()> {
     /// use wakeful_http::{Limits, Server};
     ///
-    /// let limits = Limits { max_connections: 10_000, max_body: 1 << 20, ..Limits::default() };
+    /// let limits = Limits::new().max_connections(10_000).max_body(1 << 20);
     /// let server = Server::bind("127.0.0.1:0")?.limits(limits);
     /// # drop(server);
     /// # Ok(())
@@ -219,7 +219,7 @@ impl Server {
     /// that. Blocks the calling thread.
     ///
     /// # Errors
-    /// The loops cannot be started; a loop already runs on this thread; a loop was blocked at the
+    /// As for [`start`](Self::start); a loop already runs on this thread; a loop was blocked at the
     /// end.
     #[track_caller]
     pub fn serve<S, B>(self, service: S) -> io::Result<()>
@@ -286,7 +286,7 @@ impl Server {
     /// Starts to serve and returns. For programs that have their own idea of when to end.
     ///
     /// # Errors
-    /// The loops cannot be started.
+    /// The loops cannot be started; [`Limits::max_connections`] is 0.
     #[track_caller]
     pub fn start<S, B>(self, service: S) -> io::Result<Running>
     where

@@ -136,8 +136,8 @@ fn a_waker_that_panics_as_a_response_comes_costs_no_other_request_of_its_connect
 #[test]
 fn a_waker_that_panics_in_the_queue_costs_neither_who_makes_room_nor_who_waits_behind() {
     let (gate, app) = Gate::on(router());
-    let http2_limits = Http2Limits { max_streams: 1, ..Http2Limits::default() };
-    let limits = Limits { http2: http2_limits, ..Limits::default() };
+    let http2_limits = Http2Limits::new().max_streams(1);
+    let limits = Limits::new().http2(http2_limits);
     let running = server().limits(limits).start(app).unwrap();
     on_a_loop(async {
         let (client, host) = http2(Client::builder().max_connections(1), addr(&running));

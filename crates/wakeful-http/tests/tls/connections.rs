@@ -122,7 +122,7 @@ fn requests_that_came_in_one_record_are_all_answered() {
 #[test]
 fn two_lengths_are_refused_by_tls_too_and_large_bodies_are_read_on() {
     let site = Site::new();
-    let limits = Limits { ambiguous_length: AmbiguousLength::Refuse, ..Limits::default() };
+    let limits = Limits::new().ambiguous_length(AmbiguousLength::Refuse);
     let running = server().limits(limits).tls(site.tls()).start(router()).unwrap();
     let mut client = connect(addr(&running), config(&site.ca()));
     let both = "content-length: 5\r\ntransfer-encoding: chunked\r\n";
@@ -162,7 +162,7 @@ fn a_client_that_reads_late_gets_all_of_a_large_response() {
 #[test]
 fn a_connection_that_ends_says_so() {
     let site = Site::new();
-    let limits = Limits { header_timeout: Duration::from_millis(100), ..Limits::default() };
+    let limits = Limits::new().header_timeout(Duration::from_millis(100));
     let running = server().tls(site.tls()).limits(limits).start(router());
     let running = running.unwrap();
     let mut client = connect(addr(&running), config(&site.ca()));
@@ -177,8 +177,7 @@ fn a_connection_that_ends_says_so() {
 #[test]
 fn a_kept_connection_that_is_idle_for_too_long_is_told_that_it_ends() {
     let site = Site::new();
-    let limits =
-        wakeful_http::Limits { idle_timeout: Duration::from_millis(100), ..Default::default() };
+    let limits = wakeful_http::Limits::new().idle_timeout(Duration::from_millis(100));
     let running = server().tls(site.tls()).limits(limits).start(router()).unwrap();
     let mut idle = connect(addr(&running), config(&site.ca()));
     ask(&mut idle);

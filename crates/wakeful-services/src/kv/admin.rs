@@ -177,7 +177,7 @@ pub(super) fn config(service: &Service, words: Words<'_>, out: &mut Vec<u8>) {
         ("appendonly", "no".to_owned()),
         ("client-query-buffer-limit", service.limits.command.to_string()),
         ("databases", "1".to_owned()),
-        ("maxclients", service.options.max_connections.to_string()),
+        ("maxclients", service.options.max_connections.unwrap_or(0).to_string()),
         ("maxmemory", zero_if_none(service.meters.cap()).to_string()),
         ("maxmemory-clients", zero_if_none(service.meters.buffers().limit()).to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
@@ -267,7 +267,7 @@ fn sections(service: &Service) -> [(&'static str, String); 5] {
     );
     let clients_section = format!(
         "connected_clients:{open}\r\nmaxclients:{}\r\nblocked_clients:0\r\n",
-        service.options.max_connections,
+        service.options.max_connections.unwrap_or(0),
     );
     let keyspace = match keys {
         0 => String::new(),

@@ -48,7 +48,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
     let running = local.service.running.wait().await;
     let KvOptions { max_connections, idle_timeout, stall_timeout, .. } = local.service.options;
     let mut stream = PatientStream::new(stream, stall_timeout);
-    if max_connections > 0 && running.counts.open() > max_connections {
+    if max_connections.is_some_and(|most| running.counts.open() > most) {
         local.service.refusals.connections.add_one();
         let mut out = Vec::new();
         reply::error(&mut out, TOO_MANY);

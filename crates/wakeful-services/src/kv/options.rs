@@ -8,51 +8,124 @@ use crate::connections::KEEPALIVE;
 /// The largest [`KvOptions::max_value`]: 512 MiB.
 pub const LARGEST_VALUE: usize = 512 << 20;
 
+/// The default of [`KvOptions::max_value`]: 16 MiB.
+pub const DEFAULT_MAX_VALUE: usize = 16 << 20;
+
 /// A command may have so many bytes more than a value.
 const COMMAND_BEYOND_VALUE: usize = 1 << 20;
 /// The capacity of a buffer of answers that is kept from one write to the next, in bytes.
 pub(super) const KEPT: usize = 64 * 1024;
 
 /// Settings of this service.
+///
+/// | setting | default | beyond it |
+/// |---|---|---|
+/// | [`max_memory`](Self::max_memory) | 1 GiB | a write that needs more is refused |
+/// | [`max_value`](Self::max_value) | 16 MiB | the connection is told so and closed |
+/// | [`client_query_buffer_limit`](Self::client_query_buffer_limit) | 1 MiB more than `max_value` | the connection is closed |
+/// | [`max_memory_clients`](Self::max_memory_clients) | a quarter of `max_memory` | the connection is closed with an error, or its answer is one |
+/// | [`max_connections`](Self::max_connections) | 10,000 | the connection is told so and closed |
+/// | [`idle_timeout`](Self::idle_timeout) | none | the connection is closed |
+/// | [`stall_timeout`](Self::stall_timeout) | 60 s | the connection is closed |
+/// | [`keepalive`](Self::keepalive) | 300 s | the peer is probed |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a setter returns the changed options"]
 pub struct KvOptions {
-    /// What keys, values and their estimated surroundings may take, in bytes, on all loops
-    /// together; 0 is no limit. Loops that fill up at the same moment may go beyond it by a value
-    /// each. Redis: `maxmemory`, which counts the buffers of clients, too.
-    pub max_memory: usize,
-    /// The longest key, value or other word of a command, in bytes; at most [`LARGEST_VALUE`].
+    pub(super) max_memory: Option<usize>,
+    pub(super) max_value: usize,
+    pub(super) client_query_buffer_limit: Option<usize>,
+    pub(super) max_memory_clients: ClientMemory,
+    pub(super) max_connections: Option<usize>,
+    pub(super) idle_timeout: Option<Duration>,
+    pub(super) stall_timeout: Option<Duration>,
+    pub(super) keepalive: Option<Duration>,
+}
+
+impl KvOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what keys, values and their estimated surroundings may take, in bytes, on all loops
+    /// together. `None`: no limit. With 0, every write is refused. Loops that fill up at the same
+    /// moment may go beyond it by a value each. Redis: `maxmemory`, which counts the buffers of
+    /// clients, too.
+    pub fn max_memory(mut self, bytes: impl Into<Option<usize>>) -> Self {
+        self.max_memory = bytes.into();
+        self
+    }
+
+    /// Sets the longest key, value or other word of a command, in bytes; at most [`LARGEST_VALUE`].
     /// Redis: `proto-max-bulk-len`.
-    pub max_value: usize,
-    /// The longest command, in bytes, which is also the largest query buffer of a connection.
+    pub fn max_value(mut self, bytes: usize) -> Self {
+        self.max_value = bytes;
+        self
+    }
+
+    /// Sets the longest command, in bytes, which is also the largest query buffer of a connection.
     /// `None`: 1 MiB more than `max_value`. Redis: `client-query-buffer-limit`.
-    pub client_query_buffer_limit: Option<usize>,
-    /// What the buffers of all connections may take together, in bytes, beside `max_memory`; 0 is
-    /// no limit. `None`: a quarter of `max_memory`, and at least four of the longest commands; no
-    /// limit if `max_memory` has none. Redis: `maxmemory-clients`.
-    pub max_memory_clients: Option<usize>,
-    /// How many connections may be open. A further one is told so and closed; 0 is no limit. Redis:
-    /// `maxclients`.
-    pub max_connections: usize,
-    /// How long a connection may be open between two commands. `None`: for ever, as clients keep
-    /// connections in pools. Redis: `timeout`.
-    pub idle_timeout: Option<Duration>,
-    /// How long nothing may come of a command that has begun, or be taken of an answer. `None`: for
-    /// ever.
-    pub stall_timeout: Option<Duration>,
-    /// After how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. One that
-    /// does not answer is gone after as long again. `None`: never. Redis: `tcp-keepalive`.
-    pub keepalive: Option<Duration>,
+    pub fn client_query_buffer_limit(mut self, bytes: impl Into<Option<usize>>) -> Self {
+        self.client_query_buffer_limit = bytes.into();
+        self
+    }
+
+    /// Sets what the buffers of all connections may take together, in bytes, beside `max_memory`.
+    /// `None`: no limit. Where it is not set: a quarter of `max_memory`, and at least four of the
+    /// longest commands; no limit if `max_memory` has none. Buffers of up to 16 KiB are not
+    /// counted. Redis: `maxmemory-clients`.
+    pub fn max_memory_clients(mut self, bytes: impl Into<Option<usize>>) -> Self {
+        self.max_memory_clients = ClientMemory::Is(bytes.into());
+        self
+    }
+
+    /// Sets how many connections may be open. A further one is told so and closed. `None`: no limit
+    /// but that of the process's descriptors. Redis: `maxclients`.
+    pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
+        self.max_connections = connections.into();
+        self
+    }
+
+    /// Sets how long a connection may be open between two commands. `None`: for ever, as clients
+    /// keep connections in pools. Redis: `timeout`.
+    pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.idle_timeout = timeout.into();
+        self
+    }
+
+    /// Sets how long nothing may come of a command that has begun, or be taken of an answer.
+    /// `None`: for ever.
+    pub fn stall_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.stall_timeout = timeout.into();
+        self
+    }
+
+    /// Sets after how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. One
+    /// that does not answer is gone after as long again. `None`: never. Redis: `tcp-keepalive`.
+    pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
+        self.keepalive = idle.into();
+        self
+    }
+}
+
+/// What the buffers of all connections may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClientMemory {
+    /// A share of what keys and values may take.
+    ByMaxMemory,
+    /// So many bytes, or no limit.
+    Is(Option<usize>),
 }
 
 impl Default for KvOptions {
     /// 1 GiB in all, 16 MiB for a value, 10,000 connections, a minute for one that stalls.
     fn default() -> Self {
         Self {
-            max_memory: 1 << 30,
-            max_value: 16 << 20,
+            max_memory: Some(1 << 30),
+            max_value: DEFAULT_MAX_VALUE,
             client_query_buffer_limit: None,
-            max_memory_clients: None,
-            max_connections: 10_000,
+            max_memory_clients: ClientMemory::ByMaxMemory,
+            max_connections: Some(10_000),
             idle_timeout: None,
             stall_timeout: Some(Duration::from_secs(60)),
             keepalive: Some(KEEPALIVE),
@@ -67,13 +140,14 @@ impl KvOptions {
         Limits { word, command }
     }
 
-    /// What `max_memory_clients` stands for. 0 is no limit.
-    pub(super) fn client_memory(&self) -> usize {
+    /// What `max_memory_clients` stands for.
+    pub(super) fn client_memory(&self) -> Option<usize> {
         match self.max_memory_clients {
-            Some(bytes) => bytes,
-            None if self.max_memory == 0 => 0,
+            ClientMemory::Is(bytes) => bytes,
             // On its way to another loop a command is there twice.
-            None => (self.max_memory / 4).max(4 * self.limits().command),
+            ClientMemory::ByMaxMemory => {
+                self.max_memory.map(|bytes| (bytes / 4).max(4 * self.limits().command))
+            }
         }
     }
 }

@@ -52,8 +52,8 @@ pub(super) struct Running {
 
 impl Service {
     pub(super) fn new(loops: usize, options: KvOptions) -> Self {
-        let cap = unless_zero(options.max_memory);
-        let buffers = Budget::new(unless_zero(options.client_memory()));
+        let cap = options.max_memory.unwrap_or(usize::MAX);
+        let buffers = Budget::new(options.client_memory().unwrap_or(usize::MAX));
         // Of the kernel's randomness, which foldhash does not ask for.
         let random = RandomState::new().hash_one(());
         Self {
@@ -98,11 +98,6 @@ impl Service {
         };
         self.loops[owner].get()?.spawn(run).ok()
     }
-}
-
-/// 0 is no limit.
-fn unless_zero(limit: usize) -> usize {
-    if limit == 0 { usize::MAX } else { limit }
 }
 
 /// What one loop has.

@@ -14,23 +14,27 @@ const IDLE_SHARE: usize = 8;
 pub(super) fn divide(limit: Option<usize>, pools: usize, wanted: usize) -> (usize, Descriptors) {
     let most = limit.map_or(wanted, |limit| limit / IDLE_SHARE / pools.max(1));
     let idle = wanted.min(most);
-    let spare = Descriptors::default().spare.saturating_add(idle.saturating_mul(pools));
-    (idle, Descriptors { per_connection: 1, spare })
+    let kept = Descriptors::new().per_connection(1).also_spare(idle.saturating_mul(pools));
+    (idle, kept)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn for_each_client() -> Descriptors {
+        Descriptors::new().per_connection(1)
+    }
+
     #[test]
     fn idle_connections_are_bounded_where_descriptors_are_few() {
         let (idle, kept) = divide(Some(64), 2, 256);
-        assert_eq!((idle, kept.spare), (4, 24));
+        assert_eq!((idle, kept), (4, for_each_client().spare(24)));
         let (idle, kept) = divide(Some(64), 100, 256);
-        assert_eq!((idle, kept.spare), (0, 16));
+        assert_eq!((idle, kept), (0, for_each_client().spare(16)));
         let (idle, _) = divide(Some(1 << 20), 2, 256);
         assert_eq!(idle, 256);
         let (idle, kept) = divide(None, 2, 256);
-        assert_eq!((idle, kept.per_connection), (256, 1));
+        assert_eq!((idle, kept), (256, for_each_client().spare(16 + 2 * 256)));
     }
 }

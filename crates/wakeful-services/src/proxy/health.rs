@@ -12,17 +12,40 @@ use std::time::{Duration, Instant};
 ///
 /// | setting | default | range |
 /// |---|---|---|
-/// | `failures` | 3 | 1 and more |
-/// | `shortest` | 1 s | over 0 |
-/// | `longest` | 60 s | `shortest` and more |
+/// | [`failures`](Self::failures) | 3 | 1 and more |
+/// | [`shortest`](Self::shortest) | 1 s | over 0 |
+/// | [`longest`](Self::longest) | 60 s | `shortest` and more |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a setter returns the changed settings"]
 pub struct Ejection {
-    /// So many failures in a row, on all loops together, are too many.
-    pub failures: u32,
-    /// How long a backend is out the first time; each time after that it is twice as long.
-    pub shortest: Duration,
-    /// No longer than this.
-    pub longest: Duration,
+    failures: u32,
+    shortest: Duration,
+    longest: Duration,
+}
+
+impl Ejection {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how many failures in a row, on all loops together, are too many.
+    pub fn failures(mut self, failures: u32) -> Self {
+        self.failures = failures;
+        self
+    }
+
+    /// Sets how long a backend is out the first time. Each time after that it is twice as long.
+    pub fn shortest(mut self, time: Duration) -> Self {
+        self.shortest = time;
+        self
+    }
+
+    /// Sets how long a backend is out at most.
+    pub fn longest(mut self, time: Duration) -> Self {
+        self.longest = time;
+        self
+    }
 }
 
 impl Default for Ejection {
@@ -200,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_longest_time_below_the_shortest_is_the_shortest() {
-        let settings = Ejection { failures: 1, longest: Duration::ZERO, ..Ejection::default() };
+        let settings = Ejection::new().failures(1).longest(Duration::ZERO);
         let (mut health, now) = (Health::new(2, settings), Instant::now());
         let ejected = Verdict::Ejected { for_: SECOND, news: News::Yes };
         assert_eq!(health.failed(0, now), ejected);

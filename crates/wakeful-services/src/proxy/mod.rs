@@ -65,7 +65,7 @@ use wakeful::net::ListenAddr;
 use wakeful_http::RequestBody;
 use wakeful_http::client::{ClientBuilder, HttpVersion, Target};
 use wakeful_http::tls::ClientTls;
-use wakeful_http::{AmbiguousLength, Caller, DrainPlan, GrpcCalls, Limits, Running, service_fn};
+use wakeful_http::{AmbiguousLength, Caller, DrainPlan, GrpcCalls, Running, service_fn};
 
 pub use self::counts::Counts;
 use self::headers::{ForwardedHeaders, Upgrades};
@@ -75,76 +75,53 @@ use crate::admin::{self, RunningService};
 
 /// What a proxy is started with.
 ///
-/// | field | default | range | what happens beyond it |
+/// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
-/// | `to` | none | 1 and more | |
-/// | `version` | HTTP/1.1 | | |
-/// | `upstream_tls` | none | | backends of `https` cannot be connected to |
-/// | `connect_timeout` | 2 s | any | another backend, then 504 |
-/// | `upstream_timeout` | 60 s | any | 504; a response that has begun is cut off |
-/// | `connections` | 256, for each backend on each loop | 1 and more | requests wait |
-/// | `max_waiting` | 1,024, for each backend on each loop | any | another backend, then 503 |
-/// | `queue_timeout` | 2 s | any | another backend, then 503 |
-/// | `idle_timeout` | 20 s | any | the connection to the backend is closed. So it is at once where idle ones exceed an eighth of `RLIMIT_NOFILE` and the server has no `max_connections` |
-/// | `attempts` | 3 | 1 and more | the last failure is the answer |
-/// | `request_buffer` | 64 KiB | any | the rest is streamed |
-/// | `response_buffer` | 256 KiB | any | the backend is read as the client reads |
-/// | `loop_buffer` | 64 MiB on each loop | any | as for the two above |
-/// | `upgrades` | [`Upgrades::WebSocket`] | | the request goes on as any other |
-/// | `max_tunnels` | 4,096 on each loop | 1 and more | 503 |
-/// | `tunnel_timeout` | 1 h | over 0 | the upgraded connection is closed |
-/// | `forwarded` | [`ForwardedHeaders::Replace`] | | |
-/// | `ejection` | [`Ejection`] | | |
+/// | [`version`](Self::version) | HTTP/1.1 | | |
+/// | [`upstream_tls`](Self::upstream_tls) | none | | backends of `https` cannot be connected to |
+/// | [`connect_timeout`](Self::connect_timeout) | 2 s | any | another backend, then 504 |
+/// | [`upstream_timeout`](Self::upstream_timeout) | 60 s | any | 504; a response that has begun is cut off |
+/// | [`connections`](Self::connections) | 256, for each backend on each loop | 1 and more | requests wait |
+/// | [`max_waiting`](Self::max_waiting) | 1,024, for each backend on each loop | any | another backend, then 503 |
+/// | [`queue_timeout`](Self::queue_timeout) | 2 s | any | another backend, then 503 |
+/// | [`idle_timeout`](Self::idle_timeout) | 20 s | any | the connection to the backend is closed. So it is at once where idle ones exceed an eighth of `RLIMIT_NOFILE` and the server has no `max_connections` |
+/// | [`attempts`](Self::attempts) | 3 | 1 and more | the last failure is the answer |
+/// | [`request_buffer`](Self::request_buffer) | 64 KiB | any | the rest is streamed |
+/// | [`response_buffer`](Self::response_buffer) | 256 KiB | any | the backend is read as the client reads |
+/// | [`loop_buffer`](Self::loop_buffer) | 64 MiB on each loop | any | as for the two above |
+/// | [`upgrades`](Self::upgrades) | [`Upgrades::WebSocket`] | | the request goes on as any other |
+/// | [`max_tunnels`](Self::max_tunnels) | 4,096 on each loop | 1 and more | 503 |
+/// | [`tunnel_timeout`](Self::tunnel_timeout) | 1 h | over 0 | the upgraded connection is closed |
+/// | [`forwarded`](Self::forwarded) | [`ForwardedHeaders::Replace`] | | |
+/// | [`ejection`](Self::ejection) | [`Ejection`] | | |
 #[derive(Debug, Clone)]
+#[must_use = "a setter returns the changed options"]
 pub struct ProxyOptions {
-    /// The backends.
-    pub to: Vec<Target>,
-    /// How all of them are spoken to. By HTTP/2, calls of gRPC have no time limits but their own
-    /// ([`GrpcCalls::Unlimited`], whatever the server's limits say).
-    pub version: HttpVersion,
-    /// Whom to trust, for backends of `https`.
-    pub upstream_tls: Option<ClientTls>,
-    /// How long a connection to a backend may take to be made.
-    pub connect_timeout: Duration,
-    /// How long a backend may be silent: until the head of its response, and between two pieces of
-    /// the response, both counted from the last piece of the request, if that is later.
-    pub upstream_timeout: Duration,
-    /// How many connections to a backend each loop may have.
-    pub connections: usize,
-    /// How many requests may wait for a connection to a backend that has all in use.
-    pub max_waiting: usize,
-    /// How long a request may wait for a connection to a backend that has all in use.
-    pub queue_timeout: Duration,
-    /// How long a connection to a backend is kept that no request uses. Let it be shorter than the
-    /// backend's own limit.
-    pub idle_timeout: Duration,
-    /// How many backends one request may try, if none acted on it.
-    pub attempts: usize,
-    /// How many bytes of a request's body are read before a backend is asked.
-    pub request_buffer: usize,
-    /// How many bytes of a response's body wait for its client.
-    pub response_buffer: usize,
-    /// How many bytes of bodies wait on a loop.
-    pub loop_buffer: usize,
-    /// Which protocols clients may change to. Backends of HTTP/2 are never asked.
-    pub upgrades: Upgrades,
-    /// How many upgraded connections each loop may have, with those that a backend is asked for.
-    /// Each takes a connection of the client's, or a stream, and one to a backend.
-    pub max_tunnels: usize,
-    /// How long nothing may move on an upgraded connection, in either direction;
-    /// `upstream_timeout`, if that is shorter, once one side has ended its stream, and while one
-    /// does not take what the other has sent.
-    pub tunnel_timeout: Duration,
-    /// What backends are told about the client.
-    pub forwarded: ForwardedHeaders,
-    /// When a backend is left out.
-    pub ejection: Ejection,
+    to: Vec<Target>,
+    version: HttpVersion,
+    upstream_tls: Option<ClientTls>,
+    connect_timeout: Duration,
+    upstream_timeout: Duration,
+    connections: usize,
+    max_waiting: usize,
+    queue_timeout: Duration,
+    idle_timeout: Duration,
+    attempts: usize,
+    request_buffer: usize,
+    response_buffer: usize,
+    loop_buffer: usize,
+    upgrades: Upgrades,
+    max_tunnels: usize,
+    tunnel_timeout: Duration,
+    forwarded: ForwardedHeaders,
+    ejection: Ejection,
 }
 
-impl Default for ProxyOptions {
-    fn default() -> Self {
+impl ProxyOptions {
+    /// The defaults, with these backends: 1 and more.
+    pub fn new(backends: impl IntoIterator<Item = Target>) -> Self {
         Self {
-            to: Vec::new(),
+            to: backends.into_iter().collect(),
             version: HttpVersion::Http1,
             upstream_tls: None,
             connect_timeout: Duration::from_secs(2),
@@ -163,6 +140,115 @@ impl Default for ProxyOptions {
             forwarded: ForwardedHeaders::default(),
             ejection: Ejection::default(),
         }
+    }
+
+    /// Sets how all backends are spoken to. By HTTP/2, calls of gRPC have no time limits but their
+    /// own ([`GrpcCalls::Unlimited`], whatever the server's limits say).
+    pub fn version(mut self, version: HttpVersion) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Sets whom to trust, for backends of `https`. `None`: they cannot be connected to.
+    pub fn upstream_tls(mut self, tls: impl Into<Option<ClientTls>>) -> Self {
+        self.upstream_tls = tls.into();
+        self
+    }
+
+    /// Sets how long a connection to a backend may take to be made.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a backend may be silent: until the head of its response, and between two
+    /// pieces of the response, both counted from the last piece of the request, if that is later.
+    pub fn upstream_timeout(mut self, timeout: Duration) -> Self {
+        self.upstream_timeout = timeout;
+        self
+    }
+
+    /// Sets how many connections to a backend each loop may have.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets how many requests may wait for a connection to a backend that has all in use.
+    pub fn max_waiting(mut self, requests: usize) -> Self {
+        self.max_waiting = requests;
+        self
+    }
+
+    /// Sets how long a request may wait for a connection to a backend that has all in use.
+    pub fn queue_timeout(mut self, timeout: Duration) -> Self {
+        self.queue_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a connection to a backend is kept that no request uses. Let it be shorter than
+    /// the backend's own limit.
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = timeout;
+        self
+    }
+
+    /// Sets how many backends one request may try, if none acted on it.
+    pub fn attempts(mut self, backends: usize) -> Self {
+        self.attempts = backends;
+        self
+    }
+
+    /// Sets how many bytes of a request's body are read before a backend is asked. 0 streams every
+    /// request from its start.
+    pub fn request_buffer(mut self, bytes: usize) -> Self {
+        self.request_buffer = bytes;
+        self
+    }
+
+    /// Sets how many bytes of a response's body wait for its client.
+    pub fn response_buffer(mut self, bytes: usize) -> Self {
+        self.response_buffer = bytes;
+        self
+    }
+
+    /// Sets how many bytes of bodies wait on a loop.
+    pub fn loop_buffer(mut self, bytes: usize) -> Self {
+        self.loop_buffer = bytes;
+        self
+    }
+
+    /// Sets which protocols clients may change to. Backends of HTTP/2 are never asked.
+    pub fn upgrades(mut self, upgrades: Upgrades) -> Self {
+        self.upgrades = upgrades;
+        self
+    }
+
+    /// Sets how many upgraded connections each loop may have, with those that a backend is asked
+    /// for. Each takes a connection of the client's, or a stream, and one to a backend.
+    pub fn max_tunnels(mut self, tunnels: usize) -> Self {
+        self.max_tunnels = tunnels;
+        self
+    }
+
+    /// Sets how long nothing may move on an upgraded connection, in either direction;
+    /// `upstream_timeout`, if that is shorter, once one side has ended its stream, and while one
+    /// does not take what the other has sent.
+    pub fn tunnel_timeout(mut self, timeout: Duration) -> Self {
+        self.tunnel_timeout = timeout;
+        self
+    }
+
+    /// Sets what backends are told about the client.
+    pub fn forwarded(mut self, headers: ForwardedHeaders) -> Self {
+        self.forwarded = headers;
+        self
+    }
+
+    /// Sets when a backend is left out.
+    pub fn ejection(mut self, ejection: Ejection) -> Self {
+        self.ejection = ejection;
+        self
     }
 }
 
@@ -200,10 +286,10 @@ pub fn start(
         HttpVersion::Http1 => GrpcCalls::Limited,
         HttpVersion::Http2 => GrpcCalls::Unlimited,
     };
-    let limits = Limits { ambiguous_length, grpc_calls, ..options.limits.clone() };
+    let limits = options.limits.clone().ambiguous_length(ambiguous_length).grpc_calls(grpc_calls);
     let pools = options.group().loop_count()?.saturating_mul(to.len());
     // A user who limits the connections has thought of the descriptors.
-    let limit = if limits.max_connections == 0 { Descriptors::limit() } else { None };
+    let limit = if limits.has_max_connections() { None } else { Descriptors::limit() };
     let (max_idle, kept) = descriptors::divide(limit, pools, proxy.connections);
     let server = options.http_server(listeners).limits(limits);
     let server = server.descriptors(admin::descriptors(kept, &admin));
@@ -231,11 +317,8 @@ fn of_a_loop(
     max_idle: usize,
     pseudonym: headers::Pseudonym,
 ) -> Rc<service::Proxy> {
-    let settings = match &options.upstream_tls {
-        Some(tls) => ClientBuilder::default().tls(tls.clone()),
-        None => ClientBuilder::default(),
-    };
-    let client = settings
+    let client = ClientBuilder::default()
+        .tls(options.upstream_tls.clone())
         .connect_timeout(options.connect_timeout)
         // The proxy has its own, which begins behind the request.
         .head_timeout(None)

@@ -18,8 +18,8 @@ use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use wakeful::accept::{Descriptors, SharedListener};
+use wakeful_http::GrpcCalls;
 use wakeful_http::grpc::{self, GrpcLayer, Reflection};
-use wakeful_http::{GrpcCalls, Limits};
 
 use self::echo::Echoing;
 pub use self::echo::MAX_DELAY;
@@ -47,10 +47,23 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Settings of this service alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a setter returns the changed options"]
 pub struct RpcOptions {
-    /// The longest message that is accepted, decompressed, in bytes; a longer one is answered with
-    /// OUT_OF_RANGE. 4 MiB by default.
-    pub max_message: usize,
+    max_message: usize,
+}
+
+impl RpcOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the longest message that is accepted, decompressed, in bytes. A longer one is answered
+    /// with OUT_OF_RANGE. The default is 4 MiB.
+    pub fn max_message(mut self, bytes: usize) -> Self {
+        self.max_message = bytes;
+        self
+    }
 }
 
 impl Default for RpcOptions {
@@ -87,7 +100,7 @@ pub fn start(
         .add_service(reflection.v1alpha());
     let layer = GrpcLayer::new().linger(LINGER.min(options.grace / 2)).refuse_other_types();
     let router = routes.prepare().into_axum_router().layer(layer);
-    let limits = Limits { grpc_calls: GrpcCalls::Unlimited, ..options.limits.clone() };
+    let limits = options.limits.clone().grpc_calls(GrpcCalls::Unlimited);
     let descriptors = admin::descriptors(Descriptors::default(), &admin);
     let server = options.http_server(listeners).limits(limits).descriptors(descriptors);
     let server = server.start(router)?;

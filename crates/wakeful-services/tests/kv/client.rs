@@ -5,12 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use wakeful::IdlePolicy;
-use wakeful::accept::{AcceptStrategy, Serving, SharedListener};
-use wakeful::group::Targets;
+use wakeful::accept::{Serving, SharedListener};
 use wakeful::net::ListenAddr;
 use wakeful_services::ServeOptions;
 use wakeful_services::kv::{self, KvOptions};
-use wakeful_services::options::Pinning;
 
 pub(crate) const GUARD: Duration = Duration::from_secs(30);
 
@@ -25,19 +23,8 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) fn start(loops: usize, options: KvOptions) -> Self {
         let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
-        let serve = ServeOptions {
-            accept: AcceptStrategy::default(),
-            listen: Vec::new(),
-            tls: None,
-            limits: Default::default(),
-            loops,
-            pinning: Pinning::Free,
-            concentrate: Some(Targets::default()),
-            moves: None,
-            idle: IdlePolicy::Park,
-            grace: GUARD,
-            log: None,
-        };
+        let serve =
+            ServeOptions::new().loops(loops).moves(None).idle(IdlePolicy::Park).grace(GUARD);
         let serving = kv::start(&serve, options, vec![listener]).unwrap();
         let ListenAddr::Tcp(addr) = serving.local_addrs()[0] else { unreachable!("it is TCP") };
         Self { serving, addr }

@@ -38,7 +38,7 @@ fn unfinished(length: usize, sent: usize) -> Vec<u8> {
 
 #[test]
 fn a_command_beyond_what_all_buffers_may_take_closes_its_connection() {
-    let options = KvOptions { max_memory_clients: Some(5 * MIB), ..KvOptions::default() };
+    let options = KvOptions::new().max_memory_clients(5 * MIB);
     each(options, |service| {
         let (mut holder, mut other) = (service.connect(), service.connect());
         holder.send(&unfinished(4 * MIB, 3 * MIB));
@@ -70,7 +70,7 @@ fn late_again(service: &Service) -> Answer {
 
 #[test]
 fn a_command_beyond_the_query_buffer_limit_closes_its_connection() {
-    let options = KvOptions { client_query_buffer_limit: Some(MIB), ..KvOptions::default() };
+    let options = KvOptions::new().client_query_buffer_limit(MIB);
     each(options, |service| {
         let mut client = service.connect();
         // A key and a value of less, which are more together.
@@ -88,7 +88,7 @@ fn a_command_beyond_the_query_buffer_limit_closes_its_connection() {
 
 #[test]
 fn answers_that_nobody_reads_take_no_more_than_they_may() {
-    let options = KvOptions { max_memory_clients: Some(40 * MIB), ..KvOptions::default() };
+    let options = KvOptions::new().max_memory_clients(40 * MIB);
     each(options, |service| {
         let mut client = service.connect();
         let value = vec![b'x'; 8 * MIB];
@@ -113,7 +113,7 @@ fn answers_that_nobody_reads_take_no_more_than_they_may() {
 
 #[test]
 fn connections_beyond_the_limit_are_told_and_closed() {
-    let options = KvOptions { max_connections: 2, ..KvOptions::default() };
+    let options = KvOptions::new().max_connections(2);
     each(options, |service| {
         let (mut one, mut two) = (service.connect(), service.connect());
         let pong = Answer::Simple("PONG".to_owned());
@@ -131,7 +131,7 @@ fn connections_beyond_the_limit_are_told_and_closed() {
 #[test]
 fn an_idle_connection_closes_and_a_pooled_one_stays_unless_asked() {
     let limit = Some(Duration::from_secs(1));
-    each(KvOptions { idle_timeout: limit, ..KvOptions::default() }, |service| {
+    each(KvOptions::new().idle_timeout(limit), |service| {
         let mut client = service.connect();
         assert_eq!(client.ask("SET k v"), ok());
         assert!(client.is_closed());
@@ -139,7 +139,7 @@ fn an_idle_connection_closes_and_a_pooled_one_stays_unless_asked() {
         wait_for(&mut other, "wakeful_clients_timed_out", 1);
     });
     let limit = Some(Duration::from_millis(100));
-    each(KvOptions { stall_timeout: limit, ..KvOptions::default() }, |service| {
+    each(KvOptions::new().stall_timeout(limit), |service| {
         let (mut idle, mut stalled) = (service.connect(), service.connect());
         assert_eq!(idle.ask("SET k v"), ok());
         stalled.send(b"*2\r\n$3\r\nGET\r\n");
@@ -152,7 +152,7 @@ fn an_idle_connection_closes_and_a_pooled_one_stays_unless_asked() {
 #[test]
 fn a_client_that_reads_nothing_for_too_long_is_closed() {
     let limit = Some(Duration::from_millis(200));
-    each(KvOptions { stall_timeout: limit, ..KvOptions::default() }, |service| {
+    each(KvOptions::new().stall_timeout(limit), |service| {
         let (mut slow, mut other) = (service.connect(), service.connect());
         let value = vec![b'x'; MIB];
         assert_eq!(other.ask_words(&[b"SET".as_slice(), b"k", &value]), ok());
@@ -173,7 +173,7 @@ fn a_client_that_reads_nothing_for_too_long_is_closed() {
 
 #[test]
 fn a_limit_of_0_is_none() {
-    let options = KvOptions { max_memory: 0, max_connections: 0, ..KvOptions::default() };
+    let options = KvOptions::new().max_memory(None).max_connections(None);
     each(options, |service| {
         let mut client = service.connect();
         let value = vec![b'x'; MIB];

@@ -267,10 +267,8 @@ fn a_client_that_is_refused_reads_why_though_it_goes_on_sending() {
 #[test]
 fn out_of_memory_is_an_answer_and_no_end() {
     for loops in LOOPS {
-        let service = Service::start(
-            loops,
-            KvOptions { max_memory: 1 << 20, max_value: 1 << 20, ..KvOptions::default() },
-        );
+        let service =
+            Service::start(loops, KvOptions::new().max_memory(1 << 20).max_value(1 << 20));
         let mut client = service.connect();
         let value = vec![b'x'; 10_000];
         let mut set =

@@ -12,7 +12,7 @@ use crate::common::*;
 #[test]
 fn a_slow_upload_holds_no_connection_to_a_backend() {
     let backend = Backend::mirror();
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
     stream.write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10000\r\n\r\n").unwrap();
     stream.write_all(&[b'x'; 5000]).unwrap();
@@ -28,7 +28,7 @@ fn a_slow_upload_holds_no_connection_to_a_backend() {
 #[test]
 fn a_body_in_chunks_of_a_byte_comes_to_the_backend_in_large_ones() {
     let backend = Backend::mirror();
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let head = "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\ntrailer: a\r\n\r\n";
     let chunks: String = (0..10_000).map(|at| format!("1\r\n{}\r\n", at % 10)).collect();
     assert_status(&ask(addr(&proxy), &format!("{head}{chunks}0\r\na: b\r\n\r\n")), 200);
@@ -50,7 +50,7 @@ fn an_upload_beyond_the_buffer_is_streamed() {
             counter.fetch_add(read, Ordering::Relaxed);
         }
     });
-    let proxy = proxy(&[backend.addr], |settings| settings.request_buffer = 1000);
+    let proxy = proxy(&[backend.addr], |settings| settings.request_buffer(1000));
     let mut stream = connect(addr(&proxy));
     stream.write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10000\r\n\r\n").unwrap();
     stream.write_all(&[b'x'; 2000]).unwrap();
@@ -83,7 +83,7 @@ const LARGE: usize = 12 << 20;
 #[test]
 fn a_slow_reader_holds_no_connection_to_a_backend() {
     let (_service, to) = service();
-    let proxy = proxy(&[to], |settings| settings.response_buffer = LARGE);
+    let proxy = proxy(&[to], |settings| settings.response_buffer(LARGE));
     let mut stream = narrow(&proxy);
     ask_for(&mut stream, LARGE);
     until("the backend has it behind it", || {
@@ -112,7 +112,7 @@ fn settled(proxy: &wakeful_services::proxy::RunningProxy) -> u64 {
 #[test]
 fn beyond_its_buffer_a_response_is_read_as_its_client_reads() {
     let (_service, to) = service();
-    let proxy = proxy(&[to], |settings| settings.response_buffer = 100_000);
+    let proxy = proxy(&[to], |settings| settings.response_buffer(100_000));
     let mut stream = narrow(&proxy);
     ask_for(&mut stream, LARGE * 3);
     until("much of it has come", || proxy.counts().buffered() >= 100_000);
@@ -126,7 +126,7 @@ fn beyond_its_buffer_a_response_is_read_as_its_client_reads() {
 #[test]
 fn all_responses_of_a_loop_together_have_a_limit_and_none_is_stuck_behind_the_others() {
     let (_service, to) = service();
-    let proxy = proxy(&[to], |settings| settings.loop_buffer = 300_000);
+    let proxy = proxy(&[to], |settings| settings.loop_buffer(300_000));
     let mut streams: Vec<_> = (0..6).map(|_| narrow(&proxy)).collect();
     for stream in &mut streams {
         ask_for(stream, LARGE);
@@ -144,7 +144,7 @@ fn all_responses_of_a_loop_together_have_a_limit_and_none_is_stuck_behind_the_ot
 #[test]
 fn a_client_that_leaves_ends_what_the_backend_does_for_it() {
     let (_service, to) = service();
-    let proxy = proxy(&[to], |_| {});
+    let proxy = proxy(&[to], |settings| settings);
     let mut stream = narrow(&proxy);
     ask_for(&mut stream, 1 << 30);
     stream.read_exact(&mut [0; 1000]).unwrap();
@@ -166,7 +166,7 @@ fn pieces_of_a_stream_reach_the_client_as_they_come() {
         }
         stream.write_all(b"0\r\n\r\n").unwrap();
     });
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
     stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
@@ -186,7 +186,7 @@ fn pieces_of_a_stream_reach_the_client_as_they_come() {
 #[test]
 fn a_call_of_grpc_that_waits_for_an_answer_gets_it() {
     let (_service, to) = service();
-    let proxy = proxy(&[to], |_| {});
+    let proxy = proxy(&[to], |settings| settings);
     let mut stream = connect(addr(&proxy));
     let head = "POST /echo HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();

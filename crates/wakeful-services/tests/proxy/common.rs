@@ -9,9 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wakeful::IdlePolicy;
-use wakeful::accept::{AcceptStrategy, SharedListener};
+use wakeful::accept::SharedListener;
 use wakeful::net::ListenAddr;
-use wakeful_services::options::Pinning;
 use wakeful_services::proxy::{self, ProxyOptions, RunningProxy};
 use wakeful_services::{ServeOptions, http};
 
@@ -19,19 +18,12 @@ use wakeful_services::{ServeOptions, http};
 pub const GUARD: Duration = Duration::from_secs(20);
 
 pub fn options(loops: usize) -> ServeOptions {
-    ServeOptions {
-        listen: Vec::new(),
-        tls: None,
-        limits: Default::default(),
-        loops,
-        pinning: Pinning::Free,
-        accept: AcceptStrategy::default(),
-        concentrate: None,
-        moves: None,
-        idle: IdlePolicy::Park,
-        grace: GUARD,
-        log: None,
-    }
+    ServeOptions::new()
+        .loops(loops)
+        .concentrate(None)
+        .moves(None)
+        .idle(IdlePolicy::Park)
+        .grace(GUARD)
 }
 
 fn listener() -> SharedListener {
@@ -46,10 +38,9 @@ pub fn tcp(addr: &ListenAddr) -> SocketAddr {
 }
 
 /// On one loop, so that its counts are certain.
-pub fn proxy(to: &[SocketAddr], set: impl FnOnce(&mut ProxyOptions)) -> RunningProxy {
-    let to = to.iter().map(|addr| (*addr).into()).collect();
-    let mut settings = ProxyOptions { to, ..ProxyOptions::default() };
-    set(&mut settings);
+pub fn proxy(to: &[SocketAddr], set: impl FnOnce(ProxyOptions) -> ProxyOptions) -> RunningProxy {
+    let to = to.iter().map(|addr| (*addr).into());
+    let settings = set(ProxyOptions::new(to));
     proxy::start(&options(1), settings, vec![listener()], vec![listener()]).unwrap()
 }
 

@@ -14,7 +14,7 @@ const SHORT: Duration = Duration::from_millis(50);
 #[test]
 fn a_backend_that_is_not_there_costs_no_request_while_another_one_is() {
     let backend = Backend::mirror();
-    let proxy = proxy(&[nowhere(), backend.addr, nowhere()], |_| {});
+    let proxy = proxy(&[nowhere(), backend.addr, nowhere()], |settings| settings);
     for _ in 0..40 {
         assert_status(&get(addr(&proxy), "/"), 200);
     }
@@ -27,7 +27,7 @@ fn a_backend_that_is_not_there_costs_no_request_while_another_one_is() {
 
 #[test]
 fn the_last_backend_is_asked_whatever_happened() {
-    let proxy = proxy(&[nowhere(), nowhere()], |_| {});
+    let proxy = proxy(&[nowhere(), nowhere()], |settings| settings);
     for _ in 0..10 {
         assert_status(&get(addr(&proxy), "/"), 502);
     }
@@ -38,7 +38,7 @@ fn the_last_backend_is_asked_whatever_happened() {
 
 #[test]
 fn a_502_for_an_upload_beyond_the_buffer_says_that_the_connection_ends() {
-    let proxy = proxy(&[nowhere()], |settings| settings.request_buffer = 1024);
+    let proxy = proxy(&[nowhere()], |settings| settings.request_buffer(1024));
     let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 300000\r\n\r\n";
     let mut client = connect(addr(&proxy));
     client.write_all((head.to_owned() + &"u".repeat(2048)).as_bytes()).unwrap();
@@ -51,7 +51,9 @@ fn a_502_for_an_upload_beyond_the_buffer_says_that_the_connection_ends() {
 fn a_backend_that_comes_back_is_found_by_one_request() {
     let away = nowhere();
     let backend = Backend::mirror();
-    let proxy = proxy(&[away, backend.addr], |settings| settings.ejection.shortest = SHORT);
+    let proxy = proxy(&[away, backend.addr], |settings| {
+        settings.ejection(wakeful_services::proxy::Ejection::new().shortest(SHORT))
+    });
     until("it is left out", || {
         assert_status(&get(addr(&proxy), "/"), 200);
         proxy.counts().ejections(0) == 1
@@ -73,7 +75,7 @@ fn a_backend_that_stalls_is_a_504() {
         this.read(stream);
         let _ = stream.read(&mut [0; 1]);
     });
-    let proxy = proxy(&[backend.addr], |settings| settings.upstream_timeout = SHORT);
+    let proxy = proxy(&[backend.addr], |settings| settings.upstream_timeout(SHORT));
     assert_status(&get(addr(&proxy), "/"), 504);
     assert_eq!((proxy.counts().failures(0), backend.requests().len()), (1, 1));
 }
@@ -85,7 +87,7 @@ fn a_backend_that_stalls_in_a_body_ends_the_response() {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").unwrap();
         let _ = stream.read(&mut [0; 1]);
     });
-    let proxy = proxy(&[backend.addr], |settings| settings.upstream_timeout = SHORT);
+    let proxy = proxy(&[backend.addr], |settings| settings.upstream_timeout(SHORT));
     let answer = get(addr(&proxy), "/");
     assert!(answer.ends_with("\r\n\r\nhalf"), "{answer}");
     assert_eq!(proxy.counts().failures(0), 1);
@@ -100,7 +102,7 @@ fn a_backend_that_dies_in_a_body_ends_the_response() {
             this.read(stream);
             stream.write_all(format!("HTTP/1.1 200 OK\r\n{body}").as_bytes()).unwrap();
         });
-        let proxy = proxy(&[backend.addr], |_| {});
+        let proxy = proxy(&[backend.addr], |settings| settings);
         let answer = get(addr(&proxy), "/");
         assert!(answer.contains("half") && !answer.ends_with("0\r\n\r\n"), "{answer}");
         until("it is noticed", || proxy.counts().failures(0) == 1);
@@ -124,7 +126,7 @@ fn what_is_no_response_is_a_502() {
             this.read(stream);
             stream.write_all(garbage.as_bytes()).unwrap();
         });
-        let proxy = proxy(&[backend.addr], |_| {});
+        let proxy = proxy(&[backend.addr], |settings| settings);
         let answer = get(addr(&proxy), "/");
         assert!(answer.starts_with("HTTP/1.1 502 "), "{garbage:?}: {answer}");
         assert_eq!(proxy.counts().failures(0), 1, "{garbage:?}");
@@ -139,7 +141,7 @@ fn a_backend_that_closes_half_may_still_answer_or_not() {
         stream.shutdown(Shutdown::Write).unwrap();
         let _ = stream.read(&mut [0; 1]);
     });
-    let proxy1 = proxy(&[answering.addr], |_| {});
+    let proxy1 = proxy(&[answering.addr], |settings| settings);
     for _ in 0..3 {
         assert!(get(addr(&proxy1), "/").ends_with("last words"));
     }
@@ -148,7 +150,7 @@ fn a_backend_that_closes_half_may_still_answer_or_not() {
         stream.shutdown(Shutdown::Write).unwrap();
         let _ = stream.read(&mut [0; 1]);
     });
-    let proxy2 = proxy(&[silent.addr], |_| {});
+    let proxy2 = proxy(&[silent.addr], |settings| settings);
     assert_status(&get(addr(&proxy2), "/"), 502);
 }
 
@@ -169,13 +171,13 @@ fn resetting() -> Backend {
 #[test]
 fn a_kept_connection_that_is_reset_costs_a_get_nothing_and_is_a_502_for_a_post() {
     let backend = resetting();
-    let proxy1 = proxy(&[backend.addr], |_| {});
+    let proxy1 = proxy(&[backend.addr], |settings| settings);
     for _ in 0..6 {
         assert!(get(addr(&proxy1), "/").ends_with("once"));
     }
     assert_eq!(proxy1.counts().failures(0), 0);
     let backend = resetting();
-    let proxy2 = proxy(&[backend.addr], |_| {});
+    let proxy2 = proxy(&[backend.addr], |settings| settings);
     assert!(get(addr(&proxy2), "/").ends_with("once"));
     let post = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\nconnection: close\r\n\r\n1";
     assert_status(&ask(addr(&proxy2), post), 502);
@@ -188,7 +190,7 @@ fn a_backend_that_resets_at_once_is_a_502() {
         this.read(stream);
         reset(stream);
     });
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     assert_status(&get(addr(&proxy), "/"), 502);
     assert_eq!(backend.requests().len(), 1);
 }
@@ -206,7 +208,7 @@ fn an_answer_that_comes_before_the_request_is_read_is_passed_on_at_once() {
         // It reads on, so that its answer is not lost to a reset.
         while stream.read(&mut buf).is_ok_and(|read| read > 0) {}
     });
-    let proxy = proxy(&[backend.addr], |settings| settings.request_buffer = 1000);
+    let proxy = proxy(&[backend.addr], |settings| settings.request_buffer(1000));
     let mut stream = connect(addr(&proxy));
     stream
         .write_all(
@@ -225,10 +227,7 @@ fn a_backend_without_a_free_connection_is_a_503() {
         this.read(stream);
         let _ = stream.read(&mut [0; 1]);
     });
-    let proxy = proxy(&[backend.addr], |settings| {
-        settings.connections = 1;
-        settings.queue_timeout = SHORT;
-    });
+    let proxy = proxy(&[backend.addr], |settings| settings.connections(1).queue_timeout(SHORT));
     let mut held = connect(addr(&proxy));
     held.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     until("the backend has it", || !backend.requests().is_empty());
@@ -241,7 +240,7 @@ fn a_backend_without_a_free_connection_is_a_503() {
 #[test]
 fn a_client_whose_body_breaks_off_leaves_no_request_behind() {
     let backend = Backend::mirror();
-    let proxy = proxy(&[backend.addr], |settings| settings.request_buffer = 100);
+    let proxy = proxy(&[backend.addr], |settings| settings.request_buffer(100));
     let counts = proxy.server().counts();
     for sent in [10, 1000] {
         let mut stream = connect(addr(&proxy));
@@ -267,9 +266,7 @@ fn a_client_whose_body_breaks_off_leaves_no_request_behind() {
 fn a_body_that_stops_or_breaks_off_is_no_failure_of_the_backend() {
     let (_service, to) = service();
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let proxy = proxy(&[to], |settings| {
-            (settings.request_buffer, settings.version) = (100, version);
-        });
+        let proxy = proxy(&[to], |settings| settings.request_buffer(100).version(version));
         // The one answers when it has the body, the other one before that.
         for (target, status) in [("GET /sleep/60000", 400), ("POST /echo", 200)] {
             let mut stream = connect(addr(&proxy));
@@ -293,9 +290,8 @@ fn a_body_that_stops_or_breaks_off_is_no_failure_of_the_backend() {
         }
     }
     let backend = Backend::mirror();
-    let proxy = proxy(&[backend.addr], |settings| {
-        (settings.request_buffer, settings.upstream_timeout) = (100, SHORT);
-    });
+    let proxy =
+        proxy(&[backend.addr], |settings| settings.request_buffer(100).upstream_timeout(SHORT));
     let mut stream = connect(addr(&proxy));
     let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
     stream.write_all(format!("{head}{}", "x".repeat(1000)).as_bytes()).unwrap();

@@ -11,7 +11,7 @@ use crate::common::*;
 #[test]
 fn requests_and_answers_go_through() {
     let (_service, to) = service();
-    let proxy = proxy(&[to], |_| {});
+    let proxy = proxy(&[to], |settings| settings);
     let addr = addr(&proxy);
     assert!(get(addr, "/").contains("wakeful serve http"));
     assert_status(&get(addr, "/nothing/here"), 404);
@@ -31,7 +31,7 @@ fn requests_and_answers_go_through() {
 #[test]
 fn requests_of_many_clients_share_connections_to_a_backend() {
     let backend = Backend::mirror();
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     for number in 0..20 {
         assert!(get(addr(&proxy), &format!("/{number}")).contains(&format!("GET /{number} ")));
     }
@@ -42,7 +42,7 @@ fn requests_of_many_clients_share_connections_to_a_backend() {
 #[test]
 fn several_requests_on_one_connection_are_answered_in_order() {
     let backends = [Backend::mirror(), Backend::mirror()];
-    let proxy = proxy(&[backends[0].addr, backends[1].addr], |_| {});
+    let proxy = proxy(&[backends[0].addr, backends[1].addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
     let mut requests: String =
         (0..10).map(|n| format!("GET /{n} HTTP/1.1\r\nhost: x\r\n\r\n")).collect();
@@ -58,7 +58,7 @@ fn several_requests_on_one_connection_are_answered_in_order() {
 #[test]
 fn what_is_for_this_hop_goes_and_what_the_proxy_has_to_say_comes() {
     let backend = Backend::mirror();
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let answer = ask(
         addr(&proxy),
         "GET /a?b=c HTTP/1.1\r\nHost: example.org:81\r\nConnection: close, X-Private, x-forwarded-for\r\n\
@@ -98,7 +98,7 @@ fn what_is_said_about_the_client_can_be_added_or_left_alone() {
         (ForwardedHeaders::Keep, ["1.2.3.4", "https", "for=1.2.3.4"]),
     ] {
         let backend = Backend::mirror();
-        let proxy = proxy(&[backend.addr], |settings| settings.forwarded = how);
+        let proxy = proxy(&[backend.addr], |settings| settings.forwarded(how));
         ask(
             addr(&proxy),
             "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-forwarded-for: 1.2.3.4\r\n\
@@ -115,7 +115,7 @@ fn what_is_said_about_the_client_can_be_added_or_left_alone() {
 #[test]
 fn max_forwards_is_counted_down_and_ends_here() {
     let backend = Backend::mirror();
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let ask = |method: &str, left: &str| {
         let head = format!(
             "{method} / HTTP/1.1\r\nhost: x\r\nmax-forwards: {left}\r\nconnection: close\r\n\r\n"
@@ -143,7 +143,7 @@ fn heads_without_bodies_keep_their_lengths() {
         ("GET", "HTTP/1.1 204 No Content\r\n\r\n", "\r\nvia: 1.1 wakeful\r\n"),
     ] {
         let backend = Backend::saying(answer);
-        let proxy = proxy(&[backend.addr], |_| {});
+        let proxy = proxy(&[backend.addr], |settings| settings);
         for _ in 0..2 {
             let request = format!("{method} / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
             let got = ask(addr(&proxy), &request);
@@ -156,7 +156,7 @@ fn heads_without_bodies_keep_their_lengths() {
 #[test]
 fn bodies_keep_their_framing_or_get_a_safe_one() {
     let backend = Backend::mirror();
-    let proxy = proxy(&[backend.addr], |settings| settings.request_buffer = 1000);
+    let proxy = proxy(&[backend.addr], |settings| settings.request_buffer(1000));
     let ask = |head: &str, body: &str| {
         let seen = backend.requests().len();
         let request = format!("{head}host: x\r\nconnection: close\r\n\r\n{body}");
@@ -197,7 +197,7 @@ fn trailers_of_a_response_reach_a_client_that_wants_them() {
     let backend = Backend::saying(
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n",
     );
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let answer = ask(
         addr(&proxy),
         "GET / HTTP/1.1\r\nhost: x\r\nte: trailers\r\nconnection: te, close\r\n\r\n",
@@ -215,7 +215,7 @@ fn an_http_1_0_client_is_answered_as_it_can_read() {
     let backend = Backend::saying(
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     );
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let answer = ask(addr(&proxy), "GET / HTTP/1.0\r\n\r\n");
     assert!(
         answer.starts_with("HTTP/1.0 200 OK\r\n") && answer.ends_with("\r\n\r\nok"),
@@ -228,7 +228,7 @@ fn an_http_1_0_client_is_answered_as_it_can_read() {
 #[test]
 fn operators_see_what_it_counts() {
     let (_service, to) = service();
-    let proxy = proxy(&[to, nowhere()], |_| {});
+    let proxy = proxy(&[to, nowhere()], |settings| settings);
     for _ in 0..20 {
         assert_status(&get(addr(&proxy), "/"), 200);
     }
@@ -266,16 +266,14 @@ fn what_is_in_flight_finishes_when_the_proxy_ends() {
         let _ = released.lock().unwrap().recv();
         answer(stream, "in time");
     });
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
     stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     until("the backend has it", || !backend.requests().is_empty());
     let (counts, admin) = (proxy.server().counts(), tcp(&proxy.admin_addrs()[0]));
     let idle = connect(addr(&proxy));
     until("both are open", || counts.open() == 2);
-    let shutdown = std::thread::spawn(move || {
-        proxy.drain(DrainPlan { grace: GUARD, ..DrainPlan::default() }).unwrap()
-    });
+    let shutdown = std::thread::spawn(move || proxy.drain(DrainPlan::new().grace(GUARD)).unwrap());
     until("the idle one is closed", || counts.open() == 1);
     let readiness = get(admin, "/readyz");
     assert_status(&readiness, 503);
@@ -287,15 +285,15 @@ fn what_is_in_flight_finishes_when_the_proxy_ends() {
 #[test]
 fn a_request_that_comes_back_is_508_and_a_chain_of_proxies_is_none() {
     let (_service, to) = service();
-    let last = proxy(&[to], |_| {});
-    let first = proxy(&[addr(&last)], |_| {});
+    let last = proxy(&[to], |settings| settings);
+    let first = proxy(&[addr(&last)], |settings| settings);
     assert!(get(addr(&first), "/").contains("wakeful serve http"));
     // Two proxies, each of which has the other one for a backend.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let one = proxy(&[free], |_| {});
+    let one = proxy(&[free], |settings| settings);
     let to = vec![addr(&one).into()];
     let listener = wakeful::accept::SharedListener::bind(&free.into()).unwrap();
-    let settings = proxy::ProxyOptions { to, ..Default::default() };
+    let settings = proxy::ProxyOptions::new(to);
     let other = proxy::start(&options(1), settings, vec![listener], Vec::new()).unwrap();
     for headers in ["", "connection: via\r\n", "connection: upgrade\r\nupgrade: websocket\r\n"] {
         let mut stream = connect(addr(&one));

@@ -39,7 +39,7 @@ async fn text(response: Result<Response<ResponseBody>, ClientError>) -> String {
 #[test]
 fn clients_of_http2_share_backends_of_http1() {
     let (_service, to) = service();
-    let proxy = proxy(&[to], |settings| settings.connections = 4);
+    let proxy = proxy(&[to], |settings| settings.connections(4));
     on_a_loop(async {
         let host = host(addr(&proxy));
         let requests =
@@ -58,7 +58,7 @@ fn clients_of_http2_share_backends_of_http1() {
 #[test]
 fn a_backend_of_http1_is_told_what_http2_said() {
     let backend = Backend::mirror();
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     on_a_loop(async {
         let mut asked = request("GET", "/a?b", "");
         asked.headers_mut().append("cookie", "a=1".parse().unwrap());
@@ -79,7 +79,7 @@ fn a_backend_of_http1_is_told_what_http2_said() {
 #[test]
 fn backends_of_http2_share_a_connection_for_all_clients() {
     let (_service, to) = service();
-    let proxy = proxy(&[to], |settings| settings.version = HttpVersion::Http2);
+    let proxy = proxy(&[to], |settings| settings.version(HttpVersion::Http2));
     for _ in 0..10 {
         assert!(get(addr(&proxy), "/").contains("wakeful serve http"));
     }
@@ -157,7 +157,7 @@ fn a_call_of_grpc_that_has_come_whole_is_sent_again_if_a_goaway_leaves_it_out() 
             let _ = stream.read_to_end(&mut Vec::new());
         }
     });
-    let proxy = proxy(&[backend.addr], |settings| settings.version = HttpVersion::Http2);
+    let proxy = proxy(&[backend.addr], |settings| settings.version(HttpVersion::Http2));
     let mut client = TcpStream::connect(addr(&proxy)).unwrap();
     client.set_read_timeout(Some(GUARD)).unwrap();
     // POST, http, /, and by name :authority and content-type.

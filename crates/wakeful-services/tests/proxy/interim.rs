@@ -7,7 +7,7 @@ use crate::common::*;
 #[test]
 fn a_client_that_expects_100_is_told_to_go_on_and_the_backend_hears_nothing_of_it() {
     let backend = Backend::mirror();
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
     stream
         .write_all(b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 4\r\nconnection: close\r\n\r\n")
@@ -31,7 +31,7 @@ fn a_client_is_told_to_go_on_if_and_when_its_body_is_wanted() {
     let go_on = "HTTP/1.1 100 Continue\r\n\r\n";
     for request_buffer in [0, 1000] {
         let backend = Backend::mirror();
-        let proxy = proxy(&[backend.addr], |settings| settings.request_buffer = request_buffer);
+        let proxy = proxy(&[backend.addr], |settings| settings.request_buffer(request_buffer));
         let mut stream = connect(addr(&proxy));
         stream.write_all(format!("{expects}\r\n").as_bytes()).unwrap();
         let mut interim = vec![0; go_on.len()];
@@ -43,7 +43,7 @@ fn a_client_is_told_to_go_on_if_and_when_its_body_is_wanted() {
         assert!(backend.requests()[0].ends_with("\r\n\r\nbody"));
     }
     // Nobody wants what is refused, and what no backend takes.
-    let proxy = proxy(&[nowhere()], |settings| settings.request_buffer = 0);
+    let proxy = proxy(&[nowhere()], |settings| settings.request_buffer(0));
     assert_status(&ask(addr(&proxy), &format!("{expects}\r\n")), 502);
     let refused = ask(addr(&proxy), &format!("{expects}transfer-encoding: gzip\r\n\r\n"));
     assert!(refused.starts_with("HTTP/1.1 4"), "{refused}");
@@ -56,7 +56,7 @@ fn interim_responses_of_a_backend_are_its_and_the_proxys_affair() {
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n\
          HTTP/1.1 103 Early Hints\r\nlink: </b>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
     );
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     for _ in 0..2 {
         let answer = ask(
             addr(&proxy),
@@ -74,7 +74,7 @@ fn an_interim_response_goes_no_further_and_disturbs_nothing() {
     let backend = Backend::saying(
         "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
     );
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     for _ in 0..2 {
         let answer = get(addr(&proxy), "/");
         assert_status(&answer, 200);

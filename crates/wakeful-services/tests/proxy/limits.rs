@@ -15,10 +15,10 @@ const CLAIM: &str = "content-type: application/grpc\r\n";
 
 /// It does not wait for bodies.
 fn impatient(to: std::net::SocketAddr, version: HttpVersion) -> RunningProxy {
-    let limits = Limits { body_timeout: Some(Duration::from_millis(100)), ..Limits::default() };
+    let limits = Limits::new().body_timeout(Duration::from_millis(100));
     let listen = vec!["127.0.0.1:0".parse().unwrap()];
-    let options = ServeOptions { limits, listen, ..options(1) };
-    let settings = ProxyOptions { to: vec![to.into()], version, ..ProxyOptions::default() };
+    let options = options(1).limits(limits).listen(listen);
+    let settings = ProxyOptions::new(vec![to.into()]).version(version);
     proxy::start(&options, settings, options.bind().unwrap(), Vec::new()).unwrap()
 }
 

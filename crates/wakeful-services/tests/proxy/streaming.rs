@@ -67,7 +67,7 @@ fn each_piece_of_a_response_goes_on_before_the_next_one_comes() {
     ];
     for (head, frame) in cases {
         let (backend, next) = told(head, frame);
-        let proxy = proxy(&[backend.addr], |_| {});
+        let proxy = proxy(&[backend.addr], |settings| settings);
         let mut stream = connect(addr(&proxy));
         stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
         // The head comes before there is anything else.
@@ -120,7 +120,7 @@ fn host<B: wakeful_http::client::OutgoingBody>(addr: SocketAddr, version: HttpVe
 #[test]
 fn events_reach_a_client_of_http2_one_by_one() {
     let (backend, next) = told(EVENTS, chunk);
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     wakeful::block_on(timeout(GUARD, async {
         let host = host(addr(&proxy), HttpVersion::Http2);
         let request = Request::get("http://x/").body(Full::<Bytes>::default()).unwrap();
@@ -144,9 +144,7 @@ fn a_request_that_is_sent_in_pieces_is_answered_piece_by_piece() {
         (HttpVersion::Http2, HttpVersion::Http2),
     ] {
         let (_running, to) = echo();
-        let proxy = proxy(&[to], |settings| {
-            (settings.request_buffer, settings.version) = (0, backend);
-        });
+        let proxy = proxy(&[to], |settings| settings.request_buffer(0).version(backend));
         wakeful::block_on(timeout(GUARD, async {
             let host = host(addr(&proxy), client);
             let (say, said) = spoken();
@@ -172,7 +170,7 @@ fn a_request_that_is_sent_in_pieces_is_answered_piece_by_piece() {
 #[test]
 fn a_slow_request_has_its_events_one_by_one_as_well() {
     let (backend, next) = told(EVENTS, chunk);
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
     stream
         .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 11\r\nconnection: close\r\n\r\n")
@@ -198,8 +196,7 @@ fn a_slow_request_has_its_events_one_by_one_as_well() {
 fn events_go_on_though_the_loop_has_no_room() {
     let (backend, next) = told(EVENTS, chunk);
     let proxy = proxy(&[backend.addr], |settings| {
-        (settings.loop_buffer, settings.response_buffer) = (1, 1);
-        settings.upstream_timeout = Duration::from_secs(60);
+        settings.loop_buffer(1).response_buffer(1).upstream_timeout(Duration::from_secs(60))
     });
     let mut stream = connect(addr(&proxy));
     stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
@@ -221,9 +218,8 @@ fn a_response_that_has_begun_waits_for_a_long_request() {
         read_until(stream, &mut String::new(), "\r\n0\r\n\r\n");
         stream.write_all(b"3\r\nall\r\n0\r\n\r\n").unwrap();
     });
-    let proxy = proxy(&[backend.addr], |settings| {
-        (settings.request_buffer, settings.upstream_timeout) = (0, silence);
-    });
+    let proxy =
+        proxy(&[backend.addr], |settings| settings.request_buffer(0).upstream_timeout(silence));
     let mut stream = connect(addr(&proxy));
     let head =
         "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";

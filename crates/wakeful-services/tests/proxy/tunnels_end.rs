@@ -12,9 +12,8 @@ use crate::upgrades::{ASK, SWITCH, echo, exactly, head};
 #[test]
 fn a_tunnel_on_which_nothing_moves_is_closed_and_one_in_use_is_not() {
     let backend = echo();
-    let proxy = proxy(&[backend.addr], |settings| {
-        settings.tunnel_timeout = Duration::from_millis(400);
-    });
+    let proxy =
+        proxy(&[backend.addr], |settings| settings.tunnel_timeout(Duration::from_millis(400)));
     let mut busy = connect(addr(&proxy));
     busy.write_all(ASK.as_bytes()).unwrap();
     head(&mut busy);
@@ -34,9 +33,8 @@ fn a_tunnel_on_which_nothing_moves_is_closed_and_one_in_use_is_not() {
 #[test]
 fn a_tunnel_of_which_one_side_has_ended_waits_no_longer_than_for_a_response() {
     let backend = echo();
-    let proxy = proxy(&[backend.addr], |settings| {
-        settings.upstream_timeout = Duration::from_millis(200);
-    });
+    let proxy =
+        proxy(&[backend.addr], |settings| settings.upstream_timeout(Duration::from_millis(200)));
     let mut quiet = connect(addr(&proxy));
     quiet.write_all(ASK.as_bytes()).unwrap();
     head(&mut quiet);
@@ -49,7 +47,7 @@ fn a_tunnel_of_which_one_side_has_ended_waits_no_longer_than_for_a_response() {
         until("for ever", || this.requests().len() > 2);
     });
     let other = self::proxy(&[silent.addr], |settings| {
-        settings.upstream_timeout = Duration::from_millis(200);
+        settings.upstream_timeout(Duration::from_millis(200))
     });
     let mut ended = connect(addr(&other));
     ended.write_all(ASK.as_bytes()).unwrap();
@@ -78,7 +76,7 @@ fn a_websocket_is_told_when_the_proxy_drains() {
         let _ = stream.read_to_end(&mut rest);
         this.note(&format!("{rest:x?}"));
     });
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
     stream.write_all(ASK.as_bytes()).unwrap();
     head(&mut stream);
@@ -86,9 +84,7 @@ fn a_websocket_is_told_when_the_proxy_drains() {
     stream.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"\x81\x06abc");
     let readiness = proxy.server().readiness();
-    let draining = std::thread::spawn(move || {
-        proxy.drain(DrainPlan { grace: GUARD, ..DrainPlan::default() }).unwrap()
-    });
+    let draining = std::thread::spawn(move || proxy.drain(DrainPlan::new().grace(GUARD)).unwrap());
     until("it drains", || !readiness.is_ready());
     stream.write_all(b"!").unwrap();
     let mut got = [0; 7];
@@ -106,11 +102,11 @@ fn a_websocket_is_told_when_the_proxy_drains() {
 #[test]
 fn a_tunnel_does_not_hold_the_drain_up() {
     let backend = echo();
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
     stream.write_all(ASK.as_bytes()).unwrap();
     head(&mut stream);
-    let plan = DrainPlan { grace: Duration::from_millis(100), ..DrainPlan::default() };
+    let plan = DrainPlan::new().grace(Duration::from_millis(100));
     assert_eq!(proxy.drain(plan).unwrap(), 1, "the connection was aborted, and counted");
     let mut told = Vec::new();
     let _ = stream.read_to_end(&mut told);
@@ -120,7 +116,7 @@ fn a_tunnel_does_not_hold_the_drain_up() {
 #[test]
 fn there_are_no_more_tunnels_than_may_be_and_one_that_ends_makes_room() {
     let backend = echo();
-    let proxy = proxy(&[backend.addr], |settings| settings.max_tunnels = 1);
+    let proxy = proxy(&[backend.addr], |settings| settings.max_tunnels(1));
     let mut first = connect(addr(&proxy));
     first.write_all(ASK.as_bytes()).unwrap();
     assert!(head(&mut first).starts_with("HTTP/1.1 101 "));
@@ -144,9 +140,8 @@ fn a_tunnel_whose_backend_takes_nothing_waits_no_longer_than_for_a_response() {
         stream.write_all(SWITCH.as_bytes()).unwrap();
         until("for ever", || this.requests().len() > 1);
     });
-    let proxy = proxy(&[stuck.addr], |settings| {
-        settings.upstream_timeout = Duration::from_millis(200);
-    });
+    let proxy =
+        proxy(&[stuck.addr], |settings| settings.upstream_timeout(Duration::from_millis(200)));
     let mut client = connect(addr(&proxy));
     client.write_all(ASK.as_bytes()).unwrap();
     head(&mut client);

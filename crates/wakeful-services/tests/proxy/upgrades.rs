@@ -50,7 +50,7 @@ pub(crate) fn echo() -> Backend {
 #[test]
 fn a_websocket_goes_through_with_a_head_of_the_proxys_own() {
     let backend = echo();
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
     stream.write_all(ASK.as_bytes()).unwrap();
     let answer = head(&mut stream).to_lowercase();
@@ -87,7 +87,7 @@ fn each_side_of_a_tunnel_ends_by_itself() {
         stream.read_to_string(&mut all).unwrap();
         stream.write_all(format!("behind your end: {all}").as_bytes()).unwrap();
     });
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
     stream.write_all(ASK.as_bytes()).unwrap();
     head(&mut stream);
@@ -100,7 +100,7 @@ fn each_side_of_a_tunnel_ends_by_itself() {
 #[test]
 fn much_goes_both_ways_at_once_and_little_of_it_waits() {
     let backend = echo();
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
     stream.write_all(ASK.as_bytes()).unwrap();
     head(&mut stream);
@@ -122,7 +122,7 @@ fn much_goes_both_ways_at_once_and_little_of_it_waits() {
 fn bytes_behind_the_request_are_never_taken_for_another_one() {
     let early = "GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n";
     let backend = echo();
-    let first = proxy(&[backend.addr], |_| {});
+    let first = proxy(&[backend.addr], |settings| settings);
     let mut stream = connect(addr(&first));
     stream.write_all(format!("{ASK}{early}").as_bytes()).unwrap();
     head(&mut stream);
@@ -133,7 +133,7 @@ fn bytes_behind_the_request_are_never_taken_for_another_one() {
         "HTTP/1.1 200 OK\r\nconnection: upgrade\r\nupgrade: websocket\r\ncontent-length: 2\r\n\r\nno",
     ] {
         let backend = Backend::saying(refusal);
-        let proxy = proxy(&[backend.addr], |_| {});
+        let proxy = proxy(&[backend.addr], |settings| settings);
         let answer = ask(addr(&proxy), &format!("{ASK}{early}"));
         assert!(answer.to_lowercase().contains("\r\nconnection: close\r\n"), "{answer}");
         assert!(answer.ends_with("\r\n\r\nno") && !answer.contains("101"), "{answer}");
@@ -156,7 +156,7 @@ fn a_backend_that_changes_to_something_else_opens_nothing() {
         (SWITCH, "GET / HTTP/1.1\r\nhost: x\r\n\r\n"),
     ] {
         let backend = Backend::saying(answer);
-        let proxy = proxy(&[backend.addr], |_| {});
+        let proxy = proxy(&[backend.addr], |settings| settings);
         let mut stream = connect(addr(&proxy));
         stream.write_all(asked.as_bytes()).unwrap();
         assert_status(&head(&mut stream), 502);
@@ -187,7 +187,7 @@ fn an_upgrade_that_is_not_to_be_is_an_ordinary_request() {
         (Upgrades::WebSocket, old.to_owned()),
     ] {
         let backend = Backend::mirror();
-        let proxy = proxy(&[backend.addr], |settings| settings.upgrades = upgrades);
+        let proxy = proxy(&[backend.addr], |settings| settings.upgrades(upgrades));
         let answer = ask(addr(&proxy), &request);
         assert!(answer.contains(" 200 OK\r\n"), "{request}: {answer}");
         let seen = backend.requests()[0].to_lowercase();
@@ -202,7 +202,7 @@ fn other_protocols_go_through_where_that_is_wanted() {
         this.read(stream);
         stream.write_all(switch.as_bytes()).unwrap();
     });
-    let proxy = proxy(&[backend.addr], |settings| settings.upgrades = Upgrades::Any);
+    let proxy = proxy(&[backend.addr], |settings| settings.upgrades(Upgrades::Any));
     let mut stream = connect(addr(&proxy));
     let request = "POST /exec HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c, SPDY/3.1\r\ncontent-length: 0\r\n\r\n";
     stream.write_all(request.as_bytes()).unwrap();
@@ -214,13 +214,13 @@ fn other_protocols_go_through_where_that_is_wanted() {
 #[test]
 fn another_backend_is_asked_where_there_is_none() {
     let backend = echo();
-    let proxy = proxy(&[nowhere(), backend.addr], |_| {});
+    let proxy = proxy(&[nowhere(), backend.addr], |settings| settings);
     for _ in 0..10 {
         let mut stream = connect(addr(&proxy));
         stream.write_all(ASK.as_bytes()).unwrap();
         assert_status(&head(&mut stream), 101);
     }
-    let alone = self::proxy(&[nowhere()], |_| {});
+    let alone = self::proxy(&[nowhere()], |settings| settings);
     let answer = ask(addr(&alone), ASK);
     assert_status(&answer, 502);
     assert!(answer.to_lowercase().contains("\r\nconnection: close\r\n"), "{answer}");
@@ -229,7 +229,7 @@ fn another_backend_is_asked_where_there_is_none() {
 #[test]
 fn a_head_that_asks_for_more_learns_of_the_length() {
     let backend = Backend::saying("HTTP/1.1 200 OK\r\ncontent-length: 1234\r\n\r\n");
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let answer = ask(addr(&proxy), &ASK.replacen("GET", "HEAD", 1));
     assert_status(&answer, 200);
     assert!(answer.contains("\r\ncontent-length: 1234\r\n"), "{answer}");
@@ -243,7 +243,7 @@ fn the_head_of_an_upgrade_is_no_longer_than_that_of_any_answer() {
         this.read(stream);
         let _ = stream.write_all(switch.as_bytes());
     });
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     assert_status(&ask(addr(&proxy), ASK), 502);
     assert_eq!(proxy.counts().tunnels(), 0);
 }
@@ -252,7 +252,7 @@ fn the_head_of_an_upgrade_is_no_longer_than_that_of_any_answer() {
 #[test]
 fn who_is_refused_reads_to_the_end_whatever_was_sent_early() {
     let backend = Backend::saying("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno");
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
     stream.write_all(ASK.as_bytes()).unwrap();
     stream.write_all(&vec![b'x'; 300_000]).unwrap();
@@ -266,7 +266,7 @@ fn who_is_refused_reads_to_the_end_whatever_was_sent_early() {
 #[test]
 fn no_client_has_a_backend_ejected_by_what_it_asks_for() {
     let backend = Backend::saying(SWITCH);
-    let proxy = proxy(&[backend.addr, nowhere()], |settings| settings.upgrades = Upgrades::Any);
+    let proxy = proxy(&[backend.addr, nowhere()], |settings| settings.upgrades(Upgrades::Any));
     let other = ASK.replace("upgrade: WebSocket", "upgrade: websocket/1");
     for _ in 0..10 {
         assert_status(&ask(addr(&proxy), &other), 502);

@@ -94,7 +94,7 @@ fn an_extended_connect_becomes_an_upgrade_of_http1() {
         stream.read_to_string(&mut rest).unwrap();
         stream.write_all(format!("behind the end: {rest}").as_bytes()).unwrap();
     });
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     on_a_loop(async {
         let response = connect_to(addr(&proxy), Some("websocket")).await;
         assert_eq!(response.status(), StatusCode::OK);
@@ -134,13 +134,12 @@ fn a_websocket_of_http2_is_told_when_the_proxy_drains() {
         let _ = stream.read_to_end(&mut rest);
         this.note(&format!("{rest:x?}"));
     });
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     on_a_loop(async {
         let response = connect_to(addr(&proxy), Some("websocket")).await;
         let mut stream = hyper::upgrade::on(response).await.unwrap();
-        let draining = std::thread::spawn(move || {
-            proxy.drain(DrainPlan { grace: GUARD, ..DrainPlan::default() }).unwrap()
-        });
+        let draining =
+            std::thread::spawn(move || proxy.drain(DrainPlan::new().grace(GUARD)).unwrap());
         assert_eq!(hear(&mut stream, 4).await, b"\x88\x02\x03\xe9");
         say(&mut stream, b"\x88\x82\0\0\0\0\x03\xe9").await;
         poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await.unwrap();
@@ -167,7 +166,7 @@ fn only_a_101_with_the_right_key_opens_a_tunnel() {
                 let _ = stream.write_all(says.as_bytes());
             }
         });
-        let proxy = proxy(&[backend.addr], |_| {});
+        let proxy = proxy(&[backend.addr], |settings| settings);
         on_a_loop(async {
             let response = connect_to(addr(&proxy), Some("websocket")).await;
             assert_eq!(response.status(), expected);
@@ -188,9 +187,7 @@ fn no_other_tunnel_is_opened() {
         (Some("websocket"), Upgrades::WebSocket, HttpVersion::Http2),
     ] {
         let backend = Backend::mirror();
-        let proxy = proxy(&[backend.addr], |settings| {
-            (settings.upgrades, settings.version) = (upgrades, version);
-        });
+        let proxy = proxy(&[backend.addr], |settings| settings.upgrades(upgrades).version(version));
         on_a_loop(async {
             let response = connect_to(addr(&proxy), protocol).await;
             assert_eq!(response.status(), StatusCode::NOT_IMPLEMENTED);

@@ -16,7 +16,7 @@ use wakeful::net::{ListenAddr, TcpStream};
 use wakeful::{IdlePolicy, LoopGroup};
 use wakeful_http::grpc::GrpcLayer;
 use wakeful_http::{Running, Server};
-use wakeful_services::options::{Pinning, ServeOptions};
+use wakeful_services::options::ServeOptions;
 use wakeful_services::rpc::proto::echo_client::EchoClient;
 use wakeful_services::rpc::proto::echo_server::{Echo, EchoServer};
 use wakeful_services::rpc::{self, RpcOptions};
@@ -26,19 +26,13 @@ pub const GUARD: Duration = Duration::from_secs(20);
 
 /// The service of `wakeful serve rpc`, on one loop.
 pub fn service(rpc_options: &RpcOptions) -> Running {
-    let options = ServeOptions {
-        listen: vec!["127.0.0.1:0".parse().unwrap()],
-        loops: 1,
-        pinning: Pinning::Free,
-        accept: Default::default(),
-        concentrate: None,
-        moves: None,
-        idle: IdlePolicy::Park,
-        grace: GUARD,
-        tls: None,
-        limits: Default::default(),
-        log: None,
-    };
+    let options = ServeOptions::new()
+        .listen(vec!["127.0.0.1:0".parse().unwrap()])
+        .loops(1)
+        .concentrate(None)
+        .moves(None)
+        .idle(IdlePolicy::Park)
+        .grace(GUARD);
     let listeners = options.bind().unwrap();
     rpc::start(&options, rpc_options, listeners, Vec::new()).unwrap().into_server()
 }

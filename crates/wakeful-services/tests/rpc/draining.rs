@@ -48,8 +48,7 @@ fn health_says_so_before_the_drain_and_ends_its_watch_with_it() {
         });
     });
     watched.recv().unwrap();
-    let plan =
-        DrainPlan { pre_drain: Duration::from_secs(2), grace: GUARD, ..DrainPlan::default() };
+    let plan = DrainPlan::new().pre_drain(Duration::from_secs(2)).grace(GUARD);
     assert_eq!(running.drain(plan).unwrap(), 0);
     watcher.join().unwrap();
 }

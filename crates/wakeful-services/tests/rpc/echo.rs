@@ -67,7 +67,7 @@ fn all_four_kinds_of_call_echo() {
 
 #[test]
 fn messages_beyond_every_window_pass_both_ways() {
-    let running = service(&RpcOptions { max_message: 64 << 20 });
+    let running = service(&RpcOptions::new().max_message(64 << 20));
     let payload = Bytes::from_iter((0..20 << 20).map(|n: u32| (n / 7) as u8));
     client(async {
         let echo = Channel::to(addr(&running)).await.echo();
@@ -92,7 +92,7 @@ fn messages_beyond_every_window_pass_both_ways() {
 
 #[test]
 fn a_message_beyond_the_limit_is_refused_and_the_connection_goes_on() {
-    let running = service(&RpcOptions { max_message: 1000 });
+    let running = service(&RpcOptions::new().max_message(1000));
     client(async {
         let mut echo = Channel::to(addr(&running)).await.echo();
         let large = EchoRequest { payload: vec![1; 1001].into(), ..EchoRequest::default() };

@@ -12,12 +12,10 @@ use super::channel::{GUARD, addr};
 
 #[test]
 fn a_call_may_be_silent_for_longer_than_a_body() {
-    let options = ServeOptions {
-        listen: vec!["127.0.0.1:0".parse().unwrap()],
-        loops: 1,
-        limits: Limits { body_timeout: Some(Duration::from_millis(100)), ..Limits::default() },
-        ..ServeOptions::default()
-    };
+    let options = ServeOptions::new()
+        .listen(vec!["127.0.0.1:0".parse().unwrap()])
+        .loops(1)
+        .limits(Limits::new().body_timeout(Duration::from_millis(100)));
     let listeners = options.bind().unwrap();
     let running = rpc::start(&options, &RpcOptions::default(), listeners, Vec::new()).unwrap();
     let mut call = TcpStream::connect(addr(running.server())).unwrap();
@@ -38,11 +36,7 @@ fn a_call_may_be_silent_for_longer_than_a_body() {
 
 #[test]
 fn what_is_no_grpc_by_its_type_is_415() {
-    let options = ServeOptions {
-        listen: vec!["127.0.0.1:0".parse().unwrap()],
-        loops: 1,
-        ..ServeOptions::default()
-    };
+    let options = ServeOptions::new().listen(vec!["127.0.0.1:0".parse().unwrap()]).loops(1);
     let listeners = options.bind().unwrap();
     let running = rpc::start(&options, &RpcOptions::default(), listeners, Vec::new()).unwrap();
     for (kind, status) in [

@@ -71,7 +71,7 @@ fn assert_refused_last(answers: &str, honest: usize) {
 #[test]
 fn both_lengths_are_refused_wherever_the_bytes_are_split() {
     let backend = Backend::mirror();
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut witness = Witness::of(&proxy);
     let mut asked = 0;
     for both in BOTH {
@@ -90,7 +90,7 @@ fn both_lengths_are_refused_wherever_the_bytes_are_split() {
 fn both_lengths_are_refused_behind_honest_requests_of_the_same_connection() {
     // Its answers are not to look like others.
     let backend = Backend::saying("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut witness = Witness::of(&proxy);
     let honest = honest();
     let mut asked = 0;
@@ -116,7 +116,7 @@ fn both_lengths_are_refused_behind_honest_requests_of_the_same_connection() {
 #[test]
 fn honest_bodies_that_look_like_requests_go_through_wherever_they_are_split() {
     let backend = Backend::saying("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
-    let proxy = proxy(&[backend.addr], |_| {});
+    let proxy = proxy(&[backend.addr], |settings| settings);
     let mut witness = Witness::of(&proxy);
     let honest = honest();
     let mut asked = 0;

@@ -91,12 +91,7 @@ fn unescape(line: &str) -> Vec<u8> {
 
 /// What the backend got, once nobody can send it anything more.
 fn arrived(proxy: wakeful_services::proxy::RunningProxy, backend: &Backend) -> Vec<String> {
-    proxy
-        .drain(wakeful_services::DrainPlan {
-            grace: common::GUARD,
-            ..wakeful_services::DrainPlan::default()
-        })
-        .unwrap();
+    proxy.drain(wakeful_services::DrainPlan::new().grace(common::GUARD)).unwrap();
     until("the backend is alone", || backend.is_alone());
     backend.requests()
 }
@@ -136,7 +131,7 @@ fn no_request_of_http1_is_understood_in_two_ways() {
     let mut complaints = Vec::new();
     for case in &cases {
         let backend = Backend::mirror();
-        let proxy = proxy(&[backend.addr], |_| {});
+        let proxy = proxy(&[backend.addr], |settings| settings);
         let mut stream = connect(addr(&proxy));
         let mut sent = case.lines.concat();
         if case.expected != Expected::One {
@@ -170,7 +165,7 @@ fn no_request_of_http2_becomes_two_of_http1() {
     let mut complaints = Vec::new();
     for case in &cases {
         let backend = Backend::mirror();
-        let proxy = proxy(&[backend.addr], |_| {});
+        let proxy = proxy(&[backend.addr], |settings| settings);
         let body = case.lines.iter().find_map(|line| line.strip_prefix(b"body: "));
         let fields = case.lines.iter().filter(|line| !line.starts_with(b"body: "));
         // A name may begin with a colon.

@@ -33,13 +33,16 @@ const USUAL: usize = 1024;
 ///
 /// Each server counts for itself. A process with several servers sets `max_connections` of all but
 /// one, and adds them to that one's `spare`.
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | [`per_connection`](Self::per_connection) | 0 | any |
+/// | [`spare`](Self::spare) | 16 | any |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a setter returns the changed settings"]
 pub struct Descriptors {
-    /// How many a connection may need besides its own socket: a file that it reads, a connection to
-    /// a backend. Default: 0.
-    pub per_connection: usize,
-    /// How many the rest of the process may open while the server runs. Default: 16.
-    pub spare: usize,
+    per_connection: usize,
+    spare: usize,
 }
 
 impl Default for Descriptors {
@@ -49,6 +52,30 @@ impl Default for Descriptors {
 }
 
 impl Descriptors {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how many descriptors a connection may need besides its own socket: a file that it
+    /// reads, a connection to a backend.
+    pub fn per_connection(mut self, descriptors: usize) -> Self {
+        self.per_connection = descriptors;
+        self
+    }
+
+    /// Sets how many descriptors the rest of the process may open while the server runs.
+    pub fn spare(mut self, descriptors: usize) -> Self {
+        self.spare = descriptors;
+        self
+    }
+
+    /// Adds `descriptors` to [`spare`](Self::spare).
+    pub fn also_spare(self, descriptors: usize) -> Self {
+        let spare = self.spare.saturating_add(descriptors);
+        self.spare(spare)
+    }
+
     /// How many descriptors this process may have open: the soft limit of `RLIMIT_NOFILE`. `None`:
     /// there is no limit. Where the question is refused, as a seccomp filter does, the answer is
     /// 1,024.
@@ -102,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_connections_need_and_what_is_kept_back_fit_into_the_limit() {
-        let files = Descriptors { per_connection: 1, spare: 16 };
+        let files = Descriptors::new().per_connection(1);
         for (limit, open) in [(64, 14), (1024, 20), (1 << 20, 100)] {
             for descriptors in [files, Descriptors::default()] {
                 let connections = descriptors.connections(limit, open);
@@ -116,6 +143,6 @@ mod tests {
     #[test]
     fn a_server_with_too_few_descriptors_serves_one_connection_at_a_time() {
         assert_eq!(Descriptors::default().connections(20, 20), 1);
-        assert_eq!(Descriptors { per_connection: usize::MAX, spare: 0 }.connections(64, 10), 1);
+        assert_eq!(Descriptors::new().per_connection(usize::MAX).spare(0).connections(64, 10), 1);
     }
 }

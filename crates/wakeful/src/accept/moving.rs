@@ -188,9 +188,9 @@ mod tests {
         let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = listener.local_addr().to_string();
         let event_loop = EventLoopBuilder::default().idle(IdlePolicy::Park);
-        let targets = Targets { utilisation: 0.05, least: 1 };
+        let targets = Targets::new().utilisation(0.05).least(1);
         let group = LoopGroup::builder().loops(2).event_loop(event_loop).concentrate(targets);
-        let moves = Moves { interval: Duration::from_millis(10), ..Moves::default() };
+        let moves = Moves::new().interval(Duration::from_millis(10));
         let serving = ConnectionServer::new(vec![listener])
             .group(group)
             .moves(Some(moves))

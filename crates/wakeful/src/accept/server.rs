@@ -35,6 +35,9 @@ use crate::net::Listener;
 use crate::supervise::supervise;
 use crate::sys::process::Process;
 
+const SERVES_NOBODY: &str =
+    "a limit of 0 connections lets nobody in: set 1 or more, or `None` for no limit";
+
 /// Serves connections on every loop of a group. HTTP is in `wakeful-http`; this is for protocols of
 /// your own.
 ///
@@ -72,7 +75,7 @@ use crate::sys::process::Process;
 pub struct ConnectionServer {
     listeners: Vec<SharedListener>,
     group: LoopGroupBuilder,
-    max_connections: usize,
+    max_connections: Option<usize>,
     descriptors: Descriptors,
     strategy: AcceptStrategy,
     moves: Option<Moves>,
@@ -86,7 +89,7 @@ impl ConnectionServer {
         Self {
             listeners,
             group: LoopGroupBuilder::default(),
-            max_connections: 0,
+            max_connections: None,
             descriptors: Descriptors::default(),
             strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
@@ -100,11 +103,11 @@ impl ConnectionServer {
         self
     }
 
-    /// How many connections are open at a time, on all loops together. Further ones wait in the
-    /// kernel's backlog until one closes. 0, the default, means as many as the process's
-    /// [`descriptors`](Self::descriptors) allow.
-    pub fn max_connections(mut self, connections: usize) -> Self {
-        self.max_connections = connections;
+    /// Sets how many connections are open at a time, on all loops together: 1 and more. Further
+    /// ones wait in the kernel's backlog until one closes. `None`, the default: as many as the
+    /// process's [`descriptors`](Self::descriptors) allow.
+    pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
+        self.max_connections = connections.into();
         self
     }
 
@@ -123,8 +126,8 @@ impl ConnectionServer {
 
     /// When connections go on to other loops, if their handlers let them: see
     /// [`Moving`](super::Moving). `None`: never.
-    pub fn moves(mut self, moves: Option<Moves>) -> Self {
-        self.moves = moves;
+    pub fn moves(mut self, moves: impl Into<Option<Moves>>) -> Self {
+        self.moves = moves.into();
         self
     }
 
@@ -142,8 +145,9 @@ impl ConnectionServer {
     /// runs.
     ///
     /// # Errors
-    /// As for [`LoopGroupBuilder::build`]; a listener cannot be watched (`max_user_watches`), or
-    /// not be had for each loop ([`AcceptStrategy::ReusePort`]).
+    /// As for [`LoopGroupBuilder::build`]; [`max_connections`](Self::max_connections) is 0; a
+    /// listener cannot be watched (`max_user_watches`), or not be had for each loop
+    /// ([`AcceptStrategy::ReusePort`]).
     #[track_caller]
     pub fn start<M, H, F>(self, make: M) -> io::Result<Serving>
     where
@@ -152,6 +156,9 @@ impl ConnectionServer {
         F: Future<Output = ()> + 'static,
     {
         let started_at = self.started_at.unwrap_or(Location::caller());
+        if self.max_connections == Some(0) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, SERVES_NOBODY));
+        }
         let group = self.group.build()?;
         let loops = group.handles().len();
         let openings = self.strategy.openings(&self.listeners, loops)?;
@@ -172,8 +179,8 @@ impl ConnectionServer {
         let counts = Arc::new(Counts::new(loops));
         // After the loops and the listeners, whose descriptors count as open.
         let limit = match self.max_connections {
-            0 => Limit::by_descriptors(self.descriptors, process),
-            connections => Limit::of(connections, process),
+            None => Limit::by_descriptors(self.descriptors, process),
+            Some(connections) => Limit::of(connections, process),
         };
         let balancer =
             Balancer::new(group.board().clone(), group.handles(), counts.clone(), self.moves);

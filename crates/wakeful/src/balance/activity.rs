@@ -3,13 +3,36 @@
 
 /// What a group that [concentrates](crate::LoopGroupBuilder::concentrate) aims at. Out of range
 /// becomes the nearest in it.
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | [`utilisation`](Self::utilisation) | 0.6 | 0.05 to 0.95 |
+/// | [`least`](Self::least) | 1 | 1 to the number of loops |
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[must_use = "a setter returns the changed targets"]
 pub struct Targets {
-    /// The utilisation up to which a loop is left alone: the share of its time, 0.05 to 0.95, that
-    /// it spends on work. Above it, another loop is woken.
-    pub utilisation: f64,
-    /// The fewest loops that are active, 1 and more.
-    pub least: usize,
+    pub(crate) utilisation: f64,
+    least: usize,
+}
+
+impl Targets {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the utilisation up to which a loop is left alone: the share of its time that it spends
+    /// on work. Above it, another loop is woken. NaN is the default.
+    pub fn utilisation(mut self, share: f64) -> Self {
+        self.utilisation = share;
+        self
+    }
+
+    /// Sets the fewest loops that are active.
+    pub fn least(mut self, loops: usize) -> Self {
+        self.least = loops;
+        self
+    }
 }
 
 impl Default for Targets {

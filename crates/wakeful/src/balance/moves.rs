@@ -5,14 +5,37 @@ use std::time::Duration;
 /// When connections move: between two requests, so one that is idle stays. Those of a loop that is
 /// not active any more always go, those of one that is only if it has too much to do. Out of range
 /// becomes the nearest in it.
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | [`ratio`](Self::ratio) | 1.25 | 1.05 and more |
+/// | [`interval`](Self::interval) | 1 s | any |
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[must_use = "a setter returns the changed settings"]
 pub struct Moves {
-    /// An active loop gives connections away when it is above its group's target (0.6 for one that
-    /// always [spreads](crate::LoopGroupBuilder::spread)) and its utilisation is so many times the
-    /// mean of the active loops; 1.05 and more.
-    pub ratio: f64,
-    /// A connection stays for at least so long where it is.
-    pub interval: Duration,
+    pub(crate) ratio: f64,
+    pub(crate) interval: Duration,
+}
+
+impl Moves {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets when an active loop gives connections away: when it is above its group's target (0.6
+    /// for one that always [spreads](crate::LoopGroupBuilder::spread)) and its utilisation exceeds
+    /// `ratio` times the mean of the active loops.
+    pub fn ratio(mut self, ratio: f64) -> Self {
+        self.ratio = ratio;
+        self
+    }
+
+    /// Sets how long a connection stays on a loop at least.
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
 }
 
 impl Default for Moves {

@@ -100,8 +100,8 @@ fn a_moment_without_load_lets_nothing_go() {
 
 #[test]
 fn targets_out_of_range_become_the_nearest() {
-    let odd = Activity::new(4, Targets { utilisation: f64::NAN, least: 9 });
-    assert_eq!(odd.targets(), Targets { utilisation: 0.6, least: 4 });
-    let none = Activity::new(0, Targets { utilisation: 7.0, least: 0 });
-    assert_eq!((none.targets(), none.active()), (Targets { utilisation: 0.95, least: 1 }, 1));
+    let odd = Activity::new(4, Targets::new().utilisation(f64::NAN).least(9));
+    assert_eq!(odd.targets(), Targets::new().utilisation(0.6).least(4));
+    let none = Activity::new(0, Targets::new().utilisation(7.0).least(0));
+    assert_eq!((none.targets(), none.active()), (Targets::new().utilisation(0.95).least(1), 1));
 }

@@ -82,7 +82,7 @@ fn connections_that_go_at_once_are_spread_evenly() {
 #[test]
 fn light_load_stays_on_one_loop() {
     // It would have to be busy all the time to be too much, as on a machine that is.
-    let targets = Targets { utilisation: 0.95, least: 1 };
+    let targets = Targets::new().utilisation(0.95).least(1);
     let group = LoopGroup::builder().concentrate(targets).event_loop(parking());
     let (serving, counts) = counting(group, 4);
     block_on(async {

@@ -1,0 +1,57 @@
+//! Rates of one client: the least that it has to do, and the most that it may ask for.
+
+use std::time::Duration;
+
+use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
+
+/// How slow a client may be: [`Limits::min_rate`](crate::Limits::min_rate) strikes one that the
+/// server waits for and that sends (or takes) less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct MinRate {
+    pub(crate) bytes_per_second: u64,
+    pub(crate) window: Duration,
+}
+
+impl MinRate {
+    /// At least `bytes_per_second`, averaged over `window` of waiting for the client: 1 ms and
+    /// more. The client may be silent for as long. A shorter window becomes 1 ms.
+    pub const fn new(bytes_per_second: u64, window: Duration) -> Self {
+        Self { bytes_per_second, window }
+    }
+
+    pub(super) fn clamped(self) -> Self {
+        Self { window: self.window.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT), ..self }
+    }
+}
+
+/// How many requests one peer may send: a bucket that fills at a rate. See
+/// [`Limits::peer_rate`](crate::Limits::peer_rate).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a setter returns the changed rate"]
+pub struct PeerRate {
+    pub(crate) requests_per_second: u32,
+    pub(crate) burst: u32,
+}
+
+impl PeerRate {
+    /// `requests_per_second`, 1 to a thousand million, of which a second's may come at once. Out of
+    /// range becomes the nearest in it.
+    pub const fn new(requests_per_second: u32) -> Self {
+        Self { requests_per_second, burst: requests_per_second }
+    }
+
+    /// Sets how many requests may come at once: 1 and more, and 0 is taken as 1. The default is as
+    /// many as may come in a second.
+    pub const fn burst(mut self, requests: u32) -> Self {
+        self.burst = requests;
+        self
+    }
+
+    pub(super) fn clamped(self) -> Self {
+        Self {
+            requests_per_second: self.requests_per_second.clamp(1, 1_000_000_000),
+            burst: self.burst.max(1),
+        }
+    }
+}
