@@ -100,7 +100,7 @@ fn grpc_goes_through_with_its_trailers_and_streams() {
     let (reporter, health) = tonic_health::server::health_reporter();
     let server = Server::bind("127.0.0.1:0").unwrap().group(LoopGroup::builder().loops(1));
     let server = server.start(health).unwrap();
-    let proxy = proxy(&[tcp(&server.local_addrs()[0])], |s| s.version = HttpVersion::Http2);
+    let proxy = proxy(&[tcp(&server.local_addrs()[0])], |s| s.version(HttpVersion::Http2));
     on_a_loop(async {
         reporter.set_service_status("known", tonic_health::ServingStatus::Serving).await;
         let client = Client::<tonic::body::Body>::new();

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use wakeful_http::Limits;
 use wakeful_http::client::HttpVersion;
-use wakeful_services::ServeOptions;
 use wakeful_services::proxy::{self, ProxyOptions, RunningProxy};
 
 use crate::common::*;
