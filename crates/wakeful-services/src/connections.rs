@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::panics;
+use crate::{ServeOptions, panics};
 use futures_io::AsyncRead;
 use wakeful::log::OncePerSecond;
 use wakeful::net::{PeerAddr, Stream};
-use wakeful::time::{sleep, timeout};
+use wakeful::time::{Deadline, sleep, timeout};
 
 /// Logs how a connection ended. A peer that broke the protocol is worth a warning, at most one a
 /// second.
@@ -52,6 +52,25 @@ pub(crate) fn set_options(stream: &Stream, keepalive: Option<Duration>) -> io::R
         }
         None => stream.unset_keepalive(),
     }
+}
+
+/// How long a drain keeps a connection on which nothing is asked, as [`wakeful_http::DrainPlan`]
+/// does.
+const LINGER: Duration = Duration::from_millis(200);
+
+/// See [`until_idle_in_drain`]. Who is idle is not to be aborted.
+pub(crate) fn linger(options: &ServeOptions) -> Duration {
+    LINGER.min(options.grace / 4)
+}
+
+/// Completes when a connection on which nothing is asked may be closed: `linger` after the drain
+/// has begun, and when what had come by then was read. To close it at once would cross a request
+/// that is on its way. The first one that comes meanwhile is the last: close behind its answer.
+/// Its client finds the end there, and asks no more.
+pub(crate) async fn until_idle_in_drain(drain_begins: impl Future<Output = ()>, linger: Duration) {
+    drain_begins.await;
+    // Not in each connection's task while it serves.
+    Box::pin(Deadline::after(linger)).await;
 }
 
 /// For a client that reads its last answers slowly (as nginx's `lingering_time`).

@@ -32,7 +32,7 @@ pub use self::frames::MAX_PAYLOAD;
 pub(crate) use self::frames::fuzzing::check as check_frames;
 use crate::ServeOptions;
 use crate::buffers::Budget;
-use crate::connections::{KEEPALIVE, end_when_sent, log, set_options};
+use crate::connections::{KEEPALIVE, end_when_sent, linger, log, set_options, until_idle_in_drain};
 use crate::patience::PatientStream;
 
 /// Settings of this service.
@@ -124,14 +124,14 @@ pub fn start(
     echo: EchoOptions,
     listeners: Vec<SharedListener>,
 ) -> io::Result<Serving> {
-    let budget = echo.budget();
+    let (budget, linger) = (echo.budget(), linger(options));
     options.server(listeners).max_connections(echo.max_connections).start(move || {
         let budget = budget.clone();
         move |connection: Connection| {
             let budget = budget.clone();
             async move {
                 let peer = connection.peer;
-                log(&peer, serve(connection, echo, budget).await);
+                log(&peer, serve(connection, echo, budget, linger).await);
             }
         }
     })
@@ -149,13 +149,15 @@ pub fn start_frontend(
     backend: &ListenAddr,
 ) -> io::Result<Serving> {
     let (backend, budget, keepalive) = (Arc::new(backend.clone()), echo.budget(), echo.keepalive);
+    let linger = linger(options);
     options.server(listeners).max_connections(echo.max_connections).start(move || {
         let (backend, budget) = (backend.clone(), budget.clone());
         move |connection: Connection| {
             let (backend, budget) = (backend.clone(), budget.clone());
             async move {
                 let peer = connection.peer;
-                log(&peer, frontend::serve(connection, &backend, &budget, keepalive).await);
+                let served = frontend::serve(connection, &backend, &budget, keepalive, linger);
+                log(&peer, served.await);
             }
         }
     })
@@ -165,14 +167,15 @@ async fn serve(
     connection: Connection,
     options: EchoOptions,
     budget: Arc<Budget>,
+    linger: Duration,
 ) -> io::Result<()> {
     let Connection { stream, peer, draining, unread, moving, .. } = connection;
     set_options(&stream, options.keepalive)?;
     let mut stream = PatientStream::new(stream, options.stall_timeout);
-    let mut drained = std::pin::pin!(draining.started());
+    let mut idle_in_drain = std::pin::pin!(until_idle_in_drain(draining.started(), linger));
     let mut frames = Frames::behind(unread, budget)?;
     loop {
-        let told = frames.is_empty().then_some(drained.as_mut());
+        let told = frames.is_empty().then_some(idle_in_drain.as_mut());
         let limit = if told.is_some() { options.idle_timeout } else { options.stall_timeout };
         let count = stream.read_unless_told(frames.space()?, told, limit).await?;
         if count == 0 {
@@ -187,6 +190,10 @@ async fn serve(
         if complete > 0 {
             stream.write_all(&frames.bytes()[..complete]).await?;
             frames.consume(complete);
+            if draining.is_started() && frames.is_empty() {
+                drop(frames);
+                return Box::pin(end_when_sent(stream.into_inner())).await;
+            }
             if moving.is_wanted() {
                 match moving.hand_over(stream.into_inner(), peer, frames.bytes().to_vec()) {
                     Ok(()) => return Ok(()),

@@ -44,7 +44,7 @@ use wakeful::accept::{Serving, SharedListener};
 
 use self::service::{Local, Running, Service};
 use crate::ServeOptions;
-use crate::connections::log;
+use crate::connections::{linger, log};
 
 pub use self::options::{DEFAULT_MAX_VALUE, KvOptions, LARGEST_VALUE};
 
@@ -64,7 +64,7 @@ pub fn start(
         None => thread::available_parallelism()?.get(),
         Some(loops) => loops.max(1),
     };
-    let service = Arc::new(Service::new(loops, kv));
+    let service = Arc::new(Service::new(loops, kv, linger(options)));
     let joining = service.clone();
     // Every loop owns keys, and is asked for them wherever the connections are.
     let server = options.server(listeners).group(options.group().loops(loops).spread());

@@ -14,7 +14,7 @@ use wakeful::net::{ListenAddr, OwnedReadHalf, OwnedWriteHalf, Stream, TcpStream,
 
 use super::frames::Frames;
 use crate::buffers::Budget;
-use crate::connections::{read_unless_told, set_options};
+use crate::connections::{read_unless_told, set_options, until_idle_in_drain};
 use crate::panics;
 
 pub(super) async fn serve(
@@ -22,6 +22,7 @@ pub(super) async fn serve(
     backend: &ListenAddr,
     budget: &Arc<Budget>,
     keepalive: Option<Duration>,
+    linger: Duration,
 ) -> io::Result<()> {
     let Connection { stream: client, peer, draining, .. } = connection;
     set_options(&client, keepalive)?;
@@ -37,10 +38,11 @@ pub(super) async fn serve(
     };
     let (from_client, to_client) = client.into_split();
     let (from_backend, to_backend) = backend.into_split();
-    let told = pin!(draining.started());
-    let mut requests = pin!(pass_on(from_client, to_backend, Some(told), budget));
+    let idle_in_drain = pin!(until_idle_in_drain(draining.started(), linger));
+    let is_last = || draining.is_started();
+    let mut requests = pin!(pass_on(from_client, to_backend, Some(idle_in_drain), is_last, budget));
     let never: Option<Pin<&mut std::future::Pending<()>>> = None;
-    let mut answers = pin!(pass_on(from_backend, to_client, never, budget));
+    let mut answers = pin!(pass_on(from_backend, to_client, never, || false, budget));
     let mut asks = true;
     // Once the client asks no more the backend is told, answers what is left, and closes: then all
     // is said.
@@ -67,12 +69,13 @@ async fn connect(addr: &ListenAddr, keepalive: Option<Duration>) -> io::Result<S
     Ok(stream)
 }
 
-/// Passes whole frames on until there are no more, or `told` is ready between two of them; then
-/// tells `to` so.
+/// Passes whole frames on until there are no more, `told` is ready between two of them, or
+/// `is_last` says so behind one; then tells `to` so.
 async fn pass_on(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut told: Option<Pin<&mut impl Future<Output = ()>>>,
+    is_last: impl Fn() -> bool,
     budget: &Arc<Budget>,
 ) -> io::Result<()> {
     let mut frames = Frames::new(budget.clone());
@@ -88,6 +91,9 @@ async fn pass_on(
         if complete > 0 {
             to.write_all(&frames.bytes()[..complete]).await?;
             frames.consume(complete);
+            if frames.is_empty() && is_last() {
+                return to.shutdown();
+            }
         }
     }
 }

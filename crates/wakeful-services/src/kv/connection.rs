@@ -21,7 +21,7 @@ use super::reply;
 use super::resp::Words;
 use super::service::Local;
 use super::shard::Operation;
-use crate::connections::{end_when_sent, set_options};
+use crate::connections::{end_when_sent, set_options, until_idle_in_drain};
 use crate::panics;
 use crate::patience::PatientStream;
 
@@ -54,7 +54,8 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
         reply::error(&mut out, TOO_MANY);
         return stream.write_all(&out).await;
     }
-    let mut drained = std::pin::pin!(draining.started());
+    let linger = local.service.linger;
+    let mut idle_in_drain = std::pin::pin!(until_idle_in_drain(draining.started(), linger));
     let mut input = Input::new(local.service.limits);
     let mut session = Session {
         client: Client::new(local.service.number_connection()),
@@ -68,7 +69,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
             session.local.service.refusals.evicted.add_one();
             return session.refuse(stream, text, io::ErrorKind::OutOfMemory).await;
         }
-        let told = input.is_empty().then_some(drained.as_mut());
+        let told = input.is_empty().then_some(idle_in_drain.as_mut());
         let limit = if input.is_empty() { idle_timeout } else { stall_timeout };
         if input.read_from(&mut stream, told, limit).await? == 0 {
             return if input.is_empty() {
@@ -101,6 +102,10 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
             return session.refuse(stream, &text, io::ErrorKind::InvalidData).await;
         }
         session.answers.write(&mut stream).await?;
+        if draining.is_started() && input.is_empty() {
+            drop((input, session));
+            return Box::pin(end_when_sent(stream.into_inner())).await;
+        }
     }
 }
 

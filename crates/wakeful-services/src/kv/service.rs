@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_lock::OnceCell;
 use foldhash::SharedSeed;
@@ -31,6 +31,8 @@ thread_local! {
 pub(super) struct Service {
     pub(super) options: KvOptions,
     pub(super) limits: Limits,
+    /// How long a drain keeps an idle connection.
+    pub(super) linger: Duration,
     pub(super) refusals: Refusals,
     pub(super) meters: Arc<Meters>,
     pub(super) since: Instant,
@@ -51,7 +53,7 @@ pub(super) struct Running {
 }
 
 impl Service {
-    pub(super) fn new(loops: usize, options: KvOptions) -> Self {
+    pub(super) fn new(loops: usize, options: KvOptions, linger: Duration) -> Self {
         let cap = options.max_memory.unwrap_or(usize::MAX);
         let buffers = Budget::new(options.client_memory().unwrap_or(usize::MAX));
         // Of the kernel's randomness, which foldhash does not ask for.
@@ -59,6 +61,7 @@ impl Service {
         Self {
             options,
             limits: options.limits(),
+            linger,
             refusals: Refusals::default(),
             meters: Arc::new(Meters::new(cap, buffers, loops)),
             since: Instant::now(),

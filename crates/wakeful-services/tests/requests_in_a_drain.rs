@@ -1,0 +1,111 @@
+//! A request that is on its way as a drain begins is answered, and the connection closes behind its
+//! answer: `kv`, `echo` and its frontend.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use wakeful::IdlePolicy;
+use wakeful::accept::{AcceptStrategy, Serving, SharedListener};
+use wakeful::net::ListenAddr;
+use wakeful_services::ServeOptions;
+use wakeful_services::echo::{self, EchoOptions};
+use wakeful_services::kv::{self, KvOptions};
+use wakeful_services::options::Pinning;
+
+const GUARD: Duration = Duration::from_secs(30);
+/// More than the turns in which a loop tells its connections.
+const TURNS: usize = 50;
+/// Half of what the services wait for a request that is on its way. A test that took longer to
+/// write one has tried nothing.
+const IN_TIME: Duration = Duration::from_millis(100);
+const TRIES: usize = 50;
+
+fn options() -> ServeOptions {
+    ServeOptions {
+        listen: Vec::new(),
+        tls: None,
+        limits: Default::default(),
+        loops: 1,
+        pinning: Pinning::Free,
+        accept: AcceptStrategy::default(),
+        concentrate: None,
+        moves: None,
+        idle: IdlePolicy::Park,
+        grace: GUARD,
+        log: None,
+    }
+}
+
+/// Drains a server while it has a connection, and asks on that one when it has been told. `None`:
+/// too late.
+fn ask_in_a_drain(serving: Serving, socket: &Path, ask: &[u8]) -> Option<Vec<u8>> {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(GUARD)).unwrap();
+    stream.write_all(ask).unwrap();
+    let mut before = vec![0; 7];
+    stream.read_exact(&mut before).unwrap();
+    let handle = serving.handles()[0].clone();
+    let began = Instant::now();
+    let draining = thread::spawn(move || serving.shutdown(GUARD));
+    // That is the first thing it does.
+    while socket.exists() {
+        thread::yield_now();
+    }
+    // Refused once the loop has ended, without that connection.
+    (0..TURNS).take_while(|_| handle.run_and_wait(|| ()).is_ok()).for_each(drop);
+    let written = stream.write_all(ask);
+    let in_time = began.elapsed() < IN_TIME;
+    let mut answer = Vec::new();
+    let read = written.and_then(|()| stream.read_to_end(&mut answer));
+    assert_eq!(draining.join().unwrap().unwrap(), 0);
+    match read {
+        Ok(_) => in_time.then_some(answer),
+        Err(error) => {
+            let is_closed =
+                matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
+            assert!(is_closed && !in_time, "{error}");
+            None
+        }
+    }
+}
+
+/// Answers of `ask` have 7 bytes.
+fn is_answered(name: &str, start: impl Fn(SharedListener) -> Serving, ask: &[u8], answer: &[u8]) {
+    let socket = std::env::temp_dir().join(format!("wakeful-{name}-{}", std::process::id()));
+    for _ in 0..TRIES {
+        let serving = start(SharedListener::bind(&ListenAddr::Unix(socket.clone())).unwrap());
+        if let Some(came) = ask_in_a_drain(serving, &socket, ask) {
+            assert_eq!(came, answer);
+            return;
+        }
+    }
+    panic!("this machine is too slow: nothing was tried");
+}
+
+#[test]
+fn a_command_of_kv_on_its_way_as_the_drain_begins_is_answered() {
+    let start = |listener| kv::start(&options(), KvOptions::default(), vec![listener]).unwrap();
+    is_answered("kv", start, b"PING\r\n", b"+PONG\r\n");
+}
+
+const FRAME: &[u8] = b"\0\0\0\x03abc";
+
+#[test]
+fn a_frame_of_echo_on_its_way_as_the_drain_begins_is_answered() {
+    let start = |listener| echo::start(&options(), EchoOptions::default(), vec![listener]).unwrap();
+    is_answered("echo", start, FRAME, FRAME);
+}
+
+#[test]
+fn a_frame_to_a_backend_on_its_way_as_the_frontend_s_drain_begins_is_answered() {
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let backend = echo::start(&options(), EchoOptions::default(), vec![listener]).unwrap();
+    let addr = backend.local_addrs()[0].clone();
+    let start = |listener| {
+        echo::start_frontend(&options(), EchoOptions::default(), vec![listener], &addr).unwrap()
+    };
+    is_answered("echo-frontend", start, FRAME, FRAME);
+}
