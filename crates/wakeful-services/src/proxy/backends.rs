@@ -72,7 +72,7 @@ impl Backends {
     pub(super) fn choose(self: &Rc<Self>, tried: &[usize]) -> Option<Exchange> {
         let all = self.hosts.len();
         if tried.is_empty() && !self.shared.is_one_out.load(Ordering::Relaxed) {
-            return Some(self.exchange(self.less_busy(all, |at| at), false));
+            return Some(self.exchange(self.less_busy(all, |at| at), Standing::In));
         }
         let mut health = self.shared.lock();
         let now = Instant::now();
@@ -84,14 +84,25 @@ impl Backends {
                 Standing::Out => {}
                 Standing::Due => {
                     health.begin_trial(backend, now);
-                    return Some(self.exchange(backend, true));
+                    return Some(self.exchange(backend, Standing::Due));
                 }
             }
         }
         if of_use.is_empty() {
             return None;
         }
-        Some(self.exchange(self.less_busy(of_use.len(), |at| of_use[at]), false))
+        Some(self.exchange(self.less_busy(of_use.len(), |at| of_use[at]), Standing::In))
+    }
+
+    /// One that is left out, for a request that `tried` in vain all that are not. What failed for a
+    /// while may be well again, and is better than none. `None`: there is no other.
+    pub(super) fn choose_left_out(self: &Rc<Self>, tried: &[usize]) -> Option<Exchange> {
+        let untried = (0..self.hosts.len()).filter(|at| !tried.contains(at));
+        let untried = untried.collect::<Vec<_>>();
+        if untried.is_empty() {
+            return None;
+        }
+        Some(self.exchange(self.less_busy(untried.len(), |at| untried[at]), Standing::Out))
     }
 
     /// Of two among so many, the one with less in flight.
@@ -106,10 +117,10 @@ impl Backends {
         if self.in_flight[other].get() < self.in_flight[one].get() { other } else { one }
     }
 
-    fn exchange(self: &Rc<Self>, backend: usize, is_trial: bool) -> Exchange {
+    fn exchange(self: &Rc<Self>, backend: usize, chosen_as: Standing) -> Exchange {
         self.in_flight[backend].set(self.in_flight[backend].get() + 1);
-        let exchange =
-            Exchange { of: self.clone(), backend, is_trial: Cell::new(is_trial), place: None };
+        let chosen_as = Cell::new(chosen_as);
+        let exchange = Exchange { of: self.clone(), backend, chosen_as, place: None };
         exchange.counts().requests.add(1);
         exchange.counts().in_flight.add(1);
         exchange
@@ -120,7 +131,8 @@ impl Backends {
 pub(super) struct Exchange {
     of: Rc<Backends>,
     pub(super) backend: usize,
-    is_trial: Cell<bool>,
+    /// Until it has told how the backend is: of one that was left out, an answer brings it back.
+    chosen_as: Cell<Standing>,
     /// Of one that asks for an upgrade.
     pub(super) place: Option<Place>,
 }
@@ -136,7 +148,7 @@ impl Exchange {
 
     /// The head of a response came: that settles a trial, however long the rest takes.
     pub(super) fn answered(&self) {
-        if self.is_trial.get() {
+        if self.chosen_as.get() != Standing::In {
             self.succeeded();
         }
     }
@@ -147,7 +159,8 @@ impl Exchange {
             return;
         }
         let mut health = shared.lock();
-        if !self.is_trial.take() && health.standing(self.backend, Instant::now()) != Standing::In {
+        let was_left_out = self.chosen_as.replace(Standing::In) != Standing::In;
+        if !was_left_out && health.standing(self.backend, Instant::now()) != Standing::In {
             // From before it was left out.
             return;
         }
@@ -162,7 +175,7 @@ impl Exchange {
     pub(super) fn failed(&self, why: &impl Display) {
         self.counts().failures.add(1);
         let mut health = self.of.shared.lock();
-        self.is_trial.set(false);
+        self.chosen_as.set(Standing::In);
         let verdict = health.failed(self.backend, Instant::now());
         self.of.shared.note(&health, self.backend);
         drop(health);
@@ -188,7 +201,7 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         self.of.in_flight[self.backend].set(self.of.in_flight[self.backend].get() - 1);
         self.counts().in_flight.add(-1);
-        if self.is_trial.get() {
+        if self.chosen_as.get() == Standing::Due {
             self.of.shared.lock().end_trial(self.backend);
         }
     }

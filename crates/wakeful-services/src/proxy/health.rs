@@ -2,8 +2,9 @@
 //!
 //! A backend that failed several times in a row is left out for a while; then one request tries it,
 //! and it is either back, or out for twice as long. The last one that is in is never left out: a
-//! backend that may fail is better than none. What operators are to be told is a change, not each
-//! failure. No clock and no lock in here: who asks says what time it is.
+//! backend that may fail is better than none. So a request that cannot reach those that are in also
+//! asks those that are out (`Backends::choose_left_out`). What operators are to be told is a
+//! change, not each failure. No clock and no lock in here: who asks says what time it is.
 
 use std::time::{Duration, Instant};
 

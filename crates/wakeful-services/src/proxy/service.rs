@@ -103,7 +103,7 @@ impl Proxy {
         let mut tried = Vec::new();
         let mut last = Trouble::NoBackend;
         for attempt in 1..=self.attempts {
-            let Some(exchange) = self.backends.choose(&tried) else { break };
+            let Some(exchange) = self.choose(&tried, &last) else { break };
             if attempt > 1 {
                 self.counts.retried.add(1);
             }
@@ -129,6 +129,14 @@ impl Proxy {
             tried.push(exchange.backend);
         }
         Err(last)
+    }
+
+    /// A backend for a request that `tried` others in vain, of which the last one was in `trouble`.
+    pub(super) fn choose(&self, tried: &[usize], trouble: &Trouble) -> Option<Exchange> {
+        // Those that are busy would answer: that is no reason to ask one that mostly does not.
+        let is_busy = matches!(trouble, Trouble::Overload(_));
+        let left_out = || (!is_busy).then(|| self.backends.choose_left_out(tried)).flatten();
+        self.backends.choose(tried).or_else(left_out)
     }
 
     /// No response came of it, and it is not the client's fault.

@@ -47,7 +47,7 @@ impl Proxy {
         let mut tried = Vec::new();
         let mut last = Trouble::NoBackend;
         for attempt in 1..=self.attempts {
-            let Some(mut exchange) = self.backends.choose(&tried) else { break };
+            let Some(mut exchange) = self.choose(&tried, &last) else { break };
             exchange.place = place.take();
             if attempt > 1 {
                 self.counts.retried.add(1);

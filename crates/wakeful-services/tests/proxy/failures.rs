@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use socket2::SockRef;
+use wakeful_http::DrainPlan;
 use wakeful_http::client::HttpVersion;
 
 use crate::common::*;
@@ -34,6 +35,31 @@ fn the_last_backend_is_asked_whatever_happened() {
     let counts = proxy.counts();
     assert_eq!(counts.ejections(0) + counts.ejections(1), 1);
     assert!(counts.failures(0) + counts.failures(1) >= 10);
+}
+
+/// As in a deployment that restarts one backend behind the other.
+#[test]
+fn a_backend_that_is_left_out_is_asked_when_the_others_are_gone() {
+    let away = nowhere();
+    let (other, other_addr) = service();
+    let proxy = proxy(&[away, other_addr], |settings| settings.ejection.shortest = GUARD);
+    until("it is left out", || {
+        assert_status(&get(addr(&proxy), "/healthz"), 200);
+        proxy.counts().ejections(0) == 1
+    });
+    let back = Backend::on(TcpListener::bind(away).unwrap(), |this, stream| {
+        while let Some(request) = this.read(stream) {
+            answer(stream, &request);
+        }
+    });
+    assert_eq!(other.drain(DrainPlan::default()).unwrap(), 0);
+    for _ in 0..10 {
+        assert_status(&get(addr(&proxy), "/healthz"), 200);
+    }
+    // It is in again since its first answer, so the other one can be left out.
+    assert_eq!(back.requests().len(), 10);
+    assert_eq!([proxy.counts().ejections(0), proxy.counts().ejections(1)], [1, 1]);
+    assert_eq!(proxy.counts().failures(1), 3);
 }
 
 #[test]
