@@ -8,12 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wakeful::IdlePolicy;
-use wakeful::accept::{AcceptStrategy, Serving, SharedListener};
+use wakeful::accept::{Serving, SharedListener};
 use wakeful::net::ListenAddr;
 use wakeful_services::ServeOptions;
 use wakeful_services::echo::{self, EchoOptions};
 use wakeful_services::kv::{self, KvOptions};
-use wakeful_services::options::Pinning;
 
 const GUARD: Duration = Duration::from_secs(30);
 /// More than the turns in which a loop tells its connections.
@@ -24,19 +23,7 @@ const IN_TIME: Duration = Duration::from_millis(100);
 const TRIES: usize = 50;
 
 fn options() -> ServeOptions {
-    ServeOptions {
-        listen: Vec::new(),
-        tls: None,
-        limits: Default::default(),
-        loops: 1,
-        pinning: Pinning::Free,
-        accept: AcceptStrategy::default(),
-        concentrate: None,
-        moves: None,
-        idle: IdlePolicy::Park,
-        grace: GUARD,
-        log: None,
-    }
+    ServeOptions::new().loops(1).concentrate(None).moves(None).idle(IdlePolicy::Park).grace(GUARD)
 }
 
 /// Drains a server while it has a connection, and asks on that one when it has been told. `None`:
@@ -55,7 +42,7 @@ fn ask_in_a_drain(serving: Serving, socket: &Path, ask: &[u8]) -> Option<Vec<u8>
         thread::yield_now();
     }
     // Refused once the loop has ended, without that connection.
-    (0..TURNS).take_while(|_| handle.run_and_wait(|| ()).is_ok()).for_each(drop);
+    (0..TURNS).take_while(|_| handle.post_and_wait(|| ()).is_ok()).for_each(drop);
     let written = stream.write_all(ask);
     let in_time = began.elapsed() < IN_TIME;
     let mut answer = Vec::new();

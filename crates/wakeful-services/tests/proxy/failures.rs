@@ -42,7 +42,9 @@ fn the_last_backend_is_asked_whatever_happened() {
 fn a_backend_that_is_left_out_is_asked_when_the_others_are_gone() {
     let away = nowhere();
     let (other, other_addr) = service();
-    let proxy = proxy(&[away, other_addr], |settings| settings.ejection.shortest = GUARD);
+    let proxy = proxy(&[away, other_addr], |settings| {
+        settings.ejection(wakeful_services::proxy::Ejection::new().shortest(GUARD))
+    });
     until("it is left out", || {
         assert_status(&get(addr(&proxy), "/healthz"), 200);
         proxy.counts().ejections(0) == 1
