@@ -353,7 +353,7 @@ fn lab_with_cargo(name: &str, script: &str, flags: &[&str]) -> (Option<i32>, Str
     std::fs::create_dir_all(&dir).unwrap();
     // The shell takes cargo's subcommand for the name of a file.
     std::fs::write(dir.join("build"), format!("echo >>started\n{script}\n")).unwrap();
-    let peers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../peers");
+    let peers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proof/peers");
     let output = wakeful()
         .args(["lab", "blocked-consumer", "--peers-dir", peers])
         .args(flags)

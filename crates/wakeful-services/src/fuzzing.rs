@@ -30,7 +30,8 @@ mod tests {
     use std::path::Path;
 
     fn go_through(target: &str, check: fn(&[u8])) {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proof/fuzz/corpus").join(target);
         let mut inputs = 0;
         for file in std::fs::read_dir(&corpus).unwrap() {
             let path = file.unwrap().path();

@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn probes(flags: &[&str]) -> Vec<Probe> {
-        let peers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../peers");
+        let peers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proof/peers");
         let words = [&["lab", "all", "--peers-dir", peers], flags].concat();
         let arguments = Program::parse_from(words).arguments;
         wanted(&arguments, EXPERIMENTS).unwrap().1

@@ -114,7 +114,6 @@ impl Activity {
     }
 
     /// What it aims at.
-    #[must_use]
     pub fn targets(&self) -> Targets {
         self.targets
     }
