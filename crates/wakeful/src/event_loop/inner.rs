@@ -43,8 +43,8 @@ pub(crate) struct Inner {
     /// The last turn found remote work in the moment of its sleep, and did not ask the driver.
     pub(super) skipped: Cell<bool>,
     pub(super) arrivals: Arrivals,
-    /// When this turn looked at the clock, if it has.
-    pub(super) turn_time: Cell<Option<Instant>>,
+    /// When this turn last looked at the clock, if it has, and the stopwatch's stamp of that.
+    pub(super) turn_time: Cell<Option<(Instant, u64)>>,
 }
 
 impl Inner {
@@ -67,9 +67,13 @@ impl Inner {
     }
 
     /// The clock as this turn has read it: not before the deadline of a timer that it has fired.
+    /// Behind what blocks the loop it is read again.
     #[inline]
     pub(crate) fn turn_time(&self) -> Instant {
-        self.turn_time.get().unwrap_or_else(|| self.look_at_the_clock())
+        match self.turn_time.get() {
+            Some((at, stamp)) if self.stopwatch.is_recent(stamp) => at,
+            _ => self.look_at_the_clock(),
+        }
     }
 
     /// Has the loop seen all that arrived before `deadline`, and has that passed?
@@ -83,9 +87,9 @@ impl Inner {
     }
 
     pub(super) fn look_at_the_clock(&self) -> Instant {
-        let now = Instant::now();
+        let (stamp, now) = (self.stopwatch.stamp(), Instant::now());
         self.arrivals.read(self.nanoseconds(now));
-        self.turn_time.set(Some(now));
+        self.turn_time.set(Some((now, stamp)));
         now
     }
 

@@ -18,6 +18,9 @@ use crate::sys::panics;
 /// makes it slower.
 const REPORT_EVERY: u64 = 1_000_000_000;
 
+/// For so long what the clock said may be used again.
+const RECENT: Duration = Duration::from_millis(1);
+
 pub(crate) struct Stopwatch {
     counters: Arc<Counters>,
     clock: Clock,
@@ -29,6 +32,7 @@ pub(crate) struct Stopwatch {
     /// And a turn above this; it is slow above the other.
     long: u64,
     slow: u64,
+    recent: u64,
     /// The longest of the notable polls of the last turn that had any.
     longest: RefCell<Option<Notable>>,
     /// Work that takes longer is worth a name. No less than `notable`, so that its poll is noted.
@@ -87,6 +91,7 @@ impl Stopwatch {
             notable: Cell::new(0),
             long: slow.min(SHORT),
             slow,
+            recent: clock.ticks(RECENT),
             longest: RefCell::default(),
             worth_naming: slow.min(SHORT) / 8,
             looked: Cell::new(now),
@@ -107,6 +112,18 @@ impl Stopwatch {
     #[inline]
     pub(crate) fn last(&self) -> u64 {
         self.last.get()
+    }
+
+    /// This moment, in ticks.
+    #[inline]
+    pub(crate) fn stamp(&self) -> u64 {
+        self.clock.now()
+    }
+
+    /// Is that stamp no older than a millisecond? If it is from a counter that was ahead, no.
+    #[inline]
+    pub(crate) fn is_recent(&self, stamp: u64) -> bool {
+        self.clock.now().wrapping_sub(stamp) <= self.recent
     }
 
     #[inline]
@@ -299,6 +316,17 @@ impl Stopwatch {
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stamp_is_recent_for_a_millisecond_and_not_if_the_counter_has_jumped_back() {
+        let stopwatch = Stopwatch::new(Arc::default(), Duration::from_secs(1));
+        let hour = stopwatch.clock.ticks(Duration::from_secs(3600));
+        let now = stopwatch.stamp();
+        assert!(!stopwatch.is_recent(now.wrapping_sub(hour)));
+        assert!(!stopwatch.is_recent(now.wrapping_add(hour)));
+        // A thread may lose its CPU between the two.
+        assert!((0..100).any(|_| stopwatch.is_recent(stopwatch.stamp())));
+    }
 
     #[test]
     fn a_counter_that_jumps_back_takes_no_time() {
