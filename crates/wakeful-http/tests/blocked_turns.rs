@@ -65,7 +65,7 @@ fn answer(stream: &mut TcpStream, last: &str) -> String {
 
 #[test]
 fn a_connection_whose_handler_has_blocked_its_loop_is_not_idle_behind_its_response() {
-    let limits = Limits { idle_timeout: PATIENCE, ..Limits::default() };
+    let limits = Limits::new().idle_timeout(PATIENCE);
     let blocked = start(limits);
     let running = &blocked.running;
     let mut stream = raw(running);
@@ -96,7 +96,7 @@ fn a_drain_that_a_blocked_loop_learns_of_late_gives_idle_connections_their_time(
     begun.recv_blocking().unwrap();
     // Both wait for the next turn, which blocks in front of the drain.
     later.close();
-    let plan = DrainPlan { grace: GUARD, linger: PATIENCE, ..DrainPlan::default() };
+    let plan = DrainPlan::new().grace(GUARD).linger(PATIENCE);
     let drained = thread::spawn(move || running.drain(plan));
     answer(one, "blocked");
     answer(other, "blocked");
