@@ -40,7 +40,7 @@
 //! |---|---|---|
 //! | tower-http's `timeout`, tower's `timeout` | tokio's timers: a panic in the first request | a middleware with [`wakeful::time::timeout`], below |
 //! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | [`files::ServeDir`] |
-//! | tower-http's `metrics` | tokio's timers | [`Running::http_counts`], `counts`, `loads` and `handles`, which exist after `start`: give them to the router through a `OnceLock`, as `crates/wakeful-services/src/http.rs` does; `wakeful_services::{metrics, http_metrics}` make Prometheus text of them |
+//! | tower-http's `metrics` | tokio's timers | [`Running::http_counts`], `counts`, `loads` and `handles`, which exist after `start`: the crate `wakeful-prometheus` makes Prometheus text of them, and its docs have the router |
 //! | tower's `limit`, `buffer`, `spawn-ready`, `retry`, `hedge`, `load`, `balance` | tokio's timers or `spawn` | [`Limits::max_connections`], [`Limits::max_requests`], `async-lock`'s semaphore |
 //! | axum's feature `tokio` (`axum::serve`, `ConnectInfo`) | tokio's sockets | [`Server`]; [`Peer`] with [`insert_peer`](observe::Observe::insert_peer) |
 //!

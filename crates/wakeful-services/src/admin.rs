@@ -21,8 +21,7 @@ use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup};
 use wakeful_http::{DrainPlan, Limits, Readiness, Running, Server};
 
-use crate::http_metrics::HttpMetrics;
-use crate::{ServeOptions, log_metrics, metrics, tls_metrics};
+use crate::ServeOptions;
 
 /// How many connections operators may have open, where descriptors are not few.
 const MAX_CONNECTIONS: usize = 16;
@@ -127,13 +126,13 @@ impl RunningService {
 
 /// What every server of HTTP counts.
 pub(crate) fn registry(server: &Running, options: &ServeOptions) -> Registry {
-    let mut registry = metrics::registry(server.handles(), server.counts(), server.loads());
-    registry.register_collector(Box::new(HttpMetrics::new(server.http_counts())));
+    let mut registry = Registry::default();
+    wakeful_prometheus::register_server(&mut registry, server);
     if let Some(tls) = &options.tls {
-        tls_metrics::register(&mut registry, tls.counts());
+        wakeful_prometheus::register_tls(&mut registry, tls.counts());
     }
     if let Some(log) = &options.log {
-        log_metrics::register(&mut registry, log.clone());
+        wakeful_prometheus::register_log(&mut registry, log.clone());
     }
     registry
 }

@@ -21,8 +21,8 @@ use wakeful_http::observe::{Observe, RequestIds, TraceContext};
 use wakeful_http::ws::{WebSocket, WebSocketUpgrade};
 use wakeful_http::{Readiness, Running};
 
+use crate::ServeOptions;
 use crate::admin::{self, RunningService};
-use crate::{ServeOptions, log_metrics};
 
 pub use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 pub use wakeful_http::files::{Precompressed, ServeDir};
@@ -108,7 +108,7 @@ pub fn start(
     let running = server.start(router(shared.clone(), http.files))?;
     let mut registry = admin::registry(&running, options);
     if let Some(log) = http.access_log {
-        log_metrics::register_access_log(&mut registry, log.clone());
+        wakeful_prometheus::register_access_log(&mut registry, log.clone());
         reopen_on_hup(&running, log)?;
     }
     let registry = Arc::new(registry);

@@ -1,7 +1,6 @@
 //! wakeful's reference services: what `wakeful serve` starts, and what the experiments measure.
 //!
 //! * [`http`]: an axum router with health, metrics, and endpoints to try things with.
-//! * [`http_metrics`]: what a server of HTTP counts, for Prometheus.
 //! * [`echo`]: length-prefixed frames over TCP or a Unix socket.
 //! * [`kv`]: keys and values in memory, for clients of Redis.
 //! * [`proxy`]: HTTP requests go on to backends.
@@ -16,16 +15,12 @@ pub mod echo;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod http;
-pub mod http_metrics;
 pub mod kv;
-mod log_metrics;
-pub mod metrics;
 pub mod options;
 mod panics;
 mod patience;
 pub mod proxy;
 pub mod rpc;
-pub mod tls_metrics;
 
 pub use admin::RunningService;
 pub use options::ServeOptions;

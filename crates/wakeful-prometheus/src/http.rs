@@ -9,20 +9,17 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use wakeful_http::{HttpCounts, LoopHttpCounts, Refusal};
+use prometheus_client::registry::Registry;
+use wakeful_http::{HttpCounts, LoopHttpCounts, Refusal, Running};
+
+use crate::loops::register_loops;
 
 /// Reads the counts of a server when it is asked. Requests are for each loop, what was refused for
 /// all together.
 #[derive(Debug)]
-pub struct HttpMetrics(Arc<HttpCounts>);
+struct HttpMetrics(Arc<HttpCounts>);
 
 impl HttpMetrics {
-    /// Of [`Running::http_counts`](wakeful_http::Running::http_counts).
-    #[must_use]
-    pub fn new(counts: Arc<HttpCounts>) -> Self {
-        Self(counts)
-    }
-
     fn of_loops<M: EncodeMetric>(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -65,4 +62,16 @@ impl Collector for HttpMetrics {
         }
         Ok(())
     }
+}
+
+/// Registers what a server counts of HTTP: see [`Running::http_counts`].
+pub fn register_http(registry: &mut Registry, counts: Arc<HttpCounts>) {
+    registry.register_collector(Box::new(HttpMetrics(counts)));
+}
+
+/// Registers what a server and its loops count. Its TLS and its access log count apart:
+/// [`register_tls`](crate::register_tls), [`register_access_log`](crate::register_access_log).
+pub fn register_server(registry: &mut Registry, server: &Running) {
+    register_loops(registry, server.handles(), server.counts(), server.loads());
+    register_http(registry, server.http_counts());
 }

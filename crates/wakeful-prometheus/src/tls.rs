@@ -38,7 +38,7 @@ impl Collector for Tls {
     }
 }
 
-/// Adds `counts` to what `registry` tells.
-pub fn register(registry: &mut Registry, counts: Arc<TlsCounts>) {
+/// Registers what a server's TLS counts.
+pub fn register_tls(registry: &mut Registry, counts: Arc<TlsCounts>) {
     registry.register_collector(Box::new(Tls(counts)));
 }

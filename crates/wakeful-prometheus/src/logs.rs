@@ -9,6 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Registry;
 use wakeful::log::LossyWriter;
+#[cfg(feature = "http")]
 use wakeful_http::access_log::AccessLog;
 
 /// A name, a help text, and how to read the count.
@@ -23,6 +24,7 @@ const LOG: [Count<LossyWriter>; 2] = [
     ),
 ];
 
+#[cfg(feature = "http")]
 const ACCESS_LOG: [Count<AccessLog>; 2] = [
     ("wakeful_access_log_written", "Lines of the access log that were written", AccessLog::written),
     (
@@ -48,12 +50,13 @@ impl<L: fmt::Debug + Send + Sync + 'static> Collector for Lines<L> {
     }
 }
 
-/// Adds the counts of the process's log.
-pub(crate) fn register(registry: &mut Registry, log: LossyWriter) {
+/// Registers what the process's log counts.
+pub fn register_log(registry: &mut Registry, log: LossyWriter) {
     registry.register_collector(Box::new(Lines { log, counts: &LOG }));
 }
 
-/// Adds the counts of `log`.
-pub(crate) fn register_access_log(registry: &mut Registry, log: AccessLog) {
+/// Registers what an access log counts.
+#[cfg(feature = "http")]
+pub fn register_access_log(registry: &mut Registry, log: AccessLog) {
     registry.register_collector(Box::new(Lines { log, counts: &ACCESS_LOG }));
 }

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use wakeful::accept::Counts;
 use wakeful::{IdlePolicy, LoopGroup, LoopHandle};
-use wakeful_services::metrics::registry;
+use wakeful_prometheus::register_loops;
 
 type Labels = BTreeMap<String, String>;
 
@@ -163,7 +164,9 @@ fn work(handles: &[LoopHandle]) {
 fn text(group: &LoopGroup) -> String {
     let mut text = String::new();
     let handles = group.handles();
-    let registry = registry(handles, Arc::new(Counts::new(handles.len())), group.loads());
+    let mut registry = Registry::default();
+    let counts = Arc::new(Counts::new(handles.len()));
+    register_loops(&mut registry, handles, counts, group.loads());
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     text
 }

@@ -298,10 +298,15 @@ impl Loops {
     }
 }
 
-/// A registry of the counters of these loops, which are a group's, and this server.
-#[must_use]
-pub fn registry(handles: &[LoopHandle], counts: Arc<Counts>, loads: Loads) -> Registry {
-    let mut registry = Registry::default();
+/// Registers what the loops of a group count, and what a server counts on each of them.
+///
+/// `handles` and `loads` are the group's ([`LoopGroup`](wakeful::LoopGroup), or a server of
+/// `wakeful-http`), `counts` the server's, with as many loops.
+pub fn register_loops(
+    registry: &mut Registry,
+    handles: &[LoopHandle],
+    counts: Arc<Counts>,
+    loads: Loads,
+) {
     registry.register_collector(Box::new(Loops { handles: handles.to_vec(), counts, loads }));
-    registry
 }

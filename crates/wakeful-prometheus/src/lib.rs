@@ -1,0 +1,59 @@
+//! What wakeful counts, as Prometheus text: collectors for a registry of
+//! [`prometheus_client`]. They read the counters when they are asked, and never otherwise.
+//!
+//! | function | what it registers | docs of the counts |
+//! |---|---|---|
+//! | [`register_server`] | all that a server of `wakeful-http` counts | |
+//! | [`register_loops`] | turns, polls, sleeps and connections of each loop | [`LoopMetrics`](wakeful::LoopMetrics), [`Counts`](wakeful::accept::Counts) |
+//! | [`register_http`] | requests, responses, and what was refused | [`HttpCounts`](wakeful_http::HttpCounts) |
+//! | [`register_tls`] | handshakes and reloads | [`TlsCounts`](wakeful_http::tls::TlsCounts) |
+//! | [`register_log`], [`register_access_log`] | lines written and dropped | [`LossyWriter`](wakeful::log::LossyWriter), [`AccessLog`](wakeful_http::access_log::AccessLog) |
+//!
+//! The registry exists before the server, which the router has to be given to; the collectors can
+//! be registered only after the start. So the router looks into a [`OnceLock`](std::sync::OnceLock):
+//!
+//! ```
+//! use std::sync::{Arc, OnceLock};
+//!
+//! use axum::{Router, routing::get};
+//! use prometheus_client::{encoding::text::encode, registry::Registry};
+//!
+//! fn main() -> std::io::Result<()> {
+//!     let registry = Arc::new(OnceLock::new());
+//!     let metrics = {
+//!         let registry = registry.clone();
+//!         async move || {
+//!             let mut text = String::new();
+//!             if let Some(registry) = registry.get() {
+//!                 encode(&mut text, registry).expect("a String takes all that is written");
+//!             }
+//!             text
+//!         }
+//!     };
+//!     let app = Router::new().route("/metrics", get(metrics));
+//!     let running = wakeful_http::Server::bind("127.0.0.1:0")?.start(app)?;
+//!     let mut counts = Registry::default();
+//!     wakeful_prometheus::register_server(&mut counts, &running);
+//!     registry.set(counts).expect("it is set once");
+//! #   running.drain(wakeful_http::DrainPlan::new())?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Prometheus wants the content type `application/openmetrics-text; version=1.0.0`.
+
+#[cfg(feature = "http")]
+mod http;
+mod logs;
+mod loops;
+#[cfg(feature = "http")]
+mod tls;
+
+#[cfg(feature = "http")]
+pub use self::http::{register_http, register_server};
+#[cfg(feature = "http")]
+pub use self::logs::register_access_log;
+pub use self::logs::register_log;
+pub use self::loops::register_loops;
+#[cfg(feature = "http")]
+pub use self::tls::register_tls;
