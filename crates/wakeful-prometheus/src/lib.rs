@@ -10,7 +10,8 @@
 //! | [`register_log`], [`register_access_log`] | lines written and dropped | [`LossyWriter`](wakeful::log::LossyWriter), [`AccessLog`](wakeful_http::access_log::AccessLog) |
 //!
 //! The registry exists before the server, which the router has to be given to; the collectors can
-//! be registered only after the start. So the router looks into a [`OnceLock`](std::sync::OnceLock):
+//! be registered only after the start. So the router looks into a
+//! [`OnceLock`](std::sync::OnceLock):
 //!
 //! ```
 //! use std::sync::{Arc, OnceLock};
