@@ -87,8 +87,8 @@ fn start_deferred(options: &Options, event_loop: &EventLoop) -> Result<()> {
                 queue(marks);
                 marks.until_second();
             };
-            first.run(post).context("the loop ended")
+            first.post(post).context("the loop ended")
         },
-        move || second.run(|| marks.second()).context("the loop ended"),
+        move || second.post(|| marks.second()).context("the loop ended"),
     )
 }
