@@ -7,13 +7,13 @@ use super::activity::{ActivityArguments, MoveArguments};
 use super::common::{CommonArguments, address};
 use super::given::{given, unless_zero};
 use super::lifecycle::{Scheme, serving, until_terminated};
-use super::signals::{self, Caught};
+use super::other_signals::{self, Caught};
 use super::size;
 use super::stalls::StallArguments;
 use crate::numbers::count;
 
 #[derive(Debug, Args)]
-#[command(after_help = signals::HELP_WITHOUT_RELOAD)]
+#[command(after_help = other_signals::HELP_WITHOUT_RELOAD)]
 pub(super) struct EchoArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,

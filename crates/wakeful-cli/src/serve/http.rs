@@ -8,12 +8,12 @@ use super::admin::AdminArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{Scheme, running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
-use super::signals::{self, Caught};
+use super::other_signals::{self, Caught};
 use super::site::SiteArguments;
 use super::tls::TlsArguments;
 
 #[derive(Debug, Args)]
-#[command(after_help = signals::HELP)]
+#[command(after_help = other_signals::HELP)]
 pub(super) struct HttpArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,

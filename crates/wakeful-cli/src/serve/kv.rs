@@ -7,7 +7,7 @@ use super::activity::ActivityArguments;
 use super::common::CommonArguments;
 use super::given::{given, unless_zero};
 use super::lifecycle::{Scheme, serving, until_terminated};
-use super::signals::{self, Caught};
+use super::other_signals::{self, Caught};
 use super::size;
 use super::stalls::StallArguments;
 use crate::numbers::count;
@@ -19,7 +19,7 @@ const SMALLEST_QUERY_BUFFER: usize = 1 << 20;
 const LARGEST_QUERY_BUFFER: usize = 1 << 30;
 
 #[derive(Debug, Args)]
-#[command(after_help = signals::HELP_WITHOUT_RELOAD)]
+#[command(after_help = other_signals::HELP_WITHOUT_RELOAD)]
 pub(super) struct KvArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,

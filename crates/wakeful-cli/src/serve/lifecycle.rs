@@ -16,7 +16,7 @@ use wakeful_services::tls::ServerTls;
 use wakeful_services::{DrainPlan, RunningService};
 
 use super::common::CommonArguments;
-use super::signals::Caught;
+use super::other_signals::Caught;
 
 /// How clients name the addresses that a service listens on.
 #[derive(Debug, Clone, Copy)]

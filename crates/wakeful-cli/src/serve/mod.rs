@@ -10,9 +10,9 @@ mod idle;
 mod kv;
 mod lifecycle;
 mod limits;
+mod other_signals;
 mod proxy;
 mod rpc;
-mod signals;
 mod site;
 mod size;
 mod stalls;
@@ -27,13 +27,13 @@ use wakeful::accept::Descriptors;
 
 use crate::logging::say;
 
-use self::signals::Caught;
+use self::other_signals::Caught;
 
 /// As clap says it of everything that can be seen from the flags alone.
 const WRONG_USAGE: u8 = 2;
 
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = signals::HELP)]
+#[command(args_conflicts_with_subcommands = true, after_help = other_signals::HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     service: Option<Service>,

@@ -15,13 +15,13 @@ use super::common::{CommonArguments, positive_seconds};
 use super::given::given;
 use super::lifecycle::{Scheme, running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
-use super::signals::{self, Caught};
+use super::other_signals::{self, Caught};
 use super::size;
 use super::tls::TlsArguments;
 use crate::numbers::positive_count;
 
 #[derive(Debug, Args)]
-#[command(after_help = signals::HELP)]
+#[command(after_help = other_signals::HELP)]
 pub(super) struct ProxyArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::body_progress::Progress;
 use crate::counts::Refusal;
 use crate::limits::Limits;
-use crate::limits::rate::RateMeter;
+use crate::limits::rate_meter::RateMeter;
 
 /// A request among those of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::limits::MinRate;
-use crate::limits::rate::RateMeter;
+use crate::limits::rate_meter::RateMeter;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@
 //! `http2::shutdown`, in `http1`'s driver, and in `connection::deadlines`, for how long it waits.
 
 mod begins;
+mod latch;
 mod readiness;
-mod signal;
 
 use std::time::Duration;
 

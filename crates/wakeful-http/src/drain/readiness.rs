@@ -4,7 +4,7 @@ use std::future::Future;
 
 #[cfg(doc)]
 use super::DrainPlan;
-use super::signal::Signal;
+use super::latch::Latch;
 
 /// Whether a server is ready for requests, and when it begins to drain: for health checks, and for
 /// threads that are not the server's. It is the service's by
@@ -24,13 +24,13 @@ use super::signal::Signal;
 /// *Threads*: `Send` and `Sync`.
 #[derive(Debug, Clone)]
 pub struct Readiness {
-    ready: Signal,
-    draining: Signal,
+    ready: Latch,
+    draining: Latch,
 }
 
 impl Readiness {
     pub(crate) fn new() -> Self {
-        Self { ready: Signal::default(), draining: Signal::default() }
+        Self { ready: Latch::default(), draining: Latch::default() }
     }
 
     /// Should more requests be sent here? From the server's making on, until it is told to end.

@@ -10,15 +10,15 @@ pub(crate) mod frames;
 mod http2;
 mod max_age;
 pub(crate) mod peers;
-pub(crate) mod rate;
-mod rates;
+pub(crate) mod rate_meter;
+mod rate_settings;
 mod timeouts;
 
 use std::time::Duration;
 
 pub use http2::Http2Limits;
 pub use max_age::MaxAge;
-pub use rates::{MinRate, PeerRate};
+pub use rate_settings::{MinRate, PeerRate};
 pub(crate) use timeouts::LONGEST_TIMEOUT;
 use timeouts::SHORTEST_TIMEOUT;
 

@@ -9,7 +9,7 @@ use hyper::rt::{Read, Write};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::files::{self, Pair};
+use super::pem_files::{self, Pair};
 use super::stream::{TlsStream, Truncation};
 use super::{Alpn, MinVersion, TlsError, provider};
 
@@ -153,7 +153,7 @@ impl ClientTlsBuilder {
     /// the server's to judge.
     pub fn build(self) -> Result<ClientTls, TlsError> {
         let roots = match &self.ca {
-            Some(ca) => files::roots(ca)?,
+            Some(ca) => pem_files::roots(ca)?,
             None => RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() },
         };
         let settings = |error: rustls::Error| TlsError::Settings(error.to_string());

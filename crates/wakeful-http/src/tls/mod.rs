@@ -15,7 +15,7 @@
 mod accept;
 mod client;
 mod counts;
-mod files;
+mod pem_files;
 pub(crate) mod security;
 mod server;
 mod stream;

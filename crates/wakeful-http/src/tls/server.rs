@@ -16,7 +16,7 @@ use rustls::{RootCertStore, ServerConfig};
 use wakeful::task::spawn_blocking;
 use wakeful::time::sleep;
 
-use super::files::{self, ByName, Pair};
+use super::pem_files::{self, ByName, Pair};
 use super::{Alpn, MinVersion, TlsCounts, TlsError, provider};
 use crate::limits::LONGEST_TIMEOUT;
 use crate::panics;
@@ -125,7 +125,7 @@ impl ServerTls {
             Err(error) => {
                 let text = error.to_string();
                 let is_news = told.is_none_or(|told| told != text);
-                source.may_pass = files::may_pass(&error).then_some(text);
+                source.may_pass = pem_files::may_pass(&error).then_some(text);
                 drop(source);
                 if is_news {
                     counts.failed_reloads.one_more();
@@ -261,7 +261,7 @@ impl Settings {
         if before.is_some() {
             // At the start it may be a pipe of a shell; later nobody may come to write to it, and
             // no other reload could be.
-            self.paths().try_for_each(|path| files::check_not_pipe(path))?;
+            self.paths().try_for_each(|path| pem_files::check_not_pipe(path))?;
         }
         let provider = provider();
         let keys: Result<Vec<_>, _> = {
@@ -271,7 +271,7 @@ impl Settings {
             };
             self.pairs.iter().map(|pair| load(pair).map(Arc::new)).collect()
         };
-        let roots = self.clients.as_ref().map(|(_, ca)| files::roots(ca)).transpose()?;
+        let roots = self.clients.as_ref().map(|(_, ca)| pem_files::roots(ca)).transpose()?;
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(self.min_version.versions())
             .map_err(|error| settings(&error))?;

@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::rc::{Rc, Weak};
 
-use super::backlog::accept_out;
 use super::backoff::Backoff;
 use super::connection::Connection;
+use super::drain_backlog::accept_out;
 use super::draining::StartsAtEnd;
 use super::loop_server::LoopServer;
 use super::route::Route;

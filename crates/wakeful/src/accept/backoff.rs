@@ -1,4 +1,4 @@
-//! Trouble at the door: what a server does when it cannot accept.
+//! What a server does when it cannot accept.
 //!
 //! | the kernel says | what it is | what happens |
 //! |---|---|---|

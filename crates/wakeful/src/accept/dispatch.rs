@@ -13,7 +13,7 @@ use super::loop_server::LoopServer;
 use super::routes::Routes;
 use super::strategy::AcceptStrategy;
 use crate::balance::counts::Counts;
-use crate::balance::placement::{Picker, Placement};
+use crate::balance::dispatch_placement::{Picker, Placement};
 
 /// What each loop has of a server's dispatching: each an inbox, and the first loop the dispatcher,
 /// if there is one.

@@ -7,11 +7,11 @@
 
 mod accepting;
 mod arrival;
-mod backlog;
 mod backoff;
 mod connection;
 mod descriptors;
 mod dispatch;
+mod drain_backlog;
 mod draining;
 mod holders;
 mod inbox;
@@ -41,8 +41,8 @@ pub use self::serving::Serving;
 pub use self::shared_listener::SharedListener;
 pub use self::strategy::AcceptStrategy;
 pub use crate::balance::counts::{Counts, LoopCounts};
+pub use crate::balance::dispatch_placement::{Picker, Placement, UnknownPlacement};
 pub use crate::balance::moves::Moves;
-pub use crate::balance::placement::{Picker, Placement, UnknownPlacement};
 pub use crate::net::Listener;
 
 use std::io;

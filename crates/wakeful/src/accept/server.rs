@@ -201,8 +201,8 @@ impl ConnectionServer {
                 let listeners: io::Result<Vec<_>> =
                     openings.into_iter().map(Opening::attach).collect();
                 let listeners = listeners?;
-                let doors = listeners.iter().filter_map(Listener::door).cloned();
-                shared.balancer.enter(number, doors);
+                let memberships = listeners.iter().filter_map(Listener::membership).cloned();
+                shared.balancer.enter(number, memberships);
                 let (handler, draining, reserve) = (make(), Draining::default(), Reserve::new()?);
                 let balancer = shared.balancer.clone();
                 let mover = Rc::new(Mover { number, balancer, routes, draining: draining.clone() });

@@ -8,7 +8,7 @@ use socket2::SockRef;
 
 use super::holders::Holders;
 use super::socket_file::{self, SocketFile};
-use crate::driver::doors::Doors;
+use crate::driver::memberships::Memberships;
 use crate::net::{ListenAddr, Listener, TcpListener, UnixListener, keepalive};
 use crate::sys::process::Process;
 
@@ -31,7 +31,7 @@ pub struct SharedListener {
     pub(super) fd: Arc<OwnedFd>,
     addr: ListenAddr,
     /// Of all loops that watch it.
-    doors: Arc<Doors>,
+    memberships: Arc<Memberships>,
     pub(super) holders: Holders,
 }
 
@@ -42,7 +42,8 @@ impl SharedListener {
     /// # Errors
     /// The address is in use, not one of this host, or needs a privilege; no descriptors left.
     pub fn bind(addr: &ListenAddr) -> io::Result<Self> {
-        let (doors, holders) = (Doors::new(Process::current()?), Holders::of_new_socket()?);
+        let (memberships, holders) =
+            (Memberships::new(Process::current()?), Holders::of_new_socket()?);
         let (fd, file, addr) = match addr {
             ListenAddr::Tcp(addr) => {
                 let fd = crate::net::listen_tcp(*addr)?;
@@ -59,7 +60,7 @@ impl SharedListener {
                 (crate::net::listen_unix(&unix)?, None, addr.clone())
             }
         };
-        Ok(Self { file, fd: Arc::new(fd), addr, doors: Arc::new(doors), holders })
+        Ok(Self { file, fd: Arc::new(fd), addr, memberships: Arc::new(memberships), holders })
     }
 
     /// A listener on the same socket for this thread's loop.
@@ -75,9 +76,11 @@ impl SharedListener {
     /// As [`attach`](Self::attach), for a server, which keeps the listener to itself.
     pub(super) fn attach_to_server(&self) -> io::Result<Listener> {
         Ok(match self.addr {
-            ListenAddr::Tcp(_) => Listener::Tcp(TcpListener::attach(self.fd.clone(), &self.doors)?),
+            ListenAddr::Tcp(_) => {
+                Listener::Tcp(TcpListener::attach(self.fd.clone(), &self.memberships)?)
+            }
             ListenAddr::Unix(_) | ListenAddr::Abstract(_) => {
-                Listener::Unix(UnixListener::attach(self.fd.clone(), &self.doors)?)
+                Listener::Unix(UnixListener::attach(self.fd.clone(), &self.memberships)?)
             }
         })
     }

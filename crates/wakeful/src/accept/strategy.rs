@@ -6,7 +6,7 @@ use std::io;
 use super::opening::Opening;
 use super::reuse_port;
 use super::shared_listener::SharedListener;
-use crate::balance::placement::Placement;
+use crate::balance::dispatch_placement::Placement;
 use crate::net::DetachedListener;
 
 /// How a server's connections reach its loops: a setting of

@@ -10,8 +10,8 @@
 //! another one is in the list that sleeps; and one that takes a connection as the only one in the
 //! list first lets the others in.
 //!
-//! `share` is one loop's part of it, with its doors; `plan` which open connections go on to other
-//! loops.
+//! `share` is one loop's part of it, with its memberships; `plan` which open connections go on to
+//! other loops.
 //!
 //! Invariant: each listener that a loop accepts from has at least one loop in its list. A loop that
 //! steps back from a listener then checks whether another loop is left there, and returns if not.
@@ -26,7 +26,7 @@ use super::board::Board;
 use super::counts::Counts;
 use super::moves::Moves;
 use super::share::Share;
-use crate::driver::door::Door;
+use crate::driver::membership::Membership;
 use crate::event_loop::LoopHandle;
 
 /// So far above the mean a loop steps back: in connections, and as a share, together.
@@ -81,10 +81,10 @@ impl Balancer {
         balance
     }
 
-    /// A loop begins to accept: these are its doors.
-    pub(crate) fn enter(&self, number: usize, doors: impl Iterator<Item = Arc<Door>>) {
-        self.shares[number].enter(doors);
-        // A door is open when it is made.
+    /// A loop begins to accept: these are its memberships.
+    pub(crate) fn enter(&self, number: usize, memberships: impl Iterator<Item = Arc<Membership>>) {
+        self.shares[number].enter(memberships);
+        // It is a loop's turn when its membership is made.
         if number >= self.board.active() {
             self.step_back(number);
         }
@@ -176,9 +176,11 @@ impl Balancer {
         for listener in listeners {
             let free = (0..active).filter(|number| !is_stuck(*number));
             let mut inside = free.filter(|number| self.shares[*number].is_inside(listener));
-            if let Some(door) = inside.find_map(|number| self.shares[number].door(listener)) {
+            if let Some(membership) =
+                inside.find_map(|number| self.shares[number].membership(listener))
+            {
                 // If it fails, it is mended with the next review.
-                let _ = door.knock();
+                let _ = membership.requeue();
             }
         }
     }

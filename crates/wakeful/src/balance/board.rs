@@ -1,7 +1,7 @@
 //! What the loops of a group know of one another: how busy each is, and how many of them are
-//! active. `liveness` is who of them is awake, asleep or stuck.
+//! active. `watchdog` is who of them is awake, asleep or stuck.
 
-mod liveness;
+mod watchdog;
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-pub(crate) use self::liveness::Seat;
+pub(crate) use self::watchdog::Seat;
 use super::activity::{Activity, Targets};
-use super::stand_in::Alarm;
+use super::alarm::Alarm;
 use crate::event_loop::Spent;
 use crate::sys::panics;
 

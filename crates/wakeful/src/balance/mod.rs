@@ -10,11 +10,11 @@
 // A simulator reaches it by `internals`.
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub, dead_code))]
 pub(crate) mod activity;
+mod alarm;
 pub(crate) mod balancer;
 pub(crate) mod board;
 pub(crate) mod counts;
+pub(crate) mod dispatch_placement;
 pub(crate) mod moves;
-pub(crate) mod placement;
 mod plan;
 pub(crate) mod share;
-mod stand_in;

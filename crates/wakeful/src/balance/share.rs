@@ -1,4 +1,5 @@
-//! One loop's part of a server's balance: what it has accepted, and its doors to the listeners.
+//! One loop's part of a server's balance: what it has accepted, and its memberships in the
+//! listeners' lists.
 //!
 //! Whether it is the loop's turn is kept for each listener. A loop that takes no part in one
 //! listener any more may be the only one at another.
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use crate::driver::door::{Door, Turn};
+use crate::driver::membership::{Membership, Turn};
 use crate::event_loop::spawn;
 use crate::supervise::supervise;
 use crate::sys::panics;
@@ -27,27 +28,30 @@ pub(super) struct Share {
     /// Accepts, of which old ones count less, as the bits of an `f32` above the millisecond of the
     /// last one.
     pub(super) recent: AtomicU64,
-    /// A task of the loop tries to have one of its doors mended.
+    /// A task of the loop tries to have one of its memberships mended.
     mends: Arc<AtomicBool>,
     /// So many of its connections should go on to other loops.
     pub(super) gives: AtomicUsize,
-    /// Its doors, by the listeners' places in the server. None, where no loops share a listener.
+    /// Its memberships, by the listeners' places in the server. None, where no loops share a
+    /// listener.
     entries: OnceLock<Box<[Entry]>>,
 }
 
-/// A loop's way to one listener. The door itself closes with the loop's listener.
+/// A loop's way to one listener. The membership itself closes with the loop's listener.
 #[derive(Debug, Clone)]
 struct Entry {
     turn: Arc<Turn>,
-    door: Weak<Door>,
+    membership: Weak<Membership>,
 }
 
 impl Share {
-    /// The loop begins to accept through these doors.
-    pub(super) fn enter(&self, doors: impl Iterator<Item = Arc<Door>>) {
-        let entry =
-            |door: Arc<Door>| Entry { turn: door.turn().clone(), door: Arc::downgrade(&door) };
-        let fresh = self.entries.set(doors.map(entry).collect()).is_ok();
+    /// The loop begins to accept, with these memberships.
+    pub(super) fn enter(&self, memberships: impl Iterator<Item = Arc<Membership>>) {
+        let entry = |membership: Arc<Membership>| Entry {
+            turn: membership.turn().clone(),
+            membership: Arc::downgrade(&membership),
+        };
+        let fresh = self.entries.set(memberships.map(entry).collect()).is_ok();
         debug_assert!(fresh, "a loop enters once");
     }
 
@@ -70,13 +74,13 @@ impl Share {
         self.entries().get(listener).is_some_and(|entry| !entry.turn.is_closed())
     }
 
-    /// Its door to a listener, as long as it has one.
-    pub(super) fn door(&self, listener: usize) -> Option<Arc<Door>> {
-        self.entries().get(listener)?.door.upgrade()
+    /// Its membership in a listener's list, as long as it has one.
+    pub(super) fn membership(&self, listener: usize) -> Option<Arc<Membership>> {
+        self.entries().get(listener)?.membership.upgrade()
     }
 
-    fn doors(&self) -> impl Iterator<Item = Arc<Door>> + '_ {
-        self.entries().iter().filter_map(|entry| entry.door.upgrade())
+    fn memberships(&self) -> impl Iterator<Item = Arc<Membership>> + '_ {
+        self.entries().iter().filter_map(|entry| entry.membership.upgrade())
     }
 
     /// Is it one of the loops that take this listener's connections?
@@ -86,23 +90,23 @@ impl Share {
 
     pub(super) fn set_inside(&self, listener: usize, inside: bool) {
         if self.entries().get(listener).is_some_and(|entry| entry.turn.is_open() != inside)
-            && let Some(door) = self.door(listener)
+            && let Some(membership) = self.membership(listener)
         {
-            door.set_open(inside);
+            membership.set_open(inside);
         }
     }
 
     /// Of the kernel's list of those that wait for this listener. Called on the share's loop.
     pub(super) fn go_to_the_end(&self, listener: usize) {
-        if let Some(door) = self.door(listener)
-            && let Err(error) = door.knock()
+        if let Some(membership) = self.membership(listener)
+            && let Err(error) = membership.requeue()
         {
             self.mend_in_time(&error);
         }
     }
 
     /// The kernel had no room for another watch just now (`max_user_watches`), and nobody else may
-    /// look after the door.
+    /// look after the membership.
     #[cold]
     fn mend_in_time(&self, error: &io::Error) {
         if self.mends.swap(true, Ordering::Relaxed) {
@@ -113,7 +117,11 @@ impl Share {
             let (entries, mends) = (entries.clone(), mends.clone());
             async move {
                 // It ends with the listeners.
-                while !entries.iter().filter_map(|e| e.door.upgrade()).all(|door| door.mend()) {
+                while !entries
+                    .iter()
+                    .filter_map(|e| e.membership.upgrade())
+                    .all(|membership| membership.mend())
+                {
                     sleep(MEND_EVERY).await;
                 }
                 mends.store(false, Ordering::Relaxed);
@@ -125,8 +133,8 @@ impl Share {
 
     /// Tries again where the kernel did not let it watch a listener.
     pub(super) fn mend(&self) {
-        for door in self.doors() {
-            door.mend();
+        for membership in self.memberships() {
+            membership.mend();
         }
     }
 

@@ -6,7 +6,7 @@
 //! [`epoll::Epoll`] (no `dyn` on the hot path); what it must offer is what `Driver` calls: add,
 //! remove, wait.
 //!
-//! A listener that several loops watch has a [`door`] to each of them.
+//! Each loop that watches a listener with others has a [`membership`] in the kernel's list.
 //!
 //! Invariant: an event reaches the source that it was meant for, or nobody. Its token carries the
 //! generation of the registration; a descriptor number, or a slot, that was used again in the
@@ -15,15 +15,15 @@
 pub(crate) mod bell;
 #[allow(unsafe_code)]
 pub(crate) mod busy_poll;
-pub(crate) mod door;
-pub(crate) mod doors;
-mod entrance;
 #[allow(unsafe_code)]
 pub(crate) mod epoll;
 mod exclusive;
 mod high;
 #[allow(unsafe_code)]
 mod inherited;
+mod joined;
+pub(crate) mod membership;
+pub(crate) mod memberships;
 mod mode;
 pub(crate) mod registered;
 #[allow(unsafe_code)]
@@ -43,11 +43,11 @@ use slab::Slab;
 
 use self::bell::EventFdBell;
 use self::busy_poll::BusyPoll;
-use self::door::Door;
-use self::doors::Doors;
-use self::entrance::Entrance;
 use self::epoll::{Epoll, Timeout, Timer};
 use self::high::High;
+use self::joined::Joined;
+use self::membership::Membership;
+use self::memberships::Memberships;
 use self::mode::Mode;
 use self::source::Source;
 use self::token::Token;
@@ -62,7 +62,7 @@ struct Slot {
 
 /// The descriptors of one loop and its way to wait for them. Used on the loop's thread only.
 pub(crate) struct Driver {
-    /// Shared with the doors of its listeners, which other loops open and close.
+    /// Shared with the memberships of its listeners, which other loops open and close.
     epoll: Arc<Epoll>,
     /// From the first high socket on.
     high: OnceCell<High>,
@@ -149,7 +149,7 @@ impl Driver {
     fn register(
         &self,
         source: &Rc<Source>,
-        shared: Option<(&Arc<OwnedFd>, &Arc<Doors>)>,
+        shared: Option<(&Arc<OwnedFd>, &Arc<Memberships>)>,
     ) -> io::Result<Token> {
         if self.ended.get() {
             return Err(ended());
@@ -166,7 +166,9 @@ impl Driver {
         // Nothing is borrowed: what the kernel lacks is logged, and a log line may run anybody's
         // code.
         let watched = match shared {
-            Some((listener, doors)) => self.watch_with_others(source, token, listener, doors),
+            Some((listener, memberships)) => {
+                self.watch_with_others(source, token, listener, memberships)
+            }
             None => self.watch(source, token),
         };
         if watched.is_err() {
@@ -180,11 +182,12 @@ impl Driver {
         source: &Rc<Source>,
         token: Token,
         listener: &Arc<OwnedFd>,
-        doors: &Arc<Doors>,
+        memberships: &Arc<Memberships>,
     ) -> io::Result<()> {
         self.process.check_quickly()?;
-        let door = Door::new(self.epoll.clone(), listener.clone(), token.0, self.process)?;
-        source.set_entrance(Entrance::new(door, doors));
+        let membership =
+            Membership::new(self.epoll.clone(), listener.clone(), token.0, self.process)?;
+        source.set_joined(Joined::new(membership, memberships));
         self.shared.borrow_mut().push(source.clone());
         self.look_at_shared();
         Ok(())

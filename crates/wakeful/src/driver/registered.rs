@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 
-use super::door::Door;
-use super::doors::Doors;
-use super::entrance::Entrance;
+use super::joined::Joined;
+use super::membership::Membership;
+use super::memberships::Memberships;
 use super::mode::Mode;
 use super::source::{Direction, Source};
 use super::token::Token;
@@ -46,29 +46,29 @@ impl Drop for Registration {
 }
 
 impl Registered<Arc<OwnedFd>> {
-    /// Watches a listener that other loops watch too; `doors` are everybody's.
+    /// Watches a listener that other loops watch too; `memberships` are everybody's.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
     pub(crate) fn shared(
         driver: &Rc<Driver>,
         listener: Arc<OwnedFd>,
-        doors: &Arc<Doors>,
+        memberships: &Arc<Memberships>,
     ) -> io::Result<Self> {
         let source = Rc::new(Source::new(listener.as_raw_fd(), Mode::Exclusive));
-        let token = driver.register(&source, Some((&listener, doors)))?;
+        let token = driver.register(&source, Some((&listener, memberships)))?;
         let driver = driver.clone();
         Ok(Self { registration: Registration { driver, source, token }, io: listener })
     }
 
     /// This loop's place among those that wait for the listener, if it is shared.
-    pub(crate) fn door(&self) -> Option<&Arc<Door>> {
-        self.registration.source.entrance.get().map(Entrance::door)
+    pub(crate) fn membership(&self) -> Option<&Arc<Membership>> {
+        self.registration.source.joined.get().map(Joined::membership)
     }
 
     /// And all loops'.
-    pub(crate) fn doors(&self) -> Option<&Arc<Doors>> {
-        self.registration.source.entrance.get().map(Entrance::doors)
+    pub(crate) fn memberships(&self) -> Option<&Arc<Memberships>> {
+        self.registration.source.joined.get().map(Joined::memberships)
     }
 }
 
@@ -246,8 +246,8 @@ impl Registration {
     /// Leaves the epoll. Closing the descriptor is not enough: a duplicate of it, here or in a
     /// child, would keep the registration, and its events would find us for ever.
     fn disarm(&self) {
-        match self.source.entrance.get() {
-            Some(entrance) => entrance.close(self.source.read_ready.get()),
+        match self.source.joined.get() {
+            Some(joined) => joined.close(self.source.read_ready.get()),
             None if self.driver.process.is_forked() => {}
             None => self.driver.epoll_of(&self.source).remove(self.source.fd()),
         }
@@ -257,11 +257,11 @@ impl Registration {
         if self.driver.ended.get() {
             return Err(ended());
         }
-        match self.source.entrance.get() {
-            Some(entrance) if !entrance.door().is_wanted() => {
+        match self.source.joined.get() {
+            Some(joined) if !joined.membership().is_wanted() => {
                 // The waiter is not there yet, and the clone of its waker may panic.
                 self.driver.look_at_shared();
-                entrance.door().want(true)
+                joined.membership().want(true)
             }
             _ => Ok(()),
         }

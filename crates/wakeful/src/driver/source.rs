@@ -10,7 +10,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 use rustix::event::epoll::EventFlags;
 
-use super::entrance::Entrance;
+use super::joined::Joined;
 use super::mode::Mode;
 use super::waiters::Waiters;
 use crate::priority::Priority;
@@ -37,7 +37,7 @@ pub(crate) struct Source {
     /// that the rest is empty.
     pub(super) urgent: Cell<bool>,
     /// Of a listener that several loops watch.
-    pub(super) entrance: OnceCell<Entrance>,
+    pub(super) joined: OnceCell<Joined>,
     /// How many more connections this loop takes before the kernel is asked again. Zero: not
     /// decided.
     pub(super) to_take: Cell<usize>,
@@ -58,7 +58,7 @@ impl Source {
             read_closed: Cell::new(false),
             write_closed: Cell::new(false),
             urgent: Cell::new(false),
-            entrance: OnceCell::new(),
+            joined: OnceCell::new(),
             to_take: Cell::new(0),
             readers: Waiters::default(),
             writers: Waiters::default(),
@@ -118,16 +118,16 @@ impl Source {
 
     /// A shared listener on which nobody accepts leaves the epoll until somebody does.
     pub(super) fn step_back_if_idle(&self) -> bool {
-        let Some(entrance) = self.entrance.get() else { return false };
+        let Some(joined) = self.joined.get() else { return false };
         let idle = !self.readers.any();
         if idle {
-            entrance.leave(self.read_ready.get());
+            joined.leave(self.read_ready.get());
         }
         idle
     }
 
-    pub(super) fn set_entrance(&self, entrance: Entrance) {
-        let before = self.entrance.set(entrance);
+    pub(super) fn set_joined(&self, joined: Joined) {
+        let before = self.joined.set(joined);
         debug_assert!(before.is_ok(), "a source is registered once");
     }
 

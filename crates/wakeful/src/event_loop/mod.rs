@@ -2,9 +2,9 @@
 //!
 //! [`EventLoop`] is the loop as a value (`value`); it can run its thread, or be driven by somebody
 //! else's loop turn by turn. [`LoopHandle`] is how other threads reach it. `inner` says what it
-//! consists of. [`turn`] has the phases of a turn and the one predicate that lets a loop sleep,
-//! [`wait`] the first phase, [`callbacks`] the work without a task, [`current`] the loop of this
-//! thread, [`functions`] what code asks of that one, [`end`] what happens when it is dropped.
+//! consists of. [`turn`] has the phases of a turn, [`wait`] the first of them, [`may_park`] the one
+//! predicate that lets a loop sleep, [`callbacks`] the work without a task, [`current`] the loop of
+//! this thread, [`functions`] what code asks of that one, [`end`] what happens when it is dropped.
 
 mod arrivals;
 mod builder;
@@ -14,6 +14,7 @@ mod end;
 mod functions;
 mod handle;
 mod inner;
+mod may_park;
 mod pulse;
 mod root;
 mod settings;

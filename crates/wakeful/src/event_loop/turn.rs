@@ -1,4 +1,4 @@
-//! One turn: the phases in order, each bounded, and the predicate that lets a loop sleep.
+//! One turn: the phases in order, each bounded.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,37 +8,6 @@ use crate::metrics::Polls;
 use crate::sys::panics;
 use crate::sys::process::Process;
 use crate::task::{Share, coop};
-
-/// Every kind of work that the loop itself holds; what other threads hold is in the ready queue. A
-/// new kind becomes a field, and then the compiler asks both [`Inner::work`] and [`Work::any`]
-/// about it. (Events that the driver has fetched are no kind: the turn that fetches them dispatches
-/// them all. Where a panic prevents that, the next wait does not sleep.)
-pub(super) struct Work {
-    ready: bool,
-    this_turn_callbacks: bool,
-    next_turn_callbacks: bool,
-    pub(super) due_timers: bool,
-}
-
-impl Work {
-    #[inline]
-    pub(super) fn any(&self) -> bool {
-        let Self { ready, this_turn_callbacks, next_turn_callbacks, due_timers } = *self;
-        ready || this_turn_callbacks || next_turn_callbacks || due_timers
-    }
-}
-
-/// May the loop sleep?
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum MayPark {
-    /// Nothing is runnable, and from now until the next `take_remote` a push rings, unless a ring
-    /// of this sleep is complete.
-    Yes,
-    /// The loop has work of its own.
-    LocalWork,
-    /// Another thread has pushed.
-    RemoteWork,
-}
 
 impl Inner {
     /// See [`EventLoop`](super::EventLoop#a-turn). The loop is entered.
@@ -69,54 +38,8 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) fn prepare_to_park(&self) -> io::Result<bool> {
-        self.handle.process().check_quickly()?;
-        self.end_permission();
-        if !self.callbacks.before_park.is_empty() && !self.work().any() {
-            self.run_hooks(&self.callbacks.before_park);
-        }
-        // Left-over events do not make the descriptor readable.
-        if self.driver.has_left_over() || self.may_park() != MayPark::Yes {
-            return Ok(false);
-        }
-        self.leave_cpu();
-        let next = self.until_next_timer();
-        self.driver.arm_timer(next).inspect_err(|_| self.end_permission())?;
-        Ok(true)
-    }
-
-    /// The one predicate that decides whether the loop may sleep.
-    #[inline]
-    pub(super) fn may_park(&self) -> MayPark {
-        if self.work().any() {
-            MayPark::LocalWork
-        } else if self.local.try_sleep() {
-            MayPark::Yes
-        } else {
-            MayPark::RemoteWork
-        }
-    }
-
-    #[inline]
-    pub(super) fn work(&self) -> Work {
-        Work {
-            ready: self.local.ready() > 0,
-            this_turn_callbacks: !self.callbacks.this_turn.is_empty(),
-            next_turn_callbacks: !self.callbacks.next_turn.is_empty(),
-            due_timers: self.until_next_timer() == Some(Duration::ZERO),
-        }
-    }
-
-    /// A turn that begins after `prepare_to_park` said yes, or after a panic in the wait: the queue
-    /// says awake again.
-    fn end_permission(&self) {
-        if self.local.is_asleep() {
-            self.take_remote();
-        }
-    }
-
     /// Phase 2.
-    fn take_remote(&self) {
+    pub(super) fn take_remote(&self) {
         self.local.take_remote();
     }
 
@@ -286,6 +209,3 @@ impl Budget<'_> {
         now.duration_since(*self.start.get_or_insert(now)) >= self.limit
     }
 }
-
-#[cfg(all(test, not(wakeful_loom)))]
-mod tests;

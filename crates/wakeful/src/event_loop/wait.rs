@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::arrivals::Brought;
 use super::inner::Inner;
-use super::turn::MayPark;
+use super::may_park::MayPark;
 use crate::driver::epoll::Timeout;
 use crate::idle::{Idle, Next, Spinner};
 

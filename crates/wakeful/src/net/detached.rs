@@ -15,7 +15,7 @@ use super::listener::Listener;
 use super::stream::Stream;
 use super::tcp::{self, TcpListener, TcpStream};
 use super::unix::{UnixListener, UnixStream};
-use crate::driver::doors::Doors;
+use crate::driver::memberships::Memberships;
 use crate::priority::Priority;
 use crate::sys::uninit::ReadCall;
 
@@ -208,7 +208,7 @@ pub struct DetachedListener {
     fd: Arc<OwnedFd>,
     kind: Kind,
     /// Of all loops that share it, if they do.
-    doors: Option<Arc<Doors>>,
+    memberships: Option<Arc<Memberships>>,
     priority: Priority,
 }
 
@@ -219,7 +219,7 @@ impl DetachedListener {
             ListenAddr::Tcp(_) => Kind::Tcp,
             ListenAddr::Unix(_) | ListenAddr::Abstract(_) => Kind::Unix,
         };
-        Self { fd, kind, doors: None, priority: Priority::Normal }
+        Self { fd, kind, memberships: None, priority: Priority::Normal }
     }
 
     fn take(listener: Listener) -> Self {
@@ -227,8 +227,8 @@ impl DetachedListener {
             Listener::Tcp(listener) => (Kind::Tcp, listener.into_socket()),
             Listener::Unix(listener) => (Kind::Unix, listener.into_socket()),
         };
-        let (doors, priority) = (socket.doors().cloned(), socket.priority());
-        Self { fd: socket.into_inner(), kind, doors, priority }
+        let (memberships, priority) = (socket.memberships().cloned(), socket.priority());
+        Self { fd: socket.into_inner(), kind, memberships, priority }
     }
 
     pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
@@ -240,9 +240,11 @@ impl DetachedListener {
     /// # Errors
     /// As for [`DetachedStream::attach`].
     pub fn attach(self) -> Result<Listener, AttachError<Self>> {
-        let Self { fd, kind, doors, priority } = self;
-        let attached = match &doors {
-            Some(doors) => super::register_shared(fd.clone(), doors).map_err(|error| (fd, error)),
+        let Self { fd, kind, memberships, priority } = self;
+        let attached = match &memberships {
+            Some(memberships) => {
+                super::register_shared(fd.clone(), memberships).map_err(|error| (fd, error))
+            }
             None => super::attach(fd, priority),
         };
         match attached {
@@ -251,7 +253,7 @@ impl DetachedListener {
                 Kind::Unix => Listener::Unix(UnixListener::from_socket(socket)),
             }),
             Err((fd, error)) => {
-                Err(AttachError { error, detached: Self { fd, kind, doors, priority } })
+                Err(AttachError { error, detached: Self { fd, kind, memberships, priority } })
             }
         }
     }

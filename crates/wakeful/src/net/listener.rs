@@ -8,7 +8,7 @@ use super::addr::PeerAddr;
 use super::stream::Stream;
 use super::tcp::TcpListener;
 use super::unix::UnixListener;
-use crate::driver::door::Door;
+use crate::driver::membership::Membership;
 
 /// A TCP or a Unix listener of this loop, for servers that listen on both.
 ///
@@ -39,10 +39,10 @@ impl Listener {
     }
 
     /// This loop's place among those that wait, if the socket is shared.
-    pub(crate) fn door(&self) -> Option<&Arc<Door>> {
+    pub(crate) fn membership(&self) -> Option<&Arc<Membership>> {
         match self {
-            Self::Tcp(listener) => listener.door(),
-            Self::Unix(listener) => listener.door(),
+            Self::Tcp(listener) => listener.membership(),
+            Self::Unix(listener) => listener.membership(),
         }
     }
 

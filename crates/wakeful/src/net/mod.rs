@@ -86,7 +86,7 @@ use std::task::{Context, Poll, ready};
 use rustix::io::Errno;
 
 use crate::driver::Driver;
-use crate::driver::doors::Doors;
+use crate::driver::memberships::Memberships;
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::driver::waiters::Place;
@@ -111,9 +111,9 @@ fn register<T: AsFd>(io: T) -> io::Result<Registered<T>> {
 /// One that several loops' listeners share.
 fn register_shared(
     listener: Arc<OwnedFd>,
-    doors: &Arc<Doors>,
+    memberships: &Arc<Memberships>,
 ) -> io::Result<Registered<Arc<OwnedFd>>> {
-    Registered::shared(&driver()?, listener, doors)
+    Registered::shared(&driver()?, listener, memberships)
 }
 
 /// As [`register`], for one that had a priority elsewhere. An error gives the descriptor back.

@@ -13,8 +13,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use socket2::{SockAddr, SockRef};
 
 use super::byte_stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
-use crate::driver::door::Door;
-use crate::driver::doors::Doors;
+use crate::driver::membership::Membership;
+use crate::driver::memberships::Memberships;
 use crate::driver::registered::Registered;
 use crate::priority::Priority;
 use crate::sys::limits::explain_call;
@@ -59,13 +59,13 @@ impl UnixListener {
     }
 
     /// One of several loops' listeners on the same socket.
-    pub(crate) fn attach(fd: Arc<OwnedFd>, doors: &Arc<Doors>) -> io::Result<Self> {
-        Ok(Self { socket: super::register_shared(fd, doors)? })
+    pub(crate) fn attach(fd: Arc<OwnedFd>, memberships: &Arc<Memberships>) -> io::Result<Self> {
+        Ok(Self { socket: super::register_shared(fd, memberships)? })
     }
 
     /// This loop's place among those that wait, if the socket is shared.
-    pub(crate) fn door(&self) -> Option<&Arc<Door>> {
-        self.socket.door()
+    pub(crate) fn membership(&self) -> Option<&Arc<Membership>> {
+        self.socket.membership()
     }
 
     pub(super) fn from_socket(socket: Registered<Arc<OwnedFd>>) -> Self {

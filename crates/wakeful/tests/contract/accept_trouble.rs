@@ -65,8 +65,8 @@ async fn answer(mut connection: wakeful::accept::Connection) {
 }
 
 /// A loop with nothing to do but a few timers asks the kernel about once for each. Another thread
-/// that is just at its door, and loses its CPU there, may leave the loop watching for that long
-/// what it does not want: so one round of several counts.
+/// that is just looking after its membership, and loses its CPU there, may leave the loop watching
+/// for that long what it does not want: so one round of several counts.
 fn does_not_spin(handle: &LoopHandle) {
     const ROUNDS: usize = 5;
     let waits: Vec<_> = (0..ROUNDS).map(|_| waits_for_ten_timers(handle)).collect();

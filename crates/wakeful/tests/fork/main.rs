@@ -58,7 +58,7 @@ on_every_backend! {
     the_parent_goes_on_while_children_come_and_go,
     a_group_in_the_child_is_refused_and_its_drop_does_nothing,
     fork_while_loops_that_keep_warm_come_and_go,
-    fork_while_another_thread_is_at_the_doors_of_a_shared_listener,
+    fork_while_another_thread_holds_the_memberships_of_a_shared_listener,
     a_server_in_the_child_is_refused_and_its_drop_does_nothing,
     a_server_that_is_killed_while_it_drains_leaves_a_shared_listener_usable,
     a_fork_while_a_server_drains_copies_a_listener_that_hears,
@@ -599,7 +599,7 @@ fn fork_while_loops_that_keep_warm_come_and_go<B: Backend>() {
 }
 
 /// The child has its copy of a lock that another thread held, and not the thread.
-fn fork_while_another_thread_is_at_the_doors_of_a_shared_listener<B: Backend>() {
+fn fork_while_another_thread_holds_the_memberships_of_a_shared_listener<B: Backend>() {
     let _one = one_at_a_time();
     let shared = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
     let accepts = |shared: SharedListener| async move {

@@ -123,7 +123,7 @@ mod listening {
 
     use crate::LoopHandle;
     use crate::accept::{Listener, SharedListener};
-    use crate::driver::door::Door;
+    use crate::driver::membership::Membership;
 
     thread_local! {
         static LISTENERS: RefCell<Vec<Option<Listener>>> = const { RefCell::new(Vec::new()) };
@@ -132,15 +132,15 @@ mod listening {
     pub(super) fn attach(
         handle: &LoopHandle,
         shared: &[SharedListener],
-    ) -> Vec<std::sync::Arc<Door>> {
+    ) -> Vec<std::sync::Arc<Membership>> {
         let shared = shared.to_vec();
         handle
             .post_and_wait(move || {
                 let listeners: Vec<_> = shared.iter().map(|l| Some(l.attach().unwrap())).collect();
-                let doors =
-                    listeners.iter().flatten().filter_map(Listener::door).cloned().collect();
+                let memberships =
+                    listeners.iter().flatten().filter_map(Listener::membership).cloned().collect();
                 LISTENERS.set(listeners);
-                doors
+                memberships
             })
             .unwrap()
     }
@@ -158,17 +158,17 @@ fn a_loop_that_has_closed_one_listener_is_nobody_to_rely_on_there() {
     let shared = [localhost(), localhost()];
     let balance =
         Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(2)), None);
-    let mut doors = Vec::new();
+    let mut memberships = Vec::new();
     for (number, handle) in group.handles().iter().enumerate() {
         let of_loop = listening::attach(handle, &shared);
         balance.enter(number, of_loop.iter().cloned());
-        doors.push(of_loop);
+        memberships.push(of_loop);
     }
     let inside = |number: usize| [0, 1].map(|listener| balance.shares[number].is_inside(listener));
     assert_eq!((inside(0), inside(1)), ([true; 2], [true; 2]));
 
     listening::close(&group.handles()[0], 0);
-    // The door itself is still there: somebody is looking at it just now.
+    // The membership itself is still there: somebody is looking at it just now.
     assert_eq!(inside(0), [false, true]);
     balance.step_back(1);
     assert_eq!(inside(1), [true, false], "nobody else is at the first listener");
@@ -176,7 +176,7 @@ fn a_loop_that_has_closed_one_listener_is_nobody_to_rely_on_there() {
     // Nor may a loop rely on one that ends while it steps back itself.
     listening::close(&group.handles()[0], 1);
     assert_eq!(inside(1), [true, true]);
-    drop(doors);
+    drop(memberships);
     group.shutdown(Duration::from_secs(5)).unwrap();
 }
 

@@ -1,5 +1,5 @@
-//! A loop's place among those that wait for a listener's connections. Other loops may put it there
-//! and take it away again, without waking it.
+//! A loop's membership in the kernel's list of those that wait for a listener's connections. Other
+//! loops may put it there and take it away again, without waking it.
 //!
 //! The kernel wakes one of the loops whose epoll watches a shared listener (EPOLLEXCLUSIVE), and it
 //! is nearly always the same one. So loops step back when they have more than their share, and
@@ -24,7 +24,7 @@ use crate::sys::{failures, panics};
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Membership {
     epoll: Arc<Epoll>,
     listener: Arc<OwnedFd>,
     token: u64,
@@ -33,13 +33,13 @@ pub(crate) struct Door {
     wanted: AtomicBool,
     turn: Arc<Turn>,
     /// The kernel should look again whether there is a connection, and wake the loop if there is.
-    knock: AtomicBool,
+    requeue: AtomicBool,
     registered: AtomicBool,
     /// Changes that have not been seen to.
     changes: AtomicUsize,
 }
 
-/// Whether it is a loop's turn to take a listener's connections. Readable without the door.
+/// Whether it is a loop's turn to take a listener's connections. Readable without the membership.
 #[derive(Debug)]
 pub(crate) struct Turn {
     open: AtomicBool,
@@ -50,8 +50,8 @@ pub(crate) struct Turn {
 impl Turn {
     /// Does the loop take the listener's connections, as far as the other loops are concerned?
     ///
-    /// A loop that ends its turn asks this of the others *after* that. A door that closes opens
-    /// others *after* `closed` is set. Both sides use SeqCst, so one of them sees the other's
+    /// A loop that ends its turn asks this of the others *after* that. A membership that closes
+    /// opens others *after* `closed` is set. Both sides use SeqCst, so one of them sees the other's
     /// change, and a listener never loses its last loop.
     pub(crate) fn is_inside(&self) -> bool {
         self.open.load(Ordering::SeqCst) && !self.is_closed()
@@ -70,26 +70,26 @@ impl Turn {
     }
 }
 
-impl Door {
+impl Membership {
     pub(super) fn new(
         epoll: Arc<Epoll>,
         listener: Arc<OwnedFd>,
         token: u64,
         process: Process,
     ) -> io::Result<Self> {
-        let door = Self {
+        let membership = Self {
             epoll,
             listener,
             token,
             process,
             wanted: AtomicBool::new(true),
             turn: Arc::new(Turn { open: AtomicBool::new(true), closed: AtomicBool::new(false) }),
-            knock: AtomicBool::new(false),
+            requeue: AtomicBool::new(false),
             registered: AtomicBool::new(false),
             changes: AtomicUsize::new(0),
         };
-        door.see_to_it()?;
-        Ok(door)
+        membership.see_to_it()?;
+        Ok(membership)
     }
 
     /// The loop's own wish: does anybody accept there?
@@ -115,7 +115,7 @@ impl Door {
     /// The others' wish: is it this loop's turn?
     pub(crate) fn set_open(&self, open: bool) {
         if self.turn.open.swap(open, Ordering::SeqCst) != open {
-            // Whoever looks after the doors tries again.
+            // Whoever looks after the memberships tries again.
             if let Err(error) = self.see_to_it() {
                 panics::log!(debug, %error, "a loop cannot watch a listener");
             }
@@ -147,8 +147,8 @@ impl Door {
     ///
     /// # Errors
     /// The kernel's: the place in the list is lost, and has to be [mended](Self::mend).
-    pub(crate) fn knock(&self) -> io::Result<()> {
-        self.knock.store(true, Ordering::Release);
+    pub(crate) fn requeue(&self) -> io::Result<()> {
+        self.requeue.store(true, Ordering::Release);
         self.see_to_it()
     }
 
@@ -175,13 +175,13 @@ impl Door {
         if self.is_forked() {
             return Ok(());
         }
-        let knock = self.knock.swap(false, Ordering::AcqRel);
+        let requeue = self.requeue.swap(false, Ordering::AcqRel);
         let (wanted, was) = (self.is_waiting(), self.registered.load(Ordering::Relaxed));
-        if was && (!wanted || knock) {
+        if was && (!wanted || requeue) {
             self.epoll.remove(self.listener.as_fd());
             self.registered.store(false, Ordering::Relaxed);
         }
-        if wanted && (!was || knock) {
+        if wanted && (!was || requeue) {
             let (listener, flags) = (self.listener.as_fd(), Mode::Exclusive.flags());
             failures::at(failures::Call::Watch)
                 .and_then(|()| exclusive::add(&self.epoll, listener, flags, self.token))

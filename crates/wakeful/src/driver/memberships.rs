@@ -1,4 +1,4 @@
-//! The doors of all loops to one listener.
+//! The memberships of all loops in the list of those that wait for one listener's connections.
 //!
 //! The list is behind a mutex, and another thread may hold it at the moment of a fork. The child
 //! has no such thread, so its copy of the mutex stays locked for ever. Therefore a child never
@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use once_cell::race::OnceBox;
 
-use super::door::Door;
+use super::membership::Membership;
 use crate::sys::panics;
 use crate::sys::process::Process;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Doors {
+pub(crate) struct Memberships {
     process: Process,
-    list: Mutex<Vec<Weak<Door>>>,
+    list: Mutex<Vec<Weak<Membership>>>,
     /// The list of a forked child. It is made without a lock, which a grandchild could inherit too.
-    of_child: OnceBox<Doors>,
+    of_child: OnceBox<Memberships>,
 }
 
-impl Doors {
+impl Memberships {
     /// For the loops of `process`.
     pub(crate) fn new(process: Process) -> Self {
         Self { process, list: Mutex::default(), of_child: OnceBox::new() }
@@ -36,32 +36,33 @@ impl Doors {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Door>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Membership>>> {
         self.here().list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn alive(&self) -> Vec<Arc<Door>> {
+    fn alive(&self) -> Vec<Arc<Membership>> {
         self.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    pub(super) fn add(&self, door: &Arc<Door>) {
-        let mut doors = self.lock();
-        doors.retain(|door| door.strong_count() > 0);
-        doors.push(Arc::downgrade(door));
+    pub(super) fn add(&self, membership: &Arc<Membership>) {
+        let mut memberships = self.lock();
+        memberships.retain(|membership| membership.strong_count() > 0);
+        memberships.push(Arc::downgrade(membership));
     }
 
     pub(super) fn open_if_nobody_waits(&self) {
-        let doors = self.alive();
-        if !doors.iter().any(|door| door.is_waiting()) {
-            doors.iter().for_each(|door| door.set_open(true));
+        let memberships = self.alive();
+        if !memberships.iter().any(|membership| membership.is_waiting()) {
+            memberships.iter().for_each(|membership| membership.set_open(true));
         }
     }
 
     /// A loop was woken for a connection that it will not take: another one should.
-    pub(super) fn pass_on(&self, from: &Door) {
-        let mut others = self.alive().into_iter().filter(|door| !std::ptr::eq(&**door, from));
-        if let Some(other) = others.find(|door| door.is_waiting())
-            && let Err(error) = other.knock()
+    pub(super) fn pass_on(&self, from: &Membership) {
+        let mut others =
+            self.alive().into_iter().filter(|membership| !std::ptr::eq(&**membership, from));
+        if let Some(other) = others.find(|membership| membership.is_waiting())
+            && let Err(error) = other.requeue()
         {
             panics::log!(debug, %error, "a loop cannot watch a listener");
         }

@@ -14,7 +14,7 @@ use slab::Slab;
 use crate::panics;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Signal(Arc<State>);
+pub(super) struct Latch(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -33,7 +33,7 @@ impl State {
     }
 }
 
-impl Signal {
+impl Latch {
     pub(super) fn give(&self) {
         // The flag is set under the lock: who finds it clear there is in the list that is taken.
         let waiting = {
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_waker_that_panics_keeps_no_other_from_hearing_of_the_signal() {
-        let (signal, panics) = (Signal::default(), Arc::new(Panics::default()));
+        let (signal, panics) = (Latch::default(), Arc::new(Panics::default()));
         let waker = panics.clone().into();
         let mut cx = Context::from_waker(&waker);
         let mut waiting = [(); 3].map(|()| signal.wait());

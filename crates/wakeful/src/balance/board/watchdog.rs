@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Board, Member};
-use crate::balance::stand_in::{Alarm, PATIENCE};
+use crate::balance::alarm::{Alarm, PATIENCE};
 use crate::driver::epoll::Timer;
 use crate::event_loop::{SleepObserver, Spent};
 use crate::sys::panics;

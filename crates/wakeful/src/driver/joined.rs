@@ -1,0 +1,55 @@
+//! A loop that has joined the list of those that wait for a listener's connections: its membership,
+//! and the other loops' memberships.
+
+use std::sync::Arc;
+
+use super::membership::Membership;
+use super::memberships::Memberships;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Joined {
+    membership: Arc<Membership>,
+    others: Arc<Memberships>,
+}
+
+impl Joined {
+    pub(super) fn new(membership: Membership, others: &Arc<Memberships>) -> Self {
+        let membership = Arc::new(membership);
+        others.add(&membership);
+        Self { membership, others: others.clone() }
+    }
+
+    pub(super) fn membership(&self) -> &Arc<Membership> {
+        &self.membership
+    }
+
+    pub(super) fn memberships(&self) -> &Arc<Memberships> {
+        &self.others
+    }
+
+    /// Nobody will accept here any more. Where this loop was the only one in turn, all others are
+    /// from now on.
+    pub(super) fn close(&self, connection: bool) {
+        self.membership.turn().close();
+        self.leave(connection);
+        if !self.is_forked() {
+            self.others.open_if_nobody_waits();
+        }
+    }
+
+    /// Nobody accepts here for now. `connection`: the kernel has said that there is one, and nobody
+    /// took it.
+    pub(super) fn leave(&self, connection: bool) {
+        // Leaving the kernel's list cannot fail.
+        let _ = self.membership.want(false);
+        if connection && !self.is_forked() {
+            self.others.pass_on(&self.membership);
+        }
+    }
+
+    /// A forked child changes nothing at the memberships that it inherited.
+    fn is_forked(&self) -> bool {
+        self.membership.is_forked()
+    }
+}
