@@ -16,6 +16,7 @@ mod accept;
 mod client;
 mod counts;
 mod pem_files;
+mod reload;
 pub(crate) mod security;
 mod server;
 mod stream;

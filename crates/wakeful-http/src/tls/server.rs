@@ -1,9 +1,4 @@
-//! A server's TLS: its settings, and the certificates that may change while it runs.
-//!
-//! Each handshake takes the configuration of its moment, so a reload concerns no connection that is
-//! open. A reload replaces all or nothing: what cannot be loaded leaves everything as it was.
-//! Sessions go on over a reload, unless the authorities for clients changed: a ticket vouches for a
-//! client that these have verified.
+//! A server's TLS: its settings, and the configuration that they load.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -13,13 +8,10 @@ use std::time::Duration;
 
 use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
-use wakeful::task::spawn_blocking;
-use wakeful::time::sleep;
 
 use super::pem_files::{self, ByName, Pair};
 use super::{Alpn, MinVersion, TlsCounts, TlsError, provider};
 use crate::limits::LONGEST_TIMEOUT;
-use crate::panics;
 
 /// Whether a client must identify itself with a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,23 +35,23 @@ pub struct ServerTls(pub(super) Arc<Shared>);
 
 pub(super) struct Shared {
     pub(super) settings: Settings,
-    current: RwLock<Arc<ServerConfig>>,
+    pub(super) current: RwLock<Arc<ServerConfig>>,
     /// Held by who reloads.
-    source: Mutex<Source>,
+    pub(super) source: Mutex<Source>,
     pub(super) counts: Arc<TlsCounts>,
 }
 
 /// Where the current configuration comes from.
-struct Source {
-    client_roots: Option<RootCertStore>,
+pub(super) struct Source {
+    pub(super) client_roots: Option<RootCertStore>,
     /// What the files looked like before they were last read.
-    looks: Vec<Look>,
+    pub(super) looks: Vec<Look>,
     /// Why they were no use, if that may pass while they look the same.
-    may_pass: Option<String>,
+    pub(super) may_pass: Option<String>,
 }
 
 /// Changes when a file is written or replaced; `None` if it cannot be seen.
-type Look = Option<(i64, i64, u64, u64)>;
+pub(super) type Look = Option<(i64, i64, u64, u64)>;
 
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
@@ -92,74 +84,6 @@ impl ServerTls {
         key: impl Into<PathBuf>,
     ) -> Result<Self, TlsError> {
         Self::builder().certificate(certificate, key).build()
-    }
-
-    /// Reads all files again. Handshakes from now on use what is in them; open connections go on
-    /// with what they have. Blocks on the files: call it on a thread that may block, for example by
-    /// `wakeful::task::spawn_blocking`.
-    ///
-    /// # Errors
-    /// As for [`ServerTlsBuilder::build`], or a certificate has expired or is not valid yet. Errors
-    /// are logged, and everything stays as it was.
-    pub fn reload(&self) -> Result<(), TlsError> {
-        self.reload_unless_told_of(None)
-    }
-
-    /// An error that reads as `told` is neither logged nor counted again.
-    fn reload_unless_told_of(&self, told: Option<&str>) -> Result<(), TlsError> {
-        let Shared { settings, current, source, counts } = &*self.0;
-        let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
-        source.looks = settings.looks();
-        let before = (source.client_roots.as_ref(), self.config().ticketer.clone());
-        match settings.load(Some(before)) {
-            Ok((config, client_roots)) => {
-                *current.write().unwrap_or_else(PoisonError::into_inner) = config;
-                source.client_roots = client_roots;
-                source.may_pass = None;
-                // A subscriber may block, or reload in its turn.
-                drop(source);
-                counts.reloads.one_more();
-                panics::log!(info, "TLS: the certificates were reloaded");
-                Ok(())
-            }
-            Err(error) => {
-                let text = error.to_string();
-                let is_news = told.is_none_or(|told| told != text);
-                source.may_pass = pem_files::may_pass(&error).then_some(text);
-                drop(source);
-                if is_news {
-                    counts.failed_reloads.one_more();
-                    panics::log!(error, %error, "TLS: cannot reload the certificates, the old ones stay in use");
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Looks at the files again and again, on the blocking pool, and [reloads](Self::reload) when
-    /// one was written or replaced. Files that cannot be read, or whose certificate is not valid
-    /// yet, are tried again with each look, and logged once. It never ends: spawn it on a loop. For
-    /// files that are changed by who cannot send a signal.
-    pub async fn reload_on_change(self, every: Duration) {
-        loop {
-            sleep(every).await;
-            let this = self.clone();
-            // The next look may do better.
-            if let Err(error) = spawn_blocking(move || this.reload_if_changed()).await {
-                panics::log!(error, %error, "TLS: cannot look whether the certificates have changed");
-            }
-        }
-    }
-
-    fn reload_if_changed(&self) {
-        let looks = self.0.settings.looks();
-        let source = self.0.source.lock().unwrap_or_else(PoisonError::into_inner);
-        let (changed, told) = (source.looks != looks, source.may_pass.clone());
-        drop(source);
-        if changed || told.is_some() {
-            // Logged. Of files that changed, the same is said once more.
-            let _ = self.reload_unless_told_of(told.filter(|_| !changed).as_deref());
-        }
     }
 
     /// What was counted.
@@ -253,7 +177,7 @@ type Loaded = (Arc<ServerConfig>, Option<RootCertStore>);
 
 impl Settings {
     /// `before`: whom the tickets vouch for, and who makes them.
-    fn load(
+    pub(super) fn load(
         &self,
         before: Option<(Option<&RootCertStore>, Arc<dyn ProducesTickets>)>,
     ) -> Result<Loaded, TlsError> {
@@ -306,7 +230,7 @@ impl Settings {
         pairs.chain(self.clients.as_ref().map(|(_, ca)| ca))
     }
 
-    fn looks(&self) -> Vec<Look> {
+    pub(super) fn looks(&self) -> Vec<Look> {
         let look = |path: &PathBuf| {
             let file = std::fs::metadata(path).ok()?;
             Some((file.mtime(), file.mtime_nsec(), file.ino(), file.size()))

@@ -5,6 +5,7 @@
 //! once, and one with ten million keys would stand still for a second over it.
 
 mod entry;
+mod key;
 mod meter;
 mod operation;
 
@@ -12,9 +13,10 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;
 
 use self::entry::Entry;
+pub(super) use self::key::Key;
+use self::key::TABLES;
 pub(super) use self::meter::{Meter, Meters};
-use self::operation::TABLES;
-pub(super) use self::operation::{Condition, Key, Operation, Refused};
+pub(super) use self::operation::{Condition, Operation, Refused};
 use super::reply;
 use crate::buffers::Charge;
 

@@ -42,7 +42,7 @@ pub use self::shared_listener::SharedListener;
 pub use self::strategy::AcceptStrategy;
 pub use crate::balance::counts::{Counts, LoopCounts};
 pub use crate::balance::dispatch_placement::{Picker, Placement, UnknownPlacement};
-pub use crate::balance::moves::Moves;
+pub use crate::balance::move_settings::Moves;
 pub use crate::net::Listener;
 
 use std::io;

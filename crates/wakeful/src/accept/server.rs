@@ -28,7 +28,7 @@ use super::strategy::AcceptStrategy;
 use super::syn_filter::SynFilter;
 use crate::balance::balancer::Balancer;
 use crate::balance::counts::Counts;
-use crate::balance::moves::Moves;
+use crate::balance::move_settings::Moves;
 use crate::event_loop::spawn;
 use crate::group::LoopGroupBuilder;
 use crate::net::Listener;

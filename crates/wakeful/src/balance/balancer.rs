@@ -24,7 +24,7 @@ use crossbeam_utils::CachePadded;
 
 use super::board::Board;
 use super::counts::Counts;
-use super::moves::Moves;
+use super::move_settings::Moves;
 use super::share::Share;
 use crate::driver::membership::Membership;
 use crate::event_loop::LoopHandle;

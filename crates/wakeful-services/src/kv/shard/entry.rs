@@ -1,6 +1,7 @@
 //! A key and its value.
 
-use super::operation::{Key, Refused};
+use super::key::Key;
+use super::operation::Refused;
 
 /// What an entry takes besides its bytes: its place in a table, the places that a table keeps free,
 /// and what the allocator adds. An estimate: with a million keys, and values of 10 to 1,000 bytes,

@@ -1,0 +1,86 @@
+//! Certificates that change while a server runs.
+//!
+//! Each handshake takes the configuration of its moment, so a reload concerns no connection that is
+//! open. A reload replaces all or nothing: what cannot be loaded leaves everything as it was.
+//! Sessions go on over a reload, unless the authorities for clients changed: a ticket vouches for a
+//! client that these have verified.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use wakeful::task::spawn_blocking;
+use wakeful::time::sleep;
+
+use super::server::{ServerTls, Shared};
+use super::{TlsError, pem_files};
+use crate::panics;
+
+impl ServerTls {
+    /// Reads all files again. Handshakes from now on use what is in them; open connections go on
+    /// with what they have. Blocks on the files: call it on a thread that may block, for example by
+    /// `wakeful::task::spawn_blocking`.
+    ///
+    /// # Errors
+    /// As for [`ServerTlsBuilder::build`], or a certificate has expired or is not valid yet. Errors
+    /// are logged, and everything stays as it was.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        self.reload_unless_told_of(None)
+    }
+
+    /// An error that reads as `told` is neither logged nor counted again.
+    fn reload_unless_told_of(&self, told: Option<&str>) -> Result<(), TlsError> {
+        let Shared { settings, current, source, counts } = &*self.0;
+        let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
+        source.looks = settings.looks();
+        let before = (source.client_roots.as_ref(), self.config().ticketer.clone());
+        match settings.load(Some(before)) {
+            Ok((config, client_roots)) => {
+                *current.write().unwrap_or_else(PoisonError::into_inner) = config;
+                source.client_roots = client_roots;
+                source.may_pass = None;
+                // A subscriber may block, or reload in its turn.
+                drop(source);
+                counts.reloads.one_more();
+                panics::log!(info, "TLS: the certificates were reloaded");
+                Ok(())
+            }
+            Err(error) => {
+                let text = error.to_string();
+                let is_news = told.is_none_or(|told| told != text);
+                source.may_pass = pem_files::may_pass(&error).then_some(text);
+                drop(source);
+                if is_news {
+                    counts.failed_reloads.one_more();
+                    panics::log!(error, %error, "TLS: cannot reload the certificates, the old ones stay in use");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Looks at the files again and again, on the blocking pool, and [reloads](Self::reload) when
+    /// one was written or replaced. Files that cannot be read, or whose certificate is not valid
+    /// yet, are tried again with each look, and logged once. It never ends: spawn it on a loop. For
+    /// files that are changed by who cannot send a signal.
+    pub async fn reload_on_change(self, every: Duration) {
+        loop {
+            sleep(every).await;
+            let this = self.clone();
+            // The next look may do better.
+            if let Err(error) = spawn_blocking(move || this.reload_if_changed()).await {
+                panics::log!(error, %error, "TLS: cannot look whether the certificates have changed");
+            }
+        }
+    }
+
+    fn reload_if_changed(&self) {
+        let looks = self.0.settings.looks();
+        let source = self.0.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let (changed, told) = (source.looks != looks, source.may_pass.clone());
+        drop(source);
+        if changed || told.is_some() {
+            // Logged. Of files that changed, the same is said once more.
+            let _ = self.reload_unless_told_of(told.filter(|_| !changed).as_deref());
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Signals as futures, and the graceful end of a program that gets one.
+
+mod signals;
+mod until_terminated;
+
+pub use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+pub use self::signals::{Signals, ctrl_c, unblock};
+pub use self::until_terminated::{run_until_terminated, run_until_terminated_or_failed};

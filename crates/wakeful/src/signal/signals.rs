@@ -1,0 +1,134 @@
+//! The arrivals of signals, as a stream.
+//!
+//! A handler sets a flag, and writes a byte into a socket pair that the loop watches
+//! (`sys::signals`, by the `signal-hook` crate): nothing else runs in the handler. Handlers are
+//! process-wide and stay; several [`Signals`] for one signal each get it. What arrives in a forked
+//! child is not told to its parent.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, ready};
+
+use signal_hook::SigId;
+use signal_hook::consts::signal::SIGINT;
+use signal_hook::low_level::unregister;
+
+use crate::net::{ByteStream, UnixStream};
+use crate::sys::limits::explain_call_error;
+use crate::sys::signals;
+
+/// Unblocks `signals` on the calling thread, and on the threads that it starts from then on.
+///
+/// A process inherits the set of blocked signals from whoever started it, and a blocked signal
+/// never arrives. A program that is to end by TERM whatever its supervisor has blocked calls this
+/// first in `main`, before it starts a thread.
+///
+/// # Errors
+/// A number that is no signal; the others are unblocked.
+pub fn unblock(signals: &[i32]) -> io::Result<()> {
+    signals::unblock(signals)
+}
+
+/// A stream of some signals' arrivals.
+///
+/// From its making on, these signals no longer do what they did by default; when it is dropped,
+/// that does not come back. A forked child inherits that, and is told of its signals by streams of
+/// its own only: its parent's hear nothing of them.
+///
+/// ```no_run
+/// use wakeful::signal::{SIGTERM, Signals};
+///
+/// # async fn example() -> std::io::Result<()> {
+/// let mut terminate = Signals::new(&[SIGTERM])?;
+/// terminate.recv().await?;
+/// println!("told to end");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread. Signals themselves may
+/// arrive on any thread.
+#[derive(Debug)]
+pub struct Signals {
+    /// Readable when one has arrived. One for all: descriptors may be few.
+    pipe: UnixStream,
+    /// Bytes were taken from it, so there may be signals.
+    look: bool,
+    /// What each signal's handler sets.
+    arrived: Vec<(i32, Arc<AtomicBool>, SigId)>,
+}
+
+impl Signals {
+    /// Catches `signals` from now on.
+    ///
+    /// # Errors
+    /// A signal that cannot be caught (`SIGKILL`, `SIGSTOP`, those of the program's own faults); no
+    /// loop runs here; no descriptors left.
+    pub fn new(signals: &[i32]) -> io::Result<Self> {
+        let (write, read) = StdUnixStream::pair().map_err(explain_call_error("socketpair"))?;
+        let (write, pipe) = (Arc::new(write), UnixStream::from_std(read)?);
+        let mut this = Self { pipe, look: false, arrived: Vec::with_capacity(signals.len()) };
+        for &signal in signals {
+            if signal_hook::consts::FORBIDDEN.contains(&signal) {
+                let text = format!("signal {signal} cannot be caught");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            let arrived = Arc::new(AtomicBool::new(false));
+            let id = signals::watch(signal, arrived.clone(), write.clone())?;
+            this.arrived.push((signal, arrived, id));
+        }
+        Ok(this)
+    }
+
+    /// Waits for the next of the signals and returns its number. Arrivals of one signal that nobody
+    /// took in time may count as one.
+    ///
+    /// *Cancel-safe*.
+    ///
+    /// # Errors
+    /// The loop has ended.
+    pub async fn recv(&mut self) -> io::Result<i32> {
+        poll_fn(|cx| {
+            loop {
+                if self.look {
+                    let next = self.arrived.iter().find(|(_, arrived, _)| {
+                        arrived.load(Ordering::Relaxed) && arrived.swap(false, Ordering::Acquire)
+                    });
+                    if let Some((signal, ..)) = next {
+                        return Poll::Ready(Ok(*signal));
+                    }
+                    self.look = false;
+                }
+                // Each byte comes behind the flag of its signal, so who has taken bytes finds all
+                // flags that they stand for.
+                if ready!(self.pipe.io().poll_read(cx, &mut [0; 64][..]))? == 0 {
+                    // Of no signals at all: nobody ever writes.
+                    return Poll::Pending;
+                }
+                self.look = true;
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for (_, _, id) in &self.arrived {
+            unregister(*id);
+        }
+    }
+}
+
+/// Waits for the next Ctrl-C (SIGINT).
+///
+/// *Cancel-safe*. From its first poll on, Ctrl-C no longer ends the program.
+///
+/// # Errors
+/// As for [`Signals::new`].
+pub async fn ctrl_c() -> io::Result<()> {
+    Signals::new(&[SIGINT])?.recv().await.map(|_| ())
+}
