@@ -1,14 +1,14 @@
 //! hyper's traits: bytes, timers, and where hyper spawns.
 
 use std::future::Future;
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use hyper::rt::{Executor, Read, ReadBufCursor, Timer, Write};
 
-use super::{for_streams, shutdown_write};
+use super::{for_readers, impl_write};
 use crate::net::ByteStream;
 use crate::time::{Deadline, Sleep};
 
@@ -26,43 +26,8 @@ macro_rules! read {
     )* };
 }
 
-macro_rules! write {
-    ($($type:ty),*) => { $(
-        impl Write for $type {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buf: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                self.io().poll_write(cx, buf)
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                slices: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                self.io().poll_write_vectored(cx, slices)
-            }
-
-            fn is_write_vectored(&self) -> bool {
-                true
-            }
-
-            /// Nothing is buffered here.
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-
-            /// Shuts the write side down.
-            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                shutdown_write(self.io())
-            }
-        }
-    )* };
-}
-
-for_streams!(read: read, write: write);
+for_readers!(read);
+impl_write!(Write, poll_shutdown, is_write_vectored);
 
 /// Spawns what hyper asks for on this thread's loop. The futures need not be `Send`.
 ///

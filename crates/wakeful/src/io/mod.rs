@@ -11,28 +11,71 @@ mod tokio;
 #[cfg(feature = "hyper")]
 pub use self::hyper::{LoopExecutor, LoopTimer};
 
-/// Calls `$implement` with the types that read, and with those that write.
-macro_rules! for_streams {
-    (read: $read:ident, write: $write:ident) => {
-        $read!(
+/// Calls `$implement` with the types that read.
+macro_rules! for_readers {
+    ($implement:ident) => {
+        $implement!(
             crate::net::TcpStream,
             crate::net::UnixStream,
             crate::net::Stream,
             crate::net::ReadHalf<'_>,
             crate::net::OwnedReadHalf
         );
-        $write!(
-            crate::net::TcpStream,
-            crate::net::UnixStream,
-            crate::net::Stream,
-            crate::net::WriteHalf<'_>,
-            crate::net::OwnedWriteHalf
-        );
     };
 }
-use for_streams;
+use for_readers;
 
-/// `poll_shutdown`, `poll_close`: what all three call the end of writing.
-fn shutdown_write(io: &crate::net::StreamIo) -> std::task::Poll<std::io::Result<()>> {
-    std::task::Poll::Ready(io.shutdown(std::net::Shutdown::Write))
+/// Implements a trait for the types that write. The traits differ in what they call the end of
+/// writing, and in whether they ask about slices.
+macro_rules! impl_write {
+    ($trait:ident, $shutdown:ident $(, $is_vectored:ident)?) => {
+        crate::io::impl_write!(
+            @for [
+                crate::net::TcpStream,
+                crate::net::UnixStream,
+                crate::net::Stream,
+                crate::net::WriteHalf<'_>,
+                crate::net::OwnedWriteHalf
+            ]
+            $trait, $shutdown, [$($is_vectored)?]
+        );
+    };
+    (@for [$($type:ty),*] $trait:ident, $shutdown:ident, $is_vectored:tt) => { $(
+        impl $trait for $type {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.io().poll_write(cx, buf)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                slices: &[io::IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.io().poll_write_vectored(cx, slices)
+            }
+
+            crate::io::impl_write!(@vectored $is_vectored);
+
+            /// Nothing is buffered here.
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            /// Shuts the write side down.
+            fn $shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(self.io().shutdown(std::net::Shutdown::Write))
+            }
+        }
+    )* };
+    (@vectored []) => {};
+    (@vectored [$is_vectored:ident]) => {
+        fn $is_vectored(&self) -> bool {
+            true
+        }
+    };
 }
+use impl_write;

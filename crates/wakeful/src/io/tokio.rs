@@ -1,12 +1,12 @@
 //! tokio's traits.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{for_streams, shutdown_write};
+use super::{for_readers, impl_write};
 use crate::net::ByteStream;
 
 macro_rules! async_read {
@@ -23,40 +23,5 @@ macro_rules! async_read {
     )* };
 }
 
-macro_rules! async_write {
-    ($($type:ty),*) => { $(
-        impl AsyncWrite for $type {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buf: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                self.io().poll_write(cx, buf)
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                slices: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                self.io().poll_write_vectored(cx, slices)
-            }
-
-            fn is_write_vectored(&self) -> bool {
-                true
-            }
-
-            /// Nothing is buffered here.
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-
-            /// Shuts the write side down.
-            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                shutdown_write(self.io())
-            }
-        }
-    )* };
-}
-
-for_streams!(read: async_read, write: async_write);
+for_readers!(async_read);
+impl_write!(AsyncWrite, poll_shutdown, is_write_vectored);

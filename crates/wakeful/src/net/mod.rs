@@ -54,6 +54,7 @@ mod addr;
 mod byte_stream;
 mod detached;
 mod listener;
+mod listener_socket;
 mod resolve;
 mod split;
 mod stream;
@@ -71,7 +72,7 @@ pub use self::tcp::{TcpListener, TcpStream};
 pub use self::udp::UdpSocket;
 pub use self::unix::{UnixListener, UnixStream};
 
-pub(crate) use self::byte_stream::{ByteStream, StreamIo};
+pub(crate) use self::byte_stream::ByteStream;
 pub(crate) use self::tcp::{keepalive, listen as listen_tcp, listen_beside as listen_tcp_beside};
 pub(crate) use self::unix::listen as listen_unix;
 

@@ -10,9 +10,8 @@ use rustix::net::SocketType;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::byte_stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
+use super::listener_socket::listener_methods;
 use super::resolve::{Resolve, resolve};
-use crate::driver::membership::Membership;
-use crate::driver::memberships::Memberships;
 use crate::driver::registered::Registered;
 use crate::priority::Priority;
 use crate::sys::limits::explain_call;
@@ -44,6 +43,8 @@ pub struct TcpListener {
     socket: Registered<Arc<OwnedFd>>,
 }
 
+listener_methods!(TcpListener);
+
 impl TcpListener {
     /// Listens on the first of the addresses that can be bound, with `SO_REUSEADDR` and the
     /// system's greatest backlog (`net.core.somaxconn`).
@@ -74,28 +75,6 @@ impl TcpListener {
         Self::from_fd(listener.into())
     }
 
-    fn from_fd(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { socket: super::register(Arc::new(fd))? })
-    }
-
-    /// One of several loops' listeners on the same socket.
-    pub(crate) fn attach(fd: Arc<OwnedFd>, memberships: &Arc<Memberships>) -> io::Result<Self> {
-        Ok(Self { socket: super::register_shared(fd, memberships)? })
-    }
-
-    /// This loop's place among those that wait, if the socket is shared.
-    pub(crate) fn membership(&self) -> Option<&Arc<Membership>> {
-        self.socket.membership()
-    }
-
-    pub(super) fn from_socket(socket: Registered<Arc<OwnedFd>>) -> Self {
-        Self { socket }
-    }
-
-    pub(super) fn into_socket(self) -> Registered<Arc<OwnedFd>> {
-        self.socket
-    }
-
     /// Takes the next connection. Several tasks may wait at once. A connection that its peer gave
     /// up before (`ECONNABORTED`) is skipped.
     ///
@@ -113,31 +92,12 @@ impl TcpListener {
         Ok((stream, peer))
     }
 
-    pub(crate) fn socket(&self) -> &Registered<Arc<OwnedFd>> {
-        &self.socket
-    }
-
-    /// What comes to a high listener is seen in the next turn, before anything else, and the
-    /// connections that it accepts from now on are high too. See [`TcpStream::set_priority`].
-    ///
-    /// # Errors
-    /// As there; and for a listener that several loops share.
-    pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
-        self.socket.set_priority(priority)
-    }
-
     /// The address that it listens on, with the port that the kernel chose if 0 was asked for.
     ///
     /// # Errors
     /// The kernel's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         socket_addr(SockRef::from(&**self.socket.io()).local_addr())
-    }
-}
-
-impl AsFd for TcpListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.io().as_fd()
     }
 }
 

@@ -13,8 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use socket2::{SockAddr, SockRef};
 
 use super::byte_stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
-use crate::driver::membership::Membership;
-use crate::driver::memberships::Memberships;
+use super::listener_socket::listener_methods;
 use crate::driver::registered::Registered;
 use crate::priority::Priority;
 use crate::sys::limits::explain_call;
@@ -28,6 +27,8 @@ pub struct UnixListener {
     socket: Registered<Arc<OwnedFd>>,
 }
 
+listener_methods!(UnixListener);
+
 impl UnixListener {
     /// Makes the socket file `path` and listens on it.
     ///
@@ -35,8 +36,7 @@ impl UnixListener {
     /// The file exists (`AddrInUse`), or the directory refuses it; no loop runs here; no
     /// descriptors left.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
-        let fd = listen(&SocketAddrUnix::new(path.as_ref())?)?;
-        Ok(Self { socket: super::register(Arc::new(fd))? })
+        Self::from_fd(listen(&SocketAddrUnix::new(path.as_ref())?)?)
     }
 
     /// Listens on `addr`: a path, as for [`bind`](Self::bind), or an abstract name, which has no
@@ -45,8 +45,7 @@ impl UnixListener {
     /// # Errors
     /// The address is in use, or unnamed; as for `bind`.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
-        let fd = listen(&kernel_addr(addr)?)?;
-        Ok(Self { socket: super::register(Arc::new(fd))? })
+        Self::from_fd(listen(&kernel_addr(addr)?)?)
     }
 
     /// Puts a listener from elsewhere on this loop.
@@ -55,25 +54,7 @@ impl UnixListener {
     /// No loop runs here; no descriptors left.
     pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Self { socket: super::register(Arc::new(listener.into()))? })
-    }
-
-    /// One of several loops' listeners on the same socket.
-    pub(crate) fn attach(fd: Arc<OwnedFd>, memberships: &Arc<Memberships>) -> io::Result<Self> {
-        Ok(Self { socket: super::register_shared(fd, memberships)? })
-    }
-
-    /// This loop's place among those that wait, if the socket is shared.
-    pub(crate) fn membership(&self) -> Option<&Arc<Membership>> {
-        self.socket.membership()
-    }
-
-    pub(super) fn from_socket(socket: Registered<Arc<OwnedFd>>) -> Self {
-        Self { socket }
-    }
-
-    pub(super) fn into_socket(self) -> Registered<Arc<OwnedFd>> {
-        self.socket
+        Self::from_fd(listener.into())
     }
 
     /// Takes the next connection. Several tasks may wait at once.
@@ -89,31 +70,12 @@ impl UnixListener {
         Ok(stream)
     }
 
-    pub(crate) fn socket(&self) -> &Registered<Arc<OwnedFd>> {
-        &self.socket
-    }
-
-    /// What comes to a high listener is seen in the next turn, before anything else, and the
-    /// connections that it accepts from now on are high too. See [`UnixStream::set_priority`].
-    ///
-    /// # Errors
-    /// As there; and for a listener that several loops share.
-    pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
-        self.socket.set_priority(priority)
-    }
-
     /// The address that it listens on: a path or an abstract name.
     ///
     /// # Errors
     /// The kernel's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         unix_addr(SockRef::from(&**self.socket.io()).local_addr())
-    }
-}
-
-impl AsFd for UnixListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.io().as_fd()
     }
 }
 

@@ -1,0 +1,54 @@
+//! What the listeners of TCP and of Unix share: their place on the loop.
+
+/// For types that have a field `socket: Registered<Arc<OwnedFd>>`.
+macro_rules! listener_methods {
+    ($type:ident) => {
+        impl $type {
+            fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+                Ok(Self { socket: crate::net::register(Arc::new(fd))? })
+            }
+
+            /// One of several loops' listeners on the same socket.
+            pub(crate) fn attach(
+                fd: Arc<OwnedFd>,
+                memberships: &Arc<crate::driver::memberships::Memberships>,
+            ) -> io::Result<Self> {
+                Ok(Self { socket: crate::net::register_shared(fd, memberships)? })
+            }
+
+            /// This loop's place among those that wait, if the socket is shared.
+            pub(crate) fn membership(&self) -> Option<&Arc<crate::driver::membership::Membership>> {
+                self.socket.membership()
+            }
+
+            pub(super) fn from_socket(socket: Registered<Arc<OwnedFd>>) -> Self {
+                Self { socket }
+            }
+
+            pub(super) fn into_socket(self) -> Registered<Arc<OwnedFd>> {
+                self.socket
+            }
+
+            pub(crate) fn socket(&self) -> &Registered<Arc<OwnedFd>> {
+                &self.socket
+            }
+
+            /// What comes to a high listener is seen in the next turn, before anything else, and
+            /// the connections that it accepts from now on are high too. See
+            /// [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+            ///
+            /// # Errors
+            /// As there; and for a listener that several loops share.
+            pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
+                self.socket.set_priority(priority)
+            }
+        }
+
+        impl AsFd for $type {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.socket.io().as_fd()
+            }
+        }
+    };
+}
+pub(super) use listener_methods;
