@@ -28,6 +28,7 @@ on_every_backend! {
     a_port_in_use_is_refused,
     a_server_tells_its_connections_that_it_drains_and_aborts_the_rest,
     connections_over_the_limit_wait_until_one_closes,
+    a_limit_that_would_let_nobody_in_is_refused,
     a_handler_s_panic_closes_its_connection_and_no_other,
     the_wake_of_an_abandoned_accept_is_passed_on,
 }
@@ -246,6 +247,14 @@ fn a_server_tells_its_connections_that_it_drains_and_aborts_the_rest<B: Backend>
     }
     assert_eq!(counts.open(), 0);
     assert!(std::net::TcpStream::connect(addr).is_err(), "nobody listens any more");
+}
+
+fn a_limit_that_would_let_nobody_in_is_refused<B: Backend>() {
+    let server = ConnectionServer::new(vec![localhost()]).group(B::group().loops(1));
+    let started = server.max_connections(0).start(|| async |_| ());
+    let error = started.err().expect("0 is refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("lets nobody in"), "{error}");
 }
 
 fn connections_over_the_limit_wait_until_one_closes<B: Backend>() {
