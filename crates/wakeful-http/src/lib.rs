@@ -128,6 +128,7 @@ mod drain;
 mod error;
 #[cfg(feature = "files")]
 pub mod files;
+mod foreign_code;
 mod framing;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -139,7 +140,6 @@ mod limits;
 mod loop_bound;
 mod loop_state;
 pub mod observe;
-mod panics;
 mod read;
 mod request;
 mod server;

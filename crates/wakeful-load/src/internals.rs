@@ -110,3 +110,8 @@ pub mod summary {
 pub mod table {
     pub use crate::table::*;
 }
+
+/// Whether what was measured may be believed.
+pub mod validity {
+    pub use crate::validity::*;
+}

@@ -94,6 +94,7 @@ mod summary;
 mod table;
 mod target;
 mod threads;
+mod validity;
 
 pub use generator::{Check, ConnectionUse, LoadError, Measurement, Plan, Watch};
 /// The crate of [`Recording`]'s histograms.

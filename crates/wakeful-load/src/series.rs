@@ -9,6 +9,7 @@ use crate::generator::Measurement;
 use crate::recorder::Recording;
 use crate::results::{Cpu, Run, Validity};
 use crate::summary::{self, Surroundings};
+use crate::validity;
 
 /// What one block comes to. Times are nanoseconds; a quantile with fewer than 100 samples beyond it
 /// is absent.
@@ -38,7 +39,7 @@ impl Figures {
     pub fn of(block: &Block) -> Self {
         let (measurement, recording) = (&block.measurement, &block.measurement.recording);
         let at = |quantile: f64| {
-            summary::has_enough_beyond(&recording.response, quantile)
+            validity::has_enough_beyond(&recording.response, quantile)
                 .then(|| recording.response.value_at_quantile(quantile) as f64)
         };
         let answered = recording.answered.saturating_sub(measurement.piled_up) as f64;

@@ -1,37 +1,11 @@
-//! From what was recorded to what is reported: percentiles, and whether they may be believed.
+//! From what was recorded to what is reported.
 
 use hdrhistogram::Histogram;
 
 use crate::generator::Measurement;
 use crate::protocol::Kind;
 use crate::results::{Cpu, Interval, KindOfRequest, Percentiles, Run, Validity};
-use crate::schedule::Schedule;
-
-/// A quantile with fewer samples beyond it is not reported: it would be a matter of luck.
-const SAMPLES_BEYOND: f64 = 100.0;
-
-/// At least this share of what was offered has to be answered, without a growing pile.
-const LEAST_ACHIEVED: f64 = 0.995;
-
-/// The highest percentile reported (p99 at most) of the send lag may be this share of that of the
-/// response time, or [`LAG_ALLOWED`].
-const LAG_SHARE: f64 = 0.1;
-
-/// A send lag of 10 µs is allowed in any case.
-const LAG_ALLOWED: u64 = 10_000;
-
-/// How the reason begins that leaves the lower percentiles standing.
-const LATE: &str = "the generator was late";
-
-/// In a closed loop, the share of the time for which the generator may be kept from its CPU.
-const ROBBED_ALLOWED: f64 = 0.02;
-
-/// Whether a quantile has the samples beyond it that it needs: 100.
-#[must_use]
-pub fn has_enough_beyond(histogram: &Histogram<u64>, quantile: f64) -> bool {
-    // The difference to 1 is not exact.
-    histogram.len() as f64 * (1.0 - quantile) >= SAMPLES_BEYOND - 1e-6
-}
+use crate::validity::{SAMPLES_BEYOND, has_enough_beyond, judge};
 
 /// A distribution, in figures.
 #[must_use]
@@ -88,66 +62,6 @@ impl Measurement {
         let around = Surroundings { blocks: 1, ..Surroundings::default() };
         run(server, self, around)
     }
-}
-
-fn judge(measurement: &Measurement) -> Validity {
-    let plan = &measurement.plan;
-    let recording = &measurement.recording;
-    let mut reasons = Vec::new();
-    let mut up_to = None;
-    if recording.answered == 0 {
-        reasons.push("no request was answered as hoped for".to_owned());
-    } else if plan.schedule != Schedule::Closed {
-        let offered = recording.offered as f64;
-        let achieved = recording.answered.saturating_sub(measurement.piled_up) as f64 / offered;
-        if achieved < LEAST_ACHIEVED {
-            let percent = achieved * 100.0;
-            reasons.push(format!(
-                "only {percent:.2} % of the offered requests were answered in time (at least 99.5 % are needed): {} piled \
-                 up, {} failed",
-                measurement.piled_up, recording.failed
-            ));
-        }
-        // From the highest quantile that is reported, p99 at most: further out it is a matter of
-        // luck here as well.
-        let quantiles = [(0.99, "p99"), (0.9, "p90"), (0.5, "p50")];
-        let enough = |(at, _): &&(f64, _)| has_enough_beyond(&recording.response, *at);
-        let first = quantiles.iter().position(|it| enough(&it)).unwrap_or(2);
-        for (at, name) in &quantiles[first..] {
-            let lag = recording.send_lag.value_at_quantile(*at);
-            let response = recording.response.value_at_quantile(*at);
-            if lag <= LAG_ALLOWED || lag as f64 <= LAG_SHARE * response as f64 {
-                up_to = Some((*name).to_owned());
-                break;
-            }
-            if reasons.iter().all(|reason: &String| !reason.starts_with(LATE)) {
-                reasons.push(format!(
-                    "{LATE}: its send lag has a {name} of {:.1} µs, against a response time of {:.1} µs (other threads had \
-                     its CPU for {:.1} ms); give it a CPU of its own, or a lower rate",
-                    lag as f64 / 1e3,
-                    response as f64 / 1e3,
-                    measurement.robbed * 1e3
-                ));
-            }
-        }
-    } else {
-        if recording.failed as f64 > recording.offered as f64 * (1.0 - LEAST_ACHIEVED) {
-            reasons.push(format!("{} of {} requests failed", recording.failed, recording.offered));
-        }
-        if measurement.robbed > ROBBED_ALLOWED * measurement.seconds {
-            let percent = measurement.robbed / measurement.seconds * 100.0;
-            reasons.push(format!(
-                "the generator was kept from its CPU for {percent:.1} % of the time"
-            ));
-        }
-    }
-    if reasons.iter().any(|reason| !reason.starts_with(LATE)) {
-        up_to = None;
-    }
-    if let (Some(cause), false) = (&measurement.first_failure, reasons.is_empty()) {
-        reasons.push(format!("the first failure: {cause}"));
-    }
-    if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons, up_to } }
 }
 
 /// What surrounds a measurement in a report.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::{ServeOptions, panics};
+use crate::{ServeOptions, log};
 use futures_io::AsyncRead;
 use wakeful::log::OncePerSecond;
 use wakeful::net::{PeerAddr, Stream};
@@ -20,11 +20,11 @@ pub(crate) fn log(peer: &PeerAddr, outcome: io::Result<()>) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             static LIMIT: OncePerSecond = OncePerSecond::new();
             if let Some(count) = LIMIT.pass() {
-                panics::log!(warn, %peer, %error, count, "closing the connection");
+                log::log!(warn, %peer, %error, count, "closing the connection");
             }
         }
         Err(error) => {
-            panics::log!(debug, %peer, %error, "the connection ended with an error");
+            log::log!(debug, %peer, %error, "the connection ended with an error");
         }
     }
 }

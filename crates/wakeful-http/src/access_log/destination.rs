@@ -14,7 +14,7 @@ use wakeful::log::{self, OncePerSecond};
 
 use super::format;
 use super::settings::{Destination, Format};
-use crate::panics;
+use crate::foreign_code;
 
 #[derive(Debug)]
 pub(super) struct Sink {
@@ -82,14 +82,14 @@ impl log::Destination for Sink {
             }
             Err(error) => {
                 let path = path.display();
-                panics::log!(error, %path, %error, "cannot reopen the access log: it continues in the old file");
+                foreign_code::log!(error, %path, %error, "cannot reopen the access log: it continues in the old file");
                 false
             }
         }
     }
 
     fn note(&self, lines: u64) -> Vec<u8> {
-        panics::log!(warn, lines, "lines of the access log were dropped");
+        foreign_code::log!(warn, lines, "lines of the access log were dropped");
         let mut text = Vec::new();
         format::write_dropped(&mut text, self.format, SystemTime::now(), lines);
         text
@@ -97,7 +97,7 @@ impl log::Destination for Sink {
 
     fn failed(&self, error: &io::Error) {
         if let Some(count) = self.failures.pass() {
-            panics::log!(error, %error, count, "cannot write the access log: lines are dropped");
+            foreign_code::log!(error, %error, count, "cannot write the access log: lines are dropped");
         }
     }
 }

@@ -15,7 +15,7 @@ use wakeful::time::turn_time;
 use super::error::ClientError;
 use super::tasks::PanicListener;
 use crate::error::BoxError;
-use crate::panics::{self, Contained, SafeWaker};
+use crate::foreign_code::{self, Contained, SafeWaker};
 
 /// What a request's body has to be: any [`Body`] that is `Unpin` and whose pieces are `Send` (hyper
 /// asks for it; nothing is sent anywhere).
@@ -225,7 +225,7 @@ impl<B: Body> Given<B> {
     /// What it says, unless it panics.
     fn ask<R>(&self, ask: impl FnOnce(&B) -> R) -> Option<R> {
         let mut answer = None;
-        panics::contain(|| answer = Some(ask(&self.body)));
+        foreign_code::contain(|| answer = Some(ask(&self.body)));
         self.has_panicked.set(self.has_panicked.get() || answer.is_none());
         answer
     }
@@ -242,7 +242,7 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
         let Self::Given(given) = &mut *self else { return Poll::Ready(None) };
         let mut polled = None;
         if !given.has_panicked.get() {
-            panics::contain(|| polled = Some(Pin::new(&mut *given.body).poll_frame(cx)));
+            foreign_code::contain(|| polled = Some(Pin::new(&mut *given.body).poll_frame(cx)));
             given.has_panicked.set(polled.is_none());
         }
         let panicked = || Poll::Ready(Some(Err("the request's body has panicked".into())));

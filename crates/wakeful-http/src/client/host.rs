@@ -30,7 +30,7 @@ use super::look_up::LookUp;
 use super::settings::{ClientBuilder, ClientCounts};
 use super::target::{HttpVersion, Target};
 use super::transport::Transport;
-use crate::panics::SafeWaker;
+use crate::foreign_code::SafeWaker;
 
 /// A server that a [`Client`](super::Client) talks to, with its pool of connections. Clones share
 /// the pool.

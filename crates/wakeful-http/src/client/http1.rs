@@ -21,7 +21,7 @@ use wakeful::time::sleep_until;
 use super::body::{Outgoing, OutgoingBody};
 use super::settings::ClientBuilder;
 use super::transport::{Observed, ObservedTransport, Transport};
-use crate::panics;
+use crate::foreign_code;
 
 /// Whose connections they are.
 pub(super) trait Owner<B: OutgoingBody> {
@@ -132,7 +132,7 @@ async fn drive<B: OutgoingBody>(
     poll_fn(|cx| {
         let ended = connection.as_mut().poll(cx);
         if let Poll::Ready(Err(error)) = &ended {
-            panics::log!(debug, %error, "a connection of the client ended with an error");
+            foreign_code::log!(debug, %error, "a connection of the client ended with an error");
         }
         if ended.is_ready() {
             return Poll::Ready(());

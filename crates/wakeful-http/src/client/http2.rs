@@ -27,7 +27,7 @@ use super::body::{OpenStream, Outgoing, OutgoingBody, Streams};
 use super::settings::ClientBuilder;
 use super::tasks::{PanicListener, Tasks};
 use super::transport::{Observed, ObservedTransport, Transport};
-use crate::panics::{self, Contained};
+use crate::foreign_code::{self, Contained};
 
 /// Whose connections they are.
 pub(super) trait Owner<B: OutgoingBody> {
@@ -140,7 +140,7 @@ impl<B: OutgoingBody> Streams for Http2<B> {
     fn gave_up(&self, opened: Instant) {
         let silence = Instant::now().saturating_duration_since(opened.max(self.heard.get()));
         if silence >= SILENCE && !self.is_aside.replace(true) {
-            panics::log!(debug, "a connection of the client is silent, and is set aside");
+            foreign_code::log!(debug, "a connection of the client is silent, and is set aside");
             if let Some(owner) = self.owner.upgrade() {
                 owner.is_over(self);
             }
@@ -197,7 +197,7 @@ async fn drive<B: OutgoingBody>(
             settings_came = !this.has_settings.replace(true);
         }
         if let Poll::Ready(Err(error)) = &ended {
-            panics::log!(debug, %error, "a connection of the client ended with an error");
+            foreign_code::log!(debug, %error, "a connection of the client ended with an error");
         }
         if ended.is_ready() {
             return Poll::Ready(());

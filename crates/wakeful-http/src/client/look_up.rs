@@ -18,7 +18,7 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared};
 use wakeful::task::spawn_blocking;
 
-use crate::panics::SafeWaker;
+use crate::foreign_code::SafeWaker;
 
 type Found = Result<Rc<[SocketAddr]>, Rc<io::Error>>;
 

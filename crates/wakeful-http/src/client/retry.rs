@@ -15,7 +15,7 @@ use super::body::{Deadline, OpenStream, Outgoing};
 use super::error::ClientError;
 use super::host::Host;
 use super::{OutgoingBody, ResponseBody};
-use crate::panics;
+use crate::foreign_code;
 
 type Copy<B> = fn(&B) -> Option<B>;
 
@@ -155,7 +155,7 @@ impl<B: OutgoingBody> Host<B> {
             };
             *left -= 1;
             pool.counts.add_retried();
-            panics::log!(debug, target = %pool.label, error = %failure.error, "sending a request again");
+            foreign_code::log!(debug, target = %pool.label, error = %failure.error, "sending a request again");
         }
     }
 }

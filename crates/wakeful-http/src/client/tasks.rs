@@ -15,7 +15,7 @@ use hyper::rt::Executor;
 use pin_project_lite::pin_project;
 use slab::Slab;
 
-use crate::panics;
+use crate::foreign_code;
 
 /// Spawns them. Clones are of the same connection.
 #[derive(Clone, Default)]
@@ -42,7 +42,7 @@ impl Tasks {
     /// Contains a panic in `poll`, and then ends them all.
     pub(super) fn contain<R>(&self, poll: impl FnOnce() -> R) -> Option<R> {
         let mut polled = None;
-        panics::contain(|| polled = Some(poll()));
+        foreign_code::contain(|| polled = Some(poll()));
         if polled.is_none() {
             self.end();
         }
@@ -55,7 +55,7 @@ impl Tasks {
             let mut waiting = self.0.waiting.borrow_mut();
             waiting.iter_mut().filter_map(|(_, waker)| waker.take()).collect()
         };
-        wakers.into_iter().for_each(panics::wake);
+        wakers.into_iter().for_each(foreign_code::wake);
     }
 }
 
@@ -70,7 +70,7 @@ pin_project! {
     impl<F> PinnedDrop for Task<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut future = this.project().future;
-            panics::contain(|| future.set(None));
+            foreign_code::contain(|| future.set(None));
         }
     }
 }
@@ -116,13 +116,13 @@ impl PanicListener {
         // Neither a clone nor a drop of somebody else's waker in the middle of a borrow.
         let waker = waker.clone();
         let old = self.tasks.0.waiting.borrow_mut()[self.place].replace(waker);
-        panics::discard(old);
+        foreign_code::discard(old);
     }
 }
 
 impl Drop for PanicListener {
     fn drop(&mut self) {
         let waker = self.tasks.0.waiting.borrow_mut().remove(self.place);
-        panics::discard(waker);
+        foreign_code::discard(waker);
     }
 }

@@ -19,7 +19,7 @@ use super::body::Outgoing;
 use super::retry::given;
 use super::transport::ObservedTransport;
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendFailure};
-use crate::panics;
+use crate::foreign_code;
 use crate::upgrade::Upgraded;
 
 /// What a server makes of a request for another protocol; see [`Host::upgrade`].
@@ -88,7 +88,7 @@ impl<B: OutgoingBody> Host<B> {
             // It feeds the body. Without a sender it closes behind that.
             wakeful::spawn(async move {
                 if let Err(error) = driven.connection.await {
-                    panics::log!(debug, %error, "a connection of the client ended with an error");
+                    foreign_code::log!(debug, %error, "a connection of the client ended with an error");
                 }
             })
             .detach();

@@ -11,9 +11,9 @@ use http::{Method, Uri};
 use slab::Slab;
 
 use super::protocol::Protocol;
+use super::request_limits::{Key, Request};
 use super::request_names::RequestNames;
-use super::requests::{Key, Request};
-use crate::panics;
+use crate::foreign_code;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl RequestTable {
             let mut requests = self.requests.borrow_mut();
             requests.iter_mut().filter_map(|(_, request)| request.waker.take()).collect()
         };
-        wakers.into_iter().for_each(panics::wake);
+        wakers.into_iter().for_each(foreign_code::wake);
     }
 
     /// Wakes `waker` when something is decided about a request.
@@ -136,6 +136,6 @@ impl RequestTable {
             None => Some(waker),
         };
         drop(requests);
-        panics::discard(old);
+        foreign_code::discard(old);
     }
 }

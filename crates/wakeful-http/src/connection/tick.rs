@@ -7,7 +7,7 @@ use super::phase::Act;
 use super::protocol::Protocol;
 use super::state::ConnectionState;
 use crate::counts::Refusal;
-use crate::panics;
+use crate::foreign_code;
 
 /// How often a driver looks whether its connection is still busy.
 pub(super) const TICK: Duration = Duration::from_secs(1);
@@ -61,7 +61,7 @@ impl ConnectionState {
             };
             wake.extend(request.waker.take());
         });
-        wake.into_iter().for_each(panics::wake);
+        wake.into_iter().for_each(foreign_code::wake);
         if self.needs_polling() {
             return Some(Act::PollAgain);
         }

@@ -13,8 +13,8 @@ use wakeful::LoopHandle;
 use wakeful::accept::{Draining, DrainingStarted};
 use wakeful::log::OncePerSecond;
 
+use crate::foreign_code;
 use crate::loop_bound::LoopBound;
-use crate::panics;
 
 thread_local! {
     static HERE: RefCell<Option<(Draining, LoopHandle)>> = const { RefCell::new(None) };
@@ -87,7 +87,7 @@ pub(crate) fn enter(draining: &Draining) {
 fn warn_of_thread() {
     static LIMIT: OncePerSecond = OncePerSecond::new();
     if let Some(count) = LIMIT.pass() {
-        panics::log!(
+        foreign_code::log!(
             warn,
             count,
             "`drain_begins` is awaited on another thread than its connection's loop, where it never ends: \

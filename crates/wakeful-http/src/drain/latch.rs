@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
-use crate::panics;
+use crate::foreign_code;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Latch(Arc<State>);
@@ -42,7 +42,7 @@ impl Latch {
             std::mem::take(&mut *waiting)
         };
         for (_, waker) in waiting {
-            panics::wake(waker);
+            foreign_code::wake(waker);
         }
     }
 
@@ -73,7 +73,7 @@ impl Future for Given {
             // The place went with the signal.
             this.place = None;
             drop(waiting);
-            panics::discard(Some(waker));
+            foreign_code::discard(Some(waker));
             return Poll::Ready(());
         }
         let before = match this.place {
@@ -84,7 +84,7 @@ impl Future for Given {
             }
         };
         drop(waiting);
-        panics::discard(before);
+        foreign_code::discard(before);
         Poll::Pending
     }
 }
@@ -95,7 +95,7 @@ impl Drop for Given {
         let mut waiting = self.state.waiting();
         let waker = if self.state.is_given() { None } else { waiting.try_remove(place) };
         drop(waiting);
-        panics::discard(waker);
+        foreign_code::discard(waker);
     }
 }
 

@@ -23,7 +23,7 @@ use super::path::Target;
 use super::ranges::{self, Ranges};
 use super::settings::{Precompressed, Shared};
 use crate::dates;
-use crate::panics;
+use crate::foreign_code;
 
 const INDEX: &[u8] = b"index.html";
 
@@ -46,7 +46,7 @@ pub(super) fn answer(
             if status.is_server_error() {
                 static LIMIT: OncePerSecond = OncePerSecond::new();
                 if let Some(count) = LIMIT.pass() {
-                    panics::log!(warn, name = %name.escape_ascii(), %error, count, "a file cannot be served");
+                    foreign_code::log!(warn, name = %name.escape_ascii(), %error, count, "a file cannot be served");
                 }
             }
             plain(status)

@@ -40,8 +40,8 @@ use self::observed::Observed;
 use self::observed_io::{ObservedIo, ObservedService};
 use crate::connection::{Act, ConnectionState, Liveness, Rewound, Timer, lingering_close};
 use crate::error::BoxError;
+use crate::foreign_code;
 use crate::limits::Limits;
-use crate::panics;
 use crate::request::{ConnectionService, RequestBody};
 
 /// Serves it until it closes, or until another loop has it.
@@ -173,7 +173,7 @@ where
     if let Ended::ByPanic(payload) = ended {
         // Not while it unwinds: what the service, its future or a body has may panic in its drop,
         // too.
-        panics::contain(|| drop(connection));
+        foreign_code::contain(|| drop(connection));
         resume_unwind(payload);
     }
     if matches!(ended, Ended::ByItself(Ok(())))

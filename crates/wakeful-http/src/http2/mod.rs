@@ -5,9 +5,9 @@
 //! in both directions, so that floods are noticed and, at the end, the client can be told why in a
 //! frame of its own.
 
+mod goaway;
 mod observed_frames;
 mod observed_io;
-mod shutdown;
 mod streams;
 
 use std::cell::RefCell;
@@ -26,9 +26,9 @@ use hyper::service::Service;
 use wakeful::accept::Draining;
 use wakeful::io::LoopTimer;
 
+use self::goaway::{Shutdown, say_last_word};
 use self::observed_frames::ObservedFrames;
 use self::observed_io::ObservedIo;
-use self::shutdown::{Shutdown, say_last_word};
 use self::streams::{EndsStreams, Streams};
 use crate::connection::{Act, ConnectionState, Timer, lingering_close};
 use crate::counts::Refusal;

@@ -16,7 +16,7 @@ use tracing::field::Empty;
 use super::trace_parent::{self, TraceParent};
 use super::{Head, Observer, Peer, Peers, Spans, TraceContext, request_id};
 use crate::access_log::Line;
-use crate::panics::contain;
+use crate::foreign_code::contain;
 
 pub(crate) struct ObservedRequest {
     span: Span,

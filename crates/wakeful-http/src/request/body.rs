@@ -12,8 +12,8 @@ use pin_project_lite::pin_project;
 use super::in_flight::InFlight;
 use crate::connection::Progress;
 use crate::error::BoxError;
+use crate::foreign_code::{self, Contained, SafeWaker};
 use crate::observe::ObservedRequest;
-use crate::panics::{self, Contained, SafeWaker};
 
 /// A request's body: hyper's, within the server's limits.
 ///
@@ -43,7 +43,7 @@ impl Drop for RequestBody {
     fn drop(&mut self) {
         let Some(progress) = &self.progress else { return };
         // As its drop, the question may panic.
-        panics::contain(|| {
+        foreign_code::contain(|| {
             if !self.inner.is_end_stream() {
                 progress.is_dropped();
             }

@@ -9,6 +9,7 @@
 
 mod admission;
 mod body;
+mod handler_panic;
 mod in_flight;
 mod refused;
 mod service;

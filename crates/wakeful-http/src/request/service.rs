@@ -7,11 +7,10 @@
 
 use std::any::Any;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::thread;
 
 use http::{Method, Request, Response};
 use http_body::Body;
@@ -22,12 +21,13 @@ use wakeful::net::PeerAddr;
 
 use super::admission;
 use super::body::{RequestBody, ResponseBody};
+use super::handler_panic;
 use super::in_flight::InFlight;
 use super::refused::{self, Refused};
 use crate::connection::{ConnectionState, Progress, Protocol, TimeLimits};
 use crate::counts::Refusal;
+use crate::foreign_code::Contained;
 use crate::observe::{ObservedRequest, Observer, Peer};
-use crate::panics::Contained;
 use crate::upgrade::{Offered, Offers};
 
 /// See the module's documentation.
@@ -70,17 +70,6 @@ impl<S> ConnectionService<S> {
         Answer { state: State::Refused { head }, held: None, in_flight: None, observed, offered }
     }
 
-    /// Runs the user's code, and keeps a panic in it for the request's own future. HTTP/2 calls the
-    /// service in the connection's task, where a panic would end all the other requests. With
-    /// HTTP/1 there is no other request.
-    #[inline(always)]
-    fn contain<R>(&self, f: impl FnOnce() -> R) -> thread::Result<R> {
-        match self.connection.protocol() {
-            Protocol::Http1 => Ok(f()),
-            Protocol::Http2 => catch_unwind(AssertUnwindSafe(f)),
-        }
-    }
-
     /// The span of a request panicked as it was made.
     #[cold]
     fn panicked<F: Future>(
@@ -105,19 +94,21 @@ where
 
     #[inline(always)]
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let protocol = self.connection.protocol();
         let offered = self.offers.as_ref().and_then(|offers| offers.offer(&mut request));
         // Outside of the limits, so that what they answer is told as well.
-        let observed = match self.contain(|| self.observer.begin(&mut request, self.peer)) {
-            Ok(observed) => observed,
-            Err(payload) => return self.panicked(payload, offered),
-        };
+        let observed =
+            match handler_panic::keep(protocol, || self.observer.begin(&mut request, self.peer)) {
+                Ok(observed) => observed,
+                Err(payload) => return self.panicked(payload, offered),
+            };
         let connection = &self.connection;
         connection.loop_state().counts().request_begins();
         if let Err(refused) = admission::admit(connection, &request) {
             return self.refused(refused, observed, offered);
         }
         let time_limits = admission::time_limits(&request, connection.loop_state().limits());
-        let is_http1 = connection.protocol() == Protocol::Http1;
+        let is_http1 = protocol == Protocol::Http1;
         let has_body =
             (is_http1 || time_limits == TimeLimits::Apply) && !request.body().is_end_stream();
         let progress = has_body.then(Progress::default);
@@ -134,8 +125,9 @@ where
             let _entered = observed.as_deref().map(ObservedRequest::enter);
             State::Serving { future: self.service.call(request) }
         };
-        // As `contain`. A future may be large: it is not moved once more for that.
-        let state = if is_http1 { call() } else { State::called_by(call) };
+        let state = handler_panic::keep_as(protocol, call, |payload| State::Panicked {
+            payload: Some(payload),
+        });
         // With HTTP/1, hyper polls the future next. With HTTP/2, another task does.
         if !is_http1 {
             in_flight.worked();
@@ -164,14 +156,6 @@ pin_project! {
         Serving { #[pin] future: F },
         Refused { head: Option<http::response::Parts> },
         Panicked { payload: Option<Box<dyn Any + Send>> },
-    }
-}
-
-impl<F> State<F> {
-    /// With HTTP/2: a panic is the request's own.
-    fn called_by(call: impl FnOnce() -> Self) -> Self {
-        catch_unwind(AssertUnwindSafe(call))
-            .unwrap_or_else(|payload| Self::Panicked { payload: Some(payload) })
     }
 }
 

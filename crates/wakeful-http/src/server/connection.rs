@@ -14,11 +14,11 @@ use crate::connection::{ConnectionState, MovableState, Protocol, Rewound, unaske
 use crate::counts::Refusal;
 use crate::drain;
 use crate::error::BoxError;
+use crate::foreign_code;
 use crate::http1;
 use crate::http2;
 use crate::limits::peers::{PeerKey, TooMany};
 use crate::loop_state::LoopState;
-use crate::panics;
 use crate::request::{ConnectionService, RequestBody};
 use crate::tls::ServerTls;
 
@@ -56,7 +56,7 @@ pub(crate) async fn serve<S, B>(
         && let Err(error) = stream.set_nodelay(true)
     {
         loop_state.refuse(Refusal::NoRequest);
-        panics::log!(debug, %peer, %error, "the client has gone already");
+        foreign_code::log!(debug, %peer, %error, "the client has gone already");
         return;
     }
     if let Some(tls) = tls {
@@ -80,7 +80,7 @@ pub(crate) async fn serve<S, B>(
         Protocol::Http2 => http2::serve(io, service, &state, &draining).await,
     };
     if let Err(error) = result {
-        panics::log!(debug, %peer, %error, "the connection ended with an error");
+        foreign_code::log!(debug, %peer, %error, "the connection ended with an error");
     }
 }
 

@@ -13,8 +13,8 @@ use wakeful::time::{Deadline, timeout};
 use super::detect::detect;
 use crate::connection::{MovableState, Protocol};
 use crate::counts::Refusal;
+use crate::foreign_code;
 use crate::loop_state::LoopState;
-use crate::panics;
 
 /// Which protocol it is, and the bytes that say so. `None`: nothing came, or not before `end`, and
 /// that has been counted.
@@ -40,11 +40,11 @@ pub(crate) async fn first_request<IO: Read + Unpin>(
         Ok(Some(Ok(None))) => loop_state.refuse(Refusal::NoRequest),
         Ok(Some(Err(error))) => {
             loop_state.refuse(Refusal::NoRequest);
-            panics::log!(debug, %peer, %error, "no request came");
+            foreign_code::log!(debug, %peer, %error, "no request came");
         }
         Err(error) => {
             loop_state.refuse(late);
-            panics::log!(debug, %peer, %error, "no request came");
+            foreign_code::log!(debug, %peer, %error, "no request came");
         }
     }
     None

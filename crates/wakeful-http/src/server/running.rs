@@ -13,8 +13,8 @@ use wakeful::net::ListenAddr;
 use crate::counts::HttpCounts;
 use crate::drain::DrainPlan;
 use crate::drain::Readiness;
+use crate::foreign_code;
 use crate::loop_state::ServerState;
-use crate::panics;
 
 /// A server that runs. Dropping it aborts what it serves.
 #[derive(Debug)]
@@ -90,10 +90,10 @@ impl Running {
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         self.ending.0.ends_soon();
         if !plan.pre_drain.is_zero() {
-            panics::log!(info, "not ready; it drains in {:?}", plan.pre_drain);
+            foreign_code::log!(info, "not ready; it drains in {:?}", plan.pre_drain);
             thread::sleep(plan.pre_drain);
         }
-        panics::log!(info, "draining, for {:?} at most", plan.grace);
+        foreign_code::log!(info, "draining, for {:?} at most", plan.grace);
         self.server.drain_by(&plan);
         self.ending.0.drains();
         Ok(self.serving.shutdown(plan.grace)?)

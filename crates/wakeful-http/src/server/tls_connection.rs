@@ -21,10 +21,10 @@ use super::first_request::{drained, first_request, until};
 use crate::connection::{ConnectionState, MovableState, Protocol, Rewound};
 use crate::counts::Refusal;
 use crate::error::BoxError;
+use crate::foreign_code;
 use crate::http1;
 use crate::http2;
 use crate::loop_state::LoopState;
-use crate::panics;
 use crate::request::{ConnectionService, RequestBody};
 use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
 
@@ -59,7 +59,7 @@ pub(crate) async fn serve<S, B>(
         Ok(stream) => stream,
         Err(error) => {
             loop_state.refuse(Refusal::Tls);
-            return panics::log!(debug, %peer, %error, "no TLS");
+            return foreign_code::log!(debug, %peer, %error, "no TLS");
         }
     };
     let alpn = stream.alpn();
@@ -88,7 +88,7 @@ pub(crate) async fn serve<S, B>(
         Protocol::Http2 => http2::serve(io, service, &state, &draining).await,
     };
     if let Err(error) = result {
-        panics::log!(debug, %peer, %error, "the connection ended with an error");
+        foreign_code::log!(debug, %peer, %error, "the connection ended with an error");
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use webpki::EndEntityCert;
 
 use super::TlsError;
-use crate::panics;
+use crate::foreign_code;
 
 /// Where a certificate and its key are.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ impl Pair {
         let chain = certificates(&self.certificate)?;
         if let Some(reason) = self.not_now(&chain, provider)? {
             let certificate = self.certificate.display();
-            panics::log!(warn, %certificate, "TLS: {reason}. Clients will refuse it: replace the file and reload");
+            foreign_code::log!(warn, %certificate, "TLS: {reason}. Clients will refuse it: replace the file and reload");
         }
         self.load_chain(chain, provider)
     }

@@ -13,7 +13,7 @@ use wakeful::time::sleep;
 
 use super::server::{ServerTls, Shared};
 use super::{TlsError, pem_files};
-use crate::panics;
+use crate::foreign_code;
 
 impl ServerTls {
     /// Reads all files again. Handshakes from now on use what is in them; open connections go on
@@ -41,7 +41,7 @@ impl ServerTls {
                 // A subscriber may block, or reload in its turn.
                 drop(source);
                 counts.reloads.one_more();
-                panics::log!(info, "TLS: the certificates were reloaded");
+                foreign_code::log!(info, "TLS: the certificates were reloaded");
                 Ok(())
             }
             Err(error) => {
@@ -51,7 +51,7 @@ impl ServerTls {
                 drop(source);
                 if is_news {
                     counts.failed_reloads.one_more();
-                    panics::log!(error, %error, "TLS: cannot reload the certificates, the old ones stay in use");
+                    foreign_code::log!(error, %error, "TLS: cannot reload the certificates, the old ones stay in use");
                 }
                 Err(error)
             }
@@ -68,7 +68,7 @@ impl ServerTls {
             let this = self.clone();
             // The next look may do better.
             if let Err(error) = spawn_blocking(move || this.reload_if_changed()).await {
-                panics::log!(error, %error, "TLS: cannot look whether the certificates have changed");
+                foreign_code::log!(error, %error, "TLS: cannot look whether the certificates have changed");
             }
         }
     }

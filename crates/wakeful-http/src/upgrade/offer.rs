@@ -17,8 +17,8 @@ use wakeful::log::OncePerSecond;
 
 use super::error::UpgradeError;
 use super::upgraded::{Io, Upgraded};
+use crate::foreign_code;
 use crate::loop_bound::LoopBound;
-use crate::panics;
 
 /// An upgrade that a request asks for.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ impl Offer {
         let Some(state) = self.0.get() else { return };
         let before = std::mem::replace(&mut *state.borrow_mut(), next);
         if let State::Waiting(Some(waker)) = before {
-            panics::wake(waker);
+            foreign_code::wake(waker);
         }
     }
 
@@ -169,7 +169,7 @@ pub(crate) struct OwnRefusal;
 fn advise(what: &'static str) {
     static LIMIT: OncePerSecond = OncePerSecond::new();
     if let Some(count) = LIMIT.pass() {
-        panics::log!(
+        foreign_code::log!(
             error,
             count,
             "{what}. hyper's `upgrade::on` and axum's `WebSocketUpgrade` do not work here: use \

@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes};
 use futures_io::{AsyncRead, AsyncWrite};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
-use crate::panics::{Contained, SafeWaker};
+use crate::foreign_code::{Contained, SafeWaker};
 
 /// Any connection, TLS or not.
 pub(crate) trait Io: Read + Write + Unpin {}

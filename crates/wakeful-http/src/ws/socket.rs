@@ -23,7 +23,7 @@ use wakeful::time::Deadline;
 use super::lengths::{Followed, NotMinimal};
 use super::{CloseCode, CloseFrame, Error, Message};
 use crate::drain::{DrainBegins, drain_begins};
-use crate::panics::{self, SafeWaker};
+use crate::foreign_code::{self, SafeWaker};
 
 /// How long the client may take to answer a Close.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
@@ -89,7 +89,7 @@ impl Wake for Both {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let both = [self.reader.take(), self.writer.take()];
-        both.into_iter().flatten().for_each(panics::wake);
+        both.into_iter().flatten().for_each(foreign_code::wake);
     }
 }
 

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
 use super::lengths::Followed;
 use super::{WebSocket, WebSocketRejection};
-use crate::panics;
+use crate::foreign_code;
 use crate::upgrade::{OnUpgrade, UpgradeError, take};
 
 /// Extracts a WebSocket handshake; [`on_upgrade`](Self::on_upgrade) answers it.
@@ -142,7 +142,7 @@ impl WebSocketUpgrade {
         C: FnOnce(WebSocket) -> F + 'static,
         F: Future<Output = ()> + 'static,
     {
-        let failed = |error| panics::log!(debug, %error, "no WebSocket came of a handshake");
+        let failed = |error| foreign_code::log!(debug, %error, "no WebSocket came of a handshake");
         self.on_upgrade_or(callback, failed)
     }
 

@@ -15,7 +15,7 @@ use wakeful::net::{ListenAddr, OwnedReadHalf, OwnedWriteHalf, Stream, TcpStream,
 use super::frames::Frames;
 use crate::buffers::Budget;
 use crate::connections::{read_unless_told, set_options, until_idle_in_drain};
-use crate::panics;
+use crate::log;
 
 pub(super) async fn serve(
     connection: Connection,
@@ -31,7 +31,7 @@ pub(super) async fn serve(
         Err(error) => {
             static LIMIT: OncePerSecond = OncePerSecond::new();
             if let Some(count) = LIMIT.pass() {
-                panics::log!(warn, %peer, %backend, %error, count, "closing the connection: there is no backend");
+                log::log!(warn, %peer, %backend, %error, count, "closing the connection: there is no backend");
             }
             return Ok(());
         }

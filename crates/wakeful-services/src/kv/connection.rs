@@ -22,7 +22,7 @@ use super::resp::Words;
 use super::service::Local;
 use super::shard::Operation;
 use crate::connections::{end_when_sent, set_options, until_idle_in_drain};
-use crate::panics;
+use crate::log;
 use crate::patience::PatientStream;
 
 /// So many commands, and the others of the loop are let run.
@@ -203,7 +203,7 @@ impl Session {
             Command::Http => {
                 static LIMIT: OncePerSecond = OncePerSecond::new();
                 if let Some(count) = LIMIT.pass() {
-                    panics::log!(
+                    log::log!(
                         warn,
                         count,
                         "an HTTP request was sent to the service kv: closing the connection"

@@ -18,7 +18,7 @@ use super::counts::{BackendCounts, LoopCounts};
 use super::health::{Ejection, Health, News, Standing, Verdict};
 use super::request_body::BufferedRequest;
 use super::tunnel::Place;
-use crate::panics;
+use crate::log;
 
 /// What all loops know.
 #[derive(Debug)]
@@ -168,7 +168,7 @@ impl Exchange {
         shared.note(&health, self.backend);
         drop(health);
         if news == News::Yes {
-            panics::log!(info, backend = %self.host().target(), "the backend is back");
+            log::log!(info, backend = %self.host().target(), "the backend is back");
         }
     }
 
@@ -181,16 +181,16 @@ impl Exchange {
         drop(health);
         let backend = self.host().target();
         match verdict {
-            Verdict::Stays => panics::log!(debug, %backend, error = %why, "the backend failed"),
+            Verdict::Stays => log::log!(debug, %backend, error = %why, "the backend failed"),
             Verdict::Fails => {
-                panics::log!(warn, %backend, error = %why, "the backend fails, and stays in as the last one");
+                log::log!(warn, %backend, error = %why, "the backend fails, and stays in as the last one");
             }
             Verdict::Ejected { for_, news } => {
                 self.counts().ejections.add(1);
                 if news == News::Yes {
-                    panics::log!(warn, %backend, error = %why, "the backend failed, and is left out for {for_:?}");
+                    log::log!(warn, %backend, error = %why, "the backend failed, and is left out for {for_:?}");
                 } else {
-                    panics::log!(debug, %backend, error = %why, "the backend failed again, and is left out for {for_:?}");
+                    log::log!(debug, %backend, error = %why, "the backend failed again, and is left out for {for_:?}");
                 }
             }
         }

@@ -21,7 +21,7 @@ use super::request_body::{BufferedRequest, Progress};
 use super::response_body::{ProxyBody, ReadAhead};
 use super::silence::within;
 use super::tunnel::Tunnels;
-use crate::panics;
+use crate::log;
 
 /// What the connections of a loop share.
 pub(super) struct Proxy {
@@ -180,19 +180,19 @@ impl Proxy {
         let (status, text) = match trouble {
             Trouble::Refused(refusal) => {
                 self.counts.refused.add(1);
-                panics::log!(debug, peer = %client.peer(), error = %refusal, "a request is refused");
+                log::log!(debug, peer = %client.peer(), error = %refusal, "a request is refused");
                 (refusal.status(), format!("{refusal}\n"))
             }
             Trouble::Client(error) => {
-                panics::log!(debug, peer = %client.peer(), %error, "the body of a request broke off");
+                log::log!(debug, peer = %client.peer(), %error, "the body of a request broke off");
                 (StatusCode::BAD_REQUEST, "the body broke off\n".to_owned())
             }
             Trouble::ClientSilent => {
-                panics::log!(debug, peer = %client.peer(), "the body of a request stopped");
+                log::log!(debug, peer = %client.peer(), "the body of a request stopped");
                 (StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n".to_owned())
             }
             Trouble::NoBackend => {
-                panics::log!(debug, "there is no backend for a request");
+                log::log!(debug, "there is no backend for a request");
                 (StatusCode::SERVICE_UNAVAILABLE, "no backend is available\n".to_owned())
             }
             Trouble::TooManyUpgrades => {
@@ -200,7 +200,7 @@ impl Proxy {
                 (StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
             }
             Trouble::Overload(error) => {
-                panics::log!(debug, %error, "a request found no connection");
+                log::log!(debug, %error, "a request found no connection");
                 (StatusCode::SERVICE_UNAVAILABLE, "all backends are busy\n".to_owned())
             }
             Trouble::TimedOut => {

@@ -14,7 +14,7 @@ use super::request_body::BufferedRequest;
 use super::response_body::ProxyBody;
 use super::service::{Proxy, Trouble};
 use super::tunnel::Tunnel;
-use crate::panics;
+use crate::log;
 
 impl Proxy {
     /// `parts` are those of a head for a backend.
@@ -78,7 +78,7 @@ impl Proxy {
         let bad = |exchange: Exchange, bad: BadResponse| {
             if question.may_be_clients_doing(bad) {
                 exchange.answered();
-                panics::log!(debug, backend = %exchange.host().target(), error = %bad, "no upgrade");
+                log::log!(debug, backend = %exchange.host().target(), error = %bad, "no upgrade");
             } else {
                 exchange.failed(&bad);
             }
@@ -117,12 +117,12 @@ impl Proxy {
         wakeful::spawn(async move {
             let client = match client.await {
                 Ok(client) => client,
-                Err(error) => return panics::log!(debug, %error, "no tunnel came of an upgrade"),
+                Err(error) => return log::log!(debug, %error, "no tunnel came of an upgrade"),
             };
             counts.tunnels.add(1);
             let ended = Tunnel::new(client, backend, is_websocket, settings).run().await;
             counts.tunnels.add(-1);
-            panics::log!(debug, backend = %exchange.host().target(), how = %ended, "a tunnel ended");
+            log::log!(debug, backend = %exchange.host().target(), how = %ended, "a tunnel ended");
         })
         .detach();
     }

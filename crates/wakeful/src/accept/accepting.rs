@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::rc::{Rc, Weak};
 
-use super::backoff::Backoff;
+use super::accept_failed::Backoff;
 use super::connection::Connection;
 use super::drain_backlog::accept_out;
 use super::draining::StartsAtEnd;

@@ -10,7 +10,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::thread;
 
-use super::backoff::{Backoff, close_what_waits};
+use super::accept_failed::{Backoff, close_what_waits};
 use super::connection::Connection;
 use super::loop_server::LoopServer;
 use super::route::Route;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sys::before_fork::{self, ForkCount};
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 
 /// One for each socket. Each `SharedListener` of the socket has a clone, and so has the server.
 #[derive(Debug, Clone)]

@@ -14,8 +14,8 @@ use super::descriptors::{self, Descriptors};
 use crate::balance::counts::LoopCounts;
 use crate::net::Listener;
 use crate::net::accepted::Accepted;
+use crate::sys::fork_check::Process;
 use crate::sys::panics;
-use crate::sys::process::Process;
 use crate::task::coop;
 
 /// While connections wait, the process's limit of descriptors is read again after this time.

@@ -2,12 +2,12 @@
 //!
 //! [`ConnectionServer`] is a server's frame: it takes connections on the loops of a group, by one
 //! of three strategies ([`AcceptStrategy`]): one listening socket for all loops, one for each, or
-//! one loop that accepts for all. What it does when it cannot accept is in `backoff.rs`.
+//! one loop that accepts for all. What it does when it cannot accept is in `accept_failed.rs`.
 //! [`SharedListener`] is the socket, also for servers without the frame.
 
+mod accept_failed;
 mod accepting;
 mod arrival;
-mod backoff;
 mod connection;
 mod descriptors;
 mod dispatch;

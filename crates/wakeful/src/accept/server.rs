@@ -33,7 +33,7 @@ use crate::event_loop::spawn;
 use crate::group::LoopGroupBuilder;
 use crate::net::Listener;
 use crate::supervise::supervise;
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 
 const SERVES_NOBODY: &str =
     "a limit of 0 connections lets nobody in: set 1 or more, or `None` for no limit";

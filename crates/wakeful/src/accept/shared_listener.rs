@@ -8,9 +8,9 @@ use socket2::SockRef;
 
 use super::holders::Holders;
 use super::socket_file::{self, SocketFile};
-use crate::driver::memberships::Memberships;
+use crate::driver::listener_members::ListenerMembers;
 use crate::net::{ListenAddr, Listener, TcpListener, UnixListener, keepalive};
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 
 /// One listening socket for several loops.
 ///
@@ -31,7 +31,7 @@ pub struct SharedListener {
     pub(super) fd: Arc<OwnedFd>,
     addr: ListenAddr,
     /// Of all loops that watch it.
-    memberships: Arc<Memberships>,
+    memberships: Arc<ListenerMembers>,
     pub(super) holders: Holders,
 }
 
@@ -43,7 +43,7 @@ impl SharedListener {
     /// The address is in use, not one of this host, or needs a privilege; no descriptors left.
     pub fn bind(addr: &ListenAddr) -> io::Result<Self> {
         let (memberships, holders) =
-            (Memberships::new(Process::current()?), Holders::of_new_socket()?);
+            (ListenerMembers::new(Process::current()?), Holders::of_new_socket()?);
         let (fd, file, addr) = match addr {
             ListenAddr::Tcp(addr) => {
                 let fd = crate::net::listen_tcp(*addr)?;

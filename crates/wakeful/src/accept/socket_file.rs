@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 
 /// Removes the socket file with its last user, unless that is a copy in a forked child: the parent
 /// still listens.

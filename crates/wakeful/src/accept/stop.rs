@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use async_channel::Sender;
 
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 
 /// Nothing is ever sent. The loops see the channel close.
 ///

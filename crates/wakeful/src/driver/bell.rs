@@ -10,8 +10,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::ready_queue::Bell;
+use crate::sys::fork_check::Process;
 use crate::sys::limits::explain_call;
-use crate::sys::process::Process;
 
 #[derive(Debug)]
 pub(crate) struct EventFdBell {

@@ -3,18 +3,18 @@
 
 use std::sync::Arc;
 
+use super::listener_members::ListenerMembers;
 use super::membership::Membership;
-use super::memberships::Memberships;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Joined {
     membership: Arc<Membership>,
-    others: Arc<Memberships>,
+    others: Arc<ListenerMembers>,
 }
 
 impl Joined {
-    pub(super) fn new(membership: Membership, others: &Arc<Memberships>) -> Self {
+    pub(super) fn new(membership: Membership, others: &Arc<ListenerMembers>) -> Self {
         let membership = Arc::new(membership);
         others.add(&membership);
         Self { membership, others: others.clone() }
@@ -24,7 +24,7 @@ impl Joined {
         &self.membership
     }
 
-    pub(super) fn memberships(&self) -> &Arc<Memberships> {
+    pub(super) fn memberships(&self) -> &Arc<ListenerMembers> {
         &self.others
     }
 

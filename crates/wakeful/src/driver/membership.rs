@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::epoll::Epoll;
 use super::exclusive;
 use super::mode::Mode;
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 use crate::sys::{failures, panics};
 
 /// See the [module](self).

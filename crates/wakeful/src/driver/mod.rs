@@ -16,14 +16,14 @@ pub(crate) mod bell;
 #[allow(unsafe_code)]
 pub(crate) mod busy_poll;
 #[allow(unsafe_code)]
+mod close_in_child;
+#[allow(unsafe_code)]
 pub(crate) mod epoll;
 mod exclusive;
 mod high;
-#[allow(unsafe_code)]
-mod inherited;
 mod joined;
+pub(crate) mod listener_members;
 pub(crate) mod membership;
-pub(crate) mod memberships;
 mod mode;
 pub(crate) mod registered;
 #[allow(unsafe_code)]
@@ -46,13 +46,13 @@ use self::busy_poll::BusyPoll;
 use self::epoll::{Epoll, Timeout, Timer};
 use self::high::High;
 use self::joined::Joined;
+use self::listener_members::ListenerMembers;
 use self::membership::Membership;
-use self::memberships::Memberships;
 use self::mode::Mode;
 use self::source::Source;
 use self::token::Token;
 use crate::priority::Priority;
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 use crate::sys::{failures, limits};
 
 struct Slot {
@@ -149,7 +149,7 @@ impl Driver {
     fn register(
         &self,
         source: &Rc<Source>,
-        shared: Option<(&Arc<OwnedFd>, &Arc<Memberships>)>,
+        shared: Option<(&Arc<OwnedFd>, &Arc<ListenerMembers>)>,
     ) -> io::Result<Token> {
         if self.ended.get() {
             return Err(ended());
@@ -182,7 +182,7 @@ impl Driver {
         source: &Rc<Source>,
         token: Token,
         listener: &Arc<OwnedFd>,
-        memberships: &Arc<Memberships>,
+        memberships: &Arc<ListenerMembers>,
     ) -> io::Result<()> {
         self.process.check_quickly()?;
         let membership =
@@ -370,7 +370,7 @@ impl Driver {
         let sources: Vec<_> = self.slots.borrow().iter().map(|(_, s)| s.source.clone()).collect();
         sources.iter().for_each(|source| source.end());
         if self.process.is_forked() {
-            inherited::close(sources.iter().map(|source| &**source));
+            close_in_child::close(sources.iter().map(|source| &**source));
         }
     }
 }

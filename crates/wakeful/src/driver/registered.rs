@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use rustix::io::Errno;
 
 use super::joined::Joined;
+use super::listener_members::ListenerMembers;
 use super::membership::Membership;
-use super::memberships::Memberships;
 use super::mode::Mode;
 use super::source::{Direction, Source};
 use super::token::Token;
@@ -53,7 +53,7 @@ impl Registered<Arc<OwnedFd>> {
     pub(crate) fn shared(
         driver: &Rc<Driver>,
         listener: Arc<OwnedFd>,
-        memberships: &Arc<Memberships>,
+        memberships: &Arc<ListenerMembers>,
     ) -> io::Result<Self> {
         let source = Rc::new(Source::new(listener.as_raw_fd(), Mode::Exclusive));
         let token = driver.register(&source, Some((&listener, memberships)))?;
@@ -67,7 +67,7 @@ impl Registered<Arc<OwnedFd>> {
     }
 
     /// And all loops'.
-    pub(crate) fn memberships(&self) -> Option<&Arc<Memberships>> {
+    pub(crate) fn memberships(&self) -> Option<&Arc<ListenerMembers>> {
         self.registration.source.joined.get().map(Joined::memberships)
     }
 }

@@ -15,9 +15,9 @@ use super::value::EventLoop;
 use crate::driver::Driver;
 use crate::idle::{Idle, IdlePolicy, KeepWarm, Spinner};
 use crate::metrics::Stopwatch;
+use crate::sys::fork_check::Process;
 use crate::sys::limits::explain_error;
 use crate::sys::panics;
-use crate::sys::process::Process;
 use crate::task::local::Local;
 use crate::timers::Timers;
 

@@ -10,7 +10,7 @@ use std::thread::{self, ThreadId};
 use crate::driver::bell::{EventFdBell, LoopBell};
 use crate::metrics::{Counters, LoopMetrics};
 use crate::priority::Priority;
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 use crate::task::{self, JoinHandle, Queue};
 
 struct Shared {

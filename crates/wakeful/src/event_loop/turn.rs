@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::inner::Inner;
 use crate::metrics::Polls;
+use crate::sys::fork_check::Process;
 use crate::sys::panics;
-use crate::sys::process::Process;
 use crate::task::{Share, coop};
 
 impl Inner {

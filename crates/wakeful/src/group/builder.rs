@@ -8,7 +8,7 @@ use super::worker::Worker;
 use crate::balance::activity::{Activity, Targets};
 use crate::balance::board::{Board, Seat};
 use crate::event_loop::{EventLoopBuilder, LoopHandle};
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 use crate::sys::thread::allowed_cpus;
 use crate::task::keep_a_thread;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 use crate::sys::thread;
 
 /// Loops on CPUs beyond do not spin.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::thread::CpuSet;
 
+use crate::sys::fork_check::Process;
 use crate::sys::panics;
-use crate::sys::process::Process;
 use crate::sys::thread::{allowed_cpus, pin_to, run_only_when_idle, start_thread, without_signals};
 
 /// A [`Warm`] for each CPU. No lock: a fork would inherit it locked, and the thread that unlocks it

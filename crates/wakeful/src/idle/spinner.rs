@@ -9,8 +9,8 @@ use super::governor::{Governor, GovernorLimits};
 use super::policy::Adaptive;
 use super::quota::LOOK_EVERY;
 use super::survey::{self, survey};
+use crate::sys::fork_check::Process;
 use crate::sys::panics;
-use crate::sys::process::Process;
 use crate::sys::thread::{RunQueue, is_real_time};
 
 /// Between two polls of a spin lie a system call or two. So long a gap means that the thread did

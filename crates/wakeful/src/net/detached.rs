@@ -15,7 +15,7 @@ use super::listener::Listener;
 use super::stream::Stream;
 use super::tcp::{self, TcpListener, TcpStream};
 use super::unix::{UnixListener, UnixStream};
-use crate::driver::memberships::Memberships;
+use crate::driver::listener_members::ListenerMembers;
 use crate::priority::Priority;
 use crate::sys::uninit::ReadCall;
 
@@ -208,7 +208,7 @@ pub struct DetachedListener {
     fd: Arc<OwnedFd>,
     kind: Kind,
     /// Of all loops that share it, if they do.
-    memberships: Option<Arc<Memberships>>,
+    memberships: Option<Arc<ListenerMembers>>,
     priority: Priority,
 }
 

@@ -11,7 +11,7 @@ macro_rules! listener_methods {
             /// One of several loops' listeners on the same socket.
             pub(crate) fn attach(
                 fd: Arc<OwnedFd>,
-                memberships: &Arc<crate::driver::memberships::Memberships>,
+                memberships: &Arc<crate::driver::listener_members::ListenerMembers>,
             ) -> io::Result<Self> {
                 Ok(Self { socket: crate::net::register_shared(fd, memberships)? })
             }

@@ -87,7 +87,7 @@ use std::task::{Context, Poll, ready};
 use rustix::io::Errno;
 
 use crate::driver::Driver;
-use crate::driver::memberships::Memberships;
+use crate::driver::listener_members::ListenerMembers;
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::driver::waiters::Place;
@@ -112,7 +112,7 @@ fn register<T: AsFd>(io: T) -> io::Result<Registered<T>> {
 /// One that several loops' listeners share.
 fn register_shared(
     listener: Arc<OwnedFd>,
-    memberships: &Arc<Memberships>,
+    memberships: &Arc<ListenerMembers>,
 ) -> io::Result<Registered<Arc<OwnedFd>>> {
     Registered::shared(&driver()?, listener, memberships)
 }

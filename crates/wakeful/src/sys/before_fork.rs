@@ -3,7 +3,8 @@
 //! A child has a copy of each descriptor, so an option that one process sets is set for both. The
 //! parent cannot know what a child does with its copy, and a parent that is killed takes nothing
 //! back. So a temporary option ends before the fork: the `prepare` handler of `pthread_atfork(3)`
-//! takes it off. The handlers of [`process`](super::process) call the functions of this module.
+//! takes it off. The handlers of [`fork_check`](super::fork_check) call the functions of this
+//! module.
 //!
 //! The lock is held across the fork. Neither process finds it locked by a thread that it lacks.
 //!
@@ -40,7 +41,7 @@ fn state() -> MutexGuard<'static, State> {
 pub(crate) struct ForkCount(u32);
 
 /// To be asked once the handlers are registered: by
-/// [`Process::fork_count`](super::process::Process::fork_count).
+/// [`Process::fork_count`](super::fork_check::Process::fork_count).
 pub(super) fn fork_count() -> ForkCount {
     ForkCount(state().forks)
 }

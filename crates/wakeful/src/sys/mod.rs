@@ -10,12 +10,12 @@ pub(crate) mod failures;
 #[cfg(feature = "faults")]
 pub(crate) mod faults;
 #[allow(unsafe_code)]
+pub(crate) mod fork_check;
+#[allow(unsafe_code)]
 pub(crate) mod limits;
 pub(crate) mod once_per_second;
 pub(crate) mod panics;
 pub(crate) mod patience;
-#[allow(unsafe_code)]
-pub(crate) mod process;
 #[allow(unsafe_code)]
 pub(crate) mod signals;
 pub(crate) mod sync;

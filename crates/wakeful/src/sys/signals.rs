@@ -13,7 +13,7 @@ use rustix::net::{SendFlags, send};
 use signal_hook::SigId;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 
 /// Unblocks `signals` on this thread, and on those that it starts from now on.
 pub(crate) fn unblock(signals: &[i32]) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! The tables of `shared-socket`.
 
 use wakeful_load::internals::results::{Cell, Column, Table, Unit};
-use wakeful_load::internals::summary;
+use wakeful_load::internals::validity;
 
 use super::contenders::{LOOPS, OWNED, POLLER};
 use super::found::Found;
@@ -38,7 +38,7 @@ fn reads_and_writes(found: &Workload, workload: (u32, u32, usize)) -> Table {
                 continue;
             };
             let at = |quantile| {
-                let enough = summary::has_enough_beyond(times, quantile);
+                let enough = validity::has_enough_beyond(times, quantile);
                 enough.then(|| times.value_at_quantile(quantile) as f64)
             };
             let all = [

@@ -5,7 +5,7 @@ use super::*;
 use crate::driver::Driver;
 use crate::driver::bell::EventFdBell;
 use crate::driver::epoll::Timeout;
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 

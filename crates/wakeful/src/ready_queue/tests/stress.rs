@@ -10,7 +10,7 @@ use super::*;
 use crate::driver::Driver;
 use crate::driver::bell::EventFdBell;
 use crate::driver::epoll::Timeout;
-use crate::sys::process::Process;
+use crate::sys::fork_check::Process;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 

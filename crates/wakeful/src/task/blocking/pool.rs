@@ -18,8 +18,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::job::Run;
+use crate::sys::fork_check::Process;
 use crate::sys::panics;
-use crate::sys::process::Process;
 use crate::sys::thread::{allowed_cpus, pin_to, start_thread};
 
 /// How long a thread idles before it ends, if another one idles too.

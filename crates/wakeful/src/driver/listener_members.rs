@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use once_cell::race::OnceBox;
 
 use super::membership::Membership;
+use crate::sys::fork_check::Process;
 use crate::sys::panics;
-use crate::sys::process::Process;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Memberships {
+pub(crate) struct ListenerMembers {
     process: Process,
     list: Mutex<Vec<Weak<Membership>>>,
     /// The list of a forked child. It is made without a lock, which a grandchild could inherit too.
-    of_child: OnceBox<Memberships>,
+    of_child: OnceBox<ListenerMembers>,
 }
 
-impl Memberships {
+impl ListenerMembers {
     /// For the loops of `process`.
     pub(crate) fn new(process: Process) -> Self {
         Self { process, list: Mutex::default(), of_child: OnceBox::new() }

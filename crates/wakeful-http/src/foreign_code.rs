@@ -105,7 +105,7 @@ impl<T: Buf> Buf for Contained<T> {
 /// code.
 macro_rules! log {
     ($level:ident, $($event:tt)+) => {
-        $crate::panics::contain(|| ::tracing::$level!($($event)+))
+        $crate::foreign_code::contain(|| ::tracing::$level!($($event)+))
     };
 }
 pub(crate) use log;
