@@ -1,13 +1,19 @@
 //! How long nothing may go on.
+//!
+//! It is measured in quarters: a pause of the process, or of its loop, counts as one, however long
+//! it was. What was about to be sent to a backend when the pause began is sent behind it, and is to
+//! have its time then.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::Poll;
-use std::time::Duration;
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
 
-use wakeful::time::{Deadline, seen_until};
+use wakeful::time::Deadline;
 
 use super::request_body::Progress;
+
+const QUARTERS: u32 = 4;
 
 /// `future`'s output; `None`: for so long neither that nor a piece of the request went on.
 pub(super) async fn within<F: Future>(
@@ -15,20 +21,84 @@ pub(super) async fn within<F: Future>(
     progress: &Progress,
     mut future: Pin<&mut F>,
 ) -> Option<F::Output> {
-    let until = || progress.last().checked_add(silence);
-    let Some(first) = until() else { return Some(future.await) };
+    let quarter = silence / QUARTERS;
+    let mut last = progress.last();
+    let Some(first) = last.checked_add(silence).and(last.checked_add(quarter)) else {
+        return Some(future.await);
+    };
     let mut deadline = Deadline::at(first);
+    // That have passed since `last`.
+    let mut silent = 0;
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
         }
-        while Pin::new(&mut deadline).poll(cx).is_ready() {
-            match until() {
-                Some(later) if later > seen_until() => deadline.reset(later),
-                _ => return Poll::Ready(None),
+        loop {
+            ready!(Pin::new(&mut deadline).poll(cx));
+            if last != progress.last() {
+                (last, silent) = (progress.last(), 0);
+                deadline.reset(last + quarter);
+                continue;
             }
+            silent += 1;
+            if silent == QUARTERS {
+                return Poll::Ready(None);
+            }
+            deadline.reset(Instant::now() + quarter);
         }
-        Poll::Pending
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::thread;
+
+    use wakeful::time::sleep;
+
+    use super::super::request_body::BufferedRequest;
+    use super::*;
+
+    const SILENCE: Duration = Duration::from_millis(80);
+
+    #[test]
+    fn what_is_sent_behind_a_pause_has_its_time() {
+        wakeful::block_on(async {
+            let progress = BufferedRequest::none().progress();
+            let exchange = pin!(async {
+                // As when the process is stopped before the request is written.
+                thread::sleep(2 * SILENCE);
+                sleep(SILENCE / 8).await;
+            });
+            assert!(within(SILENCE, &progress, exchange).await.is_some());
+        });
+    }
+
+    #[test]
+    fn it_begins_again_where_the_request_goes_on_and_ends_where_it_does_not() {
+        wakeful::block_on(async {
+            let progress = BufferedRequest::none().progress();
+            let slow = pin!(async {
+                for _ in 0..12 {
+                    sleep(SILENCE / 8).await;
+                    progress.touch();
+                }
+            });
+            assert!(within(SILENCE, &progress, slow).await.is_some());
+            let begun = progress.last();
+            let never = pin!(std::future::pending::<()>());
+            assert!(within(SILENCE, &progress, never).await.is_none());
+            assert!(begun.elapsed() >= SILENCE);
+        });
+    }
+
+    #[test]
+    fn a_time_that_no_clock_can_hold_is_never_over() {
+        wakeful::block_on(async {
+            let progress = BufferedRequest::none().progress();
+            let soon = pin!(sleep(Duration::from_millis(1)));
+            assert!(within(Duration::MAX, &progress, soon).await.is_some());
+        });
+    }
 }

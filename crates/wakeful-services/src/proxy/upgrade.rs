@@ -1,10 +1,11 @@
 //! One request for another protocol: a backend is asked on a connection of its own, and what both
 //! agree on becomes a tunnel.
 
+use std::pin::pin;
+
 use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response};
-use wakeful::time::timeout;
 use wakeful_http::client::UpgradeAnswer;
 use wakeful_http::upgrade::{self, OnUpgrade, Upgraded};
 
@@ -13,6 +14,7 @@ use super::headers::{Asked, BadResponse, Client, Question};
 use super::request_body::BufferedRequest;
 use super::response_body::ProxyBody;
 use super::service::{Proxy, Trouble};
+use super::silence::within;
 use super::tunnel::Tunnel;
 use crate::log;
 
@@ -52,10 +54,16 @@ impl Proxy {
             if attempt > 1 {
                 self.counts.retried.add(1);
             }
-            let failure = match timeout(self.silence, exchange.host().upgrade(request)).await {
-                Ok(Ok(answer)) => return self.answered(&question, client, exchange, answer),
-                Ok(Err(failure)) => failure,
-                Err(_) => return Err(self.timed_out(&exchange)),
+            let progress = request.body().progress();
+            progress.touch();
+            let answered = {
+                let asked = pin!(exchange.host().upgrade(request));
+                within(self.silence, &progress, asked).await
+            };
+            let failure = match answered {
+                Some(Ok(answer)) => return self.answered(&question, client, exchange, answer),
+                Some(Err(failure)) => failure,
+                None => return Err(self.timed_out(&exchange)),
             };
             place = exchange.place.take();
             last = self.failed(&exchange, failure.error);
