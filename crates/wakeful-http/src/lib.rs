@@ -136,6 +136,7 @@ pub mod fuzzing;
 pub mod grpc;
 mod http1;
 mod http2;
+mod in_time;
 mod limits;
 mod loop_bound;
 mod loop_state;

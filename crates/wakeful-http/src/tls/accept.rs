@@ -7,7 +7,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
 use hyper::rt::{Read, Write};
@@ -16,6 +16,7 @@ use wakeful::time::{timeout, timeout_at};
 
 use super::server::ServerTls;
 use super::stream::{TlsStream, Truncation};
+use crate::in_time::{QUARTERS, in_time};
 use crate::read::read;
 
 /// The first byte of a client's first record (RFC 8446, 5.1). Older clients than those of TLS 1.0
@@ -108,7 +109,11 @@ impl ServerTls {
         let session =
             session.map_err(|e| self.counted(AcceptError::Failed(io::Error::other(e))))?;
         let mut stream = TlsStream::new(io, session, first, Truncation::IsAnEnd);
-        match timeout_at(deadline, poll_fn(|cx| stream.poll_handshake(cx))).await {
+        // What the client said during a pause comes late, and has yet to be answered.
+        let least = self.0.settings.handshake_timeout / QUARTERS;
+        let left = deadline.saturating_duration_since(Instant::now()).max(least);
+        let handshake = in_time(left, pin!(poll_fn(|cx| stream.poll_handshake(cx)))).await;
+        match handshake {
             Ok(Ok(())) => {
                 self.0.counts.handshakes.one_more();
                 if stream.is_resumed() {

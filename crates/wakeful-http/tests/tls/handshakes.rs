@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustls::HandshakeKind;
 use rustls::client::Resumption;
 use rustls::version::{TLS12, TLS13};
+use wakeful::LoopGroup;
 use wakeful_http::tls::{ClientAuth, MinVersion, ServerTls};
 
 use crate::common::{addr, raw as plain, read_all, router, server, until};
@@ -189,6 +190,27 @@ fn a_client_that_stalls_in_its_handshake_is_closed_in_time_and_counted() {
     assert_eq!(read_all(half), "");
     assert_eq!((tls.counts().timed_out(), tls.counts().failed()), (2, 2));
     until("nothing of them is left", || running.counts().open() == 0);
+}
+
+#[test]
+fn a_client_that_began_while_its_loop_stood_still_may_finish_its_handshake() {
+    let (site, limit) = (Site::new(), Duration::from_millis(100));
+    let tls = site.builder().handshake_timeout(limit).build().unwrap();
+    let server = server().group(LoopGroup::builder().loops(1)).tls(tls.clone());
+    let running = server.start(router()).unwrap();
+    for round in 0..5 {
+        let mut client = connect(addr(&running), config(&site.ca()));
+        until("it is accepted", || running.counts().accepted() == round + 1);
+        let (stands, stood) = std::sync::mpsc::channel();
+        let stand_still = move || {
+            stands.send(()).unwrap();
+            std::thread::sleep(2 * limit);
+        };
+        running.handles()[0].post(stand_still).unwrap();
+        stood.recv().unwrap();
+        ask(&mut client);
+    }
+    assert_eq!(tls.counts().timed_out(), 0);
 }
 
 #[test]

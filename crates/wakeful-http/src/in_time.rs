@@ -1,0 +1,62 @@
+//! Time limits on what is spoken in turns with a peer: connections that are made, handshakes,
+//! requests.
+//!
+//! They are measured in quarters: a pause of the process, or of its loop, counts as one, however
+//! long it was. What had arrived is read behind it, and what is said then, and its answer, have
+//! their time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use wakeful::time::{Elapsed, timeout};
+
+pub(crate) const QUARTERS: u32 = 4;
+
+/// As [`timeout`].
+pub(crate) async fn in_time<F: Future>(
+    limit: Duration,
+    mut future: Pin<&mut F>,
+) -> Result<F::Output, Elapsed> {
+    for _ in 1..QUARTERS {
+        if let Ok(output) = timeout(limit / QUARTERS, future.as_mut()).await {
+            return Ok(output);
+        }
+    }
+    timeout(limit / QUARTERS, future).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::thread;
+    use std::time::Instant;
+
+    use wakeful::time::sleep;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(80);
+
+    #[test]
+    fn what_is_said_behind_a_pause_has_its_time() {
+        wakeful::block_on(async {
+            let spoken = pin!(async {
+                thread::sleep(2 * LIMIT);
+                sleep(LIMIT / 8).await;
+            });
+            assert_eq!(in_time(LIMIT, spoken).await, Ok(()));
+        });
+    }
+
+    #[test]
+    fn without_a_pause_it_is_the_whole_time_and_not_more_than_that() {
+        wakeful::block_on(async {
+            let (begun, never) = (Instant::now(), pin!(std::future::pending::<()>()));
+            assert!(in_time(LIMIT, never).await.is_err());
+            assert!(begun.elapsed() >= LIMIT);
+            let soon = pin!(sleep(Duration::from_millis(1)));
+            assert_eq!(in_time(Duration::MAX, soon).await, Ok(()));
+        });
+    }
+}
