@@ -19,7 +19,6 @@ use std::sync::Arc;
 use async_channel::{Sender, bounded};
 use http::HeaderValue;
 use http::uri::Authority;
-use wakeful::time::timeout;
 
 use super::body::{OpenStream, OutgoingBody};
 use super::connect::connect;
@@ -31,6 +30,7 @@ use super::settings::{ClientBuilder, ClientCounts};
 use super::target::{HttpVersion, Target};
 use super::transport::Transport;
 use crate::foreign_code::SafeWaker;
+use crate::in_time::in_time;
 
 /// A server that a [`Client`](super::Client) talks to, with its pool of connections. Clones share
 /// the pool.
@@ -206,8 +206,8 @@ impl<B: OutgoingBody> Pool<B> {
         let after = self.settings.connect_timeout;
         let target = || self.label.clone();
         let tls = self.settings.tls.as_ref();
-        let connected = match timeout(after, connect(&self.target, tls, &self.look_up, after)).await
-        {
+        let connected = pin!(connect(&self.target, tls, &self.look_up, after));
+        let connected = match in_time(after, connected).await {
             Ok(connected) => {
                 connected.map_err(|source| ClientError::Connect { target: target(), source })
             }
@@ -256,8 +256,8 @@ impl<B: OutgoingBody> Pool<B> {
         // Who hands it over is another request, or a connection, that must not suffer from this
         // one's waker.
         let (mut waker, mut handed) = (SafeWaker::default(), pin!(handed.recv()));
-        let handed = poll_fn(|cx| waker.with(cx, |cx| handed.as_mut().poll(cx)));
-        match timeout(after, handed).await {
+        let handed = pin!(poll_fn(|cx| waker.with(cx, |cx| handed.as_mut().poll(cx))));
+        match in_time(after, handed).await {
             Ok(Ok(grant)) => Ok(grant),
             // The pool itself never closes one.
             Ok(Err(_)) | Err(_) => {

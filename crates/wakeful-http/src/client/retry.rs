@@ -3,12 +3,12 @@
 //! `address` puts the request into the form that its HTTP wants; `attempt` sends it once, and says
 //! whether the server can have acted on it. Here is decided what follows from that.
 
+use std::pin::pin;
 use std::time::Instant;
 
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use wakeful::time::timeout;
 
 use super::attempt::{Acted, Cause};
 use super::body::{Deadline, OpenStream, Outgoing};
@@ -16,6 +16,7 @@ use super::error::ClientError;
 use super::host::Host;
 use super::{OutgoingBody, ResponseBody};
 use crate::foreign_code;
+use crate::in_time::in_time;
 
 type Copy<B> = fn(&B) -> Option<B>;
 
@@ -82,7 +83,7 @@ impl<B: OutgoingBody> Host<B> {
         let sent = self.send_with_retries(request, copy);
         let (response, stream) = match limit {
             None => sent.await?,
-            Some(after) => match timeout(after, sent).await {
+            Some(after) => match in_time(after, pin!(sent)).await {
                 Ok(sent) => sent?,
                 Err(_) => {
                     let target = pool.label.clone();

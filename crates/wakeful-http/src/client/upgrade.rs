@@ -13,13 +13,13 @@ use std::task::{Context, Poll};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
-use wakeful::time::timeout;
 
 use super::body::Outgoing;
 use super::retry::given;
 use super::transport::ObservedTransport;
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendFailure};
 use crate::foreign_code;
+use crate::in_time::in_time;
 use crate::upgrade::Upgraded;
 
 /// What a server makes of a request for another protocol; see [`Host::upgrade`].
@@ -50,7 +50,7 @@ impl<B: OutgoingBody> Host<B> {
         let asked = self.ask_for_upgrade(request);
         match [head, total].into_iter().flatten().min() {
             None => asked.await,
-            Some(after) => timeout(after, asked).await.unwrap_or_else(|_| {
+            Some(after) => in_time(after, pin!(asked)).await.unwrap_or_else(|_| {
                 Err(ClientError::HeadTimeout { target: pool.label.clone(), after }.into())
             }),
         }
