@@ -13,7 +13,7 @@ use hyper::body::{Bytes, Incoming};
 use wakeful::time::turn_time;
 
 use super::error::ClientError;
-use super::tasks::PanicListener;
+use super::tasks::{GivenUp, PanicListener};
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, SafeWaker};
 
@@ -56,7 +56,8 @@ pub(super) struct OpenStream {
 
 impl OpenStream {
     pub(super) fn new(connection: Rc<dyn Streams>, listener: PanicListener) -> Self {
-        Self { place: Rc::new(Place(connection)), listener, opened: Some(turn_time()) }
+        let place = Rc::new(Place { connection, given_up: Rc::default() });
+        Self { place, listener, opened: Some(turn_time()) }
     }
 
     /// For the request's body: a server may answer in whole and read on, and counts the stream for
@@ -78,22 +79,28 @@ pub(super) trait Streams {
 
     /// One is at its end, in both directions.
     fn ended_one(&self);
+
+    /// See [`Tasks::sends_next`](super::tasks::Tasks::sends_next).
+    fn sends_next(&self, given_up: Rc<GivenUp>);
 }
 
 /// A stream's, among those that the server allows.
-pub(super) struct Place(Rc<dyn Streams>);
+pub(super) struct Place {
+    connection: Rc<dyn Streams>,
+    given_up: Rc<GivenUp>,
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.ended_one();
+        self.connection.ended_one();
     }
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        if let Some(opened) = self.opened {
-            self.place.0.gave_up(opened);
-        }
+        let Some(opened) = self.opened else { return };
+        self.place.connection.gave_up(opened);
+        self.place.given_up.set();
     }
 }
 
@@ -196,18 +203,21 @@ pub(super) struct Given<B> {
     has_panicked: Cell<bool>,
     /// Of HTTP/2, once it is sent.
     place: Option<Rc<Place>>,
+    was_polled: bool,
 }
 
 impl<B> Outgoing<B> {
     pub(super) fn given(body: B) -> Self {
         let body = Contained::new(body);
-        Self::Given(Given { body, has_panicked: Cell::new(false), place: None })
+        let has_panicked = Cell::new(false);
+        Self::Given(Given { body, has_panicked, place: None, was_polled: false })
     }
 
     /// As the body of what is sent on this stream, or, with `None`, of what is not sent any more.
     pub(super) fn on(mut self, stream: Option<&OpenStream>) -> Self {
         if let Self::Given(given) = &mut self {
             given.place = stream.map(OpenStream::place);
+            given.was_polled = false;
         }
         self
     }
@@ -240,6 +250,13 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Contained<B::Data>>, BoxError>>> {
         let Self::Given(given) = &mut *self else { return Poll::Ready(None) };
+        if !given.was_polled
+            && let Some(place) = &given.place
+        {
+            // hyper asks once, and then starts a task for the rest.
+            place.connection.sends_next(place.given_up.clone());
+        }
+        given.was_polled = true;
         let mut polled = None;
         if !given.has_panicked.get() {
             foreign_code::contain(|| polled = Some(Pin::new(&mut *given.body).poll_frame(cx)));

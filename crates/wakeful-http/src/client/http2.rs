@@ -25,7 +25,7 @@ use wakeful::time::{sleep_until, turn_time};
 
 use super::body::{OpenStream, Outgoing, OutgoingBody, Streams};
 use super::settings::ClientBuilder;
-use super::tasks::{PanicListener, Tasks};
+use super::tasks::{GivenUp, PanicListener, Tasks};
 use super::transport::{Observed, ObservedTransport, Transport};
 use crate::foreign_code::{self, Contained};
 
@@ -158,6 +158,10 @@ impl<B: OutgoingBody> Streams for Http2<B> {
         if self.is_aside.get() && self.streams.get() == 0 {
             self.close();
         }
+    }
+
+    fn sends_next(&self, given_up: Rc<GivenUp>) {
+        self.tasks.sends_next(given_up);
     }
 }
 

@@ -4,6 +4,10 @@
 //! poisoned: h2 then tells nobody that the connection is at its end, and panics wherever it is
 //! asked. So its tasks end here, which fails the requests that wait for a head, and those who read
 //! a body are told.
+//!
+//! hyper has a task of its own send a request's body, and goes on with it when the response is
+//! dropped before its end: the stream would stay, with what of the connection's window it holds. So
+//! the task ends with the response. h2 resets the stream then, because nobody has it any more.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -25,11 +29,14 @@ pub(super) struct Tasks(Rc<State>);
 struct State {
     has_panicked: Cell<bool>,
     waiting: RefCell<Slab<Option<Waker>>>,
+    /// Of the request whose body the next task sends.
+    next: Cell<Option<Rc<GivenUp>>>,
 }
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
     fn execute(&self, future: F) {
-        wakeful::spawn(Task { future: Some(future), listener: PanicListener::of(self) }).detach();
+        let (listener, given_up) = (PanicListener::of(self), self.0.next.take());
+        wakeful::spawn(Task { future: Some(future), listener, given_up }).detach();
     }
 }
 
@@ -37,6 +44,12 @@ impl Tasks {
     /// Has one of them panicked?
     pub(super) fn have_panicked(&self) -> bool {
         self.0.has_panicked.get()
+    }
+
+    /// hyper has asked a request's body for its first piece, and starts a task for the rest, if
+    /// there is one, before it asks another body.
+    pub(super) fn sends_next(&self, given_up: Rc<GivenUp>) {
+        self.0.next.set(Some(given_up));
     }
 
     /// Contains a panic in `poll`, and then ends them all.
@@ -65,6 +78,8 @@ pin_project! {
         #[pin]
         future: Option<F>,
         listener: PanicListener,
+        // Of the request whose body it sends.
+        given_up: Option<Rc<GivenUp>>,
     }
 
     impl<F> PinnedDrop for Task<F> {
@@ -84,11 +99,38 @@ impl<F: Future<Output = ()>> Future for Task<F> {
         if this.listener.have_panicked() {
             return Poll::Ready(());
         }
+        if this.given_up.as_ref().is_some_and(|given_up| given_up.poll(cx).is_ready()) {
+            return Poll::Ready(());
+        }
         let polled = this.listener.tasks.contain(|| future.poll(cx)).unwrap_or(Poll::Ready(()));
         if polled.is_pending() {
             this.listener.wakes(cx.waker());
         }
         polled
+    }
+}
+
+/// Is the response of a request given up? Then the task that sends its body ends.
+#[derive(Default)]
+pub(super) struct GivenUp {
+    is_so: Cell<bool>,
+    /// Of that task.
+    waker: Cell<Option<Waker>>,
+}
+
+impl GivenUp {
+    pub(super) fn set(&self) {
+        self.is_so.set(true);
+        self.waker.take().into_iter().for_each(panics::wake);
+    }
+
+    fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.is_so.get() {
+            return Poll::Ready(());
+        }
+        let known = self.waker.take().filter(|known| known.will_wake(cx.waker()));
+        self.waker.set(Some(known.unwrap_or_else(|| cx.waker().clone())));
+        Poll::Pending
     }
 }
 

@@ -7,7 +7,8 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::stream::{Pending, pending};
+use futures_util::StreamExt;
+use futures_util::stream::{BoxStream, Pending, pending, repeat_with};
 use h2::server::{Connection, SendResponse};
 use http_body_util::{Either, StreamBody};
 use hyper::body::Frame;
@@ -494,6 +495,74 @@ fn a_request_body_that_goes_on_behind_its_response_holds_up_no_other_request() {
         assert_eq!(text(host.send(empty()).await).await, "connection 1");
         assert_eq!((client.counts().opened(), host.connections()), (2, 2));
     });
+}
+
+#[test]
+fn a_response_given_up_ends_its_request_s_body_and_holds_up_no_other_request() {
+    type Pieces = BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
+    type Body = Either<Full<Bytes>, StreamBody<Pieces>>;
+    // One that says nothing more, and one that has more than the window takes.
+    let endless = || repeat_with(|| Ok(Frame::data(Bytes::from(vec![1; 16_384])))).boxed();
+    let bodies: [fn() -> Pieces; 2] = [|| pending().boxed(), endless];
+    for body in bodies {
+        on_a_loop(async {
+            let (reset, is_reset) = counter();
+            let addr = scripted(move |_, stream| {
+                let reset = reset.clone();
+                async move {
+                    let mut connection = accept(stream, 10).await;
+                    while let Some(Ok(mut asked)) = connection.accept().await {
+                        if asked.0.method() == "POST" {
+                            let mut stream =
+                                asked.1.send_response(Response::new(()), false).unwrap();
+                            stream.send_data(Bytes::from_static(b"half"), false).unwrap();
+                            let reset = reset.clone();
+                            wakeful::spawn(async move {
+                                // Its request is held, and not read.
+                                let reason = poll_fn(|cx| stream.poll_reset(cx)).await.unwrap();
+                                assert_eq!(reason, h2::Reason::CANCEL);
+                                drop(asked);
+                                reset.set(reset.get() + 1);
+                            })
+                            .detach();
+                        } else {
+                            wakeful::spawn(async move {
+                                let mut length = 0;
+                                while let Some(data) = asked.0.body_mut().data().await {
+                                    let data = data.unwrap();
+                                    length += data.len();
+                                    asked
+                                        .0
+                                        .body_mut()
+                                        .flow_control()
+                                        .release_capacity(data.len())
+                                        .unwrap();
+                                }
+                                respond(asked, &length.to_string());
+                            })
+                            .detach();
+                        }
+                    }
+                }
+            })
+            .await;
+            let client = Client::builder().max_connections(1).build::<Body>();
+            let host = client.host(&Target::from(addr).version(HttpVersion::Http2));
+            for given_up in 1..=3 {
+                let request =
+                    Request::post("/").body(Either::Right(StreamBody::new(body()))).unwrap();
+                let mut half = host.send(request).await.unwrap();
+                let data = half.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
+                assert_eq!(data, "half");
+                drop(half);
+                until(|| is_reset.get() == given_up).await;
+            }
+            let whole = Either::Left(Full::from(vec![1; 100_000]));
+            let response = host.send(Request::put("/").body(whole).unwrap()).await;
+            assert_eq!(text(response).await, "100000");
+            assert_eq!(client.counts().opened(), 1);
+        });
+    }
 }
 
 /// The next request, or that the connection is to end.
