@@ -14,7 +14,6 @@ use std::task::{Poll, ready};
 
 use signal_hook::SigId;
 use signal_hook::consts::signal::SIGINT;
-use signal_hook::low_level::unregister;
 
 use crate::net::{ByteStream, UnixStream};
 use crate::sys::limits::explain_call_error;
@@ -118,7 +117,7 @@ impl Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         for (_, _, id) in &self.arrived {
-            unregister(*id);
+            signals::unwatch(*id);
         }
     }
 }

@@ -6,7 +6,9 @@
 //! takes it off. The handlers of [`fork_check`](super::fork_check) call the functions of this
 //! module.
 //!
-//! The lock is held across the fork. Neither process finds it locked by a thread that it lacks.
+//! The lock is held across the fork. Neither process finds it locked by a thread that it lacks. For
+//! the same reason it is held while signal handlers are registered and unregistered: `signal-hook`
+//! has a lock of its own, which a child would find locked for ever.
 //!
 //! No handler runs for `posix_spawn(3)`, `vfork(2)` and `clone(2)`. The first two, and so
 //! `std::process::Command`, end in an `exec`, which closes the child's copy: every socket of this
@@ -75,6 +77,13 @@ pub(crate) fn undo(socket: &Weak<OwnedFd>) {
     {
         undo(&socket);
     }
+}
+
+/// Calls `f` while no other thread of the process forks. For what takes a lock that a child would
+/// wait for in vain. `f` neither forks nor calls what is in this module.
+pub(super) fn between_forks<R>(f: impl FnOnce() -> R) -> R {
+    let _state = state();
+    f()
 }
 
 /// In the parent, before it forks. Registered twice, it is called twice.

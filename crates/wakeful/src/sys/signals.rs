@@ -13,6 +13,7 @@ use rustix::net::{SendFlags, send};
 use signal_hook::SigId;
 use signal_hook::low_level::emulate_default_handler;
 
+use crate::sys::before_fork::between_forks;
 use crate::sys::fork_check::Process;
 
 /// Unblocks `signals` on this thread, and on those that it starts from now on.
@@ -48,7 +49,12 @@ pub(crate) fn watch(
     // SAFETY: what runs in the handler is async-signal-safe: a load, a store and one system call,
     // which rustix makes without touching errno; nothing is allocated or locked, and nothing
     // panics.
-    unsafe { signal_hook::low_level::register(signal, tell) }
+    between_forks(|| unsafe { signal_hook::low_level::register(signal, tell) })
+}
+
+/// Ends what [`watch`] began.
+pub(crate) fn unwatch(id: SigId) {
+    between_forks(|| signal_hook::low_level::unregister(id));
 }
 
 /// From now on an arrival of `signal` in this process after `from` does what the signal does by
@@ -62,5 +68,5 @@ pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
     };
     // SAFETY: what runs in the handler is async-signal-safe: a load, a read of the clock, and a
     // function that says it is; nothing is allocated or locked, and nothing panics.
-    unsafe { signal_hook::low_level::register(signal, end) }.map(drop)
+    between_forks(|| unsafe { signal_hook::low_level::register(signal, end) }).map(drop)
 }

@@ -59,6 +59,7 @@ on_every_backend! {
     a_group_in_the_child_is_refused_and_its_drop_does_nothing,
     fork_while_loops_that_keep_warm_come_and_go,
     fork_while_another_thread_holds_the_memberships_of_a_shared_listener,
+    fork_while_another_thread_begins_and_ends_to_watch_for_signals,
     a_server_in_the_child_is_refused_and_its_drop_does_nothing,
     a_server_that_is_killed_while_it_drains_leaves_a_shared_listener_usable,
     a_fork_while_a_server_drains_copies_a_listener_that_hears,
@@ -593,6 +594,25 @@ fn fork_while_loops_that_keep_warm_come_and_go<B: Backend>() {
             drop(inherited);
             drop(own);
         });
+    }
+    drop(stop);
+    others.join().unwrap();
+}
+
+/// The child watches for signals itself, and waits for no lock of a thread that it lacks.
+fn fork_while_another_thread_begins_and_ends_to_watch_for_signals<B: Backend>() {
+    let _one = one_at_a_time();
+    let watch = || drop(wakeful::signal::Signals::new(&[libc::SIGUSR2]).unwrap());
+    let (stop, stopped) = mpsc::channel::<()>();
+    let others = thread::spawn(move || {
+        B::block_on(async {
+            while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                watch();
+            }
+        });
+    });
+    for _ in 0..50 {
+        in_child(|| B::block_on(async { watch() }));
     }
     drop(stop);
     others.join().unwrap();
