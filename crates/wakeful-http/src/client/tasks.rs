@@ -121,7 +121,7 @@ pub(super) struct GivenUp {
 impl GivenUp {
     pub(super) fn set(&self) {
         self.is_so.set(true);
-        self.waker.take().into_iter().for_each(panics::wake);
+        self.waker.take().into_iter().for_each(foreign_code::wake);
     }
 
     fn poll(&self, cx: &Context<'_>) -> Poll<()> {

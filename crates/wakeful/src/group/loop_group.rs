@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::loads::Loads;
 use super::worker::Worker;
@@ -92,9 +92,9 @@ impl LoopGroup {
         }
         let workers = std::mem::take(&mut self.workers);
         workers.iter().for_each(Worker::stop);
-        let patience = Instant::now() + Duration::from_secs(1);
-        let failures: Vec<_> =
-            workers.into_iter().filter_map(|worker| worker.join_until(patience).err()).collect();
+        let mut patience = Patience::new(Duration::from_secs(1));
+        let join = |worker: Worker| worker.join_within(&mut patience).err();
+        let failures: Vec<_> = workers.into_iter().filter_map(join).collect();
         if failures.is_empty() { Ok(()) } else { Err(ShutdownError(failures)) }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::balance::board::{SAY_EVERY, Seat};
 use crate::event_loop::{EventLoopBuilder, LoopHandle};
@@ -99,8 +99,8 @@ impl Worker {
         }
     }
 
-    pub(super) fn join_until(self, deadline: Instant) -> Result<(), String> {
-        let wait = || self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    pub(super) fn join_within(self, patience: &mut Patience) -> Result<(), String> {
+        let mut wait = || patience.wait_for(&self.ended);
         let left_behind = match wait() {
             Err(RecvTimeoutError::Timeout) => {
                 "is blocked by one of its tasks or callbacks, and was left behind"
