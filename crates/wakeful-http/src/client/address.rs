@@ -5,7 +5,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Uri, Version};
 
 use super::error::ClientError;
-use super::host::Pool;
+use super::host_pool::Pool;
 use super::{HttpVersion, OutgoingBody};
 use crate::tls::security::Security;
 

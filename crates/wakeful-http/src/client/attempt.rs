@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 
 use super::OutgoingBody;
 use super::body::{OpenStream, Outgoing};
-use super::host::Lease;
+use super::host_pool::Lease;
 
 /// Did the server act on a request that failed?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

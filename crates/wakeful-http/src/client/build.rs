@@ -4,7 +4,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 
 use super::body::OutgoingBody;
-use super::pools::Client;
+use super::hosts::Client;
 use super::settings::ClientBuilder;
 
 /// Not for every body, because the type of `Client::builder()` could not be inferred then.

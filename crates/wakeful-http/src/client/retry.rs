@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use super::attempt::{Acted, Cause};
 use super::body::{Deadline, OpenStream, Outgoing};
 use super::error::ClientError;
-use super::host::Host;
+use super::host_pool::Host;
 use super::{OutgoingBody, ResponseBody};
 use crate::foreign_code;
 use crate::in_time::in_time;

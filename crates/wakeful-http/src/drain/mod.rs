@@ -5,7 +5,8 @@
 //! handlers of a loop, at no cost for those that do not ask.
 //!
 //! Connections do not ask here: the accept frame tells each one. What one does then is in
-//! `http2::goaway`, in `http1`'s driver, and in `connection::deadlines`, for how long it waits.
+//! `http2::goaway`, in `http1`'s driver and `request::close_header`, and in
+//! `connection::deadlines`, for how long it waits.
 
 mod begins;
 mod latch;

@@ -9,8 +9,9 @@
 
 mod admission;
 mod body;
-mod handler_panic;
+mod close_header;
 mod in_flight;
+mod kept_panic;
 mod refused;
 mod service;
 

@@ -1,11 +1,12 @@
 //! What is answered to a request that the server refuses: the status of each [`Refusal`], 431 and
-//! 503 among them, and what answers say of the connection.
+//! 503 among them.
 //!
 //! hyper answers by itself what it cannot parse: a head of HTTP/1 beyond `max_header_size` (431),
 //! and what is malformed (400); `http1` counts these.
 
 use http::{HeaderValue, Response, StatusCode, header};
 
+use super::close_header::say_close;
 use crate::connection::{ConnectionState, Protocol};
 use crate::counts::Refusal;
 
@@ -46,14 +47,6 @@ pub(super) fn head(refused: Refused, connection: &ConnectionState) -> http::resp
     say_close(&mut response, connection);
     connection.loop_state().counts().response(status);
     response.into_parts().0
-}
-
-/// The last response of a connection says so, where the protocol has it in the response.
-pub(super) fn say_close<B>(response: &mut Response<B>, connection: &ConnectionState) {
-    let is_last = connection.protocol() == Protocol::Http1 && connection.closing().has_begun();
-    if is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
 }
 
 /// What is answered to what is refused.

@@ -21,8 +21,9 @@ use wakeful::net::PeerAddr;
 
 use super::admission;
 use super::body::{RequestBody, ResponseBody};
-use super::handler_panic;
+use super::close_header::say_close;
 use super::in_flight::InFlight;
+use super::kept_panic;
 use super::refused::{self, Refused};
 use crate::connection::{ConnectionState, Progress, Protocol, TimeLimits};
 use crate::counts::Refusal;
@@ -98,7 +99,7 @@ where
         let offered = self.offers.as_ref().and_then(|offers| offers.offer(&mut request));
         // Outside of the limits, so that what they answer is told as well.
         let observed =
-            match handler_panic::keep(protocol, || self.observer.begin(&mut request, self.peer)) {
+            match kept_panic::keep(protocol, || self.observer.begin(&mut request, self.peer)) {
                 Ok(observed) => observed,
                 Err(payload) => return self.panicked(payload, offered),
             };
@@ -125,7 +126,7 @@ where
             let _entered = observed.as_deref().map(ObservedRequest::enter);
             State::Serving { future: self.service.call(request) }
         };
-        let state = handler_panic::keep_as(protocol, call, |payload| State::Panicked {
+        let state = kept_panic::keep_as(protocol, call, |payload| State::Panicked {
             payload: Some(payload),
         });
         // With HTTP/1, hyper polls the future next. With HTTP/2, another task does.
@@ -216,7 +217,7 @@ where
             offered.correct(&mut response);
         }
         in_flight.connection().loop_state().counts().response(response.status());
-        refused::say_close(&mut response, in_flight.connection());
+        say_close(&mut response, in_flight.connection());
         let in_flight = this.in_flight.take();
         let response = response.map(|body| ResponseBody::of_service(body, in_flight));
         Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())))

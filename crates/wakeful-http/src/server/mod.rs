@@ -16,6 +16,7 @@ mod detect;
 mod first_request;
 mod running;
 mod settings;
+mod start;
 mod tls_connection;
 
 pub use self::caller::Caller;

@@ -1,32 +1,18 @@
-//! A server's settings, and its start.
+//! A server's settings.
 
 use std::io;
 use std::panic::Location;
-use std::sync::Arc;
-use std::time::Duration;
 
-use http::{Request, Response};
-use http_body::Body;
-use hyper_util::service::TowerToHyperService;
-use wakeful::accept::{
-    AcceptStrategy, Connection, ConnectionServer, Descriptors, Moves, SharedListener,
-};
+use wakeful::LoopGroupBuilder;
+use wakeful::accept::{AcceptStrategy, Descriptors, Moves, SharedListener};
 use wakeful::net::ListenAddr;
-use wakeful::{LoopGroupBuilder, signal};
 
-use super::caller::Caller;
-use super::connection;
-use super::running::Running;
 use crate::drain::DrainPlan;
 use crate::drain::Readiness;
 use crate::error::BoxError;
 use crate::limits::Limits;
-use crate::limits::PROBES;
-use crate::loop_state::{LoopState, ServerState};
 use crate::observe::Observe;
-use crate::request::RequestBody;
 use crate::tls::ServerTls;
-use crate::tls::security::Security;
 
 /// An HTTP/1.1 and HTTP/2 server on a group of loops. See [the crate](crate) for an example.
 ///
@@ -43,19 +29,19 @@ use crate::tls::security::Security;
 #[derive(Debug)]
 #[must_use = "call `serve` or `start`"]
 pub struct Server {
-    listeners: Vec<SharedListener>,
+    pub(super) listeners: Vec<SharedListener>,
     /// For each listener.
-    tls: Vec<Option<ServerTls>>,
-    group: LoopGroupBuilder,
-    strategy: AcceptStrategy,
-    moves: Option<Moves>,
-    descriptors: Descriptors,
-    limits: Limits,
-    observe: Observe,
-    drain_plan: DrainPlan,
-    readiness: Readiness,
+    pub(super) tls: Vec<Option<ServerTls>>,
+    pub(super) group: LoopGroupBuilder,
+    pub(super) strategy: AcceptStrategy,
+    pub(super) moves: Option<Moves>,
+    pub(super) descriptors: Descriptors,
+    pub(super) limits: Limits,
+    pub(super) observe: Observe,
+    pub(super) drain_plan: DrainPlan,
+    pub(super) readiness: Readiness,
     /// Where it was, if that is known before [`start_per_connection`](Self::start_per_connection).
-    started_at: Option<&'static Location<'static>>,
+    pub(super) started_at: Option<&'static Location<'static>>,
 }
 
 impl Server {
@@ -213,164 +199,5 @@ impl Server {
     /// Where it listens, with the ports that the kernel chose where 0 was asked for.
     pub fn local_addrs(&self) -> impl Iterator<Item = &ListenAddr> {
         self.listeners.iter().map(SharedListener::local_addr)
-    }
-
-    /// Serves `service` until Ctrl-C or SIGTERM, and then drains; a second signal does not wait for
-    /// that. Blocks the calling thread.
-    ///
-    /// # Errors
-    /// As for [`start`](Self::start); a loop already runs on this thread; a loop was blocked at the
-    /// end.
-    #[track_caller]
-    pub fn serve<S, B>(self, service: S) -> io::Result<()>
-    where
-        S: tower_service::Service<Request<RequestBody>, Response = Response<B>>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-        S::Future: 'static,
-        S::Error: Into<BoxError>,
-        B: Body + 'static,
-        B::Error: Into<BoxError>,
-    {
-        self.serve_with(move || TowerToHyperService::new(service.clone()))
-    }
-
-    /// As [`serve`](Self::serve), with a hyper service that `make` makes on each loop and that need
-    /// not be `Send`: [`service_fn`](crate::service_fn) makes one of a function.
-    ///
-    /// ```no_run
-    /// use std::cell::Cell;
-    /// use std::convert::Infallible;
-    /// use std::rc::Rc;
-    /// use http::Response;
-    ///
-    /// # fn main() -> std::io::Result<()> {
-    /// wakeful_http::Server::bind("127.0.0.1:8080")?.serve_with(|| {
-    ///     let requests_of_this_loop = Rc::new(Cell::new(0_u64));
-    ///     wakeful_http::service_fn(move |_request| {
-    ///         let requests = requests_of_this_loop.clone();
-    ///         async move {
-    ///             requests.set(requests.get() + 1);
-    ///             Ok::<_, Infallible>(Response::new(format!("request {}", requests.get())))
-    ///         }
-    ///     })
-    /// })
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As for [`serve`](Self::serve).
-    #[track_caller]
-    pub fn serve_with<M, S, B>(mut self, make: M) -> io::Result<()>
-    where
-        M: Fn() -> S + Send + Sync + 'static,
-        S: hyper::service::Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
-        S::Future: 'static,
-        S::Error: Into<BoxError>,
-        B: Body + 'static,
-        B::Error: Into<BoxError>,
-    {
-        // The closure below is a caller of its own.
-        self.started_at = Some(Location::caller());
-        let plan = self.drain_plan;
-        let drained = signal::run_until_terminated_or_failed(
-            || self.start_with(make),
-            Running::failure,
-            move |running: Running| running.drain(plan),
-        )?;
-        drained.unwrap_or(Ok(0)).map(|_| ())
-    }
-
-    /// Starts to serve and returns. For programs that have their own idea of when to end.
-    ///
-    /// # Errors
-    /// The loops cannot be started; [`Limits::max_connections`] is 0.
-    #[track_caller]
-    pub fn start<S, B>(self, service: S) -> io::Result<Running>
-    where
-        S: tower_service::Service<Request<RequestBody>, Response = Response<B>>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-        S::Future: 'static,
-        S::Error: Into<BoxError>,
-        B: Body + 'static,
-        B::Error: Into<BoxError>,
-    {
-        self.start_with(move || TowerToHyperService::new(service.clone()))
-    }
-
-    /// As [`start`](Self::start), with a service that `make` makes on each loop.
-    ///
-    /// # Errors
-    /// As for [`start`](Self::start).
-    #[track_caller]
-    pub fn start_with<M, S, B>(self, make: M) -> io::Result<Running>
-    where
-        M: Fn() -> S + Send + Sync + 'static,
-        S: hyper::service::Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
-        S::Future: 'static,
-        S::Error: Into<BoxError>,
-        B: Body + 'static,
-        B::Error: Into<BoxError>,
-    {
-        self.start_per_connection(move || {
-            let service = make();
-            move |_| service.clone()
-        })
-    }
-
-    /// As [`start_with`](Self::start_with), with a service for each connection: `make` is called on
-    /// each loop, and what it returns with the caller of each connection on that loop. A connection
-    /// that moves to another loop gets another service.
-    ///
-    /// # Errors
-    /// As for [`start`](Self::start).
-    #[track_caller]
-    pub fn start_per_connection<M, C, S, B>(self, make: M) -> io::Result<Running>
-    where
-        M: Fn() -> C + Send + Sync + 'static,
-        C: Fn(Caller) -> S + 'static,
-        S: hyper::service::Service<Request<RequestBody>, Response = Response<B>> + 'static,
-        S::Future: 'static,
-        S::Error: Into<BoxError>,
-        B: Body + 'static,
-        B::Error: Into<BoxError>,
-    {
-        let started_at = self.started_at.unwrap_or(Location::caller());
-        let tls: Arc<[_]> = self.tls.into();
-        let loops = self.group.loop_count()?;
-        let max_connections = self.limits.max_connections;
-        let limits = self.limits.clamped();
-        if let Some(idle) = limits.keepalive {
-            let every = (idle / PROBES).max(Duration::from_secs(1));
-            self.listeners
-                .iter()
-                .try_for_each(|listener| listener.set_keepalive(idle, every, PROBES))?;
-        }
-        let observe = self.observe;
-        let server = ServerState::new(limits, loops, self.readiness);
-        let of_loops = server.clone();
-        let serving = ConnectionServer::new(self.listeners)
-            .group(self.group.loops(loops))
-            .strategy(self.strategy)
-            .moves(self.moves)
-            .max_connections(max_connections)
-            .descriptors(self.descriptors)
-            .started_at(started_at)
-            .start(move || {
-                let (service, tls) = (make(), tls.clone());
-                let loop_state = LoopState::of_next_loop(&of_loops, &observe);
-                move |connection: Connection| {
-                    let tls = tls[connection.listener].clone();
-                    let security = if tls.is_some() { Security::Tls } else { Security::Plain };
-                    let service = service(Caller { peer: connection.peer, security });
-                    connection::serve(connection, service, loop_state.clone(), tls)
-                }
-            })?;
-        Ok(Running::new(serving, server))
     }
 }

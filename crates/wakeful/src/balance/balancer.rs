@@ -10,8 +10,8 @@
 //! another one is in the list that sleeps; and one that takes a connection as the only one in the
 //! list first lets the others in.
 //!
-//! `share` is one loop's part of it, with its memberships; `plan` which open connections go on to
-//! other loops.
+//! `share` is one loop's part of it, with its memberships; `move_plan` which open connections go on
+//! to other loops.
 //!
 //! Invariant: each listener that a loop accepts from has at least one loop in its list. A loop that
 //! steps back from a listener then checks whether another loop is left there, and returns if not.

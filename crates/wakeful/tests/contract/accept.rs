@@ -252,7 +252,7 @@ fn a_server_tells_its_connections_that_it_drains_and_aborts_the_rest<B: Backend>
 fn a_limit_that_would_let_nobody_in_is_refused<B: Backend>() {
     let server = ConnectionServer::new(vec![localhost()]).group(B::group().loops(1));
     let started = server.max_connections(0).start(|| async |_| ());
-    let error = started.err().expect("0 is refused");
+    let error = started.expect_err("0 is refused");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("lets nobody in"), "{error}");
 }

@@ -9,7 +9,7 @@ use http::{Request, Response};
 
 use super::body::{OutgoingBody, ResponseBody};
 use super::error::ClientError;
-use super::host::Host;
+use super::host_pool::Host;
 use super::settings::{ClientBuilder, ClientCounts};
 use super::target::Target;
 
