@@ -93,7 +93,8 @@ impl Server {
     /// Starts to serve and returns. For programs that have their own idea of when to end.
     ///
     /// # Errors
-    /// The loops cannot be started; [`Limits::max_connections`] is 0.
+    /// The loops cannot be started; [`Limits::max_connections`](crate::Limits::max_connections) is
+    /// 0.
     #[track_caller]
     pub fn start<S, B>(self, service: S) -> io::Result<Running>
     where
