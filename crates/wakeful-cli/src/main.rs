@@ -1,5 +1,6 @@
 //! The program `wakeful`: a thin shell around the crates.
 
+mod awake;
 mod lab;
 mod load;
 mod logging;
@@ -24,6 +25,8 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// Load a server and measure its latency honestly, whatever it is built on.
     Load(Box<load::Arguments>),
+    /// Find out what it takes here to keep CPUs from halting.
+    Awake(awake::Arguments),
     /// Run experiments: the public cases behind wakeful's guarantees, beside the systems they
     /// happened to.
     Lab(Box<lab::Arguments>),
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Awake(arguments) => awake::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
     };
     match result {

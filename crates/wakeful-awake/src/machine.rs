@@ -1,0 +1,87 @@
+//! Whether a process may hold all CPUs of the machine without being told to: where most of the
+//! machine is its own.
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+/// A machine with more CPUs is not one program's.
+const MOST_CPUS: usize = 4;
+
+/// The machine has CPUs that are not this process's: to hold them all takes a user who says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the device holds all {cpus} CPUs of the machine, of which this process may use {usable}: without being told to, it is used on machines of at \
+     most {MOST_CPUS} CPUs of which at least half are the process's"
+)]
+pub struct LargeMachine {
+    /// How many the machine has.
+    pub cpus: usize,
+    /// How many of them this thread may run on.
+    pub usable: usize,
+}
+
+/// Is most of the machine this process's?
+///
+/// # Errors
+/// The machine is larger than that.
+pub fn check_share() -> Result<(), LargeMachine> {
+    let (cpus, usable) = (online().unwrap_or(usize::MAX), usable().unwrap_or(0));
+    share(cpus, usable)
+}
+
+fn share(cpus: usize, usable: usize) -> Result<(), LargeMachine> {
+    let is_small = cpus <= MOST_CPUS && usable.saturating_mul(2) >= cpus;
+    if is_small { Ok(()) } else { Err(LargeMachine { cpus, usable }) }
+}
+
+fn usable() -> io::Result<usize> {
+    Ok(sched_getaffinity(None)?.count() as usize)
+}
+
+/// The numbers of the CPUs that run.
+pub(crate) fn online_cpus() -> io::Result<Vec<usize>> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+    list(text.trim()).ok_or_else(|| io::Error::other(format!("not a list of CPUs: {text:?}")))
+}
+
+fn online() -> io::Result<usize> {
+    Ok(online_cpus()?.len())
+}
+
+/// `0-3,8`.
+fn list(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if last >= CpuSet::MAX_CPU * 64 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_one_process_s_up_to_four_cpus_and_from_half_of_them() {
+        assert_eq!(share(1, 1), Ok(()));
+        assert_eq!(share(4, 2), Ok(()));
+        assert_eq!(share(4, 1), Err(LargeMachine { cpus: 4, usable: 1 }));
+        assert_eq!(share(5, 5), Err(LargeMachine { cpus: 5, usable: 5 }));
+        assert!(share(usize::MAX, 0).is_err());
+    }
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(list("0"), Some(vec![0]));
+        assert_eq!(list("0-2,8,10-11"), Some(vec![0, 1, 2, 8, 10, 11]));
+        for text in ["", "a", "1-", "0-99999999999", "0-4294967295"] {
+            assert_eq!(list(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What a hold does on this machine, in words.
+
+use std::fmt;
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use crate::cpuidle::IdleDriver;
+use crate::latency_device::{self, OpenError};
+use crate::machine::{LargeMachine, check_share, online_cpus};
+use crate::wake_cost::{Gain, wake_cost};
+
+/// How idle CPUs sleep here, whether they may be held, and what that gains. Its `Display` is a
+/// report of some lines.
+#[derive(Debug)]
+pub struct Probe {
+    driver: IdleDriver,
+    cpus: Option<usize>,
+    share: Result<(), LargeMachine>,
+    /// What the machine keeps to already, whoever asked for it.
+    in_force: Option<Duration>,
+    measured: Measured,
+}
+
+#[derive(Debug)]
+enum Measured {
+    /// With and without.
+    Both(Gain),
+    /// Not permitted: without only.
+    Unheld(OpenError, io::Result<Duration>),
+    Failed(io::Error),
+}
+
+impl Probe {
+    /// Looks and measures, on two threads of its own. Takes some 60 ms, in which CPUs are held.
+    #[must_use]
+    pub fn run() -> Self {
+        let on_own_thread = || match latency_device::open() {
+            Err(error) => (None, Measured::Unheld(error, wake_cost())),
+            Ok(device) => {
+                let in_force = latency_device::in_force(&device).ok().flatten();
+                let gain = Gain::measure(&device);
+                (in_force, gain.map_or_else(Measured::Failed, Measured::Both))
+            }
+        };
+        let panicked = || (None, Measured::Failed(io::Error::other("a panic")));
+        let (in_force, measured) = match thread::Builder::new().spawn(on_own_thread) {
+            Ok(measuring) => measuring.join().unwrap_or_else(|_| panicked()),
+            Err(error) => (None, Measured::Failed(error)),
+        };
+        Self {
+            driver: IdleDriver::read(),
+            cpus: online_cpus().ok().map(|cpus| cpus.len()),
+            share: check_share(),
+            in_force,
+            measured,
+        }
+    }
+
+    /// May CPUs be held here, and is it worth it?
+    #[must_use]
+    pub fn is_worth_it(&self) -> bool {
+        matches!(&self.measured, Measured::Both(gain) if gain.is_worth_it())
+    }
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IdleDriver { driver, governor, states, guest_halt_poll } = &self.driver;
+        let unknown = || "none".to_owned();
+        writeln!(f, "idle driver      {}", driver.clone().unwrap_or_else(unknown))?;
+        writeln!(f, "governor         {}", governor.clone().unwrap_or_else(unknown))?;
+        for state in states {
+            let off = if state.is_disabled { ", switched off" } else { "" };
+            let latency = state.exit_latency;
+            writeln!(f, "state            {}: back in {latency:?}{off}", state.name)?;
+        }
+        if let Some(poll) = guest_halt_poll {
+            writeln!(f, "guest halt poll  {poll:?}")?;
+        }
+        if let Some(cpus) = self.cpus {
+            writeln!(f, "CPUs             {cpus}")?;
+        }
+        if let Some(latency) = self.in_force {
+            writeln!(f, "held already     by somebody, to {latency:?}: what follows is with that")?;
+        }
+        match &self.measured {
+            Measured::Both(gain) => {
+                writeln!(f, "a wake           {:.1?}", gain.unheld)?;
+                writeln!(f, "a wake, held     {:.1?}", gain.held)?;
+            }
+            Measured::Unheld(error, cost) => {
+                match cost {
+                    Ok(cost) => writeln!(f, "a wake           {cost:.1?}")?,
+                    Err(error) => writeln!(f, "a wake           not measured: {error}")?,
+                }
+                return writeln!(f, "permitted        no: {error}");
+            }
+            Measured::Failed(error) => return writeln!(f, "permitted        {error}"),
+        }
+        match &self.share {
+            Ok(()) => writeln!(f, "permitted        yes: {}", latency_device::PATH)?,
+            Err(large) => writeln!(f, "permitted        only if you say so: {large}")?,
+        }
+        let verdict = match (self.is_worth_it(), driver.is_some()) {
+            (true, _) => "worth it         yes",
+            (false, true) => "worth it         no: a wake is hardly shorter with CPUs held",
+            (false, false) => {
+                "worth it         no: without an idle driver CPUs halt whatever is asked for. A KVM guest may get one: \
+                 modprobe cpuidle-haltpoll force=1"
+            }
+        };
+        writeln!(f, "{verdict}")
+    }
+}

@@ -1,0 +1,138 @@
+//! What it costs to wake a thread that sleeps: with CPUs that halt, and with CPUs that are held.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::latency_device;
+
+/// Wakes that are timed for one median.
+const WAKES: usize = 31;
+/// Medians of each kind, in turns.
+const ROUNDS: usize = 3;
+/// So long a thread sleeps in front of each: long enough for its CPU to halt.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// What a wake takes here without and with a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gain {
+    /// The median of the best of some rounds, with CPUs that may halt: in the others somebody else
+    /// had the CPUs too.
+    pub unheld: Duration,
+    /// The same with CPUs that are held.
+    pub held: Duration,
+}
+
+impl Gain {
+    /// Measures, which takes some 60 ms, on two threads that may run on any CPU of the process; the
+    /// calling thread is one of them, and stays pinned.
+    ///
+    /// # Errors
+    /// No thread, no descriptor, or the device refuses.
+    pub fn measure(device: impl AsFd) -> io::Result<Self> {
+        let mut gain = Self { unheld: Duration::MAX, held: Duration::MAX };
+        for _ in 0..ROUNDS {
+            gain.unheld = gain.unheld.min(wake_cost()?);
+            latency_device::hold(&device, Duration::ZERO)?;
+            let held = wake_cost();
+            latency_device::release(&device)?;
+            gain.held = gain.held.min(held?);
+        }
+        Ok(gain)
+    }
+
+    /// A quarter at least, which is more than such a measurement's noise.
+    #[must_use]
+    pub fn is_worth_it(&self) -> bool {
+        self.held.saturating_mul(4) < self.unheld.saturating_mul(3)
+    }
+}
+
+/// How long it takes, in the median, until a thread that slept on a CPU of its own runs. Pins the
+/// calling thread to one of the process's CPUs.
+///
+/// # Errors
+/// No thread can be started, or no descriptor is left.
+pub fn wake_cost() -> io::Result<Duration> {
+    // Not only where the thread is pinned that asked for it.
+    pin_to(0..CpuSet::MAX_CPU)?;
+    let allowed = sched_getaffinity(None)?;
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+    let (first, second) = (cpus.next(), cpus.next());
+    // One read a ring, also behind two of them.
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?;
+    let (rung, epoch) = (AtomicU64::new(0), Instant::now());
+    thread::scope(|scope| {
+        let sleeper = thread::Builder::new().name("wake-cost".to_owned());
+        let sleeper = sleeper.spawn_scoped(scope, || {
+            let pinned = pin(first);
+            wakes(&bell, &rung, epoch).and_then(|took| pinned.map(|()| took))
+        })?;
+        // In any case it rings: the other one sleeps until it does.
+        let pinned = pin(second);
+        let rings = ring(&bell, &rung, epoch);
+        let wakes = sleeper.join().unwrap_or_else(|_| Err(io::Error::other("a panic")));
+        pinned.and(rings).and(wakes)
+    })
+}
+
+fn pin(cpu: Option<usize>) -> io::Result<()> {
+    cpu.map_or(Ok(()), |cpu| pin_to([cpu]))
+}
+
+fn pin_to(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cpus.into_iter().for_each(|cpu| set.set(cpu));
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+fn nanoseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn ring(bell: &OwnedFd, rung: &AtomicU64, epoch: Instant) -> io::Result<()> {
+    for _ in 0..WAKES {
+        thread::sleep(PAUSE);
+        rung.store(nanoseconds(epoch), Ordering::Relaxed);
+        rustix::io::write(bell, &1_u64.to_ne_bytes())?;
+    }
+    Ok(())
+}
+
+fn wakes(bell: &OwnedFd, rung: &AtomicU64, epoch: Instant) -> io::Result<Duration> {
+    let mut took = [0; WAKES];
+    for took in &mut took {
+        rustix::io::retry_on_intr(|| rustix::io::read(bell, &mut [0; 8]))?;
+        *took = nanoseconds(epoch).saturating_sub(rung.load(Ordering::Relaxed));
+    }
+    took.sort_unstable();
+    Ok(Duration::from_nanos(took[WAKES / 2]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wake_takes_some_time_and_not_for_ever() {
+        let cost = thread::spawn(wake_cost).join().unwrap().unwrap();
+        assert!(cost > Duration::ZERO && cost < Duration::from_secs(1), "{cost:?}");
+    }
+
+    #[test]
+    fn a_quarter_is_worth_it_and_less_is_not() {
+        let gain = |unheld, held| Gain {
+            unheld: Duration::from_micros(unheld),
+            held: Duration::from_micros(held),
+        };
+        assert!(gain(50, 12).is_worth_it());
+        assert!(!gain(50, 38).is_worth_it());
+        assert!(!gain(0, 0).is_worth_it());
+        assert!(!gain(10, 50).is_worth_it());
+    }
+}
