@@ -52,8 +52,9 @@ const COUNTERS: [Field<u64>; 15] = [
     ("wakeful_loop_slow_turns", "Turns that took longer than slow_turn", |m| m.slow_turns),
 ];
 
-const TIMES: [Field<Duration>; 2] = [
+const TIMES: [Field<Duration>; 3] = [
     ("wakeful_loop_park", "Time in waits that were allowed to sleep", |m| m.park_time),
+    ("wakeful_loop_held", "Time asleep with CPUs kept from halting", |m| m.held_time),
     ("wakeful_loop_spin", "Time spent spinning", |m| m.spin_time),
 ];
 

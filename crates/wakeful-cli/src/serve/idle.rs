@@ -11,11 +11,12 @@ use crate::numbers::number;
 #[derive(Debug, Args)]
 pub(super) struct IdleArguments {
     /// What a loop does when it has nothing to do: adaptive stays awake while traffic flows and
-    /// then sleeps; park sleeps at once; spin asks again at once (a whole CPU for each loop, for
-    /// ever); busy-poll sleeps while the kernel polls the network card (Linux 6.9; no effect on
-    /// loopback); keep-warm sleeps while a thread of the lowest priority keeps the CPU from
-    /// halting.
-    #[arg(long, value_name = "adaptive|park|spin|busy-poll|keep-warm", default_value_t = IdlePolicy::ADAPTIVE)]
+    /// then sleeps; hold sleeps at once, and has the kernel keep the machine's CPUs from halting
+    /// while there is traffic (look first: wakeful awake --probe); park sleeps at once; spin asks
+    /// again at once (a whole CPU for each loop, for ever); busy-poll sleeps while the kernel polls
+    /// the network card (Linux 6.9; no effect on loopback); keep-warm sleeps while a thread of the
+    /// lowest priority keeps the CPU from halting.
+    #[arg(long, value_name = "adaptive|hold|park|spin|busy-poll|keep-warm", default_value_t = IdlePolicy::ADAPTIVE)]
     idle: IdlePolicy,
 
     /// adaptive: the share of a CPU that each loop may spend on spinning, 0 to 1 [default: 1].

@@ -22,8 +22,13 @@ impl Service {
     }
 
     /// `command` ends with the program.
-    pub fn start_by(mut command: Command, arguments: &[&str]) -> Self {
-        command.arg("serve").args(arguments).args(["--loops", "1", "--idle", "park"]);
+    pub fn start_by(command: Command, arguments: &[&str]) -> Self {
+        Self::start_idle(command, arguments, "park")
+    }
+
+    /// With an idle policy.
+    pub fn start_idle(mut command: Command, arguments: &[&str], policy: &str) -> Self {
+        command.arg("serve").args(arguments).args(["--loops", "1", "--idle", policy]);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         Self { child, stderr }

@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::num::NonZeroU64;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
@@ -13,7 +14,7 @@ use super::pulse::Pulse;
 use super::settings::Settings;
 use super::value::EventLoop;
 use crate::driver::Driver;
-use crate::idle::{Idle, IdlePolicy, KeepWarm, Spinner};
+use crate::idle::{Hold, Holder, Idle, IdlePolicy, KeepWarm, Spinner};
 use crate::metrics::Stopwatch;
 use crate::sys::fork_check::Process;
 use crate::sys::limits::explain_error;
@@ -56,6 +57,7 @@ impl EventLoop {
                 Idle::Park(None)
             }
             IdlePolicy::KeepWarm => Idle::Park(Some(KeepWarm::begin(process)?)),
+            IdlePolicy::Hold(chosen) => hold(chosen, process),
         };
         let inner = Inner {
             local: Local::new(handle.queue().clone(), counters.clone()),
@@ -75,6 +77,20 @@ impl EventLoop {
             turn_time: Cell::new(None),
         };
         Ok(Self { inner: Rc::new(inner) })
+    }
+}
+
+/// Without permission the loop parks.
+fn hold(chosen: Hold, process: Process) -> Idle {
+    match Holder::new(chosen, process) {
+        Ok(holder) => Idle::Hold(Box::new(holder.into())),
+        Err(error) => {
+            static TOLD: AtomicBool = AtomicBool::new(false);
+            if !TOLD.swap(true, Ordering::Relaxed) {
+                panics::log!(warn, %error, "CPUs cannot be held here: loops park instead");
+            }
+            Idle::Park(None)
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::arrivals::Brought;
 use super::inner::Inner;
 use super::may_park::MayPark;
 use crate::driver::epoll::Timeout;
-use crate::idle::{Idle, Next, Spinner};
+use crate::idle::{Holder, Idle, Next, Spinner};
 
 /// What ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,14 +34,25 @@ impl Inner {
         let until = max_wait.and_then(|wait| Instant::now().checked_add(wait));
         match &self.idle {
             Idle::Adapt(spinner) => self.adapt(&mut spinner.borrow_mut(), until),
-            Idle::Park(_) => self.park(until).map(|_| ()),
+            Idle::Park(_) => self.park(until, None).map(|_| ()),
             Idle::Spin => self.spin(until),
+            Idle::Hold(holder) => self.hold(&mut holder.borrow_mut(), until),
         }
     }
 
-    /// Two places call it, of which one is hot: as a call it costs 37 instructions a turn.
+    /// Sleeps at once, with the CPUs held while events come. Outside, so that a park without a hold
+    /// pays nothing for it.
+    #[inline(never)]
+    fn hold(&self, holder: &mut Holder, until: Option<Instant>) -> io::Result<()> {
+        if self.park(until, Some(&mut *holder))? == Ended::ByWork {
+            holder.woken();
+        }
+        Ok(())
+    }
+
+    /// Three places call it, of which one is hot: as a call it costs 37 instructions a turn.
     #[inline(always)]
-    fn park(&self, until: Option<Instant>) -> io::Result<Ended> {
+    fn park(&self, until: Option<Instant>, holder: Option<&mut Holder>) -> io::Result<Ended> {
         match self.may_park() {
             MayPark::Yes => {}
             // A failed attempt to sleep costs no system call. But not twice in a row: the kernel
@@ -55,7 +66,7 @@ impl Inner {
         if let Some(sleep_observer) = self.sleep_observer.get() {
             sleep_observer.before_sleep();
         }
-        let ended = self.sleep(until);
+        let ended = self.sleep(until, holder);
         if let Some(sleep_observer) = self.sleep_observer.get() {
             sleep_observer.after_sleep();
         }
@@ -64,21 +75,38 @@ impl Inner {
 
     /// Until there is work, or one of the deadlines has passed.
     #[inline(always)]
-    fn sleep(&self, until: Option<Instant>) -> io::Result<Ended> {
+    fn sleep(&self, until: Option<Instant>, mut holder: Option<&mut Holder>) -> io::Result<Ended> {
         loop {
+            let silence = holder.as_mut().and_then(|holder| holder.before_sleep());
+            let park_time = match silence {
+                Some(_) => &self.counters.held_time,
+                None => &self.counters.park_time,
+            };
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let timeout = [left, self.until_next_timer()].into_iter().flatten().min();
+            let known = [left, self.until_next_timer()].into_iter().flatten().min();
+            let timeout = [known, silence].into_iter().flatten().min();
             let events = self.ask(timeout.into())?;
             if events > 0 || self.handle.queue().is_pending() {
-                self.stopwatch.idle(&self.counters.park_time);
+                self.stopwatch.idle(park_time);
                 return Ok(Ended::ByWork);
+            }
+            if let Some(holder) = &mut holder
+                && silence.is_some()
+            {
+                let silent = timeout != known && !self.driver.was_interrupted();
+                if silent {
+                    holder.release();
+                    self.stopwatch.idle(park_time);
+                    continue;
+                }
+                holder.found_nothing(self.now());
             }
             // Nothing: a timeout, or a signal. A signal does not end a wait that has a limit; one
             // without takes another turn, which costs nothing and is simpler.
             let signal =
                 until.is_some_and(|until| Instant::now() < until) && !self.work().due_timers;
             if !signal {
-                self.stopwatch.idle(&self.counters.park_time);
+                self.stopwatch.idle(park_time);
                 return Ok(Ended::ByNothing);
             }
         }
@@ -123,7 +151,7 @@ impl Inner {
             return Ok(());
         }
         if !asked && self.handle.queue().is_pending() {
-            return self.park(until).map(|_| ());
+            return self.park(until, None).map(|_| ());
         }
         let work = self.work();
         if work.any() {
@@ -164,16 +192,18 @@ impl Inner {
             self.stopwatch.idle(&counters.spin_time);
         }
         spinner.sleeps();
-        if self.park(until)? == Ended::ByWork {
+        if self.park(until, None)? == Ended::ByWork {
             spinner.woken(self.now());
         }
         Ok(())
     }
 
-    /// Nobody takes turns for a while: another loop may spin here.
+    /// Nobody takes turns for a while: another loop may spin here, and no CPU is held.
     pub(super) fn leave_cpu(&self) {
-        if let Idle::Adapt(spinner) = &self.idle {
-            spinner.borrow_mut().sleeps();
+        match &self.idle {
+            Idle::Adapt(spinner) => spinner.borrow_mut().sleeps(),
+            Idle::Hold(holder) => holder.borrow_mut().release(),
+            Idle::Park(_) | Idle::Spin => {}
         }
     }
 

@@ -4,11 +4,13 @@ use std::cell::RefCell;
 
 // `policy` is what the user chooses. `governor` decides, and knows nothing of this machine;
 // `spinner` puts it into this machine: who else wants the CPU (`cpus`, `quota`), and what a sleep
-// costs here (`survey`).
+// costs here (`survey`). `holder` keeps CPUs from halting, if `hold_gain` says that it pays.
 mod cpus;
 // A simulator reaches it by `internals`.
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub, dead_code))]
 mod governor;
+mod hold_gain;
+mod holder;
 mod keep_warm;
 mod policy;
 mod quota;
@@ -17,10 +19,11 @@ mod survey;
 
 pub use crate::driver::busy_poll::BusyPoll;
 pub use governor::LONGEST_WINDOW;
-pub use policy::{Adaptive, IdlePolicy, UnknownIdlePolicy};
+pub use policy::{Adaptive, Hold, IdlePolicy, UnknownIdlePolicy};
 
 #[cfg(all(feature = "internals", not(wakeful_loom)))]
 pub use governor::{Governor, GovernorLimits};
+pub(crate) use holder::Holder;
 pub(crate) use keep_warm::KeepWarm;
 pub(crate) use spinner::{Next, Spinner};
 
@@ -30,4 +33,6 @@ pub(crate) enum Idle {
     /// Sleep at once, and have CPUs kept warm meanwhile or not.
     Park(#[allow(dead_code, reason = "it works by being there")] Option<KeepWarm>),
     Spin,
+    /// Sleep at once, and have no CPU halt while events come.
+    Hold(Box<RefCell<Holder>>),
 }

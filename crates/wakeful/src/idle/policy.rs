@@ -33,6 +33,10 @@ pub enum IdlePolicy {
     /// loop's own thread has a real-time policy. A thread under SCHED_DEADLINE may not start others
     /// (sched(7)): build the loop before.
     KeepWarm,
+    /// Sleep, while the kernel keeps the machine's CPUs from halting: they poll in its own idle
+    /// loop, and yield at once to any thread that wants to run. A spin's latency at a parked loop's
+    /// CPU time. From the first event on until there was none for a while; see [`Hold`].
+    Hold(Hold),
 }
 
 impl IdlePolicy {
@@ -126,13 +130,93 @@ impl Default for Adaptive {
     }
 }
 
+/// The settings of [`IdlePolicy::Hold`]: sleep at once, and have no CPU halt while events come.
+///
+/// **The bill.** `top` and cgroups count nothing: the CPUs are idle. But they poll, so they use
+/// power and their hyper-thread siblings' share; a hypervisor sees them busy, and a machine with
+/// CPU credits pays with those. `/dev/cpu_dma_latency` holds all CPUs of the machine at once. So it
+/// is used on machines of at most four CPUs of which at least half are the process's, unless
+/// [`whole_machine`](Self::whole_machine) says otherwise.
+///
+/// **Before it is used** the loop finds out, once in a process and as soon as there is traffic,
+/// whether a wake gets shorter by it here. If not, or where the device may not be used, the loop
+/// parks as with [`IdlePolicy::Park`], and a line of the log says so once, with what permits it.
+/// `wakeful awake --probe` says the same.
+///
+/// **How it ends.** The kernel gives the CPUs back when [`silence`](Self::silence) has passed
+/// without an event, when the loop ends, and when its process does, however that comes. A process
+/// that is stopped (SIGSTOP) in the midst of traffic holds until it goes on. A forked child holds
+/// nothing.
+///
+/// ```
+/// use std::time::Duration;
+/// use wakeful::{EventLoop, IdlePolicy};
+/// use wakeful::idle::Hold;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let hold = Hold::new().silence(Duration::from_millis(20));
+/// let event_loop = EventLoop::builder().idle(IdlePolicy::Hold(hold)).build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    pub(crate) silence: Duration,
+    pub(crate) tolerated: Duration,
+    pub(crate) whole_machine: bool,
+}
+
+impl Hold {
+    const DEFAULT: Self = Self {
+        silence: Duration::from_millis(50),
+        tolerated: Duration::ZERO,
+        whole_machine: false,
+    };
+
+    /// The defaults.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self::DEFAULT
+    }
+
+    /// For how long nothing must have happened until the CPUs may halt again: 1 ms to 1 s (default
+    /// 50 ms). Timers are no event. A loop that meets an event every 40 ms is held all the time.
+    #[must_use]
+    pub const fn silence(mut self, silence: Duration) -> Self {
+        self.silence = silence;
+        self
+    }
+
+    /// How long a CPU may take to come back, in whole microseconds (default 0: it polls). More
+    /// keeps shallow states on bare metal, which cost less power.
+    #[must_use]
+    pub const fn tolerated(mut self, latency: Duration) -> Self {
+        self.tolerated = latency;
+        self
+    }
+
+    /// Hold all CPUs also of a machine that is not this process's own.
+    #[must_use]
+    pub const fn whole_machine(mut self) -> Self {
+        self.whole_machine = true;
+        self
+    }
+}
+
+impl Default for Hold {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
 /// The policies' names.
-const NAMES: [(&str, IdlePolicy); 5] = [
+const NAMES: [(&str, IdlePolicy); 6] = [
     ("adaptive", IdlePolicy::ADAPTIVE),
     ("park", IdlePolicy::Park),
     ("spin", IdlePolicy::Spin),
     ("busy-poll", IdlePolicy::KernelBusyPoll(BusyPoll::DEFAULT)),
     ("keep-warm", IdlePolicy::KeepWarm),
+    ("hold", IdlePolicy::Hold(Hold::DEFAULT)),
 ];
 
 impl fmt::Display for IdlePolicy {
@@ -145,7 +229,7 @@ impl fmt::Display for IdlePolicy {
 
 /// The name is none of the policies'.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such idle policy: {0:?}; use adaptive, park, spin, busy-poll or keep-warm")]
+#[error("no such idle policy: {0:?}; use adaptive, hold, park, spin, busy-poll or keep-warm")]
 pub struct UnknownIdlePolicy(String);
 
 /// By name, with default settings.

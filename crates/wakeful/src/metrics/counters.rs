@@ -90,6 +90,8 @@ pub(crate) struct Fields {
     /// In ticks, as all that has no other unit.
     pub(crate) park_time: Counter,
     pub(crate) spin_time: Counter,
+    /// Slept while CPUs were held; not in `park_time`.
+    pub(crate) held_time: Counter,
     pub(crate) spin_hits: Counter,
     pub(crate) spin_misses: Counter,
     pub(crate) gave_way: Counter,
@@ -127,7 +129,11 @@ impl std::ops::Deref for Counters {
 impl Counters {
     /// For how long the loop has slept and spun, in ticks.
     pub(crate) fn idle_ticks(&self) -> u64 {
-        self.park_time.get().wrapping_add(self.spin_time.get())
+        self.park_ticks().wrapping_add(self.spin_time.get())
+    }
+
+    fn park_ticks(&self) -> u64 {
+        self.park_time.get().wrapping_add(self.held_time.get())
     }
 
     pub(crate) fn read(&self) -> LoopMetrics {
@@ -142,7 +148,8 @@ impl Counters {
             turns,
             waits: self.waits.get(),
             parks: self.parks.get(),
-            park_time: time(&self.park_time),
+            park_time: clock.duration(self.park_ticks()),
+            held_time: time(&self.held_time),
             spin_time: time(&self.spin_time),
             spin_hits: self.spin_hits.get(),
             spin_misses: self.spin_misses.get(),

@@ -73,6 +73,12 @@ pub struct LoopMetrics {
     /// elsewhere, where nothing is counted. *Do*: next to nothing: the loop is saturated, and needs
     /// help from another one.
     pub park_time: Duration,
+    /// That of [`park_time`](Self::park_time) in which this loop kept the machine's CPUs from
+    /// halting ([`IdlePolicy::Hold`](crate::IdlePolicy::Hold)): it costs no CPU time, and power.
+    ///
+    /// *Misleads*: a CPU is held once, however many loops ask for it. *Do*: if it is most of the
+    /// time at little load, set a shorter [`silence`](crate::idle::Hold::silence).
+    pub held_time: Duration,
     /// Time spent spinning: CPU that was used to answer sooner.
     ///
     /// *Misleads*: wall time, so that a neighbour's share of the CPU is in it; and a spin that met

@@ -16,16 +16,18 @@
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What undoes the option.
 type Undo = fn(&OwnedFd);
 
-static STATE: Mutex<State> = Mutex::new(State { forks: 0, changed: Vec::new() });
+/// How many forks this process has begun or comes from. Changed under the lock only.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+static STATE: Mutex<State> = Mutex::new(State { changed: Vec::new() });
 
 struct State {
-    /// How many forks this process has begun or comes from.
-    forks: u32,
     changed: Vec<(Weak<OwnedFd>, Undo)>,
 }
 
@@ -42,10 +44,19 @@ fn state() -> MutexGuard<'static, State> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ForkCount(u32);
 
+impl ForkCount {
+    /// Has there been another one since? One load.
+    #[inline]
+    pub(crate) fn is_past(self) -> bool {
+        FORKS.load(Ordering::Relaxed) != self.0
+    }
+}
+
 /// To be asked once the handlers are registered: by
 /// [`Process::fork_count`](super::fork_check::Process::fork_count).
 pub(super) fn fork_count() -> ForkCount {
-    ForkCount(state().forks)
+    let _state = state();
+    ForkCount(FORKS.load(Ordering::Relaxed))
 }
 
 /// Calls `change` with the socket and returns `true`, unless this process has forked since `count`.
@@ -57,7 +68,7 @@ pub(crate) fn change_until_fork(
     undo: Undo,
 ) -> std::io::Result<bool> {
     let mut state = state();
-    if state.forks != count.0 {
+    if count.is_past() {
         return Ok(false);
     }
     change(socket)?;
@@ -92,7 +103,7 @@ pub(super) fn before() {
         return;
     }
     let mut state = state();
-    state.forks = state.forks.wrapping_add(1);
+    FORKS.fetch_add(1, Ordering::Relaxed);
     for (socket, undo) in state.changed.drain(..) {
         if let Some(socket) = socket.upgrade() {
             undo(&socket);

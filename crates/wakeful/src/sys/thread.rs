@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
-use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -31,19 +31,6 @@ pub(crate) fn start_thread<T: Send + 'static>(
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     Builder::new().name(name.to_owned()).spawn(run).map_err(|error| cannot_start(name, &error))
-}
-
-/// As [`start_thread`], for [`std::thread::scope`], whose own `spawn` panics.
-///
-/// # Errors
-/// As for [`start_thread`].
-pub(crate) fn start_scoped<'scope, T: Send + 'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    name: &str,
-    run: impl FnOnce() -> T + Send + 'scope,
-) -> io::Result<ScopedJoinHandle<'scope, T>> {
-    let started = Builder::new().name(name.to_owned()).spawn_scoped(scope, run);
-    started.map_err(|error| cannot_start(name, &error))
 }
 
 fn cannot_start(name: &str, error: &io::Error) -> io::Error {

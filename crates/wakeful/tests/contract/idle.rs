@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use wakeful::idle::{Adaptive, BusyPoll};
+use wakeful::idle::{Adaptive, BusyPoll, Hold};
 use wakeful::{EventLoop, IdlePolicy, LoopHandle};
 
 use crate::backend::Backend;
@@ -15,6 +15,7 @@ use crate::backend::Backend;
 on_every_backend! {
     a_failed_attempt_to_sleep_costs_no_system_call_but_never_twice_in_a_row,
     a_parked_loop_asks_the_kernel_nothing_until_something_happens,
+    a_loop_that_holds_asks_the_kernel_nothing_in_silence_and_fires_its_timers,
     a_spinning_loop_never_sleeps_for_others_and_fires_its_timers,
     a_spinning_turn_with_a_limit_ends,
     policies_read_as_they_print,
@@ -64,6 +65,30 @@ fn a_parked_loop_asks_the_kernel_nothing_until_something_happens<B: Backend>() {
     let (handle, thread) = start::<B>(IdlePolicy::Park);
     handle.post_and_wait(|| ()).unwrap();
     asks_nothing(&handle);
+    handle.stop();
+    thread.join().unwrap();
+}
+
+fn a_loop_that_holds_asks_the_kernel_nothing_in_silence_and_fires_its_timers<B: Backend>() {
+    let silence = Duration::from_millis(1);
+    let (handle, thread) = start::<B>(IdlePolicy::Hold(Hold::new().silence(silence)));
+    // Traffic in which it holds, if it may and if that pays on this machine; and a timer that comes
+    // due behind many silences.
+    let timer = handle.spawn(move || wakeful::time::sleep(100 * silence)).unwrap();
+    for _ in 0..100 {
+        handle.post_and_wait(|| ()).unwrap();
+    }
+    futures_lite::future::block_on(timer).unwrap();
+    // The last hold ends within a silence.
+    let quiet_from = |before: wakeful::LoopMetrics| {
+        (0..1_000).all(|_| {
+            thread::yield_now();
+            handle.metrics().waits == before.waits
+        })
+    };
+    while !(asleep(&handle) && quiet_from(handle.metrics())) {}
+    asks_nothing(&handle);
+    assert!(handle.metrics().held_time <= handle.metrics().park_time);
     handle.stop();
     thread.join().unwrap();
 }
@@ -385,8 +410,9 @@ fn a_spinning_turn_with_a_limit_ends<B: Backend>() {
 
 fn policies_read_as_they_print<B: Backend>() {
     let of_kernel = IdlePolicy::KernelBusyPoll(BusyPoll::new());
-    let all =
-        [IdlePolicy::ADAPTIVE, IdlePolicy::Park, IdlePolicy::Spin, of_kernel, IdlePolicy::KeepWarm];
+    let hold = IdlePolicy::Hold(Hold::new());
+    let park = IdlePolicy::Park;
+    let all = [IdlePolicy::ADAPTIVE, park, IdlePolicy::Spin, of_kernel, IdlePolicy::KeepWarm, hold];
     for policy in all {
         assert_eq!(policy.to_string().parse(), Ok(policy));
     }

@@ -11,6 +11,7 @@ pub(super) const PARKING_AGAIN: &str = "wakeful, parking (again)";
 pub(super) const SPINNING: &str = "wakeful, spinning";
 const BUSY_POLL: &str = "wakeful, busy-poll";
 const KEEP_WARM: &str = "wakeful, keep-warm";
+const HOLD: &str = "wakeful, hold";
 pub(super) const FRUGAL: &str = "wakeful, adaptive, hit rate 0.6";
 pub(super) const PATIENT: &str = "wakeful, adaptive, windows up to 3 ms";
 
@@ -47,6 +48,7 @@ pub(super) fn policy(lab: &Lab<'_>, name: &str) -> Contender {
         SPINNING => "spin",
         BUSY_POLL => "busy-poll",
         KEEP_WARM => "keep-warm",
+        HOLD => "hold",
         _ => "adaptive",
     };
     wakeful_with(&lab.program, name, "echo", idle, flags)
@@ -54,7 +56,7 @@ pub(super) fn policy(lab: &Lab<'_>, name: &str) -> Contender {
 
 /// All policies twice where that tells the noise, and the peers that claims name.
 pub(super) fn judged(lab: &Lab<'_>) -> Vec<Contender> {
-    let names = [ADAPTIVE, ADAPTIVE_AGAIN, PARKING, SPINNING, BUSY_POLL, KEEP_WARM];
+    let names = [ADAPTIVE, ADAPTIVE_AGAIN, PARKING, SPINNING, BUSY_POLL, KEEP_WARM, HOLD];
     let policies = names.into_iter().map(|name| policy(lab, name));
     policies.chain(peers(lab, |name| NAMED.contains(&name))).collect()
 }

@@ -1,0 +1,102 @@
+use super::*;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+const SILENCE_NS: u64 = 50_000_000;
+
+/// A holder whose device is a file: the last word in it is the last wish.
+fn holder(state: State) -> (Holder, File) {
+    let name = format!("wakeful-holder-{}-{:?}", std::process::id(), std::thread::current().id());
+    let path = std::env::temp_dir().join(name);
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+    let file = file.unwrap();
+    std::fs::remove_file(path).unwrap();
+    let fd = Arc::new(OwnedFd::from(file.try_clone().unwrap()));
+    let holder = Holder {
+        silence: Duration::from_nanos(SILENCE_NS),
+        tolerated: Duration::from_micros(2),
+        process: Process::current().unwrap(),
+        device: Device { fd, forks: Process::fork_count().unwrap() },
+        state,
+    };
+    (holder, file)
+}
+
+fn wishes(file: &File) -> Vec<i32> {
+    let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes.chunks_exact(4).map(|word| i32::from_ne_bytes(word.try_into().unwrap())).collect()
+}
+
+fn held(file: &File, holder: &mut Holder) {
+    holder.hold().unwrap();
+    holder.state = State::Held { quiet_since: None };
+    assert_eq!(wishes(file), [2]);
+}
+
+#[test]
+fn a_loop_that_has_seen_nothing_holds_nothing_and_asks_nothing() {
+    let (mut holder, file) = holder(State::Silent);
+    assert_eq!(holder.before_sleep(), None);
+    holder.found_nothing(1);
+    assert!(matches!(holder.state, State::Silent));
+    assert!(wishes(&file).is_empty());
+}
+
+#[test]
+fn where_it_is_of_no_use_it_stays_so() {
+    let (mut holder, file) = holder(State::Useless);
+    holder.woken();
+    assert_eq!(holder.before_sleep(), None);
+    holder.release();
+    assert!(matches!(holder.state, State::Useless));
+    assert!(wishes(&file).is_empty());
+}
+
+#[test]
+fn timers_within_the_silence_do_not_end_it_and_do_not_prolong_it() {
+    let (mut holder, file) = holder(State::Unheld);
+    held(&file, &mut holder);
+    assert_eq!(holder.before_sleep(), Some(holder.silence));
+    for now in [10, 10 + SILENCE_NS / 2, 9 + SILENCE_NS] {
+        holder.found_nothing(now);
+        assert!(holder.is_held(), "at {now}");
+    }
+    holder.found_nothing(10 + SILENCE_NS);
+    assert!(!holder.is_held());
+    assert_eq!(wishes(&file), [2, -1]);
+}
+
+#[test]
+fn an_event_begins_the_silence_anew() {
+    let (mut holder, file) = holder(State::Unheld);
+    held(&file, &mut holder);
+    holder.found_nothing(10);
+    holder.woken();
+    holder.found_nothing(10 + SILENCE_NS);
+    assert!(holder.is_held());
+    // A clock that jumps back ends nothing.
+    holder.found_nothing(0);
+    assert!(holder.is_held());
+    assert_eq!(wishes(&file), [2]);
+}
+
+#[test]
+fn an_event_behind_a_silence_asks_again() {
+    let (mut holder, file) = holder(State::Unheld);
+    held(&file, &mut holder);
+    holder.release();
+    assert!(matches!(holder.state, State::Silent));
+    holder.woken();
+    assert!(matches!(holder.state, State::Unheld));
+    assert_eq!(wishes(&file), [2, -1]);
+}
+
+#[test]
+fn the_end_of_a_loop_gives_back_what_it_holds() {
+    let (mut holder, file) = holder(State::Unheld);
+    held(&file, &mut holder);
+    drop(holder);
+    assert_eq!(wishes(&file), [2, -1]);
+}
