@@ -1,12 +1,30 @@
 #![doc = include_str!("../README.md")]
 
 mod cpuidle;
+#[cfg(feature = "watch")]
+mod enable;
+#[cfg(feature = "watch")]
+mod hold;
 pub mod latency_device;
 mod machine;
 mod probe;
+#[cfg(feature = "watch")]
+mod switches;
+#[cfg(feature = "watch")]
+mod traffic;
 mod wake_cost;
+#[cfg(feature = "watch")]
+mod watcher;
 
 pub use cpuidle::{IdleDriver, IdleState};
+#[cfg(feature = "watch")]
+pub use enable::enable;
+#[cfg(feature = "watch")]
+pub use hold::{HoldError, HoldSettings};
 pub use machine::{LargeMachine, check_share};
 pub use probe::Probe;
+#[cfg(feature = "watch")]
+pub use switches::{CountError, Target};
 pub use wake_cost::{Gain, wake_cost};
+#[cfg(feature = "watch")]
+pub use watcher::{Done, Ended, WatchError, Watcher};

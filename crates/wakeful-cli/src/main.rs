@@ -25,7 +25,7 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// Load a server and measure its latency honestly, whatever it is built on.
     Load(Box<load::Arguments>),
-    /// Find out what it takes here to keep CPUs from halting.
+    /// Keep CPUs from halting while any server, unmodified, has traffic: a wake takes microseconds.
     Awake(awake::Arguments),
     /// Run experiments: the public cases behind wakeful's guarantees, beside the systems they
     /// happened to.

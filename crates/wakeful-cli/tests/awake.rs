@@ -1,9 +1,10 @@
-//! CPUs that are kept from halting: `wakeful awake --probe`, and `wakeful serve --idle hold`.
+//! CPUs that are kept from halting: `wakeful awake`, and `wakeful serve --idle hold`.
 
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,128 @@ fn a_server_holds_while_it_has_traffic_not_in_silence_and_not_when_it_is_killed(
             assert!(!end_by_kill && start.elapsed() < GUARD, "still held");
             std::thread::yield_now();
         }
+    }
+}
+
+/// `wakeful awake`, ended with the value.
+struct Awake(Child);
+
+impl Awake {
+    fn of(pid: u32) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.args(["awake", "--pid", &pid.to_string()]).stderr(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_watched_process_is_held_while_it_has_traffic_and_not_when_the_watcher_is_killed() {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Ok(device) = latency_device::open() else {
+        eprintln!("skipped: {} may not be used here", latency_device::PATH);
+        return;
+    };
+    let is_held = || latency_device::in_force(&device).unwrap() == Some(Duration::ZERO);
+    if is_held() {
+        eprintln!("skipped: somebody holds the machine's CPUs");
+        return;
+    }
+    let mut service = Service::start_idle(Command::new(PROGRAM), &HTTP, "park");
+    let addr = service.behind("listening on ");
+    let mut awake = Awake::of(service.child.id());
+    for end_by_kill in [false, true] {
+        let start = Instant::now();
+        while !is_held() {
+            if start.elapsed() > GUARD {
+                eprintln!("skipped: a hold is not worth it here, or the machine is too large");
+                return;
+            }
+            assert!(get(&addr, "/healthz").starts_with("HTTP/1.1 200"));
+        }
+        if end_by_kill {
+            awake.kill();
+        }
+        let start = Instant::now();
+        while is_held() {
+            assert!(!end_by_kill && start.elapsed() < GUARD, "still held");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn awake(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.arg("awake").args(arguments);
+    command
+}
+
+#[test]
+fn a_command_has_its_exit_code_its_output_and_its_signals() {
+    let exit = |script: &str| {
+        let output = awake(&["--quiet", "--", "sh", "-c", script]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(exit("echo out; exit 7"), (Some(7), "out\n".to_owned()));
+    assert_eq!(exit("kill -9 $$").0, Some(128 + 9));
+    let missing = awake(&["--", "/nonexistent/command"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(127));
+    assert!(
+        String::from_utf8_lossy(&missing.stderr).contains("/nonexistent/command: No such file")
+    );
+
+    let script = "trap 'exit 9' TERM; echo up; while :; do sleep 0.05; done";
+    let mut command = awake(&["--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "up\n");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn a_command_runs_also_where_cpus_may_not_be_held() {
+    let mut command = awake(&["--", "sh", "-c", "echo out; exit 3"]);
+    command.uid(USER).gid(USER).current_dir("/");
+    let Ok(output) = command.output() else {
+        eprintln!("skipped: the program cannot be run as another user");
+        return;
+    };
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(3), &b"out\n"[..]));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("the command runs as it would without"), "{said}");
+    assert!(said.contains(latency_device::PATH), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn who_cannot_be_watched_is_named() {
+    let failed = |arguments: &[&str]| {
+        let output = awake(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = failed(&["--pid", &i32::MAX.to_string()]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("there is no process 2147483647"), "{said}");
+    let (code, said) = failed(&["--cgroup", "/proc"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("/proc is no folder of a cgroup"), "{said}");
+    for usage in [&[][..], &["--pid", "0"], &["--probe", "--pid", "1"], &["--pid", "1", "--", "a"]]
+    {
+        assert_eq!(failed(usage).0, Some(2), "{usage:?}");
     }
 }
 

@@ -1,0 +1,220 @@
+//! Holds CPUs while a process has traffic.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use crate::hold::{Hold, HoldError, HoldSettings};
+use crate::switches::{CountError, Switches, Target};
+use crate::traffic::{Next, Traffic};
+use crate::wake_cost::Gain;
+
+/// How often it counts while there is traffic.
+const WHILE_HELD: Duration = Duration::from_millis(50);
+/// How often it counts in silence, if nothing wakes it.
+const SAMPLED: Duration = Duration::from_millis(200);
+
+/// Why a process cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// Its traffic cannot be seen.
+    #[error(transparent)]
+    Count(#[from] CountError),
+    /// CPUs cannot be held.
+    #[error(transparent)]
+    Hold(#[from] HoldError),
+    /// Anything else.
+    #[error(transparent)]
+    Other(#[from] io::Error),
+}
+
+/// Watches a process, or a cgroup, and holds the CPUs while it has traffic.
+///
+/// In silence the thread that [runs](Watcher::run) it sleeps: the kernel wakes it behind some
+/// context switches of the process, and while there is traffic it reads the counts 20 times a
+/// second. Where perf events are refused it reads `/proc` five times a second instead.
+#[derive(Debug)]
+pub struct Watcher {
+    target: Target,
+    switches: Switches,
+    hold: Hold,
+    epoch: Instant,
+    done: Counted,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    seen: u64,
+    wakes: u64,
+    held_wakes: u64,
+}
+
+/// What a watcher has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Done {
+    /// How long it watches.
+    pub watched: Duration,
+    /// How often the process's threads were switched away from a CPU, and so woken again.
+    pub wakes: u64,
+    /// How many of these while CPUs were held.
+    pub held_wakes: u64,
+    /// For how long they were held.
+    pub held: Duration,
+    /// What a wake takes without a hold and with one, once it is measured.
+    pub gain: Option<Gain>,
+    /// It reads `/proc` in intervals, since perf events are refused.
+    pub is_sampled: bool,
+}
+
+impl Done {
+    /// How much shorter the wakes were together, if all of them met a CPU that would have halted:
+    /// the most that can have been saved.
+    #[must_use]
+    pub fn saved_at_most(&self) -> Duration {
+        let of_one = self.gain.map_or(Duration::ZERO, |gain| gain.unheld.saturating_sub(gain.held));
+        of_one.saturating_mul(u32::try_from(self.held_wakes).unwrap_or(u32::MAX))
+    }
+}
+
+/// Why a watch is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// The process has ended.
+    ProcessEnded,
+    /// `stop` became readable.
+    Stopped,
+}
+
+impl Watcher {
+    /// Counts from now on all threads of the target but the calling one, and holds nothing yet.
+    ///
+    /// # Errors
+    /// Switches cannot be counted, or CPUs may not be held.
+    pub fn open(target: Target, settings: HoldSettings) -> Result<Self, WatchError> {
+        let switches = Switches::open(&target)?;
+        let hold = Hold::open(settings)?;
+        Ok(Self { target, switches, hold, epoch: Instant::now(), done: Counted::default() })
+    }
+
+    /// Holds CPUs while there is traffic, until the process ends (a cgroup has no end) or `stop` is
+    /// readable. Calls `report` at the end and every `interval`, if there is one; what it does
+    /// there takes the watch's time.
+    ///
+    /// # Errors
+    /// The kernel refuses to count, to hold or to wait. Nothing is held then.
+    pub fn run(
+        &mut self,
+        stop: Option<BorrowedFd<'_>>,
+        interval: Option<Duration>,
+        mut report: impl FnMut(&Done),
+    ) -> Result<Ended, WatchError> {
+        let process = match &self.target {
+            Target::Process(pid) => match pidfd_open(*pid, PidfdFlags::empty()) {
+                Ok(process) => Some(process),
+                Err(Errno::SRCH) => return Ok(Ended::ProcessEnded),
+                Err(error) => return Err(io::Error::from(error).into()),
+            },
+            Target::Cgroup(_) => None,
+        };
+        let process = process.as_ref().map(|process| (Ended::ProcessEnded, process.as_fd()));
+        let ends: Vec<_> = process.into_iter().chain(stop.map(|fd| (Ended::Stopped, fd))).collect();
+        let mut traffic = Traffic::new(self.epoch.elapsed(), self.count()?);
+        let mut next = Next::Armed;
+        let mut due = interval.map(|interval| Instant::now() + interval);
+        let ended = loop {
+            let until_due = due.map(|due| due.saturating_duration_since(Instant::now()));
+            let pause = self.pause(next).into_iter().chain(until_due).min();
+            if let Some(ended) = self.wait(next, &ends, pause)? {
+                break ended;
+            }
+            next = traffic.counted(self.epoch.elapsed(), self.count()?);
+            if next == Next::Hold {
+                self.hold.begin()?;
+            } else {
+                self.hold.end()?;
+            }
+            if due.is_some_and(|due| Instant::now() >= due) {
+                due = interval.map(|interval| Instant::now() + interval);
+                report(&self.done());
+            }
+        };
+        self.count()?;
+        self.hold.end()?;
+        report(&self.done());
+        Ok(ended)
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn done(&self) -> Done {
+        Done {
+            watched: self.epoch.elapsed(),
+            wakes: self.done.wakes,
+            held_wakes: self.done.held_wakes,
+            held: self.hold.held_time(),
+            gain: self.hold.gain(),
+            is_sampled: self.switches.is_sampled(),
+        }
+    }
+
+    pub(crate) fn device(&self) -> BorrowedFd<'_> {
+        self.hold.device().as_fd()
+    }
+
+    fn pause(&self, next: Next) -> Option<Duration> {
+        let longest = self.switches.is_sampled().then_some(SAMPLED);
+        match next {
+            Next::Armed => longest,
+            Next::ArmedFor(pause) => Some(longest.map_or(pause, |longest| pause.min(longest))),
+            Next::Hold => Some(WHILE_HELD),
+        }
+    }
+
+    fn count(&mut self) -> io::Result<u64> {
+        let count = self.switches.count()?;
+        let new = count.saturating_sub(self.done.seen);
+        self.done.seen = count;
+        self.done.wakes += new;
+        if self.hold.is_held() {
+            self.done.held_wakes += new;
+        }
+        Ok(count)
+    }
+
+    /// Waits for a switch, unless `next` is to hold, for one of `ends`, or for a pause.
+    fn wait(
+        &mut self,
+        next: Next,
+        ends: &[(Ended, BorrowedFd<'_>)],
+        pause: Option<Duration>,
+    ) -> io::Result<Option<Ended>> {
+        let switches = self.switches.descriptors().filter(|_| next != Next::Hold);
+        let all = ends.iter().map(|(_, fd)| *fd).chain(switches);
+        let mut all: Vec<PollFd<'_>> =
+            all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let pause = pause.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        match poll(&mut all, pause.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ended = ends.iter().zip(&all).find(|(_, fd)| !fd.revents().is_empty());
+        // They would be readable for ever.
+        let hung_up = all[ends.len()..].iter().enumerate();
+        let hung_up = hung_up.filter(|(_, fd)| fd.revents().contains(PollFlags::HUP));
+        let hung_up: Vec<usize> = hung_up.map(|(number, _)| number).collect();
+        let ended = ended.map(|((reason, _), _)| *reason);
+        self.switches.remove(&hung_up)?;
+        Ok(ended)
+    }
+}
+
+/// The process whose id it is.
+pub(crate) fn own() -> Target {
+    Target::Process(rustix::process::getpid())
+}

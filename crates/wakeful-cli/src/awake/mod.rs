@@ -1,0 +1,148 @@
+//! `wakeful awake`: CPUs are kept from halting while a process has traffic.
+
+mod command;
+mod report;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use rustix::process::Pid;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+use wakeful_awake::{HoldSettings, Probe, Target, WatchError, Watcher};
+
+use crate::logging::say;
+
+/// A report is printed so often.
+const REPORT: Duration = Duration::from_secs(60);
+
+#[derive(Debug, clap::Args)]
+#[command(
+    group = clap::ArgGroup::new("what").required(true),
+    override_usage = "wakeful awake [OPTIONS] -- COMMAND [ARGUMENT]...\n       \
+        wakeful awake [OPTIONS] --pid PID\n       \
+        wakeful awake [OPTIONS] --cgroup FOLDER\n       \
+        wakeful awake --probe",
+    after_help = "\
+A CPU with nothing to do halts, and the next wake waits until it is back: tens of microseconds on a virtual \
+machine. This keeps the machine's CPUs from halting (/dev/cpu_dma_latency) while a process has traffic: from 50 \
+wakes a second on, above its own housekeeping, and no longer than a quarter of a second behind it. The process \
+is not changed, and may be anything: a static binary, Go, the JVM, Node, redis, nginx.
+
+The bill: power, the share of hyper-thread siblings, CPU credits, and a hypervisor that sees the CPUs busy; `top` \
+shows them idle. All CPUs of the machine are held, so machines of more than four CPUs take --hold machine. \
+Nothing is held that gains nothing: it is measured first. However this program ends, the hold ends with it.
+
+Once a minute and at the end it says what it did. Where CPUs may not be held a COMMAND runs all the same, and a \
+line says why. The exit code is the command's (128 and the signal's number, if one ended it). Signals are passed on.
+
+  $ wakeful awake --probe                              what a wake costs here, and is it permitted?
+  $ wakeful awake -- redis-server --port 7000
+  $ wakeful awake --pid $(pgrep -o nginx)              its workers too
+  $ wakeful awake --cgroup /sys/fs/cgroup/system.slice/postgresql.service"
+)]
+pub(crate) struct Arguments {
+    /// Say how idle CPUs sleep here, what a wake costs with CPUs that halt and with CPUs that are
+    /// held, whether this process may hold them, and else what permits it. Takes some 60 ms.
+    /// Exits with 1 if it is not permitted, or not worth it.
+    #[arg(long, group = "what")]
+    probe: bool,
+
+    /// Watch this process, the children that it has, and what they start from now on, until it
+    /// ends.
+    #[arg(long, group = "what", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+
+    /// Watch all processes of this cgroup (v2), until INT or TERM. Takes CAP_PERFMON.
+    #[arg(long, group = "what", value_name = "FOLDER")]
+    cgroup: Option<PathBuf>,
+
+    /// Whose CPUs may be held without being told: `small` is a machine of at most four CPUs, of
+    /// which at least half are this process's; `machine` are all CPUs of any machine.
+    #[arg(long, value_enum, default_value = "small", conflicts_with = "probe")]
+    hold: Whose,
+
+    /// How long a CPU may take to come back: 2us keeps shallow idle states on bare metal. In whole
+    /// microseconds.
+    #[arg(long, value_name = "TIME", default_value = "0us", conflicts_with = "probe")]
+    latency: humantime::Duration,
+
+    /// Print errors only, no reports.
+    #[arg(long, short, conflicts_with = "probe")]
+    quiet: bool,
+
+    /// Start this, and watch it.
+    #[arg(last = true, group = "what", value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Whose {
+    Small,
+    Machine,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    if arguments.probe {
+        return probe();
+    }
+    if let Some((program, rest)) = arguments.command.split_first() {
+        return command::run(program, rest, |pid| watch(arguments, Target::Process(pid), None));
+    }
+    let target = match (arguments.pid.and_then(Pid::from_raw), &arguments.cgroup) {
+        (Some(pid), _) => Target::Process(pid),
+        (None, Some(folder)) => Target::Cgroup(folder.clone()),
+        (None, None) => unreachable!("one of the group is required"),
+    };
+    let stop = stop_signals().map_err(|error| format!("signals: {error}"))?;
+    watch(arguments, target, Some(&stop)).map_err(|error| error.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn probe() -> Result<ExitCode, String> {
+    let probe = Probe::run();
+    let written = write!(io::stdout(), "{probe}");
+    written.map_err(|error| format!("stdout: {error}"))?;
+    Ok(if probe.is_worth_it() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Until the target ends, or `stop` is readable.
+fn watch(
+    arguments: &Arguments,
+    target: Target,
+    stop: Option<&UnixStream>,
+) -> Result<(), WatchError> {
+    let settings = HoldSettings::new().tolerated(arguments.latency.into());
+    let settings = match arguments.hold {
+        Whose::Small => settings,
+        Whose::Machine => settings.whole_machine(),
+    };
+    let mut watcher = Watcher::open(target, settings)?;
+    if watcher.done().is_sampled && !arguments.quiet {
+        say(
+            "wakeful awake: perf events are refused here, so /proc is read five times a second (CAP_PERFMON permits them)",
+        );
+    }
+    let report = |done: &_| {
+        if !arguments.quiet {
+            say(report::line(done));
+        }
+    };
+    watcher.run(stop.map(AsFd::as_fd), Some(REPORT), report)?;
+    Ok(())
+}
+
+/// Becomes readable with the first INT or TERM.
+fn stop_signals() -> io::Result<UnixStream> {
+    let (stop, stopper) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        pipe::register(signal, stopper.try_clone()?)?;
+    }
+    Ok(stop)
+}
