@@ -11,7 +11,8 @@ const ON: f64 = 50.0;
 const OFF: f64 = 25.0;
 /// A rate is what was counted in a window of this length.
 const WINDOW: Duration = Duration::from_millis(200);
-/// A rate so many times above [`ON`] is traffic before its window is over.
+/// A rate so many times above [`ON`] is traffic before its window is over; a lower one behind two
+/// windows.
 const AT_ONCE: f64 = 10.0;
 /// No more than this is taken for housekeeping, a second.
 const MOST_HOUSEKEEPING: f64 = 100.0;
@@ -31,8 +32,10 @@ pub(crate) struct Traffic {
 enum State {
     /// Nothing to look at before something is switched.
     Silent,
-    /// Something was.
-    Attentive,
+    /// Something was. Was it already traffic in the window before this one?
+    Attentive {
+        before: bool,
+    },
     On,
 }
 
@@ -68,29 +71,37 @@ impl Traffic {
             State::Silent if switches == 0.0 => self.begin = (now, count),
             // A silence that ends: what is counted from here on is a rate.
             State::Silent => {
-                self.state = State::Attentive;
+                self.state = State::Attentive { before: false };
                 self.begin = (now, count);
             }
-            State::Attentive if rate >= ON * AT_ONCE || (is_over && rate >= ON) => {
+            State::Attentive { before }
+                if rate >= ON * AT_ONCE || (is_over && before && rate >= ON) =>
+            {
                 self.state = State::On;
                 self.begin = (now, count);
             }
             State::On if is_over => {
                 if rate < OFF {
-                    self.state = State::Attentive;
+                    self.state = State::Attentive { before: false };
                 }
                 self.begin = (now, count);
             }
-            State::Attentive if is_over => {
+            // A program that starts, or collects its garbage, is busy for a moment.
+            State::Attentive { before: false } if is_over && rate >= ON => {
+                self.state = State::Attentive { before: true };
+                self.begin = (now, count);
+            }
+            State::Attentive { .. } if is_over => {
                 let rate = rate + self.housekeeping;
                 let believed = self.housekeeping * (1.0 - NEWEST) + rate * NEWEST;
                 self.housekeeping = believed.min(MOST_HOUSEKEEPING);
-                if switches == 0.0 {
-                    self.state = State::Silent;
-                }
+                self.state = match switches {
+                    0.0 => State::Silent,
+                    _ => State::Attentive { before: false },
+                };
                 self.begin = (now, count);
             }
-            State::Attentive | State::On => {}
+            State::Attentive { .. } | State::On => {}
         }
         self.next(now)
     }
@@ -98,7 +109,7 @@ impl Traffic {
     fn next(&self, now: Duration) -> Next {
         match self.state {
             State::Silent => Next::Armed,
-            State::Attentive => {
+            State::Attentive { .. } => {
                 let left = (self.begin.0 + WINDOW).saturating_sub(now);
                 Next::ArmedFor(left.max(Duration::from_millis(1)))
             }
@@ -140,7 +151,7 @@ mod tests {
         let changes =
             held(|now| if (10.0..20.0).contains(&now) { 32.0 + 70.0 } else { 32.0 }, 30.0);
         let [(begin, true), (end, false)] = changes[..] else { panic!("{changes:?}") };
-        assert!((10.0..10.7).contains(&begin) && (20.0..20.5).contains(&end), "{changes:?}");
+        assert!((10.0..10.9).contains(&begin) && (20.0..20.5).contains(&end), "{changes:?}");
         assert_eq!(held(|now| if now < 10.0 { 32.0 } else { 70.0 }, 20.0), []);
     }
 
@@ -149,6 +160,14 @@ mod tests {
         let changes = held(|now| if (1.0..2.0).contains(&now) { 10_000.0 } else { 0.0 }, 4.0);
         let [(begin, true), (end, false)] = changes[..] else { panic!("{changes:?}") };
         assert!((1.0..1.05).contains(&begin) && (2.0..2.45).contains(&end), "{changes:?}");
+    }
+
+    #[test]
+    fn the_start_of_a_program_is_no_traffic() {
+        for (length, rate) in [(0.1, 400.0), (0.2, 200.0)] {
+            let start = |now| if (1.0..1.0 + length).contains(&now) { rate } else { 3.0 };
+            assert_eq!(held(start, 10.0), [], "{length} s");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use signal_hook::low_level::pipe;
 use wakeful_awake::{HoldSettings, Probe, Target, WatchError, Watcher};
 
 use crate::logging::say;
+use crate::numbers::time_in;
 
 /// A report is printed so often.
 const REPORT: Duration = Duration::from_secs(60);
@@ -27,7 +28,7 @@ const REPORT: Duration = Duration::from_secs(60);
     group = clap::ArgGroup::new("what").required(true),
     override_usage = "wakeful awake [OPTIONS] -- COMMAND [ARGUMENT]...\n       \
         wakeful awake [OPTIONS] --pid PID\n       \
-        wakeful awake [OPTIONS] --cgroup FOLDER\n       \
+        wakeful awake [OPTIONS] --cgroup DIR\n       \
         wakeful awake --probe",
     after_help = "\
 A CPU with nothing to do halts, and the next wake waits until it is back: tens of microseconds on a virtual \
@@ -56,11 +57,16 @@ pub(crate) struct Arguments {
 
     /// Watch this process, the children that it has, and what they start from now on, until it
     /// ends.
-    #[arg(long, group = "what", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(
+        long,
+        group = "what",
+        value_name = "PID",
+        value_parser = clap::value_parser!(i32).range(1..)
+    )]
     pid: Option<i32>,
 
     /// Watch all processes of this cgroup (v2), until INT or TERM. Takes CAP_PERFMON.
-    #[arg(long, group = "what", value_name = "FOLDER")]
+    #[arg(long, group = "what", value_name = "DIR")]
     cgroup: Option<PathBuf>,
 
     /// Whose CPUs may be held without being told: `small` is a machine of at most four CPUs, of
@@ -70,8 +76,14 @@ pub(crate) struct Arguments {
 
     /// How long a CPU may take to come back: 2us keeps shallow idle states on bare metal. In whole
     /// microseconds.
-    #[arg(long, value_name = "TIME", default_value = "0us", conflicts_with = "probe")]
-    latency: humantime::Duration,
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "0us",
+        value_parser = latency,
+        conflicts_with = "probe"
+    )]
+    latency: Duration,
 
     /// Print errors only, no reports.
     #[arg(long, short, conflicts_with = "probe")]
@@ -105,6 +117,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn latency(text: &str) -> Result<Duration, String> {
+    time_in(text, &(Duration::ZERO..=Duration::from_secs(1)), "0us to 1s")
+}
+
 fn probe() -> Result<ExitCode, String> {
     let probe = Probe::run();
     let written = write!(io::stdout(), "{probe}");
@@ -118,7 +134,7 @@ fn watch(
     target: Target,
     stop: Option<&UnixStream>,
 ) -> Result<(), WatchError> {
-    let settings = HoldSettings::new().tolerated(arguments.latency.into());
+    let settings = HoldSettings::new().tolerated(arguments.latency);
     let settings = match arguments.hold {
         Whose::Small => settings,
         Whose::Machine => settings.whole_machine(),
