@@ -49,6 +49,19 @@ impl Contender {
         let server = ServerSpec::Command { name: name.to_owned(), argv: argv.collect() };
         Self { name: name.to_owned(), server, cpus }
     }
+
+    /// The same under `wakeful awake` of that program, which holds CPUs while it has traffic.
+    #[must_use]
+    pub fn awake(mut self, program: &Path, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        if let ServerSpec::Command { name: of_command, argv } = &mut self.server {
+            name.clone_into(of_command);
+            let program = program.to_string_lossy();
+            let before = [&*program, "awake", "--quiet", "--hold", "machine", "--"];
+            argv.splice(0..0, before.map(str::to_owned));
+        }
+        self
+    }
 }
 
 /// A service of the program `wakeful`, on one loop, with an idle policy.

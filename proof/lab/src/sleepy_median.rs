@@ -23,6 +23,7 @@ mod verdicts;
 use std::time::Duration;
 
 use wakeful_load::internals::bench::Load;
+use wakeful_load::internals::format;
 use wakeful_load::internals::results::Results;
 use wakeful_load::internals::series::Figures;
 
@@ -35,8 +36,8 @@ use self::found::Found;
 use self::hog::{HOG_IS_GONE, HOG_STAYS};
 use self::loads::{WARM_UP, load};
 use self::parts::{
-    CAP, CHAIN, CHAINS, CLIENT, COMEBACK, Extent, FRUGALITY, HOG, PARTS, PATIENCE, PROXIES, PROXY,
-    QUOTA, RATE, SILENCE,
+    AWAKE, AWAKE_RATES, CAP, CHAIN, CHAINS, CLIENT, COMEBACK, Extent, FRUGALITY, HOG, PARTS,
+    PATIENCE, PROXIES, PROXY, QUOTA, RATE, SILENCE,
 };
 use self::rates::Rates;
 use crate::contender::Contender;
@@ -117,6 +118,8 @@ struct Everything {
     rounds: usize,
     few_rounds: usize,
     rates: Option<rates::Plan>,
+    /// By rate.
+    awake: Vec<Vec<Case>>,
     frugality: Vec<Case>,
     patience: Vec<Case>,
     cap: Vec<Case>,
@@ -147,6 +150,12 @@ impl Everything {
         };
         let at = |rate: f64, duration: Duration| load(lab, rate, duration);
         let at_10k = at(1e4, extent.block)?;
+        // A median takes some 100 answers.
+        let held = |rate: f64| -> Result<Vec<Case>, LabError> {
+            let load = at(rate, extent.block.max(Duration::from_secs_f64(240.0 / rate)))?;
+            let all = contenders::held(lab).into_iter();
+            Ok(all.map(|contender| Case::new(contender, &load)).collect())
+        };
         let long = extent.block.max(Duration::from_secs(1)).mul_f64(1.5);
         let caps: Vec<&str> =
             [PARKING, SPINNING].into_iter().chain(CAPS.map(|(_, name)| name)).collect();
@@ -162,6 +171,10 @@ impl Everything {
             rounds: extent.rounds,
             few_rounds: extent.field_rounds(),
             rates: lab.is_wanted(RATE).then(|| rates::Plan::new(lab, &extent)).transpose()?,
+            awake: match lab.is_wanted(AWAKE) {
+                true => AWAKE_RATES.map(held).into_iter().collect::<Result<_, _>>()?,
+                false => Vec::new(),
+            },
             frugality: cases(FRUGALITY, &[SPINNING, FRUGAL], &[], &at(5e3, extent.block)?),
             patience: cases(PATIENCE, &[SPINNING, PATIENT], &[], &at(1e3, extent.block)?),
             cap: cases(CAP, &caps, &[], &at(1e4, long)?),
@@ -202,6 +215,9 @@ impl Everything {
         if let Some(rates) = &self.rates {
             rates.expect(lab);
         }
+        for cases in &self.awake {
+            cases::expect(lab, cases, rounds);
+        }
         cases::expect(lab, &self.frugality, rounds);
         cases::expect(lab, &self.patience, rounds);
         cases::expect(lab, &self.cap, rounds);
@@ -221,8 +237,14 @@ impl Everything {
             Some(rates) => rates.measure(lab)?,
             None => Rates::default(),
         };
+        let awake = self.awake.iter().zip(AWAKE_RATES).map(|(cases, rate)| {
+            let part = format!("{AWAKE}, {}", format::short_rate(rate));
+            cases::plain(lab, &part, cases, rounds)
+        });
+        let awake = awake.collect::<Result<_, _>>()?;
         Ok(Found {
             rates,
+            awake,
             frugality: cases::plain(lab, FRUGALITY, &self.frugality, rounds)?,
             patience: cases::plain(lab, PATIENCE, &self.patience, rounds)?,
             cap: cases::capped(lab, CAP, &self.cap, rounds)?,

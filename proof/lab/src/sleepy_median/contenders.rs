@@ -11,11 +11,15 @@ pub(super) const PARKING_AGAIN: &str = "wakeful, parking (again)";
 pub(super) const SPINNING: &str = "wakeful, spinning";
 const BUSY_POLL: &str = "wakeful, busy-poll";
 const KEEP_WARM: &str = "wakeful, keep-warm";
-const HOLD: &str = "wakeful, hold";
+pub(super) const HOLD: &str = "wakeful, hold";
 pub(super) const FRUGAL: &str = "wakeful, adaptive, hit rate 0.6";
 pub(super) const PATIENT: &str = "wakeful, adaptive, windows up to 3 ms";
 
 pub(super) const TOKIO: &str = "tokio-current-thread";
+/// The same under `wakeful awake`.
+pub(super) const TOKIO_AWAKE: &str = "tokio-current-thread, awake";
+const TOKIO_THREADS: &str = "tokio-multi-thread";
+const TOKIO_THREADS_AWAKE: &str = "tokio-multi-thread, awake";
 pub(super) const BURN: &str = "tokio-current-thread+burn";
 pub(super) const EPOLL_SPIN: &str = "epoll+spin";
 
@@ -59,6 +63,16 @@ pub(super) fn judged(lab: &Lab<'_>) -> Vec<Contender> {
     let names = [ADAPTIVE, ADAPTIVE_AGAIN, PARKING, SPINNING, BUSY_POLL, KEEP_WARM, HOLD];
     let policies = names.into_iter().map(|name| policy(lab, name));
     policies.chain(peers(lab, |name| NAMED.contains(&name))).collect()
+}
+
+/// Those that hold CPUs, or are held for, beside those that do not.
+pub(super) fn held(lab: &Lab<'_>) -> Vec<Contender> {
+    let policies = [HOLD, SPINNING, PARKING, PARKING_AGAIN, ADAPTIVE];
+    let mut all = some(lab, &policies, &[TOKIO, BURN, TOKIO_THREADS]);
+    for (name, held) in [(TOKIO, TOKIO_AWAKE), (TOKIO_THREADS, TOKIO_THREADS_AWAKE)] {
+        all.extend(peers(lab, |peer| peer == name).map(|peer| peer.awake(&lab.program, held)));
+    }
+    all
 }
 
 /// The other peers.

@@ -14,6 +14,8 @@ use crate::interleaved::Measured;
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) rates: Rates,
+    /// CPUs that are held; by rate, as [`AWAKE_RATES`](super::parts::AWAKE_RATES).
+    pub(super) awake: Vec<Measured<Figures>>,
     pub(super) frugality: Measured<Figures>,
     pub(super) patience: Measured<Figures>,
     pub(super) cap: Measured<Capped>,
@@ -40,6 +42,6 @@ impl Found {
             && self.comeback.is_empty()
             && self.quota.is_empty()
             && self.silence.is_empty()
-            && self.chain.iter().chain(&self.proxy).all(Measured::is_empty)
+            && self.awake.iter().chain(&self.chain).chain(&self.proxy).all(Measured::is_empty)
     }
 }

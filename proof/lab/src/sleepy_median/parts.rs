@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::lab::{Lab, Size};
 
 pub(super) const RATE: &str = "rates";
+pub(super) const AWAKE: &str = "awake";
 pub(super) const FRUGALITY: &str = "hit-rate";
 pub(super) const PATIENCE: &str = "max-window";
 pub(super) const CAP: &str = "max-cpu";
@@ -17,8 +18,11 @@ pub(super) const CHAIN: &str = "chain";
 pub(super) const PROXY: &str = "proxy";
 
 /// In the order in which they are measured.
-pub(super) const PARTS: [&str; 11] =
-    [RATE, FRUGALITY, PATIENCE, CAP, HOG, CLIENT, COMEBACK, QUOTA, SILENCE, CHAIN, PROXY];
+pub(super) const PARTS: [&str; 12] =
+    [RATE, AWAKE, FRUGALITY, PATIENCE, CAP, HOG, CLIENT, COMEBACK, QUOTA, SILENCE, CHAIN, PROXY];
+
+/// Requests a second, of the part about CPUs that are held.
+pub(super) const AWAKE_RATES: [f64; 5] = [100.0, 1e3, 1e4, 5e4, 1e5];
 
 /// The chain's loads, by the name of their table.
 pub(super) const CHAINS: [&str; 4] = [

@@ -4,6 +4,7 @@
 //! twin, and beside the hog `wakeful, parking` from its own.
 
 mod alone;
+mod awake;
 mod beside;
 mod noise;
 
@@ -12,7 +13,7 @@ use wakeful_load::internals::results::Claim;
 
 use super::contenders::ADAPTIVE;
 use super::found::Found;
-use super::parts::{CAP, CLIENT, COMEBACK, FRUGALITY, HOG, PATIENCE, QUOTA, RATE, SILENCE};
+use super::parts::{AWAKE, CAP, CLIENT, COMEBACK, FRUGALITY, HOG, PATIENCE, QUOTA, RATE, SILENCE};
 use crate::claims::{self, Bound};
 
 /// All claims, each with the part that decides it.
@@ -28,6 +29,7 @@ pub(super) fn claims(found: &Found, seed: u64) -> Vec<(&'static str, Claim)> {
         .chain(of(COMEBACK, vec![beside::comeback(found)]))
         .chain(of(QUOTA, vec![beside::no_throttling(found)]))
         .chain(of(SILENCE, silence(found)))
+        .chain(of(AWAKE, awake::claims(found, seed)))
         .collect()
 }
 

@@ -4,17 +4,18 @@ use wakeful_load::internals::series::Figures;
 use super::super::cases::Capped;
 use super::super::client::Calls;
 use super::super::contenders::{
-    ADAPTIVE_AGAIN, BURN, CAP as CAPPED, EPOLL_SPIN, FRUGAL, PARKING, PARKING_AGAIN, PATIENT,
-    SPINNING, TOKIO,
+    ADAPTIVE_AGAIN, BURN, CAP as CAPPED, EPOLL_SPIN, FRUGAL, HOLD, PARKING, PARKING_AGAIN, PATIENT,
+    SPINNING, TOKIO, TOKIO_AWAKE,
 };
 use super::super::hog::{Beside, Comeback};
+use super::super::parts::AWAKE_RATES;
 use super::super::quota::Throttled;
 use super::super::rates::{AT_10K, RATES, Rates};
 use super::super::silence::Silence;
 use super::*;
 use crate::interleaved::Measured;
 
-const ALL: usize = 30;
+const ALL: usize = 40;
 
 fn figures(p50: f64, cpu: f64) -> Figures {
     Figures {
@@ -63,6 +64,21 @@ fn throttled(periods: f64) -> Vec<Throttled> {
     rounds(|_| Throttled { figures: figures(30e3, 0.1), periods, of: 20.0 })
 }
 
+/// At each rate, with these of the server that holds and of Tokio that is held for.
+fn held(hold: (f64, f64), tokio: (f64, f64)) -> Vec<Measured<Figures>> {
+    let at = |_| {
+        Measured::canned(vec![
+            (HOLD, blocks(hold.0, hold.1)),
+            (SPINNING, blocks(14e3, 1.0)),
+            (PARKING, blocks(50e3, 0.1)),
+            (PARKING_AGAIN, blocks(50e3, 0.1)),
+            (TOKIO, blocks(50e3, 0.2)),
+            (TOKIO_AWAKE, blocks(tokio.0, tokio.1)),
+        ])
+    };
+    AWAKE_RATES.iter().map(at).collect()
+}
+
 /// wakeful as it should be.
 fn found() -> Found {
     let at = |rate: &f64| {
@@ -95,6 +111,7 @@ fn found() -> Found {
         ]),
         quota: Measured::canned(vec![(PARKING, throttled(1.0)), (ADAPTIVE, throttled(1.0))]),
         silence: Measured::canned(vec![(ADAPTIVE, rounds(|_| Silence { calls: 0.0, cpu: 0.0 }))]),
+        awake: held((15e3, 0.1), (15e3, 0.19)),
         ..Found::default()
     }
 }
@@ -147,6 +164,8 @@ fn each_other_claim_can_fail() {
     bad.quota = Measured::canned(vec![(PARKING, throttled(1.0)), (ADAPTIVE, throttled(2.0))]);
     let busy = rounds(|_| Silence { calls: 1.0, cpu: 0.001 });
     bad.silence = Measured::canned(vec![(ADAPTIVE, busy)]);
+    // Also four times a spin's, at the lowest rate.
+    bad.awake = held((60e3, 0.12), (20e3, 0.21));
     assert_eq!(fails(&bad), (19..ALL).collect::<Vec<_>>());
 }
 
