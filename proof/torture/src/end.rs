@@ -91,11 +91,7 @@ impl End {
                     result
                 }
                 12..16 => self.peek(&mut stream).await,
-                16..18 => {
-                    self.world.ledger.totals.priorities.fetch_add(1, Relaxed);
-                    let high = self.random.bool();
-                    stream.set_priority(if high { Priority::High } else { Priority::Normal })
-                }
+                16..18 => self.change_priority(&stream),
                 18..24 => {
                     wakeful::task::yield_now().await;
                     Ok(())
@@ -178,6 +174,17 @@ impl End {
         }
         self.world.ledger.totals.half_closes.fetch_add(1, Relaxed);
         stream.shutdown(Shutdown::Write)
+    }
+
+    /// The first high socket of a loop takes a descriptor. Refused for want of one, the stream is
+    /// what it was.
+    fn change_priority(&mut self, stream: &Stream) -> io::Result<()> {
+        self.world.ledger.totals.priorities.fetch_add(1, Relaxed);
+        let high = self.random.bool();
+        match stream.set_priority(if high { Priority::High } else { Priority::Normal }) {
+            Err(error) if is_shortage(&error) && were_ever_short() => Ok(()),
+            result => result,
+        }
     }
 
     /// Reads or writes once, whichever is possible first. The other one is given up, which must
