@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::back_off::{BackOff, Reluctance};
 use crate::latency_device::{self, OpenError};
 use crate::machine::{LargeMachine, check_share};
 use crate::wake_cost::Gain;
@@ -60,6 +61,9 @@ pub(crate) struct Hold {
     device: OwnedFd,
     tolerated: Duration,
     measured: Measured,
+    back_off: BackOff,
+    /// Why nothing was held when that was asked for last.
+    reluctance: Option<Reluctance>,
     held_since: Option<Instant>,
     held: Duration,
 }
@@ -83,6 +87,8 @@ impl Hold {
             device: latency_device::open()?,
             tolerated: settings.tolerated,
             measured: Measured::NotYet,
+            back_off: BackOff::new(),
+            reluctance: None,
             held_since: None,
             held: Duration::ZERO,
         })
@@ -92,8 +98,13 @@ impl Hold {
         &self.device
     }
 
-    /// Holds from now on, unless that gains nothing. The first time it measures, for some 60 ms.
+    /// Holds from now on, unless that gains nothing, or others need the power or the time more. The
+    /// first time it measures, for some 60 ms. To be called again and again while there is traffic.
     pub(crate) fn begin(&mut self) -> io::Result<()> {
+        self.reluctance = self.back_off.look(Instant::now());
+        if self.reluctance.is_some() {
+            return self.end();
+        }
         if self.is_held() {
             return Ok(());
         }
@@ -120,6 +131,11 @@ impl Hold {
     /// In all.
     pub(crate) fn held_time(&self) -> Duration {
         self.held + self.held_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Why nothing is held although there is traffic.
+    pub(crate) fn reluctance(&self) -> Option<Reluctance> {
+        self.reluctance
     }
 
     /// What was measured last.

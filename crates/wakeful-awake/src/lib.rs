@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod back_off;
 mod cpuidle;
 #[cfg(feature = "watch")]
 mod enable;
@@ -16,6 +17,7 @@ mod wake_cost;
 #[cfg(feature = "watch")]
 mod watcher;
 
+pub use back_off::{BackOff, Reluctance};
 pub use cpuidle::{IdleDriver, IdleState};
 #[cfg(feature = "watch")]
 pub use enable::enable;

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::back_off::Reluctance;
 use crate::hold::{Hold, HoldError, HoldSettings};
 use crate::switches::{CountError, Switches, Target};
 use crate::traffic::{Next, Traffic};
@@ -67,6 +68,8 @@ pub struct Done {
     pub held: Duration,
     /// What a wake takes without a hold and with one, once it is measured.
     pub gain: Option<Gain>,
+    /// Why CPUs were not held at the last traffic, although that would have gained something.
+    pub reluctance: Option<Reluctance>,
     /// It reads `/proc` in intervals, since perf events are refused.
     pub is_sampled: bool,
 }
@@ -159,6 +162,7 @@ impl Watcher {
             held_wakes: self.done.held_wakes,
             held: self.hold.held_time(),
             gain: self.hold.gain(),
+            reluctance: self.hold.reluctance(),
             is_sampled: self.switches.is_sampled(),
         }
     }
