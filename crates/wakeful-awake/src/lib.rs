@@ -1,11 +1,14 @@
 #![doc = include_str!("../README.md")]
 
 mod back_off;
+mod cpu_list;
 mod cpuidle;
 #[cfg(feature = "watch")]
 mod enable;
 #[cfg(feature = "watch")]
 mod hold;
+mod keeper_client;
+pub mod keeper_protocol;
 pub mod latency_device;
 mod machine;
 mod probe;
@@ -23,6 +26,7 @@ pub use cpuidle::{IdleDriver, IdleState};
 pub use enable::enable;
 #[cfg(feature = "watch")]
 pub use hold::{HoldError, HoldSettings};
+pub use keeper_client::{KeeperClient, KeeperError};
 pub use machine::{LargeMachine, check_share};
 pub use probe::Probe;
 #[cfg(feature = "watch")]

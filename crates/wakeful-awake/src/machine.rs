@@ -3,7 +3,9 @@
 
 use std::io;
 
-use rustix::thread::{CpuSet, sched_getaffinity};
+use rustix::thread::sched_getaffinity;
+
+use crate::cpu_list::parse_cpus;
 
 /// A machine with more CPUs is not one program's.
 const MOST_CPUS: usize = 4;
@@ -42,25 +44,11 @@ fn usable() -> io::Result<usize> {
 /// The numbers of the CPUs that run.
 pub(crate) fn online_cpus() -> io::Result<Vec<usize>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-    list(text.trim()).ok_or_else(|| io::Error::other(format!("not a list of CPUs: {text:?}")))
+    parse_cpus(text.trim()).ok_or_else(|| io::Error::other(format!("not a list of CPUs: {text:?}")))
 }
 
 fn online() -> io::Result<usize> {
     Ok(online_cpus()?.len())
-}
-
-/// `0-3,8`.
-fn list(text: &str) -> Option<Vec<usize>> {
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if last >= CpuSet::MAX_CPU * 64 {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    Some(cpus)
 }
 
 #[cfg(test)]
@@ -74,14 +62,5 @@ mod tests {
         assert_eq!(share(4, 1), Err(LargeMachine { cpus: 4, usable: 1 }));
         assert_eq!(share(5, 5), Err(LargeMachine { cpus: 5, usable: 5 }));
         assert!(share(usize::MAX, 0).is_err());
-    }
-
-    #[test]
-    fn lists_of_cpus_are_read() {
-        assert_eq!(list("0"), Some(vec![0]));
-        assert_eq!(list("0-2,8,10-11"), Some(vec![0, 1, 2, 8, 10, 11]));
-        for text in ["", "a", "1-", "0-99999999999", "0-4294967295"] {
-            assert_eq!(list(text), None, "{text:?}");
-        }
     }
 }

@@ -1,0 +1,243 @@
+//! The connection of a program to the machine's keeper: it never waits, unless it is asked to.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
+};
+
+use crate::keeper_protocol::{Answer, MOST_ANSWER_BYTES, Request};
+
+/// From so many answers on that nobody has read, a request drops them. The keeper closes a
+/// connection whose buffer is full, at some hundred.
+const MOST_UNREAD: u32 = 64;
+
+/// Why there is no connection to a keeper. The text says what permits it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeeperError {
+    /// There is no socket file.
+    #[error(
+        "there is no keeper of CPUs at {0}. On the machine itself: systemctl enable --now wakeful-keeper.socket, or `wakeful keeper` as root. In a \
+         container: mount the directory of the host's socket"
+    )]
+    Missing(PathBuf),
+    /// Nobody listens on the socket.
+    #[error(
+        "the keeper of CPUs at {0} does not run: systemctl restart wakeful-keeper.socket, or `wakeful keeper` as root"
+    )]
+    NotRunning(PathBuf),
+    /// The socket's mode does not allow it.
+    #[error(
+        "{0} may not be used by this user: its group may (`usermod --append --groups wakeful USER`, then log in again)"
+    )]
+    Permission(PathBuf),
+    /// More clients wait to be let in than the keeper's queue holds.
+    #[error("the keeper of CPUs at {0} is busy: try again later")]
+    Busy(PathBuf),
+    /// Anything else.
+    #[error("{0}: {1}")]
+    Other(PathBuf, #[source] io::Error),
+}
+
+/// A connection to the machine's keeper of CPUs, `wakeful keeper`.
+///
+/// A hold lasts as long as the connection: dropping the client gives it back, and so does the death
+/// of the process. A forked child has a copy of the connection, which keeps the hold until the child
+/// drops it too, executes another program or ends.
+///
+/// The keeper answers each request in order. Poll the client's descriptor for readiness, or call
+/// [`answer`](Self::answer) now and then. When the keeper ends, `answer` and the requests return an
+/// error, and the client holds nothing: connect again.
+///
+/// # Threads
+/// `Send` and not `Sync`: one connection is one hold, of one loop.
+///
+/// # Examples
+/// ```no_run
+/// use std::path::Path;
+/// use std::time::Duration;
+/// use wakeful_awake::{KeeperClient, keeper_protocol};
+///
+/// let keeper = KeeperClient::connect(Path::new(keeper_protocol::SOCKET))?;
+/// keeper.hold(&[2, 3], Duration::ZERO)?;
+/// // … a burst of work that must not wait for these two CPUs …
+/// keeper.release()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct KeeperClient {
+    socket: OwnedFd,
+    /// Requests whose answer was not read yet.
+    unanswered: Cell<u32>,
+}
+
+impl KeeperClient {
+    /// Connects, without waiting for the keeper. Nothing is held yet.
+    ///
+    /// # Errors
+    /// No keeper runs, or this user may not use it.
+    pub fn connect(path: &Path) -> Result<Self, KeeperError> {
+        let socket = connected(path).map_err(|error| {
+            let path = path.to_owned();
+            match error {
+                Errno::NOENT | Errno::NOTDIR => KeeperError::Missing(path),
+                Errno::CONNREFUSED => KeeperError::NotRunning(path),
+                Errno::ACCESS | Errno::PERM => KeeperError::Permission(path),
+                Errno::AGAIN => KeeperError::Busy(path),
+                error => KeeperError::Other(path, error.into()),
+            }
+        })?;
+        Ok(Self { socket, unanswered: Cell::new(0) })
+    }
+
+    /// Asks that these CPUs come back from idle within `tolerated`, in whole microseconds; zero is
+    /// no idle state at all. It replaces what this connection held before. Sends and does not
+    /// wait: the [answer](Self::answer) comes later.
+    ///
+    /// # Errors
+    /// No such CPUs or time (`InvalidInput`), the keeper does not read (`WouldBlock`), or it is
+    /// gone: the request was not sent, and nothing has changed.
+    pub fn hold(&self, cpus: &[usize], tolerated: Duration) -> io::Result<()> {
+        self.send(&hold_request(cpus, tolerated)?)
+    }
+
+    /// Holds nothing any more. Sends and does not wait.
+    ///
+    /// # Errors
+    /// The keeper does not read (`WouldBlock`): what is held stays so, and to drop the client ends
+    /// it. Or it is gone, and nothing is held.
+    pub fn release(&self) -> io::Result<()> {
+        self.send(&Request::Release)
+    }
+
+    /// Reads the next answer, without waiting; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// The keeper is gone (`UnexpectedEof`, `ConnectionReset`), and nothing is held. Or it says
+    /// something that is no answer (`InvalidData`).
+    pub fn answer(&self) -> io::Result<Option<Answer>> {
+        let mut bytes = [0; MOST_ANSWER_BYTES];
+        let received = retry_on_intr(|| {
+            recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT | RecvFlags::TRUNC)
+        });
+        let length = match received {
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(error.into()),
+            Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok((length, sent)) if length < sent => return Err(io::ErrorKind::InvalidData.into()),
+            Ok((length, _)) => length,
+        };
+        let answer = Answer::parse(&bytes[..length])
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        if !matches!(answer, Answer::Ended(_)) {
+            self.unanswered.set(self.unanswered.get().saturating_sub(1));
+        }
+        Ok(Some(answer))
+    }
+
+    /// As [`hold`](Self::hold), and waits for the answer, at most for `limit`: [`Answer::Held`] or
+    /// [`Answer::Refused`]. Drops answers to what was asked before.
+    ///
+    /// # Errors
+    /// As for `hold` and [`answer`](Self::answer). After `TimedOut` the CPUs may be held yet.
+    pub fn hold_and_wait(
+        &self,
+        cpus: &[usize],
+        tolerated: Duration,
+        limit: Duration,
+    ) -> io::Result<Answer> {
+        self.ask(&hold_request(cpus, tolerated)?, limit)
+    }
+
+    /// Asks the keeper who holds what, and waits for the answer, at most for `limit`. Drops
+    /// answers to what was asked before.
+    ///
+    /// # Errors
+    /// As for [`hold_and_wait`](Self::hold_and_wait).
+    pub fn status(&self, limit: Duration) -> io::Result<String> {
+        match self.ask(&Request::Status, limit)? {
+            Answer::Status(text) => Ok(text),
+            Answer::Refused(reason) => Err(io::Error::other(reason)),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    fn send(&self, request: &Request) -> io::Result<()> {
+        if self.unanswered.get() >= MOST_UNREAD {
+            self.drop_answers()?;
+        }
+        let message = request.to_string();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        retry_on_intr(|| send(&self.socket, message.as_bytes(), flags))?;
+        self.unanswered.set(self.unanswered.get() + 1);
+        Ok(())
+    }
+
+    fn drop_answers(&self) -> io::Result<()> {
+        while self.answer()?.is_some() {}
+        Ok(())
+    }
+
+    /// The answer to this request.
+    fn ask(&self, request: &Request, limit: Duration) -> io::Result<Answer> {
+        let start = Instant::now();
+        loop {
+            self.drop_answers()?;
+            match self.send(request) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.wait(PollFlags::OUT, start, limit)?;
+                }
+                sent => break sent?,
+            }
+        }
+        loop {
+            match self.answer()? {
+                None => self.wait(PollFlags::IN, start, limit)?,
+                Some(Answer::Ended(_)) => {}
+                Some(answer) if self.unanswered.get() == 0 => return Ok(answer),
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn wait(&self, flags: PollFlags, start: Instant, limit: Duration) -> io::Result<()> {
+        let left = limit.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&left)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn hold_request(cpus: &[usize], tolerated: Duration) -> io::Result<Request> {
+    let request = Request::hold(cpus, tolerated);
+    request.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+/// Readable when an answer is there, or the keeper is gone.
+impl AsFd for KeeperClient {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn connected(path: &Path) -> Result<OwnedFd, Errno> {
+    let addr = SocketAddrUnix::new(path)?;
+    // A keeper whose queue is full would have a blocking connect wait.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    retry_on_intr(|| connect(&socket, &addr))?;
+    Ok(socket)
+}
