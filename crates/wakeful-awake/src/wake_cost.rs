@@ -18,6 +18,30 @@ const ROUNDS: usize = 3;
 /// So long a thread sleeps in front of each: long enough for its CPU to halt.
 const PAUSE: Duration = Duration::from_micros(200);
 
+/// Something that keeps CPUs from halting, and lets them.
+pub(crate) trait Holding {
+    /// # Errors
+    /// The kernel refuses.
+    fn hold(&mut self) -> io::Result<()>;
+
+    /// # Errors
+    /// The kernel refuses.
+    fn release(&mut self) -> io::Result<()>;
+}
+
+/// `/dev/cpu_dma_latency`.
+struct Device<D>(D);
+
+impl<D: AsFd> Holding for Device<D> {
+    fn hold(&mut self) -> io::Result<()> {
+        latency_device::hold(&self.0, Duration::ZERO)
+    }
+
+    fn release(&mut self) -> io::Result<()> {
+        latency_device::release(&self.0)
+    }
+}
+
 /// What a wake takes here without and with a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gain {
@@ -38,13 +62,25 @@ impl Gain {
     /// # Errors
     /// No thread, no descriptor, or the device refuses.
     pub fn measure(device: impl AsFd) -> io::Result<Self> {
+        Self::measure_by(&mut Device(device), None)
+    }
+
+    /// The same with another hold, on the first two of `cpus` that the process may use; `None` is
+    /// all.
+    ///
+    /// # Errors
+    /// As for [`measure`](Self::measure).
+    pub(crate) fn measure_by(
+        holding: &mut impl Holding,
+        cpus: Option<&[usize]>,
+    ) -> io::Result<Self> {
         let mut gains = [Self::UNKNOWN; 2];
         for _ in 0..ROUNDS {
             for (gain, from) in gains.iter_mut().zip([Sleeper::First, Sleeper::Second]) {
-                gain.unheld = gain.unheld.min(wake_cost_of(from)?);
-                latency_device::hold(&device, Duration::ZERO)?;
-                let held = wake_cost_of(from);
-                latency_device::release(&device)?;
+                gain.unheld = gain.unheld.min(wake_cost_of(from, cpus)?);
+                holding.hold()?;
+                let held = wake_cost_of(from, cpus);
+                holding.release()?;
                 gain.held = gain.held.min(held?);
             }
         }
@@ -78,14 +114,15 @@ enum Sleeper {
 /// # Errors
 /// No thread can be started, or no descriptor is left.
 pub fn wake_cost() -> io::Result<Duration> {
-    Ok(wake_cost_of(Sleeper::First)?.max(wake_cost_of(Sleeper::Second)?))
+    Ok(wake_cost_of(Sleeper::First, None)?.max(wake_cost_of(Sleeper::Second, None)?))
 }
 
-fn wake_cost_of(sleeper: Sleeper) -> io::Result<Duration> {
+fn wake_cost_of(sleeper: Sleeper, among: Option<&[usize]>) -> io::Result<Duration> {
     // Not only where the thread is pinned that asked for it.
     pin_to(0..CpuSet::MAX_CPU)?;
     let allowed = sched_getaffinity(None)?;
-    let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+    let is_meant = |cpu: &usize| among.is_none_or(|among| among.contains(cpu));
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).filter(is_meant);
     let (mut first, mut second) = (cpus.next(), cpus.next());
     if let (Sleeper::Second, Some(_)) = (sleeper, second) {
         std::mem::swap(&mut first, &mut second);
