@@ -37,7 +37,7 @@ impl IdleDriver {
         Self::read_from(Path::new(CPU), Path::new("/sys/module/haltpoll/parameters"))
     }
 
-    fn read_from(cpu: &Path, haltpoll: &Path) -> Self {
+    pub(crate) fn read_from(cpu: &Path, haltpoll: &Path) -> Self {
         let named =
             |name: &str| word(&cpu.join("cpuidle").join(name)).filter(|name| name != "none");
         let states = (0..16).map_while(|number| {

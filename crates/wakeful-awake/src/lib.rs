@@ -7,6 +7,8 @@ mod cpuidle;
 mod enable;
 #[cfg(feature = "watch")]
 mod hold;
+#[cfg(feature = "keeper")]
+mod keeper;
 mod keeper_client;
 pub mod keeper_protocol;
 pub mod latency_device;
@@ -26,6 +28,8 @@ pub use cpuidle::{IdleDriver, IdleState};
 pub use enable::enable;
 #[cfg(feature = "watch")]
 pub use hold::{HoldError, HoldSettings};
+#[cfg(feature = "keeper")]
+pub use keeper::{Keeper, KeeperLine, KeeperSettings, KeeperStartError};
 pub use keeper_client::{KeeperClient, KeeperError};
 pub use machine::{LargeMachine, check_share};
 pub use probe::Probe;

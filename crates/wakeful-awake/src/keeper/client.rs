@@ -1,0 +1,75 @@
+//! One client's connection: a message in, a message out, and nothing waits for it.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+
+use crate::keeper_protocol::{Answer, MOST_REQUEST_BYTES, ProtocolError, Request};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Client {
+    socket: OwnedFd,
+    /// The process and the user that connected, as the keeper sees them.
+    peer: Option<(i32, u32)>,
+}
+
+/// What a client has sent.
+#[derive(Debug)]
+pub(super) enum Received {
+    /// Not yet.
+    Nothing,
+    /// It will send nothing more.
+    End,
+    Request(Result<Request, ProtocolError>),
+}
+
+impl Client {
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        let peer = sockopt::socket_peercred(&socket).ok();
+        let peer = peer.map(|peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
+        Self { socket, peer }
+    }
+
+    /// `flags` is what `poll` said of it: an empty message and the end look the same otherwise.
+    pub(super) fn receive(&self, flags: PollFlags) -> Received {
+        // One byte more than a request: a message that fills it is too long.
+        let mut bytes = [0; MOST_REQUEST_BYTES + 1];
+        match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+            Err(_) => Received::End,
+            Ok((0, _)) if flags.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) => {
+                Received::End
+            }
+            Ok((length, _)) => Received::Request(Request::parse(&bytes[..length])),
+        }
+    }
+
+    /// # Errors
+    /// Its buffer is full, or it is gone.
+    pub(super) fn answer(&self, answer: &Answer) -> io::Result<()> {
+        let message = answer.to_message();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        rustix::io::retry_on_intr(|| send(&self.socket, message.as_bytes(), flags))?;
+        Ok(())
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.peer {
+            Some((pid, user)) => write!(f, "process {pid} of user {user}"),
+            None => f.write_str("unknown process"),
+        }
+    }
+}

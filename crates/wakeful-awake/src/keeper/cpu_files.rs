@@ -1,0 +1,140 @@
+//! The kernel's file of each CPU, `cpuN/power/pm_qos_resume_latency_us`: how long the CPU may take
+//! to come back from its idle state.
+//!
+//! It says `0` for no limit, a number of microseconds, or `n/a` for no idle state at all
+//! (`drivers/base/power/sysfs.c`). There is one value for the whole machine, which stays when its
+//! writer dies.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// What a CPU's file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// Any idle state.
+    None,
+    /// Only idle states from which the CPU comes back in so many microseconds.
+    Microseconds(u32),
+}
+
+impl Limit {
+    /// The one that allows less.
+    pub(super) fn tighter(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, limit) | (limit, Self::None) => limit,
+            (Self::Microseconds(one), Self::Microseconds(two)) => Self::Microseconds(one.min(two)),
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "n/a" => Some(Self::Microseconds(0)),
+            "0" => Some(Self::None),
+            number => Some(Self::Microseconds(number.parse().ok()?)),
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("0"),
+            Self::Microseconds(0) => f.write_str("n/a"),
+            Self::Microseconds(number) => number.fmt(f),
+        }
+    }
+}
+
+/// The files of all CPUs, below `/sys/devices/system/cpu`.
+#[derive(Debug)]
+pub(super) struct CpuFiles {
+    root: PathBuf,
+}
+
+impl CpuFiles {
+    pub(super) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// The CPUs that have a file, in ascending order.
+    ///
+    /// # Errors
+    /// There is no such directory.
+    pub(super) fn all(&self) -> io::Result<Vec<usize>> {
+        let mut cpus = Vec::new();
+        for entry in self.root.read_dir()? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("cpu"));
+            let number = number.and_then(|number| number.parse().ok());
+            cpus.extend(number.filter(|cpu| self.path(*cpu).exists()));
+        }
+        cpus.sort_unstable();
+        Ok(cpus)
+    }
+
+    /// May it be written? Nothing is.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(super) fn check_write(&self, cpu: usize) -> io::Result<()> {
+        self.open_to_write(cpu).map(drop)
+    }
+
+    /// # Errors
+    /// There is no such CPU, it is offline, or its file is not as expected.
+    pub(super) fn read(&self, cpu: usize) -> io::Result<Limit> {
+        let text = std::fs::read_to_string(self.path(cpu))?;
+        let line = text.lines().next().unwrap_or_default();
+        Limit::parse(line).ok_or_else(|| io::Error::other(format!("not understood: {line:?}")))
+    }
+
+    /// # Errors
+    /// There is no such CPU, or the kernel refuses.
+    pub(super) fn write(&self, cpu: usize, limit: Limit) -> io::Result<()> {
+        // In one call: the kernel takes each as a value.
+        self.open_to_write(cpu)?.write_all(format!("{limit}\n").as_bytes())
+    }
+
+    /// A CPU that is offline keeps its files. The first one often has no such switch.
+    pub(super) fn is_offline(&self, cpu: usize) -> bool {
+        let online = std::fs::read_to_string(self.root.join(format!("cpu{cpu}/online")));
+        online.is_ok_and(|text| text.trim() == "0")
+    }
+
+    /// No truncation: a regular file in its place (in tests) is never seen empty.
+    fn open_to_write(&self, cpu: usize) -> io::Result<File> {
+        File::options().write(true).open(self.path(cpu))
+    }
+
+    pub(super) fn path(&self, cpu: usize) -> PathBuf {
+        self.root.join(format!("cpu{cpu}/power/pm_qos_resume_latency_us"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_as_they_are_written() {
+        for (text, limit) in
+            [("0", Limit::None), ("n/a", Limit::Microseconds(0)), ("17", Limit::Microseconds(17))]
+        {
+            assert_eq!(Limit::parse(text), Some(limit));
+            assert_eq!(limit.to_string(), text);
+        }
+        assert_eq!(Limit::parse("-1"), None);
+        assert_eq!(Limit::parse(""), None);
+    }
+
+    #[test]
+    fn the_tighter_limit_allows_less() {
+        let micros = Limit::Microseconds;
+        assert_eq!(Limit::None.tighter(micros(5)), micros(5));
+        assert_eq!(micros(0).tighter(Limit::None), micros(0));
+        assert_eq!(micros(3).tighter(micros(5)), micros(3));
+        assert_eq!(Limit::None.tighter(Limit::None), Limit::None);
+    }
+}

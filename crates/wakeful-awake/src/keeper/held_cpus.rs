@@ -1,0 +1,340 @@
+//! Brings the CPUs' files to what their holders ask for, and back to what stood there before.
+//!
+//! The order is that of a journal. What may be written to a CPU is in the state file before it is
+//! written to the CPU, and stays there until the old value is restored. So a keeper that is killed
+//! at any point leaves only values that its successor finds in the state file.
+//!
+//! A value that is not ours is somebody else's, who came meanwhile. It is left alone, and is what
+//! stood there before the next hold.
+
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::cpu_files::{CpuFiles, Limit};
+use super::lines::Lines;
+use super::state_file::{Changed, Changes, StateFile};
+use crate::keeper_protocol::format_cpus;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct HeldCpus {
+    files: CpuFiles,
+    state: StateFile,
+    changes: Changes,
+    /// What the state file says, as far as known.
+    stored: Changes,
+}
+
+/// Why CPUs are not held as they should be.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HoldFailed {
+    #[error("CPU {0} is offline")]
+    Offline(usize),
+    #[error("CPU {0}: {1}")]
+    Cpu(usize, #[source] io::Error),
+    #[error("{0}, in which the keeper notes what it has to undo: {1}")]
+    State(String, #[source] io::Error),
+}
+
+impl HeldCpus {
+    /// Undoes what an earlier keeper left behind.
+    pub(super) fn recover(files: CpuFiles, state: &Path, lines: &mut Lines) -> Self {
+        let state = StateFile::new(state);
+        let changes = state.read().unwrap_or_else(|error| {
+            lines.trouble(error);
+            Changes::new()
+        });
+        let mut held = Self { files, state, stored: changes.clone(), changes };
+        if !held.changes.is_empty() {
+            let cpus: Vec<usize> = held.changes.keys().copied().collect();
+            lines.note(format_args!(
+                "an earlier keeper was killed while it held CPUs {}: what stood there before is restored",
+                format_cpus(&cpus)
+            ));
+            held.restore_all(lines);
+        }
+        held
+    }
+
+    pub(super) fn files(&self) -> &CpuFiles {
+        &self.files
+    }
+
+    /// Brings these CPUs to what `wanted` says: a number of microseconds, or `None` for what stood
+    /// there before. Restores all that can be restored, also after an error.
+    ///
+    /// # Errors
+    /// A CPU that is wanted cannot be held so. Others of them may be held now: bring all of them to
+    /// what they were.
+    pub(super) fn bring(
+        &mut self,
+        cpus: &[usize],
+        wanted: impl Fn(usize) -> Option<u32>,
+        lines: &mut Lines,
+    ) -> Result<(), HoldFailed> {
+        let held = self.hold(cpus, &wanted, lines);
+        for &cpu in cpus.iter().filter(|cpu| wanted(**cpu).is_none()) {
+            self.restore(cpu, lines);
+        }
+        // What it says now is true, if more than has to be.
+        if self.stored != self.changes
+            && let Err(error) = self.store()
+        {
+            lines.trouble(error);
+        }
+        held
+    }
+
+    /// Restores what stood there before, wherever a value of ours stands.
+    pub(super) fn restore_all(&mut self, lines: &mut Lines) {
+        let cpus: Vec<usize> = self.changes.keys().copied().collect();
+        // No CPU is wanted, so none can fail to be held.
+        let _ = self.bring(&cpus, |_| None, lines);
+    }
+
+    /// Does anybody else allow this CPU no idle state?
+    pub(super) fn is_held_by_others(&self, cpu: usize) -> bool {
+        let held = Limit::Microseconds(0);
+        match self.changes.get(&cpu) {
+            Some(changed) => changed.before == held,
+            None => self.files.read(cpu).is_ok_and(|limit| limit == held),
+        }
+    }
+
+    fn hold(
+        &mut self,
+        cpus: &[usize],
+        wanted: impl Fn(usize) -> Option<u32>,
+        lines: &mut Lines,
+    ) -> Result<(), HoldFailed> {
+        let mut planned = self.changes.clone();
+        let mut to_write = Vec::new();
+        for &cpu in cpus {
+            let Some(microseconds) = wanted(cpu) else { continue };
+            if self.files.is_offline(cpu) {
+                return Err(HoldFailed::Offline(cpu));
+            }
+            let now = self.files.read(cpu).map_err(|error| HoldFailed::Cpu(cpu, error))?;
+            let changed = planned.entry(cpu).or_insert(Changed { before: now, wrote: Vec::new() });
+            if !changed.wrote.is_empty() && !changed.wrote.contains(&now) {
+                lines.trouble(left_alone(cpu, now));
+                *changed = Changed { before: now, wrote: Vec::new() };
+            }
+            let limit = changed.before.tighter(Limit::Microseconds(microseconds));
+            changed.wrote.retain(|wrote| *wrote == now);
+            if now != limit {
+                to_write.push((cpu, limit));
+            }
+            if changed.wrote.last() != Some(&limit) {
+                changed.wrote.push(limit);
+            }
+        }
+        let before = std::mem::replace(&mut self.changes, planned);
+        if self.stored != self.changes
+            && let Err(error) = self.store()
+        {
+            self.changes = before;
+            return Err(error);
+        }
+        for (cpu, limit) in to_write {
+            self.files.write(cpu, limit).map_err(|error| HoldFailed::Cpu(cpu, error))?;
+            if let Some(changed) = self.changes.get_mut(&cpu) {
+                changed.wrote = vec![limit];
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(&mut self, cpu: usize, lines: &mut Lines) {
+        let Some(Changed { before, wrote }) = self.changes.get(&cpu).cloned() else { return };
+        let restored = match self.files.read(cpu) {
+            Ok(now) if now == before => Ok(()),
+            Ok(now) if wrote.contains(&now) => self.files.write(cpu, before),
+            Ok(now) => {
+                lines.trouble(left_alone(cpu, now));
+                Ok(())
+            }
+            // It was taken out of the machine.
+            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) => Err(error),
+        };
+        match restored {
+            Ok(()) => drop(self.changes.remove(&cpu)),
+            // It is tried again with the next hold of this CPU, at the end, and by a successor.
+            Err(error) => lines.trouble(format_args!(
+                "CPU {cpu} is still held: {before} cannot be restored in {}: {error}",
+                self.files.path(cpu).display()
+            )),
+        }
+    }
+
+    fn store(&mut self) -> Result<(), HoldFailed> {
+        self.state
+            .write(&self.changes)
+            .map_err(|error| HoldFailed::State(self.state.path().display().to_string(), error))?;
+        self.stored.clone_from(&self.changes);
+        Ok(())
+    }
+}
+
+fn left_alone(cpu: usize, now: Limit) -> String {
+    format!(
+        "somebody else wrote {now} to the pm_qos_resume_latency_us of CPU {cpu} while it was held: that is left alone"
+    )
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NODEV | Errno::NXIO))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Four CPUs and a state file, removed with the value.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new() -> Self {
+            static NUMBER: AtomicU32 = AtomicU32::new(0);
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let root = format!("wakeful-held-{}-{number}", std::process::id());
+            let tree = Self(std::env::temp_dir().join(root));
+            for cpu in 0..4 {
+                fs::create_dir_all(tree.0.join(format!("cpu{cpu}/power"))).unwrap();
+                tree.put(cpu, "0");
+            }
+            tree
+        }
+
+        fn file(&self, cpu: usize) -> PathBuf {
+            CpuFiles::new(&self.0).path(cpu)
+        }
+
+        fn put(&self, cpu: usize, text: &str) {
+            fs::write(self.file(cpu), format!("{text}\n")).unwrap();
+        }
+
+        fn says(&self) -> Vec<String> {
+            let says = |cpu| CpuFiles::new(&self.0).read(cpu).unwrap().to_string();
+            (0..4).map(says).collect()
+        }
+
+        fn state(&self) -> PathBuf {
+            self.0.join("state")
+        }
+
+        fn held(&self) -> HeldCpus {
+            HeldCpus::recover(CpuFiles::new(&self.0), &self.state(), &mut Lines::default())
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn bring(held: &mut HeldCpus, cpus: &[usize], wanted: Option<u32>) -> Result<(), HoldFailed> {
+        held.bring(cpus, |_| wanted, &mut Lines::default())
+    }
+
+    #[test]
+    fn what_stood_there_before_is_restored() {
+        let tree = Tree::new();
+        tree.put(1, "100");
+        tree.put(2, "n/a");
+        let mut held = tree.held();
+        bring(&mut held, &[0, 1, 2], Some(5)).unwrap();
+        // Never less tight than somebody else wants it.
+        assert_eq!(tree.says(), ["5", "5", "n/a", "0"]);
+        bring(&mut held, &[0, 1], Some(0)).unwrap();
+        assert_eq!(tree.says(), ["n/a", "n/a", "n/a", "0"]);
+        assert!(tree.state().exists());
+        bring(&mut held, &[0, 1, 2], None).unwrap();
+        assert_eq!(tree.says(), ["0", "100", "n/a", "0"]);
+        assert!(!tree.state().exists());
+    }
+
+    #[test]
+    fn a_successor_restores_whatever_of_ours_stands_there() {
+        for stands in ["n/a", "5", "0"] {
+            let tree = Tree::new();
+            let mut held = tree.held();
+            bring(&mut held, &[0], Some(0)).unwrap();
+            bring(&mut held, &[0], Some(5)).unwrap();
+            // As if it had been killed between the state file and the CPU.
+            held.changes.get_mut(&0).unwrap().wrote =
+                vec![Limit::Microseconds(0), Limit::Microseconds(5)];
+            held.store().unwrap();
+            tree.put(0, stands);
+            drop(held);
+            tree.held();
+            assert_eq!(tree.says(), ["0"; 4], "{stands}");
+            assert!(!tree.state().exists());
+        }
+    }
+
+    #[test]
+    fn a_value_of_somebody_else_is_left_alone() {
+        let tree = Tree::new();
+        let mut held = tree.held();
+        bring(&mut held, &[0, 1], Some(0)).unwrap();
+        tree.put(0, "77");
+        bring(&mut held, &[0, 1], None).unwrap();
+        assert_eq!(tree.says(), ["77", "0", "0", "0"]);
+
+        bring(&mut held, &[0], Some(0)).unwrap();
+        tree.put(0, "88");
+        bring(&mut held, &[0], Some(0)).unwrap();
+        assert_eq!(tree.says(), ["n/a", "0", "0", "0"]);
+        bring(&mut held, &[0], None).unwrap();
+        assert_eq!(tree.says(), ["88", "0", "0", "0"]);
+
+        bring(&mut held, &[0], Some(0)).unwrap();
+        tree.put(0, "99");
+        drop(held);
+        tree.held();
+        assert_eq!(tree.says(), ["99", "0", "0", "0"]);
+    }
+
+    #[test]
+    fn a_cpu_that_cannot_be_held_leaves_the_others_to_be_brought_back() {
+        let tree = Tree::new();
+        let mut held = tree.held();
+        assert!(matches!(bring(&mut held, &[0, 9], Some(0)), Err(HoldFailed::Cpu(9, _))));
+        bring(&mut held, &[0, 9], None).unwrap();
+        fs::write(tree.0.join("cpu3/online"), "0\n").unwrap();
+        assert!(matches!(bring(&mut held, &[2, 3], Some(0)), Err(HoldFailed::Offline(3))));
+        bring(&mut held, &[2, 3], None).unwrap();
+        assert_eq!(tree.says(), ["0"; 4]);
+        assert!(!tree.state().exists());
+        // One that is taken out while it is held.
+        bring(&mut held, &[0, 1], Some(0)).unwrap();
+        fs::remove_dir_all(tree.0.join("cpu1")).unwrap();
+        bring(&mut held, &[0, 1], None).unwrap();
+        assert!(!tree.state().exists());
+    }
+
+    #[test]
+    fn without_a_state_file_nothing_is_written() {
+        let tree = Tree::new();
+        let files = CpuFiles::new(&tree.0);
+        let state = tree.0.join("missing/state");
+        let mut held = HeldCpus::recover(files, &state, &mut Lines::default());
+        assert!(matches!(bring(&mut held, &[0], Some(0)), Err(HoldFailed::State(..))));
+        assert_eq!(tree.says(), ["0"; 4]);
+        fs::create_dir(tree.0.join("missing")).unwrap();
+        bring(&mut held, &[0], Some(0)).unwrap();
+        // What is held can be released all the same.
+        fs::remove_dir_all(tree.0.join("missing")).unwrap();
+        bring(&mut held, &[0], None).unwrap();
+        assert_eq!(tree.says(), ["0"; 4]);
+    }
+}

@@ -1,0 +1,80 @@
+//! What a keeper tells its administrator.
+
+use std::fmt;
+
+/// A line for the administrator's log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeeperLine {
+    /// Something that is as it should be.
+    Note(String),
+    /// Something that the administrator should look at.
+    Trouble(String),
+}
+
+/// The text.
+impl fmt::Display for KeeperLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Note(text) | Self::Trouble(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Where the lines go. Trouble that repeats is said once, until there is other trouble: clients ask
+/// again and again.
+#[derive(Default)]
+pub(super) struct Lines {
+    to: Option<Box<dyn FnMut(KeeperLine) + Send>>,
+    last_trouble: String,
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lines").field("last_trouble", &self.last_trouble).finish_non_exhaustive()
+    }
+}
+
+impl Lines {
+    pub(super) fn to(receiver: impl FnMut(KeeperLine) + Send + 'static) -> Self {
+        Self { to: Some(Box::new(receiver)), last_trouble: String::new() }
+    }
+
+    pub(super) fn note(&mut self, text: impl fmt::Display) {
+        self.say(KeeperLine::Note(text.to_string()));
+    }
+
+    pub(super) fn trouble(&mut self, text: impl fmt::Display) {
+        let text = text.to_string();
+        if text != self.last_trouble {
+            self.last_trouble.clone_from(&text);
+            self.say(KeeperLine::Trouble(text));
+        }
+    }
+
+    fn say(&mut self, line: KeeperLine) {
+        if let Some(to) = &mut self.to {
+            to(line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn trouble_that_repeats_is_said_once() {
+        let (sender, said) = mpsc::channel();
+        let mut lines = Lines::to(move |line| sender.send(line.to_string()).unwrap());
+        for text in ["a", "a", "b", "a"] {
+            lines.trouble(text);
+        }
+        lines.note("c");
+        lines.note("c");
+        drop(lines);
+        assert_eq!(said.iter().collect::<Vec<_>>(), ["a", "b", "a", "c", "c"]);
+    }
+}

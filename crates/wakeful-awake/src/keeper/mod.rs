@@ -1,0 +1,325 @@
+//! The machine's keeper of CPUs that are held awake: one process that writes the kernel's files for
+//! all that ask.
+//!
+//! One thread sleeps in `poll` on the socket, the clients and `stop`; it has a timeout only while a
+//! hold has a limit, or while descriptors are short. A message is worked off to its end: the pure
+//! bookkeeping of `holders` says what each CPU should be, `held_cpus` brings the files there and
+//! back (`cpu_files`, noted before in `state_file`), and the client is answered. Nothing waits for a
+//! client.
+
+mod client;
+mod cpu_files;
+mod held_cpus;
+mod holders;
+mod lines;
+mod lock;
+mod settings;
+mod socket;
+mod start_error;
+mod state_file;
+mod status;
+mod worth;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+pub use self::lines::KeeperLine;
+pub use self::settings::KeeperSettings;
+pub use self::start_error::KeeperStartError;
+
+use self::client::{Client, Received};
+use self::cpu_files::CpuFiles;
+use self::held_cpus::HeldCpus;
+use self::holders::{ClientId, Holders};
+use self::lines::Lines;
+use self::lock::Lock;
+use self::socket::Listener;
+use self::worth::Worth;
+use crate::keeper_protocol::{Answer, Request};
+
+/// Without descriptors nobody is let in for so long.
+const SHORTAGE: Duration = Duration::from_secs(1);
+
+/// The machine's keeper of CPUs that are held awake.
+///
+/// It writes `pm_qos_resume_latency_us` of each CPU for all clients, and restores what stood there
+/// before with the last release, at its end, and, if it was killed, at its next start. Dropping it
+/// restores too.
+///
+/// # Examples
+/// ```no_run
+/// use std::os::fd::AsFd;
+/// use std::os::unix::net::UnixStream;
+/// use wakeful_awake::{Keeper, KeeperSettings};
+///
+/// let (stop, stopper) = UnixStream::pair()?;
+/// let settings = KeeperSettings::new().lines(|line| eprintln!("{line}"));
+/// let mut keeper = Keeper::open(settings)?;
+/// // Another thread, or a signal handler, writes to `stopper`.
+/// keeper.run(stop.as_fd())?;
+/// # drop(stopper);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Keeper {
+    // Dropped in this order: the socket's file goes before the lock.
+    listener: Listener,
+    clients: BTreeMap<ClientId, Client>,
+    next_client: ClientId,
+    holders: Holders,
+    cpus: HeldCpus,
+    worth: Worth,
+    root: PathBuf,
+    lines: Lines,
+    /// Until then nobody is let in.
+    shortage: Option<Instant>,
+    _lock: Lock,
+}
+
+/// What `poll` says.
+#[derive(Debug, Default)]
+struct Ready {
+    is_stopped: bool,
+    has_arrivals: bool,
+    clients: Vec<(ClientId, PollFlags)>,
+}
+
+impl Keeper {
+    /// Takes the lock, restores what a keeper that was killed has left, and listens. Nothing is
+    /// held yet.
+    ///
+    /// # Errors
+    /// Another keeper runs, the CPUs' files may not be written, or there can be no socket.
+    pub fn open(settings: KeeperSettings) -> Result<Self, KeeperStartError> {
+        let KeeperSettings { socket, listener, state, lock, group, .. } = settings;
+        let KeeperSettings { limits, is_measured, cpu_directory, mut lines, .. } = settings;
+        for path in [&socket, &state, &lock] {
+            if path.parent() == Some(Path::new(settings::DIRECTORY)) {
+                // What is wrong with it is said by those who use it.
+                let _ = fs::create_dir(settings::DIRECTORY);
+            }
+        }
+        let files = CpuFiles::new(&cpu_directory);
+        let all = files.all().unwrap_or_default();
+        let first = *all.first().ok_or(KeeperStartError::NoFiles(cpu_directory.clone()))?;
+        let writable = files.check_write(first);
+        writable.map_err(|error| KeeperStartError::NotWritable(files.path(first), error))?;
+        let lock = Lock::take(&lock)?;
+        let cpus = HeldCpus::recover(files, &state, &mut lines);
+        let listener = match listener {
+            Some(socket) => Listener::passed(socket)?,
+            None => Listener::bind(&socket, group)?,
+        };
+        Ok(Self {
+            listener,
+            clients: BTreeMap::new(),
+            next_client: 0,
+            holders: Holders::new(limits),
+            cpus,
+            worth: if is_measured { Worth::NotYet } else { Worth::Unmeasured },
+            root: cpu_directory,
+            lines,
+            shortage: None,
+            _lock: lock,
+        })
+    }
+
+    /// Serves clients until `stop` is readable, then restores what stood there before and closes
+    /// their connections.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait. Everything is restored then too.
+    pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
+        let served = self.serve(stop);
+        self.cpus.restore_all(&mut self.lines);
+        let clients: Vec<ClientId> = self.clients.keys().copied().collect();
+        for client in clients {
+            self.holders.leave(client);
+            self.clients.remove(&client);
+        }
+        served
+    }
+
+    fn serve(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
+        loop {
+            let ready = self.wait(stop)?;
+            if ready.is_stopped {
+                return Ok(());
+            }
+            self.end_overdue();
+            for (client, flags) in ready.clients {
+                self.attend(client, flags);
+            }
+            if ready.has_arrivals {
+                self.let_in();
+            }
+        }
+    }
+
+    /// Without a timeout, unless something has a limit of time.
+    fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<Ready> {
+        let deadline = self.holders.deadline().into_iter().chain(self.shortage).min();
+        let pause = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let pause = pause.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        let is_short = self.shortage.is_some();
+        let mut fds = vec![PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+        let arrivals = if is_short { PollFlags::empty() } else { PollFlags::IN };
+        fds.push(PollFd::new(&self.listener, arrivals));
+        let of_client = |client| PollFd::new(client, PollFlags::IN | PollFlags::RDHUP);
+        fds.extend(self.clients.values().map(of_client));
+        match poll(&mut fds, pause.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Ready::default()),
+            Err(error) => return Err(error.into()),
+        }
+        let flags = fds[2..].iter().map(PollFd::revents);
+        let clients = self.clients.keys().copied().zip(flags);
+        let ready = Ready {
+            is_stopped: !fds[0].revents().is_empty(),
+            has_arrivals: !is_short && !fds[1].revents().is_empty(),
+            clients: clients.filter(|(_, flags)| !flags.is_empty()).collect(),
+        };
+        if self.shortage.is_some_and(|end| Instant::now() >= end) {
+            self.shortage = None;
+        }
+        Ok(ready)
+    }
+
+    fn let_in(&mut self) {
+        let socket = match self.listener.accept() {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return,
+            Err(error) => {
+                // It stays readable: without a pause this would go round and round.
+                self.lines.trouble(format_args!("no client is let in for a second: {error}"));
+                self.shortage = Some(Instant::now() + SHORTAGE);
+                return;
+            }
+        };
+        let client = Client::new(socket);
+        let id = self.next_client;
+        match self.holders.enter(id) {
+            Ok(()) => {
+                self.next_client += 1;
+                self.clients.insert(id, client);
+            }
+            Err(refusal) => {
+                // Something unread would be a reset for the client, in place of the answer.
+                client.receive(PollFlags::IN);
+                // It is closed anyway.
+                let _ = client.answer(&Answer::Refused(refusal.to_string()));
+            }
+        }
+    }
+
+    /// One message of a client.
+    fn attend(&mut self, id: ClientId, flags: PollFlags) {
+        // It may have ended with another one's turn.
+        let Some(client) = self.clients.get(&id) else { return };
+        let request = match client.receive(flags) {
+            Received::Nothing => return,
+            Received::End => return self.leave(id),
+            Received::Request(request) => request,
+        };
+        let answer = match request {
+            Ok(Request::Hold { cpus, microseconds }) => self.hold(id, cpus, microseconds),
+            Ok(Request::Release) => {
+                let before = self.holders.release(id);
+                self.bring_back(&before);
+                Answer::Released
+            }
+            Ok(Request::Status) => Answer::Status(self.status()),
+            Err(error) => self.refuse(id, error.to_string()),
+        };
+        self.answer(id, &answer);
+    }
+
+    fn hold(&mut self, id: ClientId, cpus: Vec<usize>, microseconds: u32) -> Answer {
+        if self.holders.holds().next().is_none() {
+            let allowed = match &self.holders.limits().cpus {
+                Some(cpus) => cpus.clone(),
+                None => self.cpus.files().all().unwrap_or_default(),
+            };
+            let worth = self.worth.check(&allowed, &mut self.cpus, &self.root, &mut self.lines);
+            if let Err(reason) = worth {
+                return self.refuse(id, reason);
+            }
+        }
+        let mut touched = self.holders.held_by(id).to_vec();
+        if let Err(refusal) = self.holders.hold(id, &cpus, microseconds, Instant::now()) {
+            return self.refuse(id, refusal.to_string());
+        }
+        touched.extend(&cpus);
+        touched.sort_unstable();
+        touched.dedup();
+        let holders = &self.holders;
+        let brought = self.cpus.bring(&touched, |cpu| holders.wanted(cpu), &mut self.lines);
+        match brought {
+            Ok(()) => Answer::Held(cpus),
+            Err(error) => {
+                let answer = self.refuse(id, error.to_string());
+                // Some of those that it held before are no longer wanted.
+                self.bring_back(&touched);
+                answer
+            }
+        }
+    }
+
+    /// It holds nothing then, but is still overdue if it was.
+    fn refuse(&mut self, id: ClientId, reason: String) -> Answer {
+        let before = self.holders.drop_hold(id);
+        self.bring_back(&before);
+        Answer::Refused(reason)
+    }
+
+    fn leave(&mut self, id: ClientId) {
+        self.clients.remove(&id);
+        // Its descriptor is free again.
+        self.shortage = None;
+        let before = self.holders.leave(id);
+        self.bring_back(&before);
+    }
+
+    fn end_overdue(&mut self) {
+        let ended = self.holders.end_overdue(Instant::now());
+        for (id, cpus) in ended {
+            self.bring_back(&cpus);
+            let longest = self.holders.limits().longest.unwrap_or_default();
+            let reason = format!("held for the longest time, {longest:?}: release first");
+            self.answer(id, &Answer::Ended(reason));
+        }
+    }
+
+    /// Of CPUs that are held less than before, or no longer.
+    fn bring_back(&mut self, cpus: &[usize]) {
+        let holders = &self.holders;
+        let brought = self.cpus.bring(cpus, |cpu| holders.wanted(cpu), &mut self.lines);
+        if let Err(error) = brought {
+            self.lines.trouble(error);
+        }
+    }
+
+    /// A client whose buffer is full loses its connection: it would miss an answer.
+    fn answer(&mut self, id: ClientId, answer: &Answer) {
+        if self.clients.get(&id).is_some_and(|client| client.answer(answer).is_err()) {
+            self.leave(id);
+        }
+    }
+
+    fn status(&self) -> String {
+        status::text(&self.clients, &self.holders, &self.worth, Instant::now())
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.cpus.restore_all(&mut self.lines);
+    }
+}

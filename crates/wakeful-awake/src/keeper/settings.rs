@@ -1,0 +1,150 @@
+//! What a keeper is told.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::holders::Limits;
+use super::lines::{KeeperLine, Lines};
+use crate::keeper_protocol::SOCKET;
+
+/// Where the keeper's files are, unless it is told otherwise.
+pub(super) const DIRECTORY: &str = "/run/wakeful";
+
+/// What a keeper of CPUs is told.
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | [`socket`](Self::socket) | `/run/wakeful/keeper.sock` | a path of up to 103 bytes |
+/// | [`state`](Self::state) | `/run/wakeful/keeper.state` | a file on a file system that may be full |
+/// | [`lock`](Self::lock) | `/run/wakeful/keeper.lock` | one file for the whole machine |
+/// | [`group`](Self::group) | the process's | a group's number |
+/// | [`cpus`](Self::cpus) | all | CPUs of the machine |
+/// | [`most_cpus`](Self::most_cpus) | no limit | 1 and more |
+/// | [`longest`](Self::longest) | no limit | more than nothing |
+/// | [`most_clients`](Self::most_clients) | 64 | below the limit of descriptors |
+#[derive(Debug)]
+pub struct KeeperSettings {
+    pub(super) socket: PathBuf,
+    pub(super) listener: Option<OwnedFd>,
+    pub(super) state: PathBuf,
+    pub(super) lock: PathBuf,
+    pub(super) group: Option<u32>,
+    pub(super) limits: Limits,
+    pub(super) is_measured: bool,
+    pub(super) cpu_directory: PathBuf,
+    pub(super) lines: Lines,
+}
+
+impl Default for KeeperSettings {
+    fn default() -> Self {
+        let limits = Limits { cpus: None, most_cpus: None, longest: None, most_clients: 64 };
+        Self {
+            socket: SOCKET.into(),
+            listener: None,
+            state: Path::new(DIRECTORY).join("keeper.state"),
+            lock: Path::new(DIRECTORY).join("keeper.lock"),
+            group: None,
+            limits,
+            is_measured: true,
+            cpu_directory: "/sys/devices/system/cpu".into(),
+            lines: Lines::default(),
+        }
+    }
+}
+
+impl KeeperSettings {
+    /// The defaults of the table above.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where clients connect. The file has mode 0660.
+    #[must_use]
+    pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.socket = path.into();
+        self
+    }
+
+    /// A socket that listens already (`SOCK_SEQPACKET`), in place of one that is made: systemd's.
+    #[must_use]
+    pub fn listener(mut self, socket: OwnedFd) -> Self {
+        self.listener = Some(socket);
+        self
+    }
+
+    /// Where it notes what has to be undone if it is killed. The directory is only root's.
+    #[must_use]
+    pub fn state(mut self, path: impl Into<PathBuf>) -> Self {
+        self.state = path.into();
+        self
+    }
+
+    /// Whose lock says that there is a keeper already.
+    #[must_use]
+    pub fn lock(mut self, path: impl Into<PathBuf>) -> Self {
+        self.lock = path.into();
+        self
+    }
+
+    /// The socket's group: its members may hold CPUs.
+    #[must_use]
+    pub fn group(mut self, id: u32) -> Self {
+        self.group = Some(id);
+        self
+    }
+
+    /// Holds only these CPUs.
+    #[must_use]
+    pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        let mut cpus: Vec<usize> = cpus.into_iter().collect();
+        cpus.sort_unstable();
+        self.limits.cpus = Some(cpus);
+        self
+    }
+
+    /// Holds at most so many CPUs at once, for all clients together.
+    #[must_use]
+    pub fn most_cpus(mut self, number: usize) -> Self {
+        self.limits.most_cpus = Some(number);
+        self
+    }
+
+    /// Takes a hold away that lasts for so long without a release. The client may hold again after
+    /// it has released.
+    #[must_use]
+    pub fn longest(mut self, time: Duration) -> Self {
+        self.limits.longest = Some(time);
+        self
+    }
+
+    /// Lets at most so many clients in.
+    #[must_use]
+    pub fn most_clients(mut self, number: usize) -> Self {
+        self.limits.most_clients = number;
+        self
+    }
+
+    /// Holds also where that gains nothing, and measures nothing.
+    #[must_use]
+    pub fn unmeasured(mut self) -> Self {
+        self.is_measured = false;
+        self
+    }
+
+    /// The directory of the CPUs' files, in place of `/sys/devices/system/cpu`: for tests.
+    #[must_use]
+    pub fn cpu_directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.cpu_directory = path.into();
+        self
+    }
+
+    /// Calls `receiver` with each line for the administrator's log. What it does there takes the
+    /// keeper's time.
+    #[must_use]
+    pub fn lines(mut self, receiver: impl FnMut(KeeperLine) + Send + 'static) -> Self {
+        self.lines = Lines::to(receiver);
+        self
+    }
+}

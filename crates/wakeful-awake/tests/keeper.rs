@@ -1,0 +1,642 @@
+//! The keeper on a tree of files in place of sysfs: what it restores, and when; who is refused.
+#![cfg(feature = "keeper")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
+};
+use wakeful_awake::keeper_protocol::{Answer, MOST_REQUEST_BYTES};
+use wakeful_awake::{Keeper, KeeperClient, KeeperError, KeeperSettings, KeeperStartError};
+
+const GUARD: Duration = Duration::from_secs(20);
+/// The directory of a machine, in a process that is its keeper or a client.
+const DIRECTORY: &str = "WAKEFUL_KEEPER_TEST_DIRECTORY";
+const READY: &str = "ready";
+const CPUS: usize = 4;
+
+/// Four CPUs, and a directory for the keeper; removed with the value.
+struct Machine(PathBuf);
+
+impl Machine {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let machine =
+            Self(std::env::temp_dir().join(format!("keeper-{}-{number}", std::process::id())));
+        for cpu in 0..CPUS {
+            fs::create_dir_all(machine.file(cpu).parent().unwrap()).unwrap();
+            machine.put(cpu, "0");
+        }
+        machine
+    }
+
+    fn file(&self, cpu: usize) -> PathBuf {
+        self.0.join(format!("cpu{cpu}/power/pm_qos_resume_latency_us"))
+    }
+
+    fn put(&self, cpu: usize, text: &str) {
+        fs::write(self.file(cpu), format!("{text}\n")).unwrap();
+    }
+
+    fn says(&self) -> [String; CPUS] {
+        std::array::from_fn(|cpu| {
+            let text = fs::read_to_string(self.file(cpu)).unwrap();
+            text.lines().next().unwrap().to_owned()
+        })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("sock")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.join("state")
+    }
+
+    fn settings(&self) -> KeeperSettings {
+        settings(&self.0)
+    }
+
+    fn client(&self) -> KeeperClient {
+        KeeperClient::connect(&self.socket()).unwrap()
+    }
+
+    /// Until the files say it: nobody is told when another client's hold ends.
+    fn wait_for(&self, expected: [&str; CPUS]) {
+        let start = Instant::now();
+        while self.says() != expected {
+            assert!(start.elapsed() < GUARD, "{:?} is not {expected:?}", self.says());
+            thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn settings(directory: &Path) -> KeeperSettings {
+    let settings = KeeperSettings::new().cpu_directory(directory).unmeasured();
+    let settings = settings.socket(directory.join("sock")).state(directory.join("state"));
+    settings.lock(directory.join("lock"))
+}
+
+/// A keeper on a thread, stopped with the value.
+struct Running {
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Running {
+    fn start(settings: KeeperSettings) -> Self {
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let said = Arc::clone(&lines);
+        let settings = settings.lines(move |line| said.lock().unwrap().push(line.to_string()));
+        let mut keeper = Keeper::open(settings).unwrap();
+        let (stopped, stop) = UnixStream::pair().unwrap();
+        let thread = thread::spawn(move || keeper.run(stopped.as_fd()).unwrap());
+        Self { stop: Some(stop), thread: Some(thread), lines }
+    }
+
+    fn stop(mut self) -> Vec<String> {
+        self.end();
+        self.lines.lock().unwrap().clone()
+    }
+
+    fn end(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// This program again, as the test of this name; killed with the value.
+struct Process(Child);
+
+impl Process {
+    /// Until it says that it is ready.
+    fn start(role: &str, directory: &Path) -> Self {
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        program.args(["--exact", role, "--nocapture", "--test-threads=1"]);
+        program.env(DIRECTORY, directory).stdout(Stdio::piped());
+        let mut child = program.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let is_ready = lines.map_while(Result::ok).any(|line| line.contains(READY));
+        assert!(is_ready, "{role} ended early");
+        Self(child)
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A role, if this process has one.
+fn directory() -> Option<PathBuf> {
+    std::env::var_os(DIRECTORY).map(PathBuf::from)
+}
+
+#[test]
+fn role_keeper() {
+    let Some(directory) = directory() else { return };
+    let mut keeper = Keeper::open(settings(&directory)).unwrap();
+    let (stop, _stopper) = UnixStream::pair().unwrap();
+    println!("{READY}");
+    keeper.run(stop.as_fd()).unwrap();
+}
+
+#[test]
+fn role_client() {
+    let Some(directory) = directory() else { return };
+    let client = KeeperClient::connect(&directory.join("sock")).unwrap();
+    hold(&client, &[0, 2], 0);
+    println!("{READY}");
+    // Until it is killed.
+    loop {
+        thread::park();
+    }
+}
+
+fn hold(client: &KeeperClient, cpus: &[usize], microseconds: u64) {
+    let answer = client.hold_and_wait(cpus, Duration::from_micros(microseconds), GUARD).unwrap();
+    assert_eq!(answer, Answer::Held(cpus.to_vec()));
+}
+
+fn refused(client: &KeeperClient, cpus: &[usize]) -> String {
+    match client.hold_and_wait(cpus, Duration::ZERO, GUARD).unwrap() {
+        Answer::Refused(reason) => reason,
+        answer => panic!("{answer:?}"),
+    }
+}
+
+/// The next answer.
+fn answer(client: &KeeperClient) -> Answer {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = client.answer().unwrap() {
+            return answer;
+        }
+        assert!(start.elapsed() < GUARD, "no answer");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn the_last_release_restores_what_stood_there() {
+    let machine = Machine::new();
+    machine.put(1, "100");
+    let running = Running::start(machine.settings());
+    let (one, two) = (machine.client(), machine.client());
+    hold(&one, &[0, 1], 0);
+    hold(&two, &[1, 2], 5);
+    assert_eq!(machine.says(), ["n/a", "n/a", "5", "0"]);
+    one.release().unwrap();
+    assert_eq!(answer(&one), Answer::Released);
+    assert_eq!(machine.says(), ["0", "5", "5", "0"]);
+    hold(&one, &[3], 2);
+    drop(two);
+    machine.wait_for(["0", "100", "0", "2"]);
+    let status = one.status(GUARD).unwrap();
+    assert!(status.contains("held      3\nclients   1\n"), "{status}");
+    drop(one);
+    machine.wait_for(["0", "100", "0", "0"]);
+    assert_eq!(running.stop(), Vec::<String>::new());
+}
+
+#[test]
+fn a_client_that_is_killed_gives_back() {
+    let machine = Machine::new();
+    let _running = Running::start(machine.settings());
+    let mut client = Process::start("role_client", &machine.0);
+    assert_eq!(machine.says(), ["n/a", "0", "n/a", "0"]);
+    client.kill();
+    machine.wait_for(["0"; CPUS]);
+}
+
+#[test]
+fn a_keeper_that_stops_restores_and_its_clients_are_told() {
+    let machine = Machine::new();
+    let running = Running::start(machine.settings());
+    let client = machine.client();
+    hold(&client, &[0, 1], 0);
+    running.stop();
+    assert_eq!(machine.says(), ["0"; CPUS]);
+    assert!(client.answer().is_err());
+    assert!(client.hold(&[0], Duration::ZERO).is_err());
+    for left in [machine.state(), machine.socket()] {
+        assert!(!left.exists(), "{}", left.display());
+    }
+    let error = KeeperClient::connect(&machine.socket()).unwrap_err();
+    assert!(matches!(error, KeeperError::Missing(_)), "{error}");
+}
+
+#[test]
+fn the_successor_of_a_keeper_that_was_killed_restores() {
+    let machine = Machine::new();
+    machine.put(1, "100");
+    let mut keeper = Process::start("role_keeper", &machine.0);
+    let client = machine.client();
+    hold(&client, &[0, 1], 0);
+    keeper.kill();
+    assert_eq!(machine.says(), ["n/a", "n/a", "0", "0"]);
+    // The socket's file is still there.
+    let error = KeeperClient::connect(&machine.socket()).unwrap_err();
+    assert!(matches!(error, KeeperError::NotRunning(_)), "{error}");
+    let running = Running::start(machine.settings());
+    assert_eq!(machine.says(), ["0", "100", "0", "0"]);
+    let client = machine.client();
+    hold(&client, &[0], 0);
+    let lines = running.stop();
+    assert!(lines[0].contains("an earlier keeper was killed while it held CPUs 0-1"), "{lines:?}");
+}
+
+#[test]
+fn kills_at_any_moment_leave_nothing_held_after_the_next_start() {
+    let machine = Machine::new();
+    let before = ["0", "100", "n/a", "0"];
+    before.iter().enumerate().for_each(|(cpu, text)| machine.put(cpu, text));
+    let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    eprintln!("seed {seed}");
+    let mut random = u64::from(seed);
+    let mut below = |limit: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % limit
+    };
+    let mut left_held = 0;
+    for _ in 0..50 {
+        let mut keeper = Process::start("role_keeper", &machine.0);
+        assert_eq!(machine.says(), before);
+        assert!(!machine.state().exists());
+        let clients: Vec<_> = (0..3).map(|_| machine.client()).collect();
+        for client in &clients {
+            for _ in 0..below(30) {
+                let first = usize::try_from(below(4)).unwrap();
+                let tolerated = Duration::from_micros(below(3) * 50);
+                // It may not keep up.
+                let _ = match below(3) {
+                    0 => client.release(),
+                    _ => client.hold(&Vec::from_iter(first..CPUS), tolerated),
+                };
+            }
+        }
+        (0..below(40_000)).for_each(|_| std::hint::spin_loop());
+        keeper.kill();
+        left_held += u32::from(machine.says() != before);
+    }
+    let running = Running::start(machine.settings());
+    assert_eq!(machine.says(), before);
+    running.stop();
+    eprintln!("{left_held} of 50 kills left CPUs held");
+    assert!(left_held > 0, "no kill was in the middle");
+}
+
+#[test]
+fn what_somebody_else_writes_is_left_alone() {
+    let machine = Machine::new();
+    let running = Running::start(machine.settings());
+    let client = machine.client();
+    hold(&client, &[0, 1], 0);
+    machine.put(0, "77");
+    client.release().unwrap();
+    assert_eq!(answer(&client), Answer::Released);
+    assert_eq!(machine.says(), ["77", "0", "0", "0"]);
+    hold(&client, &[1], 0);
+    machine.put(1, "88");
+    let lines = running.stop();
+    assert_eq!(machine.says(), ["77", "88", "0", "0"]);
+    assert!(lines.iter().any(|line| line.contains("wrote 77 to")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("wrote 88 to")), "{lines:?}");
+
+    let mut keeper = Process::start("role_keeper", &machine.0);
+    hold(&machine.client(), &[2], 0);
+    keeper.kill();
+    machine.put(2, "99");
+    let lines = Running::start(machine.settings()).stop();
+    assert_eq!(machine.says(), ["77", "88", "99", "0"]);
+    assert!(lines.iter().any(|line| line.contains("wrote 99 to")), "{lines:?}");
+}
+
+#[test]
+fn a_state_that_cannot_be_noted_is_a_refusal() {
+    let machine = Machine::new();
+    let running = Running::start(machine.settings());
+    // Each write to this device fails as on a full file system.
+    symlink("/dev/full", machine.0.join("state.new")).unwrap();
+    let client = machine.client();
+    let reason = refused(&client, &[0]);
+    assert!(reason.contains("No space left on device"), "{reason}");
+    assert_eq!(machine.says(), ["0"; CPUS]);
+    // The link is gone: there is room again.
+    hold(&client, &[0], 0);
+    running.stop();
+    assert_eq!(machine.says(), ["0"; CPUS]);
+}
+
+#[test]
+fn a_damaged_state_is_said_and_is_no_reason_not_to_start() {
+    let machine = Machine::new();
+    fs::write(machine.state(), "wakeful-keeper 1\nboot").unwrap();
+    let running = Running::start(machine.settings());
+    hold(&machine.client(), &[0], 0);
+    let lines = running.stop();
+    assert!(lines[0].contains("is damaged, and ignored"), "{lines:?}");
+}
+
+/// A client that says anything.
+struct Raw(OwnedFd);
+
+impl Raw {
+    fn connect(machine: &Machine) -> Self {
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let socket = socket.unwrap();
+        connect(&socket, &SocketAddrUnix::new(machine.socket()).unwrap()).unwrap();
+        Self(socket)
+    }
+
+    fn say(&self, message: &[u8]) {
+        assert_eq!(send(&self.0, message, SendFlags::NOSIGNAL), Ok(message.len()));
+    }
+
+    fn hears(&self) -> String {
+        let mut bytes = [0; 8192];
+        let (length, _) = recv(&self.0, &mut bytes, RecvFlags::empty()).unwrap();
+        String::from_utf8(bytes[..length].to_vec()).unwrap()
+    }
+}
+
+#[test]
+fn hostile_messages_are_refused_and_harm_nobody() {
+    let machine = Machine::new();
+    let running = Running::start(machine.settings());
+    let other = machine.client();
+    hold(&other, &[0], 0);
+    let hostile = Raw::connect(&machine);
+    let huge = vec![b'0'; MOST_REQUEST_BYTES + 1];
+    let larger = vec![0; 100_000];
+    let list = format!("hold {}0 0", "0-8191,".repeat(500));
+    for message in [
+        &b""[..],
+        b"\0",
+        b"hold 0\0 0",
+        b"\xff\xfe\xfd",
+        &huge,
+        &larger,
+        list.as_bytes(),
+        b"hold 0-18446744073709551615 0",
+        b"hold 18446744073709551616 0",
+        b"hold 0 18446744073709551616",
+        b"hold 0 -1",
+        b"hold 4 0",
+        b"hold 0,8191 0",
+        b"hold ../cpu0 0",
+        b"HOLD 0 0",
+        b"\n",
+    ] {
+        hostile.say(message);
+        let heard = hostile.hears();
+        assert!(heard.starts_with("refused "), "{}: {heard}", message.escape_ascii());
+        assert_eq!(machine.says(), ["n/a", "0", "0", "0"]);
+    }
+    // A refusal leaves the client without the hold that it had.
+    hostile.say(b"hold 1 0");
+    assert_eq!(hostile.hears(), "held 1");
+    hostile.say(b"");
+    assert!(hostile.hears().starts_with("refused the message is empty"));
+    assert_eq!(machine.says(), ["n/a", "0", "0", "0"]);
+    hostile.say(b"hold 1 0\n");
+    assert_eq!(hostile.hears(), "held 1");
+    drop(hostile);
+    machine.wait_for(["n/a", "0", "0", "0"]);
+    drop(other);
+    running.stop();
+}
+
+#[test]
+fn a_client_that_reads_no_answers_loses_its_connection() {
+    let machine = Machine::new();
+    let _running = Running::start(machine.settings());
+    let deaf = Raw::connect(&machine);
+    deaf.say(b"hold 0 0");
+    let start = Instant::now();
+    while send(&deaf.0, b"hold 0 0", SendFlags::NOSIGNAL).is_ok() {
+        assert!(start.elapsed() < GUARD, "it is still connected");
+    }
+    machine.wait_for(["0"; CPUS]);
+    // The library's client drops what nobody reads.
+    let client = machine.client();
+    for _ in 0..2_000 {
+        while client.hold(&[1], Duration::ZERO).is_err() {
+            assert!(start.elapsed() < GUARD, "it is no longer connected");
+            thread::yield_now();
+        }
+    }
+    hold(&client, &[2], 0);
+    assert_eq!(machine.says(), ["0", "0", "n/a", "0"]);
+}
+
+#[test]
+fn limits_are_kept_and_say_why() {
+    let machine = Machine::new();
+    let settings = machine.settings().cpus([0, 1, 2]).most_cpus(2).most_clients(2);
+    let _running = Running::start(settings);
+    let (one, two) = (machine.client(), machine.client());
+    assert!(refused(&one, &[0, 3]).contains("CPU 3 may not be held: this keeper holds only 0-2"));
+    hold(&one, &[0, 1], 0);
+    assert!(refused(&two, &[2]).contains("at most 2 at once"));
+    hold(&two, &[1], 0);
+    // Known to be let in, since they were answered.
+    let third = Raw::connect(&machine);
+    assert_eq!(
+        third.hears(),
+        "refused 2 clients are connected, which is as many as this keeper takes"
+    );
+    assert_eq!(third.hears(), "");
+    assert_eq!(machine.says(), ["n/a", "n/a", "0", "0"]);
+}
+
+#[test]
+fn a_hold_that_lasts_too_long_is_taken_away_until_a_release() {
+    let machine = Machine::new();
+    let _running = Running::start(machine.settings().longest(Duration::from_millis(20)));
+    let client = machine.client();
+    hold(&client, &[0], 0);
+    let ended = answer(&client);
+    assert!(matches!(&ended, Answer::Ended(why) if why.contains("release first")), "{ended:?}");
+    assert_eq!(machine.says(), ["0"; CPUS]);
+    assert!(refused(&client, &[0]).contains("release first"));
+    client.release().unwrap();
+    assert_eq!(answer(&client), Answer::Released);
+    hold(&client, &[0], 0);
+}
+
+#[test]
+fn a_cpu_that_goes_offline_is_a_refusal() {
+    let machine = Machine::new();
+    let _running = Running::start(machine.settings());
+    let (one, two) = (machine.client(), machine.client());
+    hold(&one, &[1], 0);
+    fs::write(machine.0.join("cpu1/online"), "0\n").unwrap();
+    assert!(refused(&two, &[0, 1]).contains("CPU 1 is offline"));
+    assert_eq!(machine.says(), ["0", "n/a", "0", "0"]);
+    fs::remove_dir_all(machine.0.join("cpu3")).unwrap();
+    assert!(refused(&two, &[2, 3]).contains("CPU 3: No such file"));
+    one.release().unwrap();
+    assert_eq!(answer(&one), Answer::Released);
+    let says = fs::read_to_string(machine.file(1)).unwrap();
+    assert_eq!(says.lines().next(), Some("0"));
+}
+
+#[test]
+fn there_is_one_keeper_and_its_socket_is_not_taken() {
+    let machine = Machine::new();
+    let _running = Running::start(machine.settings());
+    let second = Keeper::open(machine.settings()).unwrap_err();
+    let own = std::process::id();
+    assert!(matches!(second, KeeperStartError::Running { pid, .. } if pid == Some(own)));
+    assert!(second.to_string().contains("another keeper"), "{second}");
+    // With a lock of its own it does not take the socket either.
+    let other = machine.settings().lock(machine.0.join("other")).state(machine.0.join("none"));
+    let second = Keeper::open(other).unwrap_err();
+    assert!(matches!(second, KeeperStartError::SocketInUse(_)), "{second}");
+    hold(&machine.client(), &[0], 0);
+
+    let file = machine.0.join("file");
+    fs::write(&file, "").unwrap();
+    let other = machine.settings().lock(machine.0.join("other")).socket(&file);
+    let second = Keeper::open(other.state(machine.0.join("none"))).unwrap_err();
+    assert!(matches!(second, KeeperStartError::NotASocket(_)), "{second}");
+    assert!(file.exists());
+}
+
+#[test]
+fn the_socket_is_its_owner_s_and_its_group_s() {
+    let machine = Machine::new();
+    let group = rustix::process::getgid().as_raw();
+    let _running = Running::start(machine.settings().group(group));
+    let file = fs::metadata(machine.socket()).unwrap();
+    assert!(file.file_type().is_socket());
+    assert_eq!(file.permissions().mode() & 0o777, 0o660);
+}
+
+#[test]
+fn a_socket_that_was_passed_is_used_and_left() {
+    let machine = Machine::new();
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let socket = socket.unwrap();
+    let not_yet = Keeper::open(machine.settings().listener(socket.try_clone().unwrap()));
+    assert!(matches!(not_yet, Err(KeeperStartError::Listener)));
+    rustix::net::bind(&socket, &SocketAddrUnix::new(machine.socket()).unwrap()).unwrap();
+    rustix::net::listen(&socket, 8).unwrap();
+    let running = Running::start(machine.settings().listener(socket));
+    hold(&machine.client(), &[0], 0);
+    running.stop();
+    assert!(machine.socket().exists());
+    assert_eq!(machine.says(), ["0"; CPUS]);
+}
+
+#[test]
+fn where_nothing_is_gained_nothing_is_held() {
+    let machine = Machine::new();
+    let settings = KeeperSettings::new().cpu_directory(&machine.0).socket(machine.socket());
+    let settings = settings.state(machine.state()).lock(machine.0.join("lock"));
+    let running = Running::start(settings);
+    let client = machine.client();
+    assert!(refused(&client, &[0]).contains("without an idle driver"));
+    assert_eq!(machine.says(), ["0"; CPUS]);
+    assert!(client.status(GUARD).unwrap().contains("worth it  no: nothing is gained"));
+    let lines = running.stop();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+}
+
+#[test]
+fn a_measurement_restores_what_it_held() {
+    let machine = Machine::new();
+    for (path, text) in [
+        ("cpuidle/current_driver", "fake"),
+        ("cpu0/cpuidle/state0/name", "C1"),
+        ("cpu0/cpuidle/state0/latency", "50"),
+        ("cpu0/cpuidle/state0/disable", "0"),
+    ] {
+        let path = machine.0.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let settings = KeeperSettings::new().cpu_directory(&machine.0).socket(machine.socket());
+    let settings = settings.state(machine.state()).lock(machine.0.join("lock"));
+    let running = Running::start(settings);
+    let client = machine.client();
+    // Files that no kernel reads gain nothing, but a busy machine may make it look so.
+    let answer = client.hold_and_wait(&[0], Duration::ZERO, GUARD).unwrap();
+    if let Answer::Refused(reason) = answer {
+        assert!(reason.contains("nothing is gained: a wake takes"), "{reason}");
+    }
+    client.release().unwrap();
+    running.stop();
+    assert_eq!(machine.says(), ["0"; CPUS]);
+}
+
+/// With a hold and without, it sleeps in a `poll` that has no timeout.
+#[test]
+fn in_silence_it_makes_no_system_call() {
+    let machine = Machine::new();
+    let keeper = Process::start("role_keeper", &machine.0);
+    let client = machine.client();
+    hold(&client, &[0], 0);
+    let tasks = format!("/proc/{}/task", keeper.0.id());
+    let ppoll = if cfg!(target_arch = "x86_64") { "271" } else { "73" };
+    let start = Instant::now();
+    loop {
+        let mut calls = Vec::new();
+        for task in fs::read_dir(&tasks).unwrap() {
+            match fs::read_to_string(task.unwrap().path().join("syscall")) {
+                Ok(call) => calls.push(call),
+                Err(error) => {
+                    eprintln!("skipped: what a thread waits for is not said here: {error}");
+                    return;
+                }
+            }
+        }
+        // The number, the descriptors, how many, and the timeout.
+        let sleeps = calls.iter().any(|call| {
+            let words: Vec<&str> = call.split_whitespace().collect();
+            words[0] == ppoll && words[3] == "0x0"
+        });
+        if sleeps {
+            break;
+        }
+        assert!(start.elapsed() < GUARD, "{calls:?}");
+        thread::yield_now();
+    }
+}
