@@ -164,7 +164,10 @@ mod tests {
             }
         };
         assert!(!is_on_battery(&folder));
-        supply("mouse", &[("type", "Battery\n"), ("status", "Discharging\n"), ("scope", "Device\n")]);
+        supply(
+            "mouse",
+            &[("type", "Battery\n"), ("status", "Discharging\n"), ("scope", "Device\n")],
+        );
         assert!(!is_on_battery(&folder));
         supply("BAT0", &[("type", "Battery\n"), ("status", "Discharging\n")]);
         assert!(is_on_battery(&folder));

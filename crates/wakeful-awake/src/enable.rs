@@ -2,16 +2,17 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
 use crate::hold::HoldSettings;
 use crate::watcher::{WatchError, Watcher, own};
 
-/// The device of this process's watcher; a forked child closes it.
-static DEVICE: AtomicI32 = AtomicI32::new(-1);
+/// By what this process's watcher holds; a forked child closes it.
+static HELD_BY: AtomicI32 = AtomicI32::new(-1);
+/// A thread of this process watches.
+static RUNS: AtomicBool = AtomicBool::new(false);
 static ENABLED: Mutex<bool> = Mutex::new(false);
 
 /// From now on a thread of its own keeps the machine's CPUs from halting while this process has
@@ -34,7 +35,7 @@ pub fn enable() -> Result<(), WatchError> {
 
 fn enable_with(settings: HoldSettings) -> Result<(), WatchError> {
     let mut enabled = ENABLED.lock().unwrap_or_else(PoisonError::into_inner);
-    if *enabled && DEVICE.load(Ordering::Relaxed) >= 0 {
+    if *enabled && RUNS.load(Ordering::Relaxed) {
         return Ok(());
     }
     if !*enabled {
@@ -52,21 +53,24 @@ fn enable_with(settings: HoldSettings) -> Result<(), WatchError> {
             Ok(watcher) => watcher,
             Err(error) => return drop(opened.send(Err(error))),
         };
-        DEVICE.store(watcher.device().as_raw_fd(), Ordering::Relaxed);
+        watcher.publish_descriptor(&HELD_BY);
+        RUNS.store(true, Ordering::Relaxed);
         let _ = opened.send(Ok(()));
         // A kernel that refuses later on: the hold is gone with the device.
         let _ = watcher.run(None, None, |_| ());
-        DEVICE.store(-1, Ordering::Relaxed);
+        HELD_BY.store(-1, Ordering::Relaxed);
+        RUNS.store(false, Ordering::Relaxed);
     });
     watching?;
     result.recv().map_err(|_| io::Error::other("the thread that watches has panicked"))?
 }
 
-/// The copy of the device would go on holding for as long as the child lives.
+/// The copy would go on holding for as long as the child lives.
 extern "C" fn in_child() {
-    let device = DEVICE.swap(-1, Ordering::Relaxed);
-    if device >= 0 {
+    RUNS.store(false, Ordering::Relaxed);
+    let copy = HELD_BY.swap(-1, Ordering::Relaxed);
+    if copy >= 0 {
         // SAFETY: it was the watcher's, whose thread is not in this process.
-        unsafe { libc::close(device) };
+        unsafe { libc::close(copy) };
     }
 }

@@ -1,11 +1,14 @@
 //! CPUs that are held for somebody else, if that gains anything.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::back_off::{BackOff, Reluctance};
+use crate::back_off::BackOff;
+use crate::keeper_protocol;
+use crate::kept_hold::KeptHold;
 use crate::latency_device::{self, OpenError};
 use crate::machine::{LargeMachine, check_share};
 use crate::wake_cost::Gain;
@@ -47,7 +50,7 @@ impl HoldSettings {
 /// Why CPUs are not held.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    /// The device may not be used.
+    /// No keeper runs, and the device may not be used.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The machine has CPUs that are not this process's.
@@ -58,70 +61,130 @@ pub enum HoldError {
 /// See the [module](self). It ends with the value, and with the process.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    device: OwnedFd,
+    means: Means,
     tolerated: Duration,
-    measured: Measured,
     back_off: BackOff,
     /// Why nothing was held when that was asked for last.
-    reluctance: Option<Reluctance>,
+    why_not: Option<String>,
     held_since: Option<Instant>,
     held: Duration,
+    published: Option<&'static AtomicI32>,
+}
+
+#[derive(Debug)]
+enum Means {
+    /// The CPUs that are used, by the machine's keeper.
+    Keeper(KeptHold),
+    /// All CPUs, by the kernel's device.
+    Device(Device),
+}
+
+#[derive(Debug)]
+struct Device {
+    fd: OwnedFd,
+    measured: Measured,
 }
 
 #[derive(Debug)]
 enum Measured {
     NotYet,
     Gains(Gain),
-    /// And when it is asked again, and the pause behind that.
+    /// And when it is asked again, and the pause after that.
     Useless(Gain, Instant, Duration),
     /// Somebody else held the CPUs: to join costs nothing.
     Joins,
 }
 
 impl Hold {
+    /// By the machine's keeper, if one runs, and else by the device. Nothing is held yet.
     pub(crate) fn open(settings: HoldSettings) -> Result<Self, HoldError> {
-        if !settings.whole_machine {
-            check_share()?;
-        }
+        let means = match keeper_protocol::socket_path().map(KeptHold::connect) {
+            Some(Ok(kept)) => Means::Keeper(kept),
+            Some(Err(_)) | None => {
+                if !settings.whole_machine {
+                    check_share()?;
+                }
+                Means::Device(Device { fd: latency_device::open()?, measured: Measured::NotYet })
+            }
+        };
         Ok(Self {
-            device: latency_device::open()?,
+            means,
             tolerated: settings.tolerated,
-            measured: Measured::NotYet,
             back_off: BackOff::new(),
-            reluctance: None,
+            why_not: None,
             held_since: None,
             held: Duration::ZERO,
+            published: None,
         })
     }
 
-    pub(crate) fn device(&self) -> &OwnedFd {
-        &self.device
+    /// From now on the number of the descriptor by which CPUs are held is there; -1 is none.
+    pub(crate) fn publish(&mut self, number: &'static AtomicI32) {
+        self.published = Some(number);
+        self.tell_descriptor();
     }
 
-    /// Holds from now on, unless that gains nothing, or others need the power or the time more. The
-    /// first time it measures, for some 60 ms. To be called again and again while there is traffic.
-    pub(crate) fn begin(&mut self) -> io::Result<()> {
-        self.reluctance = self.back_off.look(Instant::now());
-        if self.reluctance.is_some() {
+    fn tell_descriptor(&self) {
+        let Some(published) = self.published else { return };
+        let descriptor = match &self.means {
+            Means::Keeper(kept) => kept.descriptor(),
+            Means::Device(device) => Some(device.fd.as_fd()),
+        };
+        let number = descriptor.map_or(-1, |descriptor| descriptor.as_raw_fd());
+        published.store(number, Ordering::Relaxed);
+    }
+
+    /// Holds from now on, unless that gains nothing, or others need the power or the time more: a
+    /// keeper the given CPUs, the device all. The first time with the device it measures, for some
+    /// 60 ms. To be called again and again while there is traffic.
+    pub(crate) fn begin(&mut self, cpus: &[usize]) -> io::Result<()> {
+        self.why_not = self.back_off.look(Instant::now()).map(|reluctance| reluctance.to_string());
+        if self.why_not.is_some() {
             return self.end();
         }
-        if self.is_held() {
-            return Ok(());
-        }
-        self.measure()?;
-        if !matches!(self.measured, Measured::Useless(..)) {
-            latency_device::hold(&self.device, self.tolerated)?;
-            self.held_since = Some(Instant::now());
+        match &mut self.means {
+            Means::Keeper(kept) if !cpus.is_empty() => {
+                self.why_not = kept.hold(cpus, self.tolerated).err();
+                let is_held = kept.is_held();
+                self.tell_descriptor();
+                self.count(is_held);
+            }
+            Means::Keeper(_) => {}
+            Means::Device(device) if self.held_since.is_none() => {
+                device.measure()?;
+                if !matches!(device.measured, Measured::Useless(..)) {
+                    latency_device::hold(&device.fd, self.tolerated)?;
+                    self.count(true);
+                }
+            }
+            Means::Device(_) => {}
         }
         Ok(())
     }
 
     pub(crate) fn end(&mut self) -> io::Result<()> {
-        if let Some(since) = self.held_since.take() {
-            self.held += since.elapsed();
-            latency_device::release(&self.device)?;
+        if self.is_held() {
+            self.count(false);
+            match &mut self.means {
+                Means::Keeper(kept) => {
+                    kept.release();
+                    self.tell_descriptor();
+                }
+                Means::Device(device) => latency_device::release(&device.fd)?,
+            }
         }
         Ok(())
+    }
+
+    fn count(&mut self, is_held: bool) {
+        match (self.held_since, is_held) {
+            (None, true) => self.held_since = Some(Instant::now()),
+            (Some(since), false) => {
+                self.held += since.elapsed();
+                self.held_since = None;
+            }
+            _ => {}
+        }
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -134,30 +197,35 @@ impl Hold {
     }
 
     /// Why nothing is held although there is traffic.
-    pub(crate) fn reluctance(&self) -> Option<Reluctance> {
-        self.reluctance
+    pub(crate) fn why_not(&self) -> Option<&str> {
+        self.why_not.as_deref()
     }
 
-    /// What was measured last.
+    /// What was measured last. (A keeper measures by itself.)
     pub(crate) fn gain(&self) -> Option<Gain> {
-        match self.measured {
-            Measured::Gains(gain) | Measured::Useless(gain, ..) => Some(gain),
-            Measured::NotYet | Measured::Joins => None,
+        match &self.means {
+            Means::Device(Device {
+                measured: Measured::Gains(gain) | Measured::Useless(gain, ..),
+                ..
+            }) => Some(*gain),
+            Means::Device(_) | Means::Keeper(_) => None,
         }
     }
+}
 
+impl Device {
     fn measure(&mut self) -> io::Result<()> {
         let pause = match self.measured {
             Measured::NotYet => AGAIN.0,
             Measured::Useless(_, again, pause) if Instant::now() >= again => pause,
             _ => return Ok(()),
         };
-        if latency_device::in_force(&self.device)? == Some(Duration::ZERO) {
+        if latency_device::in_force(&self.fd)? == Some(Duration::ZERO) {
             self.measured = Measured::Joins;
             return Ok(());
         }
         // A thread of its own: it stays pinned.
-        let device = &self.device;
+        let device = &self.fd;
         let gain = thread::scope(|scope| {
             let measuring = thread::Builder::new().spawn_scoped(scope, || Gain::measure(device))?;
             measuring.join().unwrap_or_else(|_| Err(io::Error::other("a panic")))

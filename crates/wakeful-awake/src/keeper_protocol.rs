@@ -18,12 +18,26 @@
 //! comes unasked: `ended REASON` when the keeper takes a hold away.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use crate::cpu_list::{format_cpus, parse_cpus};
 
 /// Where the keeper listens, unless it is told otherwise.
 pub const SOCKET: &str = "/run/wakeful/keeper.sock";
+
+/// Names another socket than [`SOCKET`]; empty, it names none.
+pub const SOCKET_VARIABLE: &str = "WAKEFUL_KEEPER";
+
+/// Where this process looks for the keeper: what the environment variable [`SOCKET_VARIABLE`] says,
+/// or [`SOCKET`] without it. `None` if the variable is empty.
+#[must_use]
+pub fn socket_path() -> Option<PathBuf> {
+    match std::env::var_os(SOCKET_VARIABLE) {
+        Some(path) => Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty()),
+        None => Some(PathBuf::from(SOCKET)),
+    }
+}
 
 /// A longer request is refused.
 pub const MOST_REQUEST_BYTES: usize = 4096;

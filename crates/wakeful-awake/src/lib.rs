@@ -11,6 +11,8 @@ mod hold;
 mod keeper;
 mod keeper_client;
 pub mod keeper_protocol;
+#[cfg(feature = "watch")]
+mod kept_hold;
 pub mod latency_device;
 mod machine;
 mod probe;

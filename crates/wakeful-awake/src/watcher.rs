@@ -1,14 +1,15 @@
 //! Holds CPUs while a process has traffic.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::AtomicI32;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use crate::back_off::Reluctance;
 use crate::hold::{Hold, HoldError, HoldSettings};
 use crate::switches::{CountError, Switches, Target};
 use crate::traffic::{Next, Traffic};
@@ -16,6 +17,8 @@ use crate::wake_cost::Gain;
 
 /// How often it counts while there is traffic.
 const WHILE_HELD: Duration = Duration::from_millis(50);
+/// CPUs are held on which the process ran so lately.
+const LATELY: Duration = Duration::from_millis(200);
 /// How often it counts in silence, if nothing wakes it.
 const SAMPLED: Duration = Duration::from_millis(200);
 
@@ -45,6 +48,8 @@ pub struct Watcher {
     hold: Hold,
     epoch: Instant,
     done: Counted,
+    /// When each CPU was used last.
+    used: BTreeMap<usize, Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +60,7 @@ struct Counted {
 }
 
 /// What a watcher has done so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Done {
     /// How long it watches.
@@ -69,7 +74,7 @@ pub struct Done {
     /// What a wake takes without a hold and with one, once it is measured.
     pub gain: Option<Gain>,
     /// Why CPUs were not held at the last traffic, although that would have gained something.
-    pub reluctance: Option<Reluctance>,
+    pub why_not: Option<String>,
     /// It reads `/proc` in intervals, since perf events are refused.
     pub is_sampled: bool,
 }
@@ -102,7 +107,8 @@ impl Watcher {
     pub fn open(target: Target, settings: HoldSettings) -> Result<Self, WatchError> {
         let switches = Switches::open(&target)?;
         let hold = Hold::open(settings)?;
-        Ok(Self { target, switches, hold, epoch: Instant::now(), done: Counted::default() })
+        let (epoch, done) = (Instant::now(), Counted::default());
+        Ok(Self { target, switches, hold, epoch, done, used: BTreeMap::new() })
     }
 
     /// Holds CPUs while there is traffic, until the process ends (a cgroup has no end) or `stop` is
@@ -138,7 +144,8 @@ impl Watcher {
             }
             next = traffic.counted(self.epoch.elapsed(), self.count()?);
             if next == Next::Hold {
-                self.hold.begin()?;
+                let cpus: Vec<usize> = self.used.keys().copied().collect();
+                self.hold.begin(&cpus)?;
             } else {
                 self.hold.end()?;
             }
@@ -162,13 +169,15 @@ impl Watcher {
             held_wakes: self.done.held_wakes,
             held: self.hold.held_time(),
             gain: self.hold.gain(),
-            reluctance: self.hold.reluctance(),
+            why_not: self.hold.why_not().map(str::to_owned),
             is_sampled: self.switches.is_sampled(),
         }
     }
 
-    pub(crate) fn device(&self) -> BorrowedFd<'_> {
-        self.hold.device().as_fd()
+    /// From now on the number of the descriptor by which CPUs are held is there; -1 is none. A copy
+    /// of it in a forked child would hold as well.
+    pub(crate) fn publish_descriptor(&mut self, number: &'static AtomicI32) {
+        self.hold.publish(number);
     }
 
     fn pause(&self, next: Next) -> Option<Duration> {
@@ -181,7 +190,10 @@ impl Watcher {
     }
 
     fn count(&mut self) -> io::Result<u64> {
-        let count = self.switches.count()?;
+        let (now, mut used) = (Instant::now(), BTreeSet::new());
+        let count = self.switches.count(&mut used)?;
+        self.used.extend(used.into_iter().map(|cpu| (cpu, now)));
+        self.used.retain(|_, when| now.duration_since(*when) < LATELY);
         let new = count.saturating_sub(self.done.seen);
         self.done.seen = count;
         self.done.wakes += new;

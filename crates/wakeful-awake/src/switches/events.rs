@@ -23,14 +23,28 @@ const LISTINGS: usize = 8;
 
 /// One event for each thread and CPU, or for a cgroup and CPU.
 pub(crate) struct Events {
-    samplers: Vec<Sampler>,
+    counters: Vec<Counter>,
     /// What those counted that are not asked any more.
     ended: u64,
 }
 
+/// An event of one CPU.
+struct Counter {
+    cpu: usize,
+    sampler: Sampler,
+    /// What it said last.
+    seen: u64,
+}
+
+impl Counter {
+    fn new(cpu: usize, sampler: Sampler) -> Self {
+        Self { cpu, sampler, seen: 0 }
+    }
+}
+
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("samplers", &self.samplers.len()).finish_non_exhaustive()
+        f.debug_struct("Events").field("counters", &self.counters.len()).finish_non_exhaustive()
     }
 }
 
@@ -42,17 +56,17 @@ impl Events {
     /// Not permitted, no descriptors left, or no such process.
     pub(super) fn of_process(pid: i32) -> io::Result<Self> {
         let cpus = online_cpus()?;
-        let (mut samplers, mut seen) = (Vec::new(), BTreeSet::new());
+        let (mut counters, mut seen) = (Vec::new(), BTreeSet::new());
         for _ in 0..LISTINGS {
             let all = threads(pid)?;
             let new: Vec<i32> = all.difference(&seen).copied().collect();
             if new.is_empty() {
-                return Ok(Self { samplers, ended: 0 });
+                return Ok(Self { counters, ended: 0 });
             }
             for tid in new {
                 for &cpu in &cpus {
                     match open(|builder| builder.observe_pid(tid).inherit(true).one_cpu(cpu)) {
-                        Ok(sampler) => samplers.push(sampler),
+                        Ok(sampler) => counters.push(Counter::new(cpu, sampler)),
                         // The thread has ended, or the CPU.
                         Err(error) if is_gone(&error) => {}
                         Err(error) => return Err(error),
@@ -61,33 +75,37 @@ impl Events {
                 seen.insert(tid);
             }
         }
-        Ok(Self { samplers, ended: 0 })
+        Ok(Self { counters, ended: 0 })
     }
 
     /// # Errors
     /// Not permitted, or no descriptors left.
     pub(super) fn of_cgroup(folder: &File) -> io::Result<Self> {
-        let mut samplers = Vec::new();
+        let mut counters = Vec::new();
         for cpu in online_cpus()? {
             match open(|builder| builder.observe_cgroup(folder).one_cpu(cpu)) {
-                Ok(sampler) => samplers.push(sampler),
+                Ok(sampler) => counters.push(Counter::new(cpu, sampler)),
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { samplers, ended: 0 })
+        Ok(Self { counters, ended: 0 })
     }
 
-    /// Since it was opened.
+    /// Since it was opened. Adds the CPUs on which something was switched since the last count.
     ///
     /// # Errors
     /// The kernel refuses to tell.
-    pub(super) fn count(&mut self) -> io::Result<u64> {
+    pub(super) fn count(&mut self, used: &mut BTreeSet<usize>) -> io::Result<u64> {
         let mut total = self.ended;
-        for sampler in &mut self.samplers {
+        for Counter { cpu, sampler, seen } in &mut self.counters {
             // Into a full buffer nothing is written, and nobody is woken.
             while sampler.next_record().is_some() {}
-            total += sampler.as_counter_mut().read()?;
+            let count = sampler.as_counter_mut().read()?;
+            if count != std::mem::replace(seen, count) {
+                used.insert(*cpu);
+            }
+            total += count;
         }
         Ok(total)
     }
@@ -98,14 +116,14 @@ impl Events {
     /// # Errors
     /// The kernel refuses to tell its count.
     pub(super) fn remove(&mut self, number: usize) -> io::Result<()> {
-        self.ended += self.samplers.swap_remove(number).as_counter_mut().read()?;
+        self.ended += self.counters.swap_remove(number).sampler.as_counter_mut().read()?;
         Ok(())
     }
 
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.samplers.iter().map(|sampler| {
+        self.counters.iter().map(|counter| {
             // SAFETY: it is open for as long as the sampler, which is borrowed.
-            unsafe { BorrowedFd::borrow_raw(sampler.as_raw_fd()) }
+            unsafe { BorrowedFd::borrow_raw(counter.sampler.as_raw_fd()) }
         })
     }
 }

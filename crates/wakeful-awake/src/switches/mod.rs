@@ -5,6 +5,7 @@ mod events;
 mod processes;
 mod sampled;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -80,11 +81,12 @@ impl Switches {
         }
     }
 
-    /// Since some fixed moment. What a sampled thread did is gone with the thread.
-    pub(crate) fn count(&mut self) -> io::Result<u64> {
+    /// Since some fixed moment. What a sampled thread did is gone with the thread. Adds the CPUs
+    /// that were used since the last count.
+    pub(crate) fn count(&mut self, used: &mut BTreeSet<usize>) -> io::Result<u64> {
         match self {
-            Self::Events(events) => events.count(),
-            Self::Sampled(sampled) => Ok(sampled.count()),
+            Self::Events(events) => events.count(used),
+            Self::Sampled(sampled) => Ok(sampled.count(used)),
         }
     }
 
@@ -120,6 +122,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::machine::online_cpus;
 
     /// Counts a thread that sleeps 100 times, and a thread that it starts meanwhile.
     fn counted(open: impl FnOnce(i32) -> io::Result<Switches>) -> io::Result<u64> {
@@ -136,10 +139,13 @@ mod tests {
             let _ = wait.recv();
         });
         let mut switches = open(std::process::id().try_into().unwrap())?;
-        let before = switches.count()?;
+        let before = switches.count(&mut BTreeSet::new())?;
         go.send(()).unwrap();
         end.recv().unwrap();
-        let counted = switches.count()? - before;
+        let mut used = BTreeSet::new();
+        let counted = switches.count(&mut used)? - before;
+        let online: BTreeSet<usize> = online_cpus()?.into_iter().collect();
+        assert!(!used.is_empty() && used.is_subset(&online), "{used:?}");
         drop(go);
         sleeper.join().unwrap();
         Ok(counted)

@@ -3,7 +3,7 @@
 use wakeful_awake::Done;
 
 pub(super) fn line(done: &Done) -> String {
-    let Done { watched, wakes, held_wakes, held, gain, reluctance, .. } = done;
+    let Done { watched, wakes, held_wakes, held, gain, why_not, .. } = done;
     let mut line = format!(
         "wakeful awake: in {:.0} s, {wakes} wakes, {held_wakes} of them with CPUs held, for {:.1} s",
         watched.as_secs_f64(),
@@ -17,8 +17,8 @@ pub(super) fn line(done: &Done) -> String {
             format!("; not held, since nothing is gained: {costs}")
         };
     }
-    if let Some(reluctance) = reluctance {
-        line += &format!("; not held at the last traffic: {reluctance}");
+    if let Some(why_not) = why_not {
+        line += &format!("; not held at the last traffic: {why_not}");
     }
     line
 }

@@ -11,7 +11,8 @@ use crate::numbers::number;
 #[derive(Debug, Args)]
 pub(super) struct IdleArguments {
     /// What a loop does when it has nothing to do: adaptive stays awake while traffic flows and
-    /// then sleeps; hold sleeps at once, and has the kernel keep the machine's CPUs from halting
+    /// then sleeps (where a keeper of CPUs runs, wakeful keeper, it sleeps at once and has its CPU
+    /// held instead); hold sleeps at once, and has the kernel keep the machine's CPUs from halting
     /// while there is traffic (look first: wakeful awake --probe); park sleeps at once; spin asks
     /// again at once (a whole CPU for each loop, for ever); busy-poll sleeps while the kernel polls
     /// the network card (Linux 6.9; no effect on loopback); keep-warm sleeps while a thread of the
@@ -31,6 +32,11 @@ pub(super) struct IdleArguments {
     /// wake from sleep takes on this machine, 200us to 2ms.
     #[arg(long, value_name = "TIME", value_parser = window)]
     max_window: Option<Duration>,
+
+    /// adaptive: spin also where the machine's keeper of CPUs (wakeful keeper) would hold them
+    /// instead.
+    #[arg(long)]
+    never_hold: bool,
 }
 
 impl IdleArguments {
@@ -42,6 +48,7 @@ impl IdleArguments {
                 ("--max-cpu", self.max_cpu.is_some()),
                 ("--hit-rate", self.hit_rate.is_some()),
                 ("--max-window", self.max_window.is_some()),
+                ("--never-hold", self.never_hold),
             ];
             return match given.iter().find(|(_, given)| *given) {
                 None => Ok(self.idle),
@@ -52,7 +59,7 @@ impl IdleArguments {
         adaptive = self.hit_rate.map_or(adaptive, |share| adaptive.hit_rate(share));
         adaptive =
             self.max_window.map_or(adaptive, |window| Adaptive::max_window(adaptive, window));
-        Ok(IdlePolicy::Adaptive(adaptive))
+        Ok(IdlePolicy::Adaptive(if self.never_hold { adaptive.never_hold() } else { adaptive }))
     }
 }
 

@@ -47,6 +47,21 @@ impl Inner {
         if self.park(until, Some(&mut *holder))? == Ended::ByWork {
             holder.woken();
         }
+        if holder.is_lost() {
+            holder.ask_again(self.now());
+        }
+        Ok(())
+    }
+
+    /// Sleeps in the place of a spin, with the CPU held for as long as that would have lasted.
+    #[inline(never)]
+    fn hold_instead(&self, spinner: &mut Spinner, until: Option<Instant>) -> io::Result<()> {
+        let ended = self.park(until, spinner.holder())?;
+        let now = self.now();
+        match ended {
+            Ended::ByWork => spinner.woken_instead(now),
+            Ended::ByNothing => spinner.cut_short_instead(now),
+        }
         Ok(())
     }
 
@@ -160,6 +175,9 @@ impl Inner {
             return if is_enough { Ok(()) } else { self.ask(Timeout::Zero).map(|_| ()) };
         }
         let mut next = spinner.begin(self.now());
+        if next == Next::Hold {
+            return self.hold_instead(spinner, until);
+        }
         let deadline = (next == Next::Spin).then(|| self.deadline(until)).flatten();
         let counters = &self.counters;
         let spins = next == Next::Spin;

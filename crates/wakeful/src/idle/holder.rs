@@ -1,35 +1,42 @@
-//! Keeps the machine's CPUs from halting while a loop meets events: [`Hold`].
+//! Keeps CPUs from halting while a loop meets events: [`Hold`]; or, in the place of a spin, for as
+//! long as the spin would have lasted ([`Adaptive`](super::Adaptive), if the machine's keeper
+//! consents).
 //!
 //! The loop takes the hold before it sleeps, if there was an event since the last silence, and
 //! gives it back when a wait of the length of a silence has brought none. So a hold costs two
 //! system calls for each stretch of traffic, none for each event, and the clock is read only when a
 //! wait has brought nothing.
 
-use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+mod device;
+mod keeper;
+mod recent_cpus;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use wakeful_awake::latency_device::{self, OpenError};
-use wakeful_awake::{LargeMachine, check_share};
+use wakeful_awake::{LargeMachine, check_share, keeper_protocol};
 
+use self::device::{Device, DeviceError};
+use self::keeper::{Keeper, KeeperLost};
 use super::hold_gain;
 use super::policy::Hold;
-use crate::sys::before_fork::{self, ForkCount};
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
 
 const SILENCE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
+/// A keeper that was not there, or said no, is asked again after this, in nanoseconds.
+const ASK_AGAIN: u64 = 10_000_000_000;
 
 /// Why a loop that was to hold CPUs does not.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HoldError {
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Keeper(#[from] KeeperLost),
     #[error("{0}; in code Hold::whole_machine() says so")]
     Large(#[from] LargeMachine),
-    #[error(transparent)]
-    Other(#[from] io::Error),
 }
 
 /// See the [module](self). Times are nanoseconds on the loop's clock.
@@ -38,8 +45,14 @@ pub(crate) struct Holder {
     silence: Duration,
     tolerated: Duration,
     process: Process,
-    device: Device,
+    means: Means,
     state: State,
+}
+
+#[derive(Debug)]
+enum Means {
+    Device(Device),
+    Keeper(Keeper),
 }
 
 #[derive(Debug)]
@@ -50,69 +63,77 @@ enum State {
     Unheld,
     /// Held. Nothing has happened since the moment, if there is one.
     Held { quiet_since: Option<u64> },
+    /// The keeper is not there, or said no. From the moment on, if there is one, it is asked again.
+    Lost { ask_at: Option<u64> },
     /// It is of no use here.
     Useless,
 }
 
-/// A descriptor that this process's children have no wish by.
-#[derive(Debug)]
-struct Device {
-    fd: Arc<OwnedFd>,
-    forks: ForkCount,
-}
-
-impl Device {
-    fn open() -> Result<Self, HoldError> {
-        // First the count: behind a fork in between the device is opened anew.
-        let forks = Process::fork_count()?;
-        Ok(Self { fd: Arc::new(latency_device::open()?), forks })
-    }
-
-    /// Until the next fork. `false`: this process has forked, so that a child may have a copy.
-    fn hold(&self, tolerated: Duration) -> io::Result<bool> {
-        let hold = |fd: &OwnedFd| latency_device::hold(fd, tolerated);
-        before_fork::change_until_fork(self.forks, &self.fd, hold, |fd| {
-            let _ = latency_device::release(fd);
-        })
-    }
-
-    fn release(&self) {
-        before_fork::undo(&Arc::downgrade(&self.fd));
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        self.release();
-    }
-}
-
 impl Holder {
-    /// Nothing is held yet.
+    /// By the machine's keeper, if one runs, and else by the device. Nothing is held yet.
     ///
     /// # Errors
     /// The device may not be used, or the machine is larger than one process's.
     pub(crate) fn new(settings: Hold, process: Process) -> Result<Self, HoldError> {
-        if !settings.whole_machine {
-            check_share()?;
-        }
+        let means = match keeper_protocol::socket_path().map(connected) {
+            Some(Ok(keeper)) => Means::Keeper(keeper),
+            Some(Err(_)) | None => {
+                if !settings.whole_machine {
+                    check_share()?;
+                }
+                Means::Device(Device::open()?)
+            }
+        };
         Ok(Self {
             silence: settings.silence.clamp(SILENCE.0, SILENCE.1),
             tolerated: settings.tolerated,
             process,
-            device: Device::open()?,
+            means,
             state: State::Silent,
         })
+    }
+
+    /// By the machine's keeper only, which is the machine's consent. It is not asked before there
+    /// is a reason. `None`: the process may not use one.
+    pub(crate) fn by_keeper(process: Process) -> Option<Self> {
+        Some(Self {
+            silence: SILENCE.0,
+            tolerated: Duration::ZERO,
+            process,
+            means: Means::Keeper(Keeper::new(keeper_protocol::socket_path()?)),
+            state: State::Lost { ask_at: Some(0) },
+        })
+    }
+
+    /// The loop would spin for `window` from `now` on. Can it sleep with its CPU held for as long?
+    #[inline]
+    pub(crate) fn replaces_spin(&mut self, now: u64, window: u64) -> bool {
+        match &mut self.state {
+            State::Held { quiet_since } => *quiet_since = None,
+            State::Silent => self.state = State::Unheld,
+            State::Unheld => {}
+            State::Lost { ask_at } if ask_at.is_some_and(|at| now < at) => return false,
+            State::Lost { .. } => {
+                self.ask_again(now);
+                return false;
+            }
+            State::Useless => return false,
+        }
+        self.silence = Duration::from_nanos(window);
+        true
     }
 
     /// The loop is about to sleep. Returns how long at most, before it is to say what came of it.
     #[inline]
     pub(crate) fn before_sleep(&mut self) -> Option<Duration> {
-        // A fork has released it.
         let is_due = match self.state {
             State::Unheld => true,
-            State::Held { .. } => self.device.forks.is_past(),
-            State::Silent | State::Useless => false,
+            State::Held { .. } => match &mut self.means {
+                // A fork has released it.
+                Means::Device(device) => device.is_released(),
+                Means::Keeper(keeper) => keeper.has_to_ask_anew(),
+            },
+            State::Silent | State::Lost { .. } | State::Useless => false,
         };
         if is_due {
             self.begin();
@@ -125,13 +146,19 @@ impl Holder {
         matches!(self.state, State::Held { .. })
     }
 
+    /// The keeper has to be [asked again](Self::ask_again) when its time has come.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.state, State::Lost { .. })
+    }
+
     /// An event, or a push, has ended a sleep.
     #[inline]
     pub(crate) fn woken(&mut self) {
         match &mut self.state {
             State::Held { quiet_since } => *quiet_since = None,
             State::Silent => self.state = State::Unheld,
-            State::Unheld | State::Useless => {}
+            State::Unheld | State::Lost { .. } | State::Useless => {}
         }
     }
 
@@ -148,23 +175,55 @@ impl Holder {
     #[cold]
     pub(crate) fn release(&mut self) {
         if self.is_held() {
-            self.device.release();
+            match &self.means {
+                Means::Device(device) => device.release(),
+                Means::Keeper(keeper) => keeper.release(),
+            }
             self.state = State::Silent;
         }
     }
 
+    /// A keeper that was lost: connects to it, if it is time.
+    #[cold]
+    pub(crate) fn ask_again(&mut self, now: u64) {
+        let (State::Lost { ask_at }, Means::Keeper(keeper)) = (&mut self.state, &mut self.means)
+        else {
+            return;
+        };
+        if now < *ask_at.get_or_insert(now + ASK_AGAIN) {
+            return;
+        }
+        self.state = match keeper.connect() {
+            Ok(()) => State::Unheld,
+            Err(_) => State::Lost { ask_at: Some(now + ASK_AGAIN) },
+        };
+    }
+
     #[cold]
     fn begin(&mut self) {
-        match hold_gain::is_worth_it(self.process.stamp()) {
-            None => return,
-            Some(false) => {
-                self.state = State::Useless;
-                return;
+        if matches!(self.means, Means::Device(_)) {
+            match hold_gain::is_worth_it(self.process.stamp()) {
+                None => return,
+                Some(false) => {
+                    self.state = State::Useless;
+                    return;
+                }
+                Some(true) => {}
             }
-            Some(true) => {}
         }
+        let quiet_since = match self.state {
+            State::Held { quiet_since } => quiet_since,
+            _ => None,
+        };
         self.state = match self.hold() {
-            Ok(()) => State::Held { quiet_since: None },
+            Ok(()) => State::Held { quiet_since },
+            Err(HoldError::Keeper(error)) => {
+                static TOLD: AtomicBool = AtomicBool::new(false);
+                if !TOLD.swap(true, Ordering::Relaxed) {
+                    panics::log!(warn, %error, "CPUs are not held; the keeper is asked again every 10 s");
+                }
+                State::Lost { ask_at: None }
+            }
             Err(error) => {
                 panics::log!(warn, %error, "cannot hold CPUs any more: this loop parks");
                 State::Useless
@@ -173,12 +232,18 @@ impl Holder {
     }
 
     fn hold(&mut self) -> Result<(), HoldError> {
-        // A child may have a copy of the descriptor, and what is said by it is said for both.
-        while !self.device.hold(self.tolerated)? {
-            self.device = Device::open()?;
+        match &mut self.means {
+            Means::Device(device) => device.hold(self.tolerated)?,
+            Means::Keeper(keeper) => keeper.hold(self.tolerated)?,
         }
         Ok(())
     }
+}
+
+fn connected(path: PathBuf) -> Result<Keeper, KeeperLost> {
+    let mut keeper = Keeper::new(path);
+    keeper.connect()?;
+    Ok(keeper)
 }
 
 #[cfg(all(test, not(wakeful_loom)))]

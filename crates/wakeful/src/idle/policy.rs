@@ -60,6 +60,13 @@ impl Default for IdlePolicy {
 /// A cgroup's CPU quota (v1 or v2) lowers [`max_cpu`](Self::max_cpu) so that spinning does not
 /// cause throttling.
 ///
+/// **Where a keeper of CPUs runs on the machine** (`wakeful keeper`) and lets this process hold
+/// some, the loop does not spin: it sleeps, and its CPU is kept from halting for as long as the
+/// spin would have lasted. That is about as fast, and costs no CPU time. The keeper is looked for
+/// when there is traffic, every 10 s, at the path in the environment variable `WAKEFUL_KEEPER`, or
+/// at `/run/wakeful/keeper.sock` without it; an empty variable is no keeper.
+/// [`never_hold`](Self::never_hold) spins all the same.
+///
 /// A loop whose thread has a real-time scheduling policy (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE)
 /// does not spin, because `sched_yield` does not let an ordinary thread run then. The policy may
 /// change while the loop runs; a spinning loop looks at it once a second.
@@ -80,10 +87,12 @@ pub struct Adaptive {
     pub(crate) hit_rate: f64,
     pub(crate) max_window: Option<Duration>,
     pub(crate) max_cpu: f64,
+    pub(crate) never_holds: bool,
 }
 
 impl Adaptive {
-    const DEFAULT: Self = Self { hit_rate: 0.999, max_window: None, max_cpu: 1.0 };
+    const DEFAULT: Self =
+        Self { hit_rate: 0.999, max_window: None, max_cpu: 1.0, never_holds: false };
 
     /// The defaults.
     #[must_use]
@@ -115,6 +124,13 @@ impl Adaptive {
     #[must_use]
     pub const fn max_cpu(mut self, share: f64) -> Self {
         self.max_cpu = share;
+        self
+    }
+
+    /// Spins also where the machine's keeper would hold the CPU instead.
+    #[must_use]
+    pub const fn never_hold(mut self) -> Self {
+        self.never_holds = true;
         self
     }
 

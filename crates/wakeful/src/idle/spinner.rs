@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cpus::Place;
 use super::governor::{Governor, GovernorLimits};
+use super::holder::Holder;
 use super::policy::Adaptive;
 use super::quota::LOOK_EVERY;
 use super::survey::{self, survey};
@@ -45,6 +46,8 @@ pub(crate) struct Spinner {
     governor: Governor,
     settings: Adaptive,
     place: Place,
+    /// Sleeps with the CPU held take the place of spins, where the machine's keeper consents.
+    holder: Option<Holder>,
     /// When the idle period began, and when it was looked last.
     began: u64,
     looked: u64,
@@ -68,6 +71,8 @@ pub(crate) struct Spinner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     Spin,
+    /// Sleep with the CPU held, for as long as the spin would have lasted.
+    Hold,
     Sleep,
 }
 
@@ -83,6 +88,7 @@ impl Spinner {
             governor: Governor::new(limits),
             settings,
             place: Place::new(process),
+            holder: (!settings.never_holds).then(|| Holder::by_keeper(process)).flatten(),
             began: 0,
             looked: 0,
             window: 0,
@@ -115,6 +121,15 @@ impl Spinner {
                 self.survey(now);
             }
             return Next::Sleep;
+        }
+        if self.surveyed
+            && let Some(holder) = &mut self.holder
+            && holder.replaces_spin(now, self.window)
+        {
+            if now >= self.quota_at {
+                self.survey(now);
+            }
+            return Next::Hold;
         }
         if (now >= self.policy_at && self.is_real_time(now)) || !self.place.take() {
             self.governor.disturbed(now, 0);
@@ -210,10 +225,37 @@ impl Spinner {
         spun
     }
 
+    /// For a sleep in the place of a spin.
+    pub(crate) fn holder(&mut self) -> Option<&mut Holder> {
+        self.holder.as_mut()
+    }
+
+    /// An event ended a sleep in the place of a spin. If the CPU is not held any more, it came
+    /// after the window.
+    pub(crate) fn woken_instead(&mut self, now: u64) {
+        let idle = now - self.began;
+        if self.holder.as_ref().is_some_and(Holder::is_held) {
+            self.governor.hit(now, idle);
+        } else {
+            self.governor.miss(self.began + self.window, self.window);
+            self.governor.parked(idle);
+        }
+    }
+
+    /// A deadline ended a sleep in the place of a spin.
+    pub(crate) fn cut_short_instead(&mut self, now: u64) {
+        self.governor.cut_short(now, (now - self.began).min(self.window));
+    }
+
     /// The loop is about to sleep, here or in somebody else's wait, or nobody runs it.
     #[inline]
     pub(crate) fn sleeps(&mut self) {
         self.place.give_up();
+        if let Some(holder) = &mut self.holder
+            && holder.is_held()
+        {
+            holder.release();
+        }
     }
 
     /// An event ended the sleep.

@@ -60,7 +60,7 @@ pub(super) fn fork_count() -> ForkCount {
 }
 
 /// Calls `change` with the socket and returns `true`, unless this process has forked since `count`.
-/// Before the next fork `undo` is called. Both make system calls only.
+/// Before the next fork `undo` is called, once for each socket. Both make system calls only.
 pub(crate) fn change_until_fork(
     count: ForkCount,
     socket: &Arc<OwnedFd>,
@@ -72,7 +72,9 @@ pub(crate) fn change_until_fork(
         return Ok(false);
     }
     change(socket)?;
-    state.changed.push((Arc::downgrade(socket), undo));
+    if !state.changed.iter().any(|(changed, _)| std::ptr::eq(changed.as_ptr(), &**socket)) {
+        state.changed.push((Arc::downgrade(socket), undo));
+    }
     Ok(true)
 }
 

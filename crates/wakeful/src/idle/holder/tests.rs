@@ -1,7 +1,9 @@
 use super::*;
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 const SILENCE_NS: u64 = 50_000_000;
 
@@ -17,7 +19,7 @@ fn holder(state: State) -> (Holder, File) {
         silence: Duration::from_nanos(SILENCE_NS),
         tolerated: Duration::from_micros(2),
         process: Process::current().unwrap(),
-        device: Device { fd, forks: Process::fork_count().unwrap() },
+        means: Means::Device(Device { fd, forks: Process::fork_count().unwrap() }),
         state,
     };
     (holder, file)
