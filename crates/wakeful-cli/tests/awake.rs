@@ -3,13 +3,14 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM, Service, get};
-use wakeful_awake::latency_device;
+use wakeful_awake::{IdleDriver, latency_device};
 
 const HTTP: [&str; 3] = ["http", "--listen", "127.0.0.1:0"];
 /// May not use the device.
@@ -17,6 +18,23 @@ const USER: u32 = 54_323;
 
 /// A hold is the machine's: one test at a time looks at it.
 static MACHINE: Mutex<()> = Mutex::new(());
+
+/// The device, where holding CPUs may gain something and nobody does.
+fn device_that_matters() -> Option<OwnedFd> {
+    if IdleDriver::read().driver.is_none() {
+        eprintln!("skipped: without an idle driver CPUs halt whatever is asked for");
+        return None;
+    }
+    let Ok(device) = latency_device::open() else {
+        eprintln!("skipped: {} may not be used here", latency_device::PATH);
+        return None;
+    };
+    if latency_device::in_force(&device).unwrap() == Some(Duration::ZERO) {
+        eprintln!("skipped: somebody holds the machine's CPUs");
+        return None;
+    }
+    Some(device)
+}
 
 #[test]
 fn the_probe_says_how_cpus_idle_here_and_whether_a_hold_is_worth_it() {
@@ -33,15 +51,8 @@ fn the_probe_says_how_cpus_idle_here_and_whether_a_hold_is_worth_it() {
 #[test]
 fn a_server_holds_while_it_has_traffic_not_in_silence_and_not_when_it_is_killed() {
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let Ok(device) = latency_device::open() else {
-        eprintln!("skipped: {} may not be used here", latency_device::PATH);
-        return;
-    };
+    let Some(device) = device_that_matters() else { return };
     let is_held = || latency_device::in_force(&device).unwrap() == Some(Duration::ZERO);
-    if is_held() {
-        eprintln!("skipped: somebody holds the machine's CPUs");
-        return;
-    }
     let mut service = Service::start_idle(Command::new(PROGRAM), &HTTP, "hold");
     let addr = service.behind("listening on ");
     for end_by_kill in [false, true] {
@@ -91,15 +102,8 @@ impl Drop for Awake {
 #[test]
 fn a_watched_process_is_held_while_it_has_traffic_and_not_when_the_watcher_is_killed() {
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let Ok(device) = latency_device::open() else {
-        eprintln!("skipped: {} may not be used here", latency_device::PATH);
-        return;
-    };
+    let Some(device) = device_that_matters() else { return };
     let is_held = || latency_device::in_force(&device).unwrap() == Some(Duration::ZERO);
-    if is_held() {
-        eprintln!("skipped: somebody holds the machine's CPUs");
-        return;
-    }
     let mut service = Service::start_idle(Command::new(PROGRAM), &HTTP, "park");
     let addr = service.behind("listening on ");
     let mut awake = Awake::of(service.child.id());

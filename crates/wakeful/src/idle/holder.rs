@@ -27,6 +27,8 @@ use crate::sys::panics;
 const SILENCE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
 /// A keeper that was not there, or said no, is asked again after this, in nanoseconds.
 const ASK_AGAIN: u64 = 10_000_000_000;
+/// And one whose connection has ended: it may have been started anew.
+const CONNECT_AGAIN: u64 = 1_000_000_000;
 
 /// Why a loop that was to hold CPUs does not.
 #[derive(Debug, thiserror::Error)]
@@ -63,8 +65,9 @@ enum State {
     Unheld,
     /// Held. Nothing has happened since the moment, if there is one.
     Held { quiet_since: Option<u64> },
-    /// The keeper is not there, or said no. From the moment on, if there is one, it is asked again.
-    Lost { ask_at: Option<u64> },
+    /// The keeper is not there, or said no: it is asked again after a pause, from the moment on if
+    /// that is known.
+    Lost { pause: u64, ask_at: Option<u64> },
     /// It is of no use here.
     Useless,
 }
@@ -101,7 +104,7 @@ impl Holder {
             tolerated: Duration::ZERO,
             process,
             means: Means::Keeper(Keeper::new(keeper_protocol::socket_path()?)),
-            state: State::Lost { ask_at: Some(0) },
+            state: State::Lost { pause: ASK_AGAIN, ask_at: Some(0) },
         })
     }
 
@@ -112,7 +115,7 @@ impl Holder {
             State::Held { quiet_since } => *quiet_since = None,
             State::Silent => self.state = State::Unheld,
             State::Unheld => {}
-            State::Lost { ask_at } if ask_at.is_some_and(|at| now < at) => return false,
+            State::Lost { ask_at, .. } if ask_at.is_some_and(|at| now < at) => return false,
             State::Lost { .. } => {
                 self.ask_again(now);
                 return false;
@@ -186,16 +189,17 @@ impl Holder {
     /// A keeper that was lost: connects to it, if it is time.
     #[cold]
     pub(crate) fn ask_again(&mut self, now: u64) {
-        let (State::Lost { ask_at }, Means::Keeper(keeper)) = (&mut self.state, &mut self.means)
+        let (State::Lost { pause, ask_at }, Means::Keeper(keeper)) =
+            (&mut self.state, &mut self.means)
         else {
             return;
         };
-        if now < *ask_at.get_or_insert(now + ASK_AGAIN) {
+        if now < *ask_at.get_or_insert(now + *pause) {
             return;
         }
         self.state = match keeper.connect() {
             Ok(()) => State::Unheld,
-            Err(_) => State::Lost { ask_at: Some(now + ASK_AGAIN) },
+            Err(_) => State::Lost { pause: ASK_AGAIN, ask_at: Some(now + ASK_AGAIN) },
         };
     }
 
@@ -222,7 +226,9 @@ impl Holder {
                 if !TOLD.swap(true, Ordering::Relaxed) {
                     panics::log!(warn, %error, "CPUs are not held; the keeper is asked again every 10 s");
                 }
-                State::Lost { ask_at: None }
+                let is_gone = matches!(error, KeeperLost::Gone(_));
+                let pause = if is_gone { CONNECT_AGAIN } else { ASK_AGAIN };
+                State::Lost { pause, ask_at: None }
             }
             Err(error) => {
                 panics::log!(warn, %error, "cannot hold CPUs any more: this loop parks");

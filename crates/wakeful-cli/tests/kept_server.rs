@@ -1,0 +1,190 @@
+//! `wakeful serve` and `wakeful awake` beside a keeper of CPUs: the real one, on files in place of
+//! the CPUs' own.
+
+mod common;
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use common::{GUARD, PROGRAM, Service, get};
+use tempfile::TempDir;
+use wakeful_awake::{Keeper, KeeperSettings};
+
+const HTTP: [&str; 3] = ["http", "--listen", "127.0.0.1:0"];
+const HELD: &str = "n/a";
+
+/// A keeper that runs until it is stopped, and the files that it writes.
+struct Kept {
+    directory: TempDir,
+    running: Option<(UnixStream, JoinHandle<()>)>,
+}
+
+impl Kept {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let cpus = thread::available_parallelism().unwrap().get().max(2);
+        // More than this process may use.
+        for cpu in 0..cpus * 8 {
+            let power = directory.path().join(format!("cpu{cpu}/power"));
+            fs::create_dir_all(&power).unwrap();
+            fs::write(power.join("pm_qos_resume_latency_us"), "0\n").unwrap();
+        }
+        let mut kept = Self { directory, running: None };
+        kept.start();
+        kept
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path("sock")
+    }
+
+    fn start(&mut self) {
+        let settings = KeeperSettings::new()
+            .socket(self.socket())
+            .state(self.path("state"))
+            .lock(self.path("lock"))
+            .cpu_directory(self.directory.path())
+            .unmeasured();
+        let mut keeper = Keeper::open(settings).unwrap();
+        let (stop, stopper) = UnixStream::pair().unwrap();
+        let running = thread::spawn(move || keeper.run(stop.as_fd()).unwrap());
+        self.running = Some((stopper, running));
+    }
+
+    fn stop(&mut self) {
+        if let Some((stopper, running)) = self.running.take() {
+            drop(stopper);
+            running.join().unwrap();
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        is_held(self.directory.path())
+    }
+
+    fn server(&self, policy: &str) -> (Service, String) {
+        let mut command = Command::new(PROGRAM);
+        command.env("WAKEFUL_KEEPER", self.socket());
+        let mut service = Service::start_idle(command, &HTTP, policy);
+        let addr = service.behind("listening on ");
+        (service, addr)
+    }
+
+    /// Requests until a CPU is held, and then none until none is.
+    fn is_held_while_there_is_traffic(&self, addr: &str) {
+        let start = Instant::now();
+        while !self.is_held() {
+            assert!(start.elapsed() < GUARD, "not held");
+            assert!(get(addr, "/healthz").starts_with("HTTP/1.1 200"));
+        }
+        let start = Instant::now();
+        while self.is_held() {
+            assert!(start.elapsed() < GUARD, "still held");
+            thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn is_held(directory: &Path) -> bool {
+    let cpus = fs::read_dir(directory).unwrap().flatten();
+    cpus.into_iter().any(|cpu| {
+        let value = fs::read_to_string(cpu.path().join("power/pm_qos_resume_latency_us"));
+        value.is_ok_and(|value| value.trim() == HELD)
+    })
+}
+
+/// The sum of a metric over all loops.
+fn metric(addr: &str, name: &str) -> f64 {
+    let page = get(addr, "/metrics");
+    let lines = page.lines().filter(|line| line.starts_with(name));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+#[test]
+fn a_server_that_adapts_has_its_cpu_held_in_the_place_of_spins() {
+    let kept = Kept::new();
+    let (_service, addr) = kept.server("adaptive");
+    kept.is_held_while_there_is_traffic(&addr);
+    assert!(metric(&addr, "wakeful_loop_held_seconds_total") > 0.0);
+}
+
+#[test]
+fn a_server_whose_policy_is_hold_asks_the_keeper_and_not_the_device() {
+    let kept = Kept::new();
+    let (_service, addr) = kept.server("hold");
+    kept.is_held_while_there_is_traffic(&addr);
+}
+
+#[test]
+fn a_server_outlives_its_keeper_and_returns_to_the_next_one() {
+    let mut kept = Kept::new();
+    let (_service, addr) = kept.server("hold");
+    kept.is_held_while_there_is_traffic(&addr);
+    kept.stop();
+    for _ in 0..100 {
+        assert!(get(&addr, "/healthz").starts_with("HTTP/1.1 200"));
+    }
+    assert!(!kept.is_held());
+    kept.start();
+    kept.is_held_while_there_is_traffic(&addr);
+}
+
+#[test]
+fn a_server_that_is_killed_leaves_no_cpu_held() {
+    let kept = Kept::new();
+    let (mut service, addr) = kept.server("hold");
+    let start = Instant::now();
+    while !kept.is_held() {
+        assert!(start.elapsed() < GUARD, "not held");
+        assert!(get(&addr, "/healthz").starts_with("HTTP/1.1 200"));
+    }
+    service.child.kill().unwrap();
+    service.child.wait().unwrap();
+    let start = Instant::now();
+    while kept.is_held() {
+        assert!(start.elapsed() < GUARD, "still held");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_server_that_is_never_to_hold_spins() {
+    let kept = Kept::new();
+    let mut command = Command::new(PROGRAM);
+    command.env("WAKEFUL_KEEPER", kept.socket());
+    let mut service =
+        Service::start_idle(command, &[&HTTP[..], &["--never-hold"]].concat(), "adaptive");
+    let addr = service.behind("listening on ");
+    let start = Instant::now();
+    while metric(&addr, "wakeful_loop_spin_hits_total") == 0.0 {
+        assert!(start.elapsed() < GUARD, "it does not spin");
+    }
+    assert!(metric(&addr, "wakeful_loop_held_seconds_total") == 0.0);
+}
+
+#[test]
+fn a_watched_process_is_held_by_the_keeper_on_the_cpus_that_it_uses() {
+    let kept = Kept::new();
+    let (service, addr) = kept.server("park");
+    let mut command = Command::new(PROGRAM);
+    command.args(["awake", "--pid", &service.child.id().to_string()]).stderr(Stdio::null());
+    let mut awake = command.env("WAKEFUL_KEEPER", kept.socket()).spawn().unwrap();
+    kept.is_held_while_there_is_traffic(&addr);
+    awake.kill().unwrap();
+    awake.wait().unwrap();
+}
