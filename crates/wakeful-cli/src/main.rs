@@ -1,11 +1,13 @@
 //! The program `wakeful`: a thin shell around the crates.
 
 mod awake;
+mod keeper;
 mod lab;
 mod load;
 mod logging;
 mod numbers;
 mod serve;
+mod stop_signals;
 
 use std::process::ExitCode;
 
@@ -27,6 +29,8 @@ enum Command {
     Load(Box<load::Arguments>),
     /// Keep CPUs from halting while any server, unmodified, has traffic: a wake takes microseconds.
     Awake(awake::Arguments),
+    /// Hold CPUs awake for all programs of the machine that ask for it: the one process that may.
+    Keeper(keeper::Arguments),
     /// Run experiments: the public cases behind wakeful's guarantees, beside the systems they
     /// happened to.
     Lab(Box<lab::Arguments>),
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Awake(arguments) => awake::run(&arguments),
+        Command::Keeper(arguments) => keeper::run(arguments),
         Command::Lab(arguments) => lab::run(&arguments),
     };
     match result {

@@ -13,13 +13,14 @@ use clap::builder::Arg;
 const MOST_CPUS: f64 = 1024.0;
 
 /// The value names of options that take a number, or something that begins with one.
-const NUMBERS: [&str; 15] = [
+const NUMBERS: [&str; 16] = [
     "N",
     "N:N…",
     "BYTES,…",
     "CONNECTIONS",
     "CPU",
     "CPUS",
+    "LIST",
     "PID",
     "RATE,…",
     "RATIO|off",

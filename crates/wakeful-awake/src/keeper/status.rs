@@ -35,7 +35,7 @@ pub(super) fn text(
         let Some(client) = clients.get(&id) else { continue };
         let _ = writeln!(
             text,
-            "hold      {} to {:?}, for {:.0?}, by {client}",
+            "hold      {} within {:?}, for {:.0?}, by {client}",
             format_cpus(&held.cpus),
             Duration::from_micros(held.microseconds.into()),
             now.saturating_duration_since(held.since),

@@ -14,11 +14,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 use rustix::process::Pid;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::low_level::pipe;
 use wakeful_awake::{HoldSettings, Probe, Target, WatchError, Watcher};
 
 use crate::logging::say;
 use crate::numbers::time_in;
+use crate::stop_signals::stop_signals;
 
 /// A report is printed so often.
 const REPORT: Duration = Duration::from_secs(60);
@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         (None, Some(folder)) => Target::Cgroup(folder.clone()),
         (None, None) => unreachable!("one of the group is required"),
     };
-    let stop = stop_signals().map_err(|error| format!("signals: {error}"))?;
+    let stop = stop_signals(&[SIGINT, SIGTERM]).map_err(|error| format!("signals: {error}"))?;
     watch(arguments, target, Some(&stop)).map_err(|error| error.to_string())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -152,13 +152,4 @@ fn watch(
     };
     watcher.run(stop.map(AsFd::as_fd), Some(REPORT), report)?;
     Ok(())
-}
-
-/// Becomes readable with the first INT or TERM.
-fn stop_signals() -> io::Result<UnixStream> {
-    let (stop, stopper) = UnixStream::pair()?;
-    for signal in [SIGINT, SIGTERM] {
-        pipe::register(signal, stopper.try_clone()?)?;
-    }
-    Ok(stop)
 }

@@ -1,0 +1,184 @@
+//! `wakeful keeper`: one process holds CPUs awake for all that ask.
+
+mod activation;
+mod group;
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use wakeful_awake::keeper_protocol::{SOCKET, format_cpus, parse_cpus};
+use wakeful_awake::{Keeper, KeeperClient, KeeperLine, KeeperSettings};
+
+use crate::logging::say;
+use crate::numbers::{positive_count, time_in};
+use crate::stop_signals::stop_signals;
+
+/// How long `--status` waits for the keeper, which measures for some 60 ms at most.
+const ANSWER: Duration = Duration::from_secs(5);
+
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "wakeful keeper [OPTIONS]\n       wakeful keeper --status [--socket PATH]",
+    after_help = "\
+A CPU with nothing to do halts, and the next wake waits until it is back: tens of microseconds on a virtual \
+machine. The kernel keeps a CPU from halting while its file \
+/sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us says so. That is one value for the whole machine, only \
+root writes it, and it stays when its writer dies. So one process writes it, this one, for all programs that ask. \
+In contrast to /dev/cpu_dma_latency, which `wakeful awake` uses, it holds single CPUs: those of the loops that have \
+traffic, also on a large machine.
+
+The bill: power, the share of hyper-thread siblings, CPU credits, and a hypervisor that sees the CPUs busy; `top` \
+shows them idle. --cpus, --most-cpus and --longest say how much of it the programs may run up. Whether a wake gets \
+shorter is measured at the first hold, and where it does not nothing is held.
+
+A program holds as long as its connection lives, so its death gives the CPUs back. The keeper restores what stood \
+in the files with the last release, and when it ends by TERM, INT, HUP or QUIT. If it is killed, it does so at its \
+next start, from the file of --state. A value that somebody else has written meanwhile is left alone.
+
+The socket is root's and the group's (mode 0660). systemd starts the keeper with the socket (wakeful-keeper.socket), \
+and learns when it is ready. Programs use the crate wakeful-awake (KeeperClient), or send `hold 2-3 0`, `release` or \
+`status` as a SOCK_SEQPACKET message.
+
+  $ wakeful awake --probe                         what does a wake cost here?
+  $ sudo wakeful keeper --group wakeful           its members may hold all CPUs
+  $ sudo wakeful keeper --cpus 4-7 --most-cpus 2 --longest 10m
+  $ wakeful keeper --status                       who holds what?"
+)]
+pub(crate) struct Arguments {
+    /// Print who holds which CPUs, and whether that is worth it, and exit.
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "state", "lock", "group", "cpus", "most_cpus", "longest", "most_clients", "unmeasured", "quiet",
+        ]
+    )]
+    status: bool,
+
+    /// Where programs connect. systemd's socket takes its place, if one is passed.
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+
+    /// Where the keeper notes what its successor has to restore if it is killed. Without room for
+    /// it nothing is held. The directory may be written by root only.
+    #[arg(long, value_name = "PATH", default_value = "/run/wakeful/keeper.state")]
+    state: PathBuf,
+
+    /// Locked by the keeper that runs: another one ends with an error.
+    #[arg(long, value_name = "PATH", default_value = "/run/wakeful/keeper.lock")]
+    lock: PathBuf,
+
+    /// The group that may connect, by name or number; otherwise the group of this process.
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+
+    /// Hold only these CPUs, as 0-3,8; otherwise all.
+    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    cpus: Option<CpuList>,
+
+    /// Hold at most so many CPUs at once, for all programs together; otherwise all.
+    #[arg(long, value_name = "N", value_parser = positive_count)]
+    most_cpus: Option<usize>,
+
+    /// End a hold that lasts for so long without a release, as 10m. The program may hold again
+    /// after it has released. Otherwise a hold has no end.
+    #[arg(long, value_name = "TIME", value_parser = longest)]
+    longest: Option<Duration>,
+
+    /// Let at most so many programs connect.
+    #[arg(long, value_name = "N", default_value = "64", value_parser = positive_count)]
+    most_clients: usize,
+
+    /// Hold also where that gains nothing, and do not measure.
+    #[arg(long)]
+    unmeasured: bool,
+
+    /// Print errors only.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// clap takes a `Vec` for an option that is given several times.
+#[derive(Debug, Clone)]
+struct CpuList(Vec<usize>);
+
+fn cpu_list(text: &str) -> Result<CpuList, String> {
+    let cpus = parse_cpus(text).map(CpuList);
+    cpus.ok_or_else(|| "expected CPUs in ascending order, as 0-3,8".to_owned())
+}
+
+fn longest(text: &str) -> Result<Duration, String> {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    time_in(text, &(Duration::from_millis(1)..=365 * DAY), "1ms to 365d")
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
+    if arguments.status {
+        return status(&arguments.socket);
+    }
+    // Before the keeper has anything to restore.
+    let stop = stop_signals(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
+    let stop = stop.map_err(|error| format!("signals: {error}"))?;
+    let is_quiet = arguments.quiet;
+    let cpus = arguments.cpus.as_ref().map(|CpuList(cpus)| format_cpus(cpus));
+    let (settings, place) = settings(arguments)?;
+    let mut keeper = Keeper::open(settings).map_err(|error| error.to_string())?;
+    if !is_quiet {
+        let cpus = cpus.map_or_else(|| "all CPUs".to_owned(), |cpus| format!("CPUs {cpus}"));
+        say(format_args!("wakeful keeper: clients of {place} may hold {cpus}"));
+    }
+    if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
+        say(format_args!("wakeful keeper: systemd does not hear that it is ready: {error}"));
+    }
+    keeper.run(stop.as_fd()).map_err(|error| format!("waiting for clients: {error}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// And where it listens, in words.
+fn settings(arguments: Arguments) -> Result<(KeeperSettings, String), String> {
+    let is_quiet = arguments.quiet;
+    let mut place = arguments.socket.display().to_string();
+    let mut settings = KeeperSettings::new()
+        .socket(arguments.socket)
+        .state(arguments.state)
+        .lock(arguments.lock)
+        .most_clients(arguments.most_clients)
+        .lines(move |line| {
+            if !is_quiet || matches!(line, KeeperLine::Trouble(_)) {
+                say(format_args!("wakeful keeper: {line}"));
+            }
+        });
+    if let Some(socket) = activation::passed_socket()? {
+        "systemd's socket".clone_into(&mut place);
+        settings = settings.listener(socket);
+    }
+    if let Some(name) = arguments.group {
+        settings = settings.group(group::id(&name)?);
+    }
+    if let Some(CpuList(cpus)) = arguments.cpus {
+        settings = settings.cpus(cpus);
+    }
+    if let Some(number) = arguments.most_cpus {
+        settings = settings.most_cpus(number);
+    }
+    if let Some(time) = arguments.longest {
+        settings = settings.longest(time);
+    }
+    if arguments.unmeasured {
+        settings = settings.unmeasured();
+    }
+    Ok((settings, place))
+}
+
+fn status(socket: &Path) -> Result<ExitCode, String> {
+    let client = KeeperClient::connect(socket).map_err(|error| error.to_string())?;
+    let status = client.status(ANSWER);
+    let status = status.map_err(|error| format!("{}: {error}", socket.display()))?;
+    let written = io::stdout().write_all(status.as_bytes());
+    written.map_err(|error| format!("stdout: {error}"))?;
+    Ok(ExitCode::SUCCESS)
+}

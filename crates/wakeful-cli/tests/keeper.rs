@@ -1,0 +1,260 @@
+//! `wakeful keeper`, on the files of this machine's own CPUs. Needs root; elsewhere it is skipped.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use common::{GUARD, PROGRAM};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use wakeful_awake::KeeperClient;
+use wakeful_awake::keeper_protocol::Answer;
+
+/// May not write the files.
+const USER: u32 = 54_323;
+/// Every machine has it, and it may be held.
+const FILE: &str = "/sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us";
+
+/// The files are the machine's: one test at a time uses them.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// The first CPU, which has no limit, and has none again when the value is dropped.
+struct FirstCpu(#[allow(dead_code)] MutexGuard<'static, ()>);
+
+impl FirstCpu {
+    /// `None`, and a line, where it may not be used.
+    fn of_this_machine() -> Option<Self> {
+        let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = File::options().write(true).open(FILE) {
+            eprintln!("skipped: {FILE}: {error}");
+            return None;
+        }
+        if Self::says() != "0" {
+            eprintln!("skipped: somebody holds this machine's first CPU");
+            return None;
+        }
+        Some(Self(machine))
+    }
+
+    fn says() -> String {
+        fs::read_to_string(FILE).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for FirstCpu {
+    fn drop(&mut self) {
+        let _ = fs::write(FILE, "0");
+    }
+}
+
+/// `wakeful keeper` with its files in a directory, killed with the value.
+struct Keeper {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Keeper {
+    /// Until it says that it may be used.
+    fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let mut keeper = Self::of(command(directory, arguments));
+        keeper.line_with("may hold");
+        keeper
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Self { child, stderr }
+    }
+
+    fn line_with(&mut self, text: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended early");
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Ends it. Returns its exit code and what else it said.
+    fn end(mut self, signal: Signal) -> (Option<i32>, String) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code(), said)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.arg("keeper").args(arguments).current_dir(directory);
+    command.args(["--socket", "sock", "--state", "state", "--lock", "lock", "--unmeasured"]);
+    // Of a service that runs these tests.
+    command.env_remove("NOTIFY_SOCKET").env_remove("LISTEN_FDS");
+    command
+}
+
+fn directory() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn holding(socket: PathBuf) -> KeeperClient {
+    let client = KeeperClient::connect(&socket).unwrap();
+    let answer = client.hold_and_wait(&[0], Duration::ZERO, GUARD).unwrap();
+    assert_eq!(answer, Answer::Held(vec![0]));
+    client
+}
+
+/// The exit code, and what it said.
+fn failed(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_keeper_holds_says_so_and_restores_at_the_end() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let directory = directory();
+        let keeper = Keeper::start(directory.path(), &["--cpus", "0"]);
+        let client = holding(directory.path().join("sock"));
+        assert_eq!(FirstCpu::says(), "n/a");
+
+        let mut status = Command::new(PROGRAM);
+        status.args(["keeper", "--status", "--socket", "sock"]).current_dir(directory.path());
+        let status = String::from_utf8(status.output().unwrap().stdout).unwrap();
+        assert!(status.starts_with("held      0\nclients   2\n"), "{status}");
+        let own = format!("by process {} of user 0\n", std::process::id());
+        assert!(status.ends_with(&own), "{status}");
+
+        client.release().unwrap();
+        let start = Instant::now();
+        while client.answer().unwrap().is_none() {
+            assert!(start.elapsed() < GUARD, "no answer");
+            std::thread::yield_now();
+        }
+        assert_eq!(FirstCpu::says(), "0");
+
+        let _client = holding(directory.path().join("sock"));
+        assert_eq!(keeper.end(signal), (Some(0), String::new()));
+        assert_eq!(FirstCpu::says(), "0");
+        assert!(!directory.path().join("sock").exists());
+    }
+}
+
+#[test]
+fn the_next_keeper_restores_what_one_that_was_killed_has_left() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let directory = directory();
+    let keeper = Keeper::start(directory.path(), &[]);
+    let client = holding(directory.path().join("sock"));
+    assert_eq!(keeper.end(Signal::KILL).0, None);
+    assert_eq!(FirstCpu::says(), "n/a");
+    assert!(client.answer().is_err());
+    let mut next = Keeper::of(command(directory.path(), &[]));
+    next.line_with("an earlier keeper was killed while it held CPUs 0:");
+    next.line_with("may hold all CPUs");
+    assert_eq!(FirstCpu::says(), "0");
+}
+
+#[test]
+fn a_second_keeper_and_a_user_that_may_not_are_refused() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let directory = directory();
+    let keeper = Keeper::start(directory.path(), &["--group", "0"]);
+    let (code, said) = failed(&mut command(directory.path(), &[]));
+    assert_eq!(code, Some(1), "{said}");
+    let other = format!("another keeper (process {}) has the lock", keeper.child.id());
+    assert!(said.contains(&other), "{said}");
+
+    let mut other_user = command(Path::new("/"), &[]);
+    let (code, said) = failed(other_user.uid(USER).gid(USER));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("may not be written"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn systemd_is_told_that_it_is_ready() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let directory = directory();
+    let manager = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+    manager.set_read_timeout(Some(GUARD)).unwrap();
+    let mut command = command(directory.path(), &["--quiet"]);
+    command.env("NOTIFY_SOCKET", directory.path().join("notify"));
+    let keeper = Keeper::of(command);
+    let mut message = [0; 100];
+    let length = manager.recv(&mut message).unwrap();
+    assert_eq!(String::from_utf8_lossy(&message[..length]).trim(), "READY=1");
+    // It listens by then.
+    let _client = holding(directory.path().join("sock"));
+    assert_eq!(keeper.end(Signal::TERM), (Some(0), String::new()));
+}
+
+#[test]
+fn the_socket_that_systemd_passes_is_used() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let directory = directory();
+    let socket = directory.path().join("passed");
+    let mut activate = Command::new("systemd-socket-activate");
+    activate.arg("--seqpacket").arg("--listen").arg(&socket).arg(PROGRAM);
+    activate.args(["keeper", "--state", "state", "--lock", "lock", "--unmeasured"]);
+    activate.current_dir(directory.path()).stderr(Stdio::piped());
+    let mut child = match activate.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            eprintln!("skipped: systemd-socket-activate: {error}");
+            return;
+        }
+    };
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut keeper = Keeper { child, stderr };
+    keeper.line_with("Listening on");
+    // It starts with the first client, in the same process.
+    let client = KeeperClient::connect(&socket).unwrap();
+    let answer = client.hold_and_wait(&[0], Duration::ZERO, GUARD).unwrap();
+    assert_eq!(answer, Answer::Held(vec![0]));
+    assert_eq!(FirstCpu::says(), "n/a");
+    keeper.line_with("clients of systemd's socket may hold all CPUs");
+    assert_eq!(keeper.end(Signal::TERM).0, Some(0));
+    assert_eq!(FirstCpu::says(), "0");
+    assert!(socket.exists());
+}
+
+#[test]
+fn without_a_keeper_the_status_says_how_to_get_one() {
+    let directory = directory();
+    let mut status = Command::new(PROGRAM);
+    status.args(["keeper", "--status", "--socket", "none"]).current_dir(directory.path());
+    let (code, said) = failed(&mut status);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("systemctl enable --now wakeful-keeper.socket"), "{said}");
+    for usage in [
+        &["--status", "--unmeasured"][..],
+        &["--cpus", "3-1"],
+        &["--most-cpus", "0"],
+        &["--longest", "-1s"],
+        &["--most-clients", "-1"],
+    ] {
+        let (code, said) = failed(Command::new(PROGRAM).arg("keeper").args(usage));
+        assert_eq!(code, Some(2), "{usage:?}: {said}");
+    }
+    let (code, said) = failed(&mut command(directory.path(), &["--group", "no such group"]));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("there is no group no such group"), "{said}");
+}
