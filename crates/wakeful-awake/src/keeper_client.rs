@@ -50,8 +50,8 @@ pub enum KeeperError {
 /// A connection to the machine's keeper of CPUs, `wakeful keeper`.
 ///
 /// A hold lasts as long as the connection: dropping the client gives it back, and so does the death
-/// of the process. A forked child has a copy of the connection, which keeps the hold until the child
-/// drops it too, executes another program or ends.
+/// of the process. A forked child has a copy of the connection, which keeps the hold until the
+/// child drops it too, executes another program or ends.
 ///
 /// The keeper answers each request in order. Poll the client's descriptor for readiness, or call
 /// [`answer`](Self::answer) now and then. When the keeper ends, `answer` and the requests return an

@@ -1,5 +1,5 @@
-//! One keeper on a machine: the process that has the lock file's `flock`. The kernel releases it with
-//! the process, however it dies. The file stays.
+//! One keeper on a machine: the process that has the lock file's `flock`. The kernel releases it
+//! with the process, however it dies. The file stays.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -4,8 +4,8 @@
 //! One thread sleeps in `poll` on the socket, the clients and `stop`; it has a timeout only while a
 //! hold has a limit, or while descriptors are short. A message is worked off to its end: the pure
 //! bookkeeping of `holders` says what each CPU should be, `held_cpus` brings the files there and
-//! back (`cpu_files`, noted before in `state_file`), and the client is answered. Nothing waits for a
-//! client.
+//! back (`cpu_files`, noted before in `state_file`), and the client is answered. Nothing waits for
+//! a client.
 
 mod client;
 mod cpu_files;

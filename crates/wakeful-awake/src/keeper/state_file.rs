@@ -1,9 +1,9 @@
 //! What a successor has to undo if this keeper is killed: for each CPU what stood there before the
 //! first hold, and what the keeper may have written since.
 //!
-//! It is written before the CPU, under another name, and renamed: whenever the keeper dies, the file
-//! is whole, and names every value of ours that stands in a CPU's file. A value that is not named
-//! there is somebody else's.
+//! It is written before the CPU, under another name, and renamed: whenever the keeper dies, the
+//! file is whole, and names every value of ours that stands in a CPU's file. A value that is not
+//! named there is somebody else's.
 //!
 //! ```text
 //! wakeful-keeper 1
