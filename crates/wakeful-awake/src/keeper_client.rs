@@ -15,9 +15,9 @@ use rustix::net::{
 
 use crate::keeper_protocol::{Answer, MOST_ANSWER_BYTES, Request};
 
-/// From so many answers on that nobody has read, a request drops them. The keeper closes a
-/// connection whose buffer is full, at some hundred.
-const MOST_UNREAD: u32 = 64;
+/// With so many requests unanswered, the next one drops the answers that are there, and is not sent
+/// if none is. The keeper closes a connection whose buffer is full, at some hundred answers.
+const MOST_UNANSWERED: u32 = 64;
 
 /// Why there is no connection to a keeper. The text says what permits it.
 #[derive(Debug, thiserror::Error)]
@@ -171,8 +171,14 @@ impl KeeperClient {
     }
 
     fn send(&self, request: &Request) -> io::Result<()> {
-        if self.unanswered.get() >= MOST_UNREAD {
-            self.drop_answers()?;
+        if self.unanswered.get() >= MOST_UNANSWERED {
+            self.drop_answers(&mut None)?;
+            // There is room for this one, so that nothing stays held for want of it.
+            let is_release = matches!(request, Request::Release);
+            let most = if is_release { 2 * MOST_UNANSWERED } else { MOST_UNANSWERED };
+            if self.unanswered.get() >= most {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
         }
         let message = request.to_string();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -181,22 +187,32 @@ impl KeeperClient {
         Ok(())
     }
 
-    fn drop_answers(&self) -> io::Result<()> {
-        while self.answer()?.is_some() {}
+    /// `last` is the last one then.
+    fn drop_answers(&self, last: &mut Option<Answer>) -> io::Result<()> {
+        while let Some(answer) = self.answer()? {
+            *last = Some(answer);
+        }
         Ok(())
     }
 
     /// The answer to this request.
     fn ask(&self, request: &Request, limit: Duration) -> io::Result<Answer> {
         let start = Instant::now();
+        let mut last = None;
         loop {
-            self.drop_answers()?;
-            match self.send(request) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.wait(PollFlags::OUT, start, limit)?;
+            let sent = self.drop_answers(&mut last).and_then(|()| self.send(request));
+            match (sent, last) {
+                (Ok(()), _) => break,
+                (Err(error), _) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let is_full = self.unanswered.get() < MOST_UNANSWERED;
+                    let flags = if is_full { PollFlags::OUT } else { PollFlags::IN };
+                    self.wait(flags, start, limit)?;
                 }
-                sent => break sent?,
+                // Not let in: the connection was closed with this answer.
+                (Err(_), Some(Answer::Refused(reason))) => return Ok(Answer::Refused(reason)),
+                (Err(error), _) => return Err(error),
             }
+            last = None;
         }
         loop {
             match self.answer()? {

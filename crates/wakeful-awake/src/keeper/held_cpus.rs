@@ -7,6 +7,7 @@
 //! A value that is not ours is somebody else's, who came meanwhile. It is left alone, and is what
 //! stood there before the next hold.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -25,6 +26,8 @@ pub(super) struct HeldCpus {
     changes: Changes,
     /// What the state file says, as far as known.
     stored: Changes,
+    /// Those whose old value could not be restored.
+    unrestored: BTreeSet<usize>,
 }
 
 /// Why CPUs are not held as they should be.
@@ -46,7 +49,8 @@ impl HeldCpus {
             lines.trouble(error);
             Changes::new()
         });
-        let mut held = Self { files, state, stored: changes.clone(), changes };
+        let mut held =
+            Self { files, state, stored: changes.clone(), changes, unrestored: BTreeSet::new() };
         if !held.changes.is_empty() {
             let cpus: Vec<usize> = held.changes.keys().copied().collect();
             lines.note(format_args!(
@@ -60,6 +64,11 @@ impl HeldCpus {
 
     pub(super) fn files(&self) -> &CpuFiles {
         &self.files
+    }
+
+    /// The CPUs that are held for nobody, because their old value could not be restored.
+    pub(super) fn unrestored(&self) -> Vec<usize> {
+        self.unrestored.iter().copied().collect()
     }
 
     /// Brings these CPUs to what `wanted` says: a number of microseconds, or `None` for what stood
@@ -143,11 +152,13 @@ impl HeldCpus {
             if let Some(changed) = self.changes.get_mut(&cpu) {
                 changed.wrote = vec![limit];
             }
+            self.unrestored.remove(&cpu);
         }
         Ok(())
     }
 
     fn restore(&mut self, cpu: usize, lines: &mut Lines) {
+        self.unrestored.remove(&cpu);
         let Some(Changed { before, wrote }) = self.changes.get(&cpu).cloned() else { return };
         let restored = match self.files.read(cpu) {
             Ok(now) if now == before => Ok(()),
@@ -162,11 +173,14 @@ impl HeldCpus {
         };
         match restored {
             Ok(()) => drop(self.changes.remove(&cpu)),
-            // It is tried again with the next hold of this CPU, at the end, and by a successor.
-            Err(error) => lines.trouble(format_args!(
-                "CPU {cpu} is still held: {before} cannot be restored in {}: {error}",
-                self.files.path(cpu).display()
-            )),
+            // It is tried again soon, at the end, and by a successor.
+            Err(error) => {
+                self.unrestored.insert(cpu);
+                lines.trouble(format_args!(
+                    "CPU {cpu} is still held: {before} cannot be restored in {}: {error}",
+                    self.files.path(cpu).display()
+                ));
+            }
         }
     }
 
@@ -319,6 +333,23 @@ mod tests {
         bring(&mut held, &[0, 1], Some(0)).unwrap();
         fs::remove_dir_all(tree.0.join("cpu1")).unwrap();
         bring(&mut held, &[0, 1], None).unwrap();
+        assert!(!tree.state().exists());
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_restored_is_remembered_and_tried_again() {
+        let tree = Tree::new();
+        let mut held = tree.held();
+        bring(&mut held, &[0, 1], Some(0)).unwrap();
+        fs::remove_file(tree.file(0)).unwrap();
+        fs::create_dir(tree.file(0)).unwrap();
+        bring(&mut held, &[0, 1], None).unwrap();
+        assert_eq!(held.unrestored(), [0]);
+        assert!(tree.state().exists());
+        fs::remove_dir(tree.file(0)).unwrap();
+        tree.put(0, "n/a");
+        bring(&mut held, &[0], None).unwrap();
+        assert_eq!((held.unrestored(), tree.says()), (vec![], vec!["0".to_owned(); 4]));
         assert!(!tree.state().exists());
     }
 

@@ -1,6 +1,13 @@
 //! What a keeper tells its administrator.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::time::{Duration, Instant};
+
+/// The same trouble is said again after this.
+const AGAIN: Duration = Duration::from_secs(60);
+/// Different troubles that are known. More of them are said again.
+const MOST_KNOWN: usize = 64;
 
 /// A line for the administrator's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,23 +28,23 @@ impl fmt::Display for KeeperLine {
     }
 }
 
-/// Where the lines go. Trouble that repeats is said once, until there is other trouble: clients ask
-/// again and again.
+/// Where the lines go. The same trouble is said once a minute: clients ask again and again.
 #[derive(Default)]
 pub(super) struct Lines {
     to: Option<Box<dyn FnMut(KeeperLine) + Send>>,
-    last_trouble: String,
+    known: BTreeSet<String>,
+    known_since: Option<Instant>,
 }
 
 impl fmt::Debug for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lines").field("last_trouble", &self.last_trouble).finish_non_exhaustive()
+        f.debug_struct("Lines").field("known", &self.known).finish_non_exhaustive()
     }
 }
 
 impl Lines {
     pub(super) fn to(receiver: impl FnMut(KeeperLine) + Send + 'static) -> Self {
-        Self { to: Some(Box::new(receiver)), last_trouble: String::new() }
+        Self { to: Some(Box::new(receiver)), ..Self::default() }
     }
 
     pub(super) fn note(&mut self, text: impl fmt::Display) {
@@ -46,8 +53,12 @@ impl Lines {
 
     pub(super) fn trouble(&mut self, text: impl fmt::Display) {
         let text = text.to_string();
-        if text != self.last_trouble {
-            self.last_trouble.clone_from(&text);
+        let is_old = self.known_since.is_none_or(|since| since.elapsed() >= AGAIN);
+        if is_old || self.known.len() >= MOST_KNOWN {
+            self.known.clear();
+            self.known_since = Some(Instant::now());
+        }
+        if self.known.insert(text.clone()) {
             self.say(KeeperLine::Trouble(text));
         }
     }
@@ -75,6 +86,6 @@ mod tests {
         lines.note("c");
         lines.note("c");
         drop(lines);
-        assert_eq!(said.iter().collect::<Vec<_>>(), ["a", "b", "a", "c", "c"]);
+        assert_eq!(said.iter().collect::<Vec<_>>(), ["a", "b", "c", "c"]);
     }
 }

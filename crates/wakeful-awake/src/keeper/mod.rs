@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 pub use self::lines::KeeperLine;
 pub use self::settings::KeeperSettings;
@@ -46,6 +47,11 @@ use crate::keeper_protocol::{Answer, Request};
 
 /// Without descriptors nobody is let in for so long.
 const SHORTAGE: Duration = Duration::from_secs(1);
+/// What could not be restored is tried again after this, and then after twice as long, up to the
+/// second.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Descriptors that are kept from clients: the keeper's files, and those of the program around it.
+const OWN_DESCRIPTORS: u64 = 32;
 
 /// The machine's keeper of CPUs that are held awake.
 ///
@@ -80,6 +86,8 @@ pub struct Keeper {
     lines: Lines,
     /// Until then nobody is let in.
     shortage: Option<Instant>,
+    /// When a CPU is tried to be restored again, and the pause before that.
+    retry: Option<(Instant, Duration)>,
     _lock: Lock,
 }
 
@@ -99,7 +107,18 @@ impl Keeper {
     /// Another keeper runs, the CPUs' files may not be written, or there can be no socket.
     pub fn open(settings: KeeperSettings) -> Result<Self, KeeperStartError> {
         let KeeperSettings { socket, listener, state, lock, group, .. } = settings;
-        let KeeperSettings { limits, is_measured, cpu_directory, mut lines, .. } = settings;
+        let KeeperSettings { mut limits, is_measured, cpu_directory, mut lines, .. } = settings;
+        // To restore takes a descriptor too.
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let room = usize::try_from(descriptors.saturating_sub(OWN_DESCRIPTORS).max(1));
+        if let Ok(room) = room
+            && room < limits.most_clients
+        {
+            lines.trouble(format_args!(
+                "at most {room} clients are let in, since the limit of descriptors is {descriptors}"
+            ));
+            limits.most_clients = room;
+        }
         for path in [&socket, &state, &lock] {
             if path.parent() == Some(Path::new(settings::DIRECTORY)) {
                 // What is wrong with it is said by those who use it.
@@ -127,6 +146,7 @@ impl Keeper {
             root: cpu_directory,
             lines,
             shortage: None,
+            retry: None,
             _lock: lock,
         })
     }
@@ -149,6 +169,7 @@ impl Keeper {
 
     fn serve(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
         loop {
+            self.retry();
             let ready = self.wait(stop)?;
             if ready.is_stopped {
                 return Ok(());
@@ -165,7 +186,8 @@ impl Keeper {
 
     /// Without a timeout, unless something has a limit of time.
     fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<Ready> {
-        let deadline = self.holders.deadline().into_iter().chain(self.shortage).min();
+        let retry = self.retry.map(|(due, _)| due);
+        let deadline = self.holders.deadline().into_iter().chain(self.shortage).chain(retry).min();
         let pause = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let pause = pause.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
         let is_short = self.shortage.is_some();
@@ -190,6 +212,21 @@ impl Keeper {
             self.shortage = None;
         }
         Ok(ready)
+    }
+
+    /// What could not be restored, once it is due.
+    fn retry(&mut self) {
+        let cpus = self.cpus.unrestored();
+        let pause = match self.retry {
+            _ if cpus.is_empty() => return self.retry = None,
+            None => RETRY.0,
+            Some((due, pause)) if Instant::now() >= due => {
+                self.bring_back(&cpus);
+                (pause * 2).min(RETRY.1)
+            }
+            Some(_) => return,
+        };
+        self.retry = Some((Instant::now() + pause, pause));
     }
 
     fn let_in(&mut self) {
