@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::back_off::BackOff;
-use crate::keeper_protocol;
+use crate::keeper_client::KeeperError;
+use crate::keeper_protocol::{SOCKET_VARIABLE, socket_path};
 use crate::kept_hold::KeptHold;
 use crate::latency_device::{self, OpenError};
 use crate::machine::{LargeMachine, check_share};
@@ -17,10 +18,11 @@ use crate::wake_cost::Gain;
 const AGAIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
 
 /// How CPUs are held.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HoldSettings {
     tolerated: Duration,
     whole_machine: bool,
+    cpus: Option<Vec<usize>>,
 }
 
 impl HoldSettings {
@@ -45,6 +47,17 @@ impl HoldSettings {
         self.whole_machine = true;
         self
     }
+
+    /// Holds these CPUs, and not those on which the process ran lately: for example the one that
+    /// serves the network card's interrupts too. It takes a keeper.
+    #[must_use]
+    pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        let mut cpus: Vec<usize> = cpus.into_iter().collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        self.cpus = Some(cpus);
+        self
+    }
 }
 
 /// Why CPUs are not held.
@@ -56,6 +69,14 @@ pub enum HoldError {
     /// The machine has CPUs that are not this process's.
     #[error("{0}. `--hold machine`, in code HoldSettings::whole_machine(), says so")]
     Large(#[from] LargeMachine),
+    /// Single CPUs were asked for, and there is no keeper.
+    #[error("single CPUs are held by a keeper only: {0}")]
+    NoKeeper(#[source] KeeperError),
+    /// Single CPUs were asked for, and this process may use no keeper.
+    #[error(
+        "single CPUs are held by a keeper only, and the environment variable {SOCKET_VARIABLE} is empty"
+    )]
+    KeeperOff,
 }
 
 /// See the [module](self). It ends with the value, and with the process.
@@ -63,6 +84,8 @@ pub enum HoldError {
 pub(crate) struct Hold {
     means: Means,
     tolerated: Duration,
+    /// Not those that are used.
+    cpus: Option<Vec<usize>>,
     back_off: BackOff,
     /// Why nothing was held when that was asked for last.
     why_not: Option<String>,
@@ -98,8 +121,10 @@ enum Measured {
 impl Hold {
     /// By the machine's keeper, if one runs, and else by the device. Nothing is held yet.
     pub(crate) fn open(settings: HoldSettings) -> Result<Self, HoldError> {
-        let means = match keeper_protocol::socket_path().map(KeptHold::connect) {
+        let means = match socket_path().map(KeptHold::connect) {
             Some(Ok(kept)) => Means::Keeper(kept),
+            Some(Err(error)) if settings.cpus.is_some() => return Err(HoldError::NoKeeper(error)),
+            None if settings.cpus.is_some() => return Err(HoldError::KeeperOff),
             Some(Err(_)) | None => {
                 if !settings.whole_machine {
                     check_share()?;
@@ -110,6 +135,7 @@ impl Hold {
         Ok(Self {
             means,
             tolerated: settings.tolerated,
+            cpus: settings.cpus,
             back_off: BackOff::new(),
             why_not: None,
             held_since: None,
@@ -135,9 +161,10 @@ impl Hold {
     }
 
     /// Holds from now on, unless that gains nothing, or others need the power or the time more: a
-    /// keeper the given CPUs, the device all. The first time with the device it measures, for some
+    /// keeper the CPUs that are used, unless others were asked for, the device all. The first time with the device it measures, for some
     /// 60 ms. To be called again and again while there is traffic.
-    pub(crate) fn begin(&mut self, cpus: &[usize]) -> io::Result<()> {
+    pub(crate) fn begin(&mut self, used: &[usize]) -> io::Result<()> {
+        let cpus = self.cpus.as_deref().unwrap_or(used);
         self.why_not = self.back_off.look(Instant::now()).map(|reluctance| reluctance.to_string());
         if self.why_not.is_some() {
             return self.end();

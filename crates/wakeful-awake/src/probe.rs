@@ -6,6 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::cpuidle::IdleDriver;
+use crate::keeper_client::{KeeperClient, KeeperError};
+use crate::keeper_protocol::{SOCKET_VARIABLE, socket_path};
 use crate::latency_device::{self, OpenError};
 use crate::machine::{LargeMachine, check_share, online_cpus};
 use crate::wake_cost::{Gain, wake_cost};
@@ -17,6 +19,8 @@ pub struct Probe {
     driver: IdleDriver,
     cpus: Option<usize>,
     share: Result<(), LargeMachine>,
+    /// Whether the machine's keeper lets this process in; `None`: it may use none.
+    keeper: Option<Result<(), KeeperError>>,
     /// What the machine keeps to already, whoever asked for it.
     in_force: Option<Duration>,
     measured: Measured,
@@ -52,6 +56,7 @@ impl Probe {
             driver: IdleDriver::read(),
             cpus: online_cpus().ok().map(|cpus| cpus.len()),
             share: check_share(),
+            keeper: socket_path().map(|path| KeeperClient::connect(&path).map(drop)),
             in_force,
             measured,
         }
@@ -83,6 +88,11 @@ impl fmt::Display for Probe {
         }
         if let Some(latency) = self.in_force {
             writeln!(f, "held already     by somebody, to {latency:?}: what follows is with that")?;
+        }
+        match &self.keeper {
+            Some(Ok(())) => writeln!(f, "keeper           yes: it is asked first")?,
+            Some(Err(error)) => writeln!(f, "keeper           no: {error}")?,
+            None => writeln!(f, "keeper           no: {SOCKET_VARIABLE} is empty")?,
         }
         match &self.measured {
             Measured::Both(gain) => {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Command;
 use clap::builder::Arg;
+use wakeful_awake::keeper_protocol::parse_cpus;
 
 /// More CPUs than a machine has.
 const MOST_CPUS: f64 = 1024.0;
@@ -87,6 +88,16 @@ pub(crate) fn time_in(
     let time = humantime::parse_duration(text)
         .map_err(|error| format!("expected {expected}, with a unit, as 500ms or 2s: {error}"))?;
     if range.contains(&time) { Ok(time) } else { Err(format!("expected {expected}")) }
+}
+
+/// For clap, to which a `Vec` would be an option that may be given several times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CpuList(pub(crate) Vec<usize>);
+
+/// CPUs, as `0-3,8`.
+pub(crate) fn cpu_list(text: &str) -> Result<CpuList, String> {
+    let cpus = parse_cpus(text).map(CpuList);
+    cpus.ok_or_else(|| "expected CPUs in ascending order, as 0-3,8".to_owned())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -113,8 +113,8 @@ fn directory() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn holding(socket: PathBuf) -> KeeperClient {
-    let client = KeeperClient::connect(&socket).unwrap();
+fn holding(socket: &Path) -> KeeperClient {
+    let client = KeeperClient::connect(socket).unwrap();
     let answer = client.hold_and_wait(&[0], Duration::ZERO, GUARD).unwrap();
     assert_eq!(answer, Answer::Held(vec![0]));
     client
@@ -132,7 +132,7 @@ fn a_keeper_holds_says_so_and_restores_at_the_end() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let directory = directory();
         let keeper = Keeper::start(directory.path(), &["--cpus", "0"]);
-        let client = holding(directory.path().join("sock"));
+        let client = holding(&directory.path().join("sock"));
         assert_eq!(FirstCpu::says(), "n/a");
 
         let mut status = Command::new(PROGRAM);
@@ -150,7 +150,7 @@ fn a_keeper_holds_says_so_and_restores_at_the_end() {
         }
         assert_eq!(FirstCpu::says(), "0");
 
-        let _client = holding(directory.path().join("sock"));
+        let _client = holding(&directory.path().join("sock"));
         assert_eq!(keeper.end(signal), (Some(0), String::new()));
         assert_eq!(FirstCpu::says(), "0");
         assert!(!directory.path().join("sock").exists());
@@ -162,7 +162,7 @@ fn the_next_keeper_restores_what_one_that_was_killed_has_left() {
     let Some(_cpu) = FirstCpu::of_this_machine() else { return };
     let directory = directory();
     let keeper = Keeper::start(directory.path(), &[]);
-    let client = holding(directory.path().join("sock"));
+    let client = holding(&directory.path().join("sock"));
     assert_eq!(keeper.end(Signal::KILL).0, None);
     assert_eq!(FirstCpu::says(), "n/a");
     assert!(client.answer().is_err());
@@ -202,7 +202,7 @@ fn systemd_is_told_that_it_is_ready() {
     let length = manager.recv(&mut message).unwrap();
     assert_eq!(String::from_utf8_lossy(&message[..length]).trim(), "READY=1");
     // It listens by then.
-    let _client = holding(directory.path().join("sock"));
+    let _client = holding(&directory.path().join("sock"));
     assert_eq!(keeper.end(Signal::TERM), (Some(0), String::new()));
 }
 

@@ -188,3 +188,22 @@ fn a_watched_process_is_held_by_the_keeper_on_the_cpus_that_it_uses() {
     awake.kill().unwrap();
     awake.wait().unwrap();
 }
+
+#[test]
+fn chosen_cpus_take_a_keeper() {
+    let kept = Kept::new();
+    let awake = |keeper: &Path| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["awake", "--cpus", "0-1", "--", "true"]).env("WAKEFUL_KEEPER", keeper);
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    let said = awake(&kept.socket());
+    assert!(!said.contains("by a keeper only"), "{said}");
+    for (keeper, why) in
+        [(kept.path("nowhere"), "there is no keeper"), (PathBuf::new(), "is empty")]
+    {
+        let said = awake(&keeper);
+        assert!(said.contains("single CPUs are held by a keeper only"), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
+}

@@ -22,7 +22,7 @@ pub(super) const DIRECTORY: &str = "/run/wakeful";
 /// | [`cpus`](Self::cpus) | all | CPUs of the machine |
 /// | [`most_cpus`](Self::most_cpus) | no limit | 1 and more |
 /// | [`longest`](Self::longest) | no limit | more than nothing |
-/// | [`most_clients`](Self::most_clients) | 64 | below the limit of descriptors |
+/// | [`most_clients`](Self::most_clients) | 1,024 | below the limit of descriptors |
 #[derive(Debug)]
 pub struct KeeperSettings {
     pub(super) socket: PathBuf,
@@ -38,7 +38,7 @@ pub struct KeeperSettings {
 
 impl Default for KeeperSettings {
     fn default() -> Self {
-        let limits = Limits { cpus: None, most_cpus: None, longest: None, most_clients: 64 };
+        let limits = Limits { cpus: None, most_cpus: None, longest: None, most_clients: 1024 };
         Self {
             socket: SOCKET.into(),
             listener: None,

@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use wakeful_awake::{HoldSettings, Probe, Target, WatchError, Watcher};
 
 use crate::logging::say;
-use crate::numbers::time_in;
+use crate::numbers::{CpuList, cpu_list, time_in};
 use crate::stop_signals::stop_signals;
 
 /// A report is printed so often.
@@ -32,12 +32,14 @@ const REPORT: Duration = Duration::from_secs(60);
         wakeful awake --probe",
     after_help = "\
 A CPU with nothing to do halts, and the next wake waits until it is back: tens of microseconds on a virtual \
-machine. This keeps the machine's CPUs from halting (/dev/cpu_dma_latency) while a process has traffic: from 50 \
+machine. This keeps CPUs from halting while a process has traffic: from 50 \
 wakes a second on, above its own housekeeping, and no longer than a quarter of a second behind it. The process \
 is not changed, and may be anything: a static binary, Go, the JVM, Node, redis, nginx.
 
 The bill: power, the share of hyper-thread siblings, CPU credits, and a hypervisor that sees the CPUs busy; `top` \
-shows them idle. All CPUs of the machine are held, so machines of more than four CPUs take --hold machine. \
+shows them idle. Where the machine's keeper runs (wakeful keeper) it holds the CPUs on which the process ran \
+lately. Without one, all CPUs of the machine are held (/dev/cpu_dma_latency), so machines of more than four CPUs \
+take --hold machine. \
 Nothing is held that gains nothing: it is measured first. However this program ends, the hold ends with it.
 
 Once a minute and at the end it says what it did. Where CPUs may not be held a COMMAND runs all the same, and a \
@@ -73,6 +75,11 @@ pub(crate) struct Arguments {
     /// which at least half are this process's; `machine` are all CPUs of any machine.
     #[arg(long, value_enum, default_value = "small", conflicts_with = "probe")]
     hold: Whose,
+
+    /// With a keeper (wakeful keeper): hold these CPUs, as 0-3,8, in the place of those on which the
+    /// process ran in the last 0.2 s. For example those that serve the network card's interrupts.
+    #[arg(long, value_name = "LIST", value_parser = cpu_list, conflicts_with_all = ["probe", "hold"])]
+    cpus: Option<CpuList>,
 
     /// How long a CPU may take to come back: 2us keeps shallow idle states on bare metal. In whole
     /// microseconds.
@@ -138,6 +145,10 @@ fn watch(
     let settings = match arguments.hold {
         Whose::Small => settings,
         Whose::Machine => settings.whole_machine(),
+    };
+    let settings = match &arguments.cpus {
+        Some(CpuList(cpus)) => settings.cpus(cpus.iter().copied()),
+        None => settings,
     };
     let mut watcher = Watcher::open(target, settings)?;
     if watcher.done().is_sampled && !arguments.quiet {

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use wakeful_awake::keeper_protocol::{SOCKET, format_cpus, parse_cpus};
+use wakeful_awake::keeper_protocol::{SOCKET, format_cpus};
 use wakeful_awake::{Keeper, KeeperClient, KeeperLine, KeeperSettings};
 
 use crate::logging::say;
-use crate::numbers::{positive_count, time_in};
+use crate::numbers::{CpuList, cpu_list, positive_count, time_in};
 use crate::stop_signals::stop_signals;
 
 /// How long `--status` waits for the keeper, which measures for some 60 ms at most.
@@ -90,7 +90,7 @@ pub(crate) struct Arguments {
     longest: Option<Duration>,
 
     /// Let at most so many programs connect.
-    #[arg(long, value_name = "N", default_value = "64", value_parser = positive_count)]
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_count)]
     most_clients: usize,
 
     /// Hold also where that gains nothing, and do not measure.
@@ -100,15 +100,6 @@ pub(crate) struct Arguments {
     /// Print errors only.
     #[arg(long, short)]
     quiet: bool,
-}
-
-/// clap takes a `Vec` for an option that is given several times.
-#[derive(Debug, Clone)]
-struct CpuList(Vec<usize>);
-
-fn cpu_list(text: &str) -> Result<CpuList, String> {
-    let cpus = parse_cpus(text).map(CpuList);
-    cpus.ok_or_else(|| "expected CPUs in ascending order, as 0-3,8".to_owned())
 }
 
 fn longest(text: &str) -> Result<Duration, String> {
