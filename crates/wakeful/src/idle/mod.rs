@@ -14,6 +14,8 @@ mod holder;
 mod keep_warm;
 mod policy;
 mod quota;
+// `wakeful-spin` reaches it by `internals`.
+#[cfg_attr(not(feature = "internals"), allow(unreachable_pub))]
 mod spinner;
 mod survey;
 
@@ -25,7 +27,11 @@ pub use policy::{Adaptive, Hold, IdlePolicy, UnknownIdlePolicy};
 pub use governor::{Governor, GovernorLimits};
 pub(crate) use holder::Holder;
 pub(crate) use keep_warm::KeepWarm;
+#[cfg(not(all(feature = "internals", not(wakeful_loom))))]
 pub(crate) use spinner::{Next, Spinner};
+#[cfg(all(feature = "internals", not(wakeful_loom)))]
+#[doc(hidden)]
+pub use spinner::{Next, Spinner};
 
 /// What a loop with nothing to do does: its policy at work.
 pub(crate) enum Idle {

@@ -2,6 +2,8 @@
 //! early when somebody else needs the CPU. A thread with a real-time policy does not spin: nobody
 //! else could get its CPU by `sched_yield`, and none of what this file measures would show it.
 
+#[cfg(feature = "internals")]
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cpus::Place;
@@ -42,7 +44,7 @@ const UNKNOWN_QUOTA: f64 = 0.1;
 
 /// See the [module](self). Times are nanoseconds on the loop's clock.
 #[derive(Debug)]
-pub(crate) struct Spinner {
+pub struct Spinner {
     governor: Governor,
     settings: Adaptive,
     place: Place,
@@ -69,15 +71,23 @@ pub(crate) struct Spinner {
 
 /// What a look at the clock says to a spinning loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
+    /// It goes on, or begins.
     Spin,
-    /// Sleep with the CPU held, for as long as the spin would have lasted.
+    /// A sleep with the CPU held takes its place, for as long as it would have lasted. Only where
+    /// it began.
     Hold,
+    /// It ends, or does not begin.
     Sleep,
 }
 
 impl Spinner {
     pub(crate) fn new(settings: Adaptive, process: Process) -> Self {
+        let holder = (!settings.never_holds).then(|| Holder::by_keeper(process)).flatten();
+        Self { holder, ..Self::with(settings, process, RunQueue::of_this_thread()) }
+    }
+
+    fn with(settings: Adaptive, process: Process, run_queue: RunQueue) -> Self {
         let max_window = settings.max_window.unwrap_or(survey::UNKNOWN);
         let limits = GovernorLimits {
             hit_rate: settings.hit_rate,
@@ -88,11 +98,11 @@ impl Spinner {
             governor: Governor::new(limits),
             settings,
             place: Place::new(process),
-            holder: (!settings.never_holds).then(|| Holder::by_keeper(process)).flatten(),
+            holder: None,
             began: 0,
             looked: 0,
             window: 0,
-            run_queue: RunQueue::of_this_thread(),
+            run_queue,
             counted: 0,
             lost: 0,
             lost_at: 0,
@@ -104,15 +114,33 @@ impl Spinner {
         }
     }
 
+    /// One for this thread of a program that knows nothing of it. It keeps no descriptor, because
+    /// such a program may close descriptors that it did not open, and nothing that has to be
+    /// dropped: a thread that ends between two idle periods leaves nothing behind.
+    ///
+    /// # Errors
+    /// The handlers that notice a fork cannot be registered.
+    #[cfg(feature = "internals")]
+    pub fn of_this_thread(settings: Adaptive) -> io::Result<Self> {
+        Ok(Self::with(settings, Process::current()?, RunQueue::without_descriptor()))
+    }
+
+    /// Was it made in this process, and not in one that this is a fork of? One load.
+    #[cfg(feature = "internals")]
+    #[inline]
+    pub fn is_of_this_process(&self) -> bool {
+        Process::is_own_stamp(self.place.stamp())
+    }
+
     /// Is it worth asking the kernel once before the clock is read?
     #[inline]
-    pub(crate) fn expects_soon(&self) -> bool {
+    pub fn expects_soon(&self) -> bool {
         self.governor.expects_soon()
     }
 
     /// Nothing is runnable: spin, or sleep at once?
     #[inline]
-    pub(crate) fn begin(&mut self, now: u64) -> Next {
+    pub fn begin(&mut self, now: u64) -> Next {
         (self.began, self.looked) = (now, now);
         self.window = self.governor.begin(now);
         if self.window == 0 {
@@ -162,7 +190,7 @@ impl Spinner {
 
     /// Another poll has found nothing, or something: does this thread still have its CPU to itself?
     #[inline]
-    pub(crate) fn look(&mut self, now: u64) -> Next {
+    pub fn look(&mut self, now: u64) -> Next {
         let gap = now.saturating_sub(self.looked);
         self.looked = now;
         if gap > GAP || now.saturating_sub(self.counted) > FRESH {
@@ -194,7 +222,7 @@ impl Spinner {
 
     /// The last poll found nothing: go on?
     #[inline]
-    pub(crate) fn found_nothing(&mut self, now: u64) -> Next {
+    pub fn found_nothing(&mut self, now: u64) -> Next {
         let spun = now - self.began;
         if spun < self.window {
             return Next::Spin;
@@ -206,13 +234,13 @@ impl Spinner {
 
     /// An event ended the spin.
     #[inline]
-    pub(crate) fn hit(&mut self, now: u64) {
+    pub fn hit(&mut self, now: u64) {
         let spun = self.spent(now);
         self.governor.hit(now, spun);
     }
 
     /// A deadline ended the spin.
-    pub(crate) fn cut_short(&mut self, now: u64) {
+    pub fn cut_short(&mut self, now: u64) {
         let spun = self.spent(now);
         self.governor.cut_short(now, spun);
     }
@@ -249,7 +277,7 @@ impl Spinner {
 
     /// The loop is about to sleep, here or in somebody else's wait, or nobody runs it.
     #[inline]
-    pub(crate) fn sleeps(&mut self) {
+    pub fn sleeps(&mut self) {
         self.place.give_up();
         if let Some(holder) = &mut self.holder
             && holder.is_held()
@@ -260,7 +288,7 @@ impl Spinner {
 
     /// An event ended the sleep.
     #[inline]
-    pub(crate) fn woken(&mut self, now: u64) {
+    pub fn woken(&mut self, now: u64) {
         self.governor.parked(now - self.began);
     }
 

@@ -27,6 +27,10 @@ extern "C" fn in_child() {
     before_fork::after();
 }
 
+fn stamp_behind(forks: u32) -> u32 {
+    forks.wrapping_add(2).max(1)
+}
+
 /// The process that built a loop.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Process {
@@ -96,7 +100,14 @@ impl Process {
 
     /// A number that is not 0, and another one in a fork.
     pub(crate) fn stamp(&self) -> u32 {
-        self.forks.wrapping_add(2).max(1)
+        stamp_behind(self.forks)
+    }
+
+    /// Is it the stamp of this process, and not of one that this is a fork of? One load.
+    #[cfg(feature = "internals")]
+    #[inline]
+    pub(crate) fn is_own_stamp(stamp: u32) -> bool {
+        stamp_behind(FORKS.load(Ordering::Relaxed)) == stamp
     }
 
     /// # Errors

@@ -113,6 +113,12 @@ impl RunQueue {
         queue
     }
 
+    /// That of this thread, without a descriptor: only the count of involuntary switches.
+    #[cfg(feature = "internals")]
+    pub(crate) fn without_descriptor() -> Self {
+        Self { file: None, seen: involuntary_switches() }
+    }
+
     /// For how many nanoseconds since it was asked last; `u64::MAX` if only that is known that it
     /// was some time. A system call.
     pub(crate) fn waited(&mut self) -> u64 {

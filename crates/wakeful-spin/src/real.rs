@@ -1,0 +1,158 @@
+//! The waits themselves.
+//!
+//! Those that may sleep are libc's own functions if they can be found, because these are
+//! cancellation points: a thread that sleeps in one can be cancelled (pthreads(7)). They are looked
+//! up when the library is loaded, since `dlsym` may not be called from a signal handler. Until
+//! then, and for those that never sleep, the system calls are made directly. `errno` is what
+//! libc sets.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::mem::transmute;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{c_int, c_long, c_void, epoll_event, nfds_t, pollfd, sigset_t, timespec};
+
+/// The kernel's set of signals is the first 8 bytes of libc's.
+const KERNEL_SIGSET: usize = 8;
+
+type EpollPwait =
+    unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int;
+type EpollPwait2 = unsafe extern "C-unwind" fn(
+    c_int,
+    *mut epoll_event,
+    c_int,
+    *const timespec,
+    *const sigset_t,
+) -> c_int;
+type Ppoll =
+    unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int;
+
+/// Null until they are looked up, and if they are not there.
+static EPOLL_PWAIT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+static EPOLL_PWAIT2: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+static PPOLL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Looks libc's functions up.
+pub(crate) fn look_up() {
+    let next = |name: &CStr| {
+        // SAFETY: it reads a string that ends with a zero.
+        unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+    };
+    for (name, at) in
+        [(c"epoll_pwait", &EPOLL_PWAIT), (c"epoll_pwait2", &EPOLL_PWAIT2), (c"ppoll", &PPOLL)]
+    {
+        at.store(next(name), Ordering::Release);
+    }
+}
+
+/// # Safety
+/// As for the function of libc.
+pub(crate) unsafe fn epoll_pwait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    milliseconds: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    let real = EPOLL_PWAIT.load(Ordering::Acquire);
+    if real.is_null() {
+        // SAFETY: the caller's.
+        return unsafe { epoll_pwait_now(epoll, events, most, milliseconds, mask) };
+    }
+    // SAFETY: it is libc's function of this name, which has this type; the rest is the caller's.
+    unsafe { transmute::<*mut c_void, EpollPwait>(real)(epoll, events, most, milliseconds, mask) }
+}
+
+/// The system call itself: no cancellation point.
+///
+/// # Safety
+/// As for the function of libc.
+pub(crate) unsafe fn epoll_pwait_now(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    milliseconds: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    let call = libc::SYS_epoll_pwait;
+    // SAFETY: the kernel checks all of it, and writes what the caller says that it may.
+    narrow(unsafe { libc::syscall(call, epoll, events, most, milliseconds, mask, KERNEL_SIGSET) })
+}
+
+/// # Safety
+/// As for the function of libc.
+pub(crate) unsafe fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let real = EPOLL_PWAIT2.load(Ordering::Acquire);
+    if real.is_null() {
+        // SAFETY: the caller's.
+        return unsafe { epoll_pwait2_now(epoll, events, most, timeout, mask) };
+    }
+    // SAFETY: it is libc's function of this name, which has this type; the rest is the caller's.
+    unsafe { transmute::<*mut c_void, EpollPwait2>(real)(epoll, events, most, timeout, mask) }
+}
+
+/// The system call itself: no cancellation point.
+///
+/// # Safety
+/// As for the function of libc.
+pub(crate) unsafe fn epoll_pwait2_now(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let call = libc::SYS_epoll_pwait2;
+    // SAFETY: the kernel checks all of it, and writes what the caller says that it may.
+    narrow(unsafe { libc::syscall(call, epoll, events, most, timeout, mask, KERNEL_SIGSET) })
+}
+
+/// # Safety
+/// As for the function of libc.
+pub(crate) unsafe fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let real = PPOLL.load(Ordering::Acquire);
+    if !real.is_null() {
+        // SAFETY: it is libc's function of this name, which has this type; the rest is the
+        // caller's.
+        return unsafe { transmute::<*mut c_void, Ppoll>(real)(fds, count, timeout, mask) };
+    }
+    // The kernel writes what is left of it.
+    // SAFETY: null or a time, says the caller.
+    let left = unsafe { timeout.as_ref() }.copied();
+    // SAFETY: the caller's.
+    unsafe { ppoll_now(fds, count, left, mask) }
+}
+
+/// The system call itself: no cancellation point.
+///
+/// # Safety
+/// As for the function of libc.
+pub(crate) unsafe fn ppoll_now(
+    fds: *mut pollfd,
+    count: nfds_t,
+    mut timeout: Option<timespec>,
+    mask: *const sigset_t,
+) -> c_int {
+    let timeout = timeout.as_mut().map_or(null_mut(), |timeout| &raw mut *timeout);
+    // SAFETY: the kernel checks all of it, and writes what the caller says that it may, and the
+    // time.
+    narrow(unsafe { libc::syscall(libc::SYS_ppoll, fds, count, timeout, mask, KERNEL_SIGSET) })
+}
+
+/// A count of descriptors, or -1.
+fn narrow(returned: c_long) -> c_int {
+    c_int::try_from(returned).unwrap_or(-1)
+}

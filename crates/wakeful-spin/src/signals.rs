@@ -1,0 +1,45 @@
+//! Signals of this thread, blocked while it spins. Why: see [`interposed`](crate::interposed).
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+
+use libc::sigset_t;
+
+/// They come of what the thread itself does (a fault, a seccomp filter's trap): blocked, the kernel
+/// would kill the process.
+const SYNCHRONOUS: [i32; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// The mask that the thread had. To be given back: it is no guard, because a cancelled thread may
+/// leave frames only in which nothing has to be dropped.
+#[derive(Clone, Copy)]
+pub(crate) struct Before(sigset_t);
+
+/// Blocks all signals of this thread but those that must not be, and those that libc keeps for
+/// itself (cancellation, and `setuid` in another thread). `None`: the kernel refuses.
+pub(crate) fn block() -> Option<Before> {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: `sigfillset` fills in `all`, the others read it, and `pthread_sigmask` fills in
+    // `before` if it returns 0.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for signal in SYNCHRONOUS {
+            libc::sigdelset(all.as_mut_ptr(), signal);
+        }
+        let refused = libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        (refused == 0).then(|| Before(before.assume_init()))
+    }
+}
+
+impl Before {
+    pub(crate) fn mask(&self) -> sigset_t {
+        self.0
+    }
+
+    /// What has come meanwhile, and the mask does not block, is delivered before it returns.
+    pub(crate) fn restore(self) {
+        // SAFETY: it reads a mask that the kernel has filled in.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, null_mut()) };
+    }
+}

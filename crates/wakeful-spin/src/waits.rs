@@ -1,0 +1,228 @@
+//! What a program waits for, asked in three ways: as the program does, without waiting, and for
+//! what is left of its timeout.
+//!
+//! Pointers of the program go to the kernel, which checks them; EFAULT is as it was. What is read
+//! here is read only after the kernel, or libc by contract, has.
+#![allow(unsafe_code)]
+
+use std::ptr::null;
+use std::time::Duration;
+
+use libc::{c_int, epoll_event, nfds_t, pollfd, sigset_t, timespec};
+
+use crate::errno::{Answer, answer};
+use crate::real;
+
+const NOW: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// A wait of the program. Nothing of it has to be dropped.
+pub(crate) trait Wait {
+    /// `None`: there may be no spin, because it asks for nothing that a spin could see, does not
+    /// wait at all, or its timeout is none.
+    fn limit(&self) -> Option<Limit>;
+
+    /// The call of the program, unchanged.
+    fn as_asked(&self) -> Answer;
+
+    /// Asks without waiting, and without a look at signals that the thread's mask blocks.
+    fn ask(&self) -> Answer;
+
+    /// The mask that the program wants to have in force meanwhile, if it is not the thread's. Only
+    /// after `ask` has returned 0: the kernel has read it then.
+    fn mask(&self) -> Option<sigset_t>;
+
+    /// Asks without waiting, with this mask: EINTR if a signal's handler has run. What it does
+    /// with the mask is one with the look, as in `ppoll(2)`.
+    fn look(&self, mask: &sigset_t) -> Answer;
+
+    /// Waits, with this mask, for so long.
+    fn sleep(&self, left: Option<Duration>, mask: &sigset_t) -> Answer;
+}
+
+/// How long a program waits at most; `None`: for ever.
+pub(crate) type Limit = Option<Duration>;
+
+/// `epoll_wait` and its kind.
+#[derive(Clone, Copy)]
+pub(crate) struct Epoll {
+    pub(crate) epoll: c_int,
+    pub(crate) events: *mut epoll_event,
+    pub(crate) most: c_int,
+    pub(crate) timeout: Timeout,
+    pub(crate) mask: *const sigset_t,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Timeout {
+    Milliseconds(c_int),
+    /// Of `epoll_pwait2`; null: for ever.
+    Time(*const timespec),
+}
+
+impl Wait for Epoll {
+    #[inline]
+    fn limit(&self) -> Option<Limit> {
+        let time = match self.timeout {
+            Timeout::Milliseconds(time) => return limit_of(time),
+            Timeout::Time(time) if time.is_null() => return Some(None),
+            Timeout::Time(time) => time,
+        };
+        // The kernel looks at the time first, and then says EBADF, so it never waits. EFAULT is for
+        // the program; and libc's `epoll_pwait2` does not read it here.
+        // SAFETY: with no descriptor, and for no event.
+        let looked = unsafe { real::epoll_pwait2_now(-1, self.events, 1, time, null()) };
+        if answer(looked) != Err(libc::EBADF) {
+            return None;
+        }
+        // SAFETY: the kernel has just read it.
+        limit_in(unsafe { *time })
+    }
+
+    fn as_asked(&self) -> Answer {
+        let Self { epoll, events, most, mask, .. } = *self;
+        // SAFETY: these are the program's arguments.
+        answer(unsafe {
+            match self.timeout {
+                Timeout::Milliseconds(time) => real::epoll_pwait(epoll, events, most, time, mask),
+                Timeout::Time(time) => real::epoll_pwait2(epoll, events, most, time, mask),
+            }
+        })
+    }
+
+    #[inline]
+    fn ask(&self) -> Answer {
+        // SAFETY: these are the program's arguments, with another timeout.
+        answer(unsafe { real::epoll_pwait_now(self.epoll, self.events, self.most, 0, self.mask) })
+    }
+
+    fn mask(&self) -> Option<sigset_t> {
+        mask_at(self.mask)
+    }
+
+    #[inline]
+    fn look(&self, mask: &sigset_t) -> Answer {
+        let mut epoll = pollfd { fd: self.epoll, events: libc::POLLIN, revents: 0 };
+        // `epoll_pwait` looks for signals only if it has to wait; `ppoll` always does.
+        // SAFETY: one descriptor, and a mask.
+        let looked = unsafe { real::ppoll_now(&raw mut epoll, 1, Some(NOW), mask) };
+        match answer(looked) {
+            Ok(1..) => {
+                // SAFETY: these are the program's arguments, with another timeout.
+                let asked =
+                    unsafe { real::epoll_pwait_now(self.epoll, self.events, self.most, 0, null()) };
+                answer(asked)
+            }
+            other => other,
+        }
+    }
+
+    fn sleep(&self, left: Option<Duration>, mask: &sigset_t) -> Answer {
+        let Self { epoll, events, most, .. } = *self;
+        let Some(left) = left else {
+            // SAFETY: these are the program's arguments, with the mask that is in force.
+            return answer(unsafe { real::epoll_pwait(epoll, events, most, -1, mask) });
+        };
+        let time = timespec_of(left);
+        // SAFETY: as above, and a time.
+        let slept =
+            answer(unsafe { real::epoll_pwait2(epoll, events, most, &raw const time, mask) });
+        if slept != Err(libc::ENOSYS) && slept != Err(libc::EPERM) {
+            return slept;
+        }
+        // Before Linux 5.11, or a seccomp filter: never shorter.
+        let milliseconds = left.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(c_int::MAX);
+        // SAFETY: as above.
+        answer(unsafe { real::epoll_pwait(epoll, events, most, milliseconds, mask) })
+    }
+}
+
+/// `poll` and `ppoll`.
+#[derive(Clone, Copy)]
+pub(crate) struct Poll {
+    pub(crate) fds: *mut pollfd,
+    pub(crate) count: nfds_t,
+    /// `None`: for ever.
+    pub(crate) timeout: Option<timespec>,
+    pub(crate) mask: *const sigset_t,
+}
+
+impl Wait for Poll {
+    #[inline]
+    fn limit(&self) -> Option<Limit> {
+        // For nothing: it is a sleep.
+        if self.count == 0 {
+            return None;
+        }
+        self.timeout.map_or(Some(None), limit_in)
+    }
+
+    fn as_asked(&self) -> Answer {
+        let timeout = self.timeout.as_ref().map_or(null(), |timeout| &raw const *timeout);
+        // SAFETY: these are the program's arguments.
+        answer(unsafe { real::ppoll(self.fds, self.count, timeout, self.mask) })
+    }
+
+    #[inline]
+    fn ask(&self) -> Answer {
+        // SAFETY: these are the program's arguments, with another timeout.
+        answer(unsafe { real::ppoll_now(self.fds, self.count, Some(NOW), self.mask) })
+    }
+
+    fn mask(&self) -> Option<sigset_t> {
+        mask_at(self.mask)
+    }
+
+    #[inline]
+    fn look(&self, mask: &sigset_t) -> Answer {
+        // SAFETY: these are the program's arguments, with another timeout and a mask.
+        answer(unsafe { real::ppoll_now(self.fds, self.count, Some(NOW), mask) })
+    }
+
+    fn sleep(&self, left: Option<Duration>, mask: &sigset_t) -> Answer {
+        let left = left.map(timespec_of);
+        let left = left.as_ref().map_or(null(), |left| &raw const *left);
+        // SAFETY: these are the program's arguments, with another timeout and a mask.
+        answer(unsafe { real::ppoll(self.fds, self.count, left, mask) })
+    }
+}
+
+/// A timeout of `poll`.
+pub(crate) fn timespec_of_milliseconds(time: c_int) -> Option<timespec> {
+    let time = u64::try_from(time).ok()?;
+    Some(timespec_of(Duration::from_millis(time)))
+}
+
+fn timespec_of(time: Duration) -> timespec {
+    timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+fn limit_of(milliseconds: c_int) -> Option<Limit> {
+    match u64::try_from(milliseconds) {
+        Ok(0) => None,
+        Ok(time) => Some(Some(Duration::from_millis(time))),
+        Err(_) => Some(None),
+    }
+}
+
+fn limit_in(time: timespec) -> Option<Limit> {
+    let seconds = u64::try_from(time.tv_sec).ok()?;
+    let nanoseconds = u32::try_from(time.tv_nsec).ok().filter(|part| *part < 1_000_000_000)?;
+    let time = Duration::new(seconds, nanoseconds);
+    (!time.is_zero()).then_some(Some(time))
+}
+
+fn mask_at(mask: *const sigset_t) -> Option<sigset_t> {
+    if mask.is_null() {
+        return None;
+    }
+    let mut read = std::mem::MaybeUninit::<sigset_t>::zeroed();
+    // Eight bytes of it: more need not be there.
+    // SAFETY: the kernel has read as much from there. All zeros is a set.
+    unsafe {
+        std::ptr::copy_nonoverlapping(mask.cast::<u8>(), read.as_mut_ptr().cast(), 8);
+        Some(read.assume_init())
+    }
+}

@@ -1,0 +1,431 @@
+//! The waits of a program that spins: events, timeouts, errors and signals are as without.
+#![allow(unsafe_code)]
+
+use std::io::{Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libc::{c_int, epoll_event, pollfd, sigset_t, timespec};
+use wakeful_spin::{Adaptive, counts};
+
+/// Counts and handlers are the process's: one test at a time.
+static PROCESS: Mutex<()> = Mutex::new(());
+static HANDLED: AtomicU32 = AtomicU32::new(0);
+/// Attempts to meet a spin: a neighbour may end one early.
+const TRIES: usize = 30;
+/// Longer than the first spins of a thread.
+const LONG: c_int = 20_000;
+
+fn enabled() -> MutexGuard<'static, ()> {
+    let alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    wakeful_spin::enable_with(Adaptive::new().max_window(Duration::from_millis(16))).unwrap();
+    alone
+}
+
+extern "C" fn count(_: c_int) {
+    HANDLED.fetch_add(1, Ordering::SeqCst);
+}
+
+fn handle(signal: c_int, handler: usize, flags: c_int) {
+    // SAFETY: all zeros is an action, and the handler counts only.
+    let done = unsafe {
+        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        (action.sa_sigaction, action.sa_flags) = (handler, flags);
+        libc::sigaction(signal, &raw const action, null_mut())
+    };
+    assert_eq!(done, 0);
+}
+
+fn counted() -> usize {
+    count as *const () as usize
+}
+
+fn set_of(signals: &[c_int]) -> sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: it is filled in first.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Sets this thread's mask, and returns what it was.
+fn mask(set: Option<&sigset_t>) -> sigset_t {
+    let mut before = MaybeUninit::uninit();
+    let set = set.map_or(null(), |set| &raw const *set);
+    // SAFETY: it reads one set, if there is one, and fills in the other.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, set, before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+fn is_in(set: &sigset_t, signal: c_int) -> bool {
+    // SAFETY: it reads a set.
+    unsafe { libc::sigismember(&raw const *set, signal) == 1 }
+}
+
+/// A connection, whose one end is in an epoll.
+struct Watched {
+    near: UnixStream,
+    far: UnixStream,
+    epoll: OwnedFd,
+}
+
+const TOKEN: u64 = 7;
+
+impl Watched {
+    fn new() -> Self {
+        let (near, far) = UnixStream::pair().unwrap();
+        let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: TOKEN };
+        // SAFETY: a new descriptor, and one event that is read.
+        let epoll = unsafe {
+            let epoll = OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC));
+            let near = near.as_raw_fd();
+            let added =
+                libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, near, &raw mut event);
+            assert_eq!(added, 0);
+            epoll
+        };
+        Self { near, far, epoll }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    EpollWait,
+    EpollPwait,
+    EpollPwait2,
+    Poll,
+    Ppoll,
+}
+
+const KINDS: [Kind; 5] =
+    [Kind::EpollWait, Kind::EpollPwait, Kind::EpollPwait2, Kind::Poll, Kind::Ppoll];
+
+impl Kind {
+    /// Waits for the near end, and returns what libc's function does, or the error.
+    fn wait(
+        self,
+        watched: &Watched,
+        timeout: c_int,
+        set: Option<&sigset_t>,
+    ) -> Result<c_int, c_int> {
+        let mut events = [epoll_event { events: 0, u64: 0 }; 4];
+        let mut fds = [pollfd { fd: watched.near.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+        let set = set.map_or(null(), |set| &raw const *set);
+        let time = timespec {
+            tv_sec: i64::from(timeout) / 1000,
+            tv_nsec: i64::from(timeout) % 1000 * 1_000_000,
+        };
+        let (epoll, to) = (watched.epoll.as_raw_fd(), events.as_mut_ptr());
+        // SAFETY: as many events as are named, and whatever else is read.
+        let returned = unsafe {
+            match self {
+                Self::EpollWait => libc::epoll_wait(epoll, to, 4, timeout),
+                Self::EpollPwait => libc::epoll_pwait(epoll, to, 4, timeout, set),
+                Self::EpollPwait2 => libc::epoll_pwait2(epoll, to, 4, &raw const time, set),
+                Self::Poll => libc::poll(fds.as_mut_ptr(), 1, timeout),
+                Self::Ppoll => libc::ppoll(fds.as_mut_ptr(), 1, &raw const time, set),
+            }
+        };
+        if returned < 0 {
+            return Err(std::io::Error::last_os_error().raw_os_error().unwrap());
+        }
+        if returned > 0 {
+            let is_poll = matches!(self, Self::Poll | Self::Ppoll);
+            let (token, ready) = (events[0].u64, fds[0].revents);
+            assert!(if is_poll { ready == libc::POLLIN } else { token == TOKEN });
+        }
+        Ok(returned)
+    }
+}
+
+/// Has a new thread wait, calls `meanwhile` with its id as soon as it spins, and returns what
+/// `wait` has returned, and whether the spin was ended by `meanwhile`, or by the timeout: by
+/// nothing that is counted.
+fn spinning<T: Send>(
+    wait: impl FnOnce() -> T + Send,
+    meanwhile: impl FnOnce(libc::pthread_t),
+) -> (T, bool) {
+    let before = counts();
+    let (id, of_thread) = mpsc::channel();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(move || {
+            // SAFETY: it returns this thread's id.
+            id.send(unsafe { libc::pthread_self() } as usize).unwrap();
+            wait()
+        });
+        let thread = of_thread.recv().unwrap() as libc::pthread_t;
+        let start = Instant::now();
+        while counts().spins == before.spins && start.elapsed() < Duration::from_millis(50) {
+            std::hint::spin_loop();
+        }
+        meanwhile(thread);
+        let waited = waiting.join().unwrap();
+        let after = counts();
+        let others = |counts: wakeful_spin::Counts| counts.misses + counts.gave_way;
+        (waited, after.spins > before.spins && others(after) == others(before))
+    })
+}
+
+fn kill(thread: libc::pthread_t, signal: c_int) {
+    // SAFETY: the thread waits until something ends it.
+    assert_eq!(unsafe { libc::pthread_kill(thread, signal) }, 0);
+}
+
+#[test]
+fn a_signal_ends_a_spin_with_eintr_and_its_handler_runs_once() {
+    let _alone = enabled();
+    for flags in [0, libc::SA_RESTART] {
+        handle(libc::SIGUSR1, counted(), flags);
+        for kind in KINDS {
+            let mut in_spins = 0;
+            for _ in 0..TRIES {
+                let watched = Watched::new();
+                let before = HANDLED.load(Ordering::SeqCst);
+                let waited = || (kind.wait(&watched, LONG, None), mask(None));
+                let ((waited, mask), in_spin) =
+                    spinning(waited, |thread| kill(thread, libc::SIGUSR1));
+                assert_eq!(waited, Err(libc::EINTR), "{kind:?}");
+                assert_eq!(HANDLED.load(Ordering::SeqCst), before + 1, "{kind:?}");
+                assert!(!is_in(&mask, libc::SIGUSR1) && !is_in(&mask, libc::SIGTERM));
+                in_spins += usize::from(in_spin);
+                if in_spins > 3 {
+                    break;
+                }
+            }
+            assert!(in_spins > 0, "{kind:?}: no signal has met a spin");
+        }
+    }
+}
+
+#[test]
+fn a_signal_that_the_program_blocks_ends_no_spin() {
+    let _alone = enabled();
+    handle(libc::SIGUSR1, counted(), 0);
+    let blocked = set_of(&[libc::SIGUSR1]);
+    for kind in KINDS {
+        for _ in 0..3 {
+            let watched = Watched::new();
+            let before = HANDLED.load(Ordering::SeqCst);
+            let waited = || {
+                let by_argument =
+                    matches!(kind, Kind::EpollPwait | Kind::EpollPwait2 | Kind::Ppoll);
+                let own = mask((!by_argument).then_some(&blocked));
+                let waited = kind.wait(&watched, 5, by_argument.then_some(&blocked));
+                // Blocked by the argument, its handler runs as soon as the wait is over.
+                let handled = HANDLED.load(Ordering::SeqCst);
+                mask(Some(&own));
+                (waited, handled - before, u32::from(by_argument))
+            };
+            let ((waited, handled, expected), _) =
+                spinning(waited, |thread| kill(thread, libc::SIGUSR1));
+            assert_eq!((waited, handled), (Ok(0), expected), "{kind:?}");
+            assert_eq!(HANDLED.load(Ordering::SeqCst), before + 1, "then it has come");
+        }
+    }
+}
+
+#[test]
+fn a_signal_that_only_the_argument_lets_in_ends_the_wait() {
+    let _alone = enabled();
+    handle(libc::SIGUSR1, counted(), 0);
+    for kind in [Kind::EpollPwait, Kind::EpollPwait2, Kind::Ppoll] {
+        let watched = Watched::new();
+        let before = HANDLED.load(Ordering::SeqCst);
+        let waited = || {
+            mask(Some(&set_of(&[libc::SIGUSR1])));
+            // SAFETY: it sends this thread a signal.
+            unsafe { libc::raise(libc::SIGUSR1) };
+            let handled = HANDLED.load(Ordering::SeqCst);
+            (kind.wait(&watched, LONG, Some(&set_of(&[]))), handled)
+        };
+        let ((waited, handled), _) = spinning(waited, |_| ());
+        assert_eq!((waited, handled), (Err(libc::EINTR), before), "{kind:?}");
+        assert_eq!(HANDLED.load(Ordering::SeqCst), before + 1, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_signal_that_nobody_handles_ends_no_spin() {
+    let _alone = enabled();
+    for kind in [Kind::Poll, Kind::Ppoll] {
+        let watched = Watched::new();
+        // Ignored unless it is handled.
+        let (waited, _) =
+            spinning(|| kind.wait(&watched, 5, None), |thread| kill(thread, libc::SIGURG));
+        assert_eq!(waited, Ok(0), "{kind:?}");
+    }
+}
+
+#[test]
+fn an_event_ends_a_spin() {
+    let _alone = enabled();
+    for kind in KINDS {
+        let hits = counts().hits;
+        for _ in 0..TRIES {
+            let watched = Watched::new();
+            let (waited, _) = spinning(
+                || kind.wait(&watched, LONG, None),
+                |_| (&watched.far).write_all(&[1]).unwrap(),
+            );
+            assert_eq!(waited, Ok(1), "{kind:?}");
+            assert_eq!((&watched.near).read(&mut [0; 8]).unwrap(), 1);
+            if counts().hits > hits {
+                break;
+            }
+        }
+        assert!(counts().hits > hits, "{kind:?}: no event has met a spin");
+    }
+}
+
+#[test]
+fn a_timeout_is_never_shorter() {
+    let _alone = enabled();
+    for kind in KINDS {
+        let watched = Watched::new();
+        let spins = counts().spins;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for timeout in [1, 2, 1, 3, 1] {
+                    let start = Instant::now();
+                    assert_eq!(kind.wait(&watched, timeout, None), Ok(0), "{kind:?}");
+                    let took = start.elapsed();
+                    assert!(took >= Duration::from_millis(timeout as u64), "{kind:?}: {took:?}");
+                }
+            });
+        });
+        assert!(counts().spins > spins, "{kind:?}");
+        assert_eq!(kind.wait(&watched, 0, None), Ok(0), "{kind:?}");
+    }
+}
+
+/// What the kernel says to the same.
+fn of_the_kernel(call: libc::c_long, arguments: [usize; 6]) -> c_int {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the kernel checks what is wrong on purpose here.
+    let returned = unsafe { libc::syscall(call, a, b, c, d, e, f) };
+    assert_eq!(returned, -1);
+    std::io::Error::last_os_error().raw_os_error().unwrap()
+}
+
+#[test]
+fn errors_are_the_kernel_s() {
+    let _alone = enabled();
+    let bad = 8_usize;
+    let check = |name: &str, returned: c_int, expected: c_int| {
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        assert_eq!((returned, errno), (-1, Some(expected)), "{name}");
+    };
+    // Each by a new thread, which would spin.
+    let in_new_thread =
+        |test: &(dyn Fn() + Sync)| thread::scope(|scope| scope.spawn(test).join().unwrap());
+    let watched = Watched::new();
+    let epoll = watched.epoll.as_raw_fd();
+    let mut events = [epoll_event { events: 0, u64: 0 }; 1];
+    let to = events.as_mut_ptr() as usize;
+    let wrong = timespec { tv_sec: 0, tv_nsec: 1_000_000_000 };
+    let wrong = &raw const wrong as usize;
+    let fine = timespec { tv_sec: 1, tv_nsec: 0 };
+    let fine = &raw const fine as usize;
+    for (name, epoll, events, most, timeout, mask) in [
+        ("no descriptor", -1, to, 1, fine, 0),
+        ("no epoll", watched.near.as_raw_fd(), to, 1, fine, 0),
+        ("no room", epoll, to, 0, fine, 0),
+        ("no mask", epoll, to, 1, fine, bad),
+        ("no time", epoll, to, 1, bad, 0),
+        ("a wrong time", epoll, to, 1, wrong, 0),
+        ("no epoll and no time", -1, to, 1, bad, 0),
+    ] {
+        // SAFETY: what is wrong is for the kernel to find.
+        in_new_thread(&|| unsafe {
+            let arguments = [epoll as usize, events, most as usize, timeout, mask, 8];
+            let expected = of_the_kernel(libc::SYS_epoll_pwait2, arguments);
+            let returned = libc::epoll_pwait2(epoll, events as _, most, timeout as _, mask as _);
+            check(name, returned, expected);
+        });
+        if timeout == fine {
+            // SAFETY: as above.
+            in_new_thread(&|| unsafe {
+                let arguments = [epoll as usize, events, most as usize, 1000, mask, 8];
+                let expected = of_the_kernel(libc::SYS_epoll_pwait, arguments);
+                let returned = libc::epoll_pwait(epoll, events as _, most, 1000, mask as _);
+                check(name, returned, expected);
+                if mask == 0 {
+                    let returned = libc::epoll_wait(epoll, events as _, most, 1000);
+                    check(name, returned, expected);
+                }
+            });
+        }
+    }
+    // SAFETY: as above.
+    in_new_thread(&|| unsafe {
+        check("no descriptors", libc::poll(bad as _, 1, 1000), libc::EFAULT);
+        check("too many", libc::poll(bad as _, u64::MAX, 1000), libc::EINVAL);
+        let mut fds = [pollfd { fd: 0, events: 0, revents: 0 }];
+        check("no mask", libc::ppoll(fds.as_mut_ptr(), 1, fine as _, bad as _), libc::EFAULT);
+        check("a wrong time", libc::ppoll(fds.as_mut_ptr(), 1, wrong as _, null()), libc::EINVAL);
+    });
+    (&watched.far).write_all(&[1]).unwrap();
+    // SAFETY: as above.
+    in_new_thread(&|| unsafe {
+        check("no events", libc::epoll_wait(epoll, bad as _, 1, 1000), libc::EFAULT);
+    });
+}
+
+#[test]
+fn a_forked_child_spins_by_itself() {
+    let _alone = enabled();
+    let watched = Watched::new();
+    // This thread has a spinner, which the child does not use.
+    Kind::Poll.wait(&watched, 1, None).unwrap();
+    // SAFETY: the child waits, and ends: no lock is held by another thread here that it takes.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let spins = counts().spins;
+        let waited = Kind::Poll.wait(&watched, 1, None);
+        let as_it_should = waited == Ok(0) && counts().spins == spins + 1;
+        // SAFETY: it ends the child.
+        unsafe { libc::_exit(c_int::from(!as_it_should)) };
+    }
+    let mut status = 0;
+    // SAFETY: it writes a number.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
+
+static WATCHED: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn wait_in_handler(_: c_int) {
+    let mut fds =
+        [pollfd { fd: WATCHED.load(Ordering::SeqCst) as c_int, events: libc::POLLIN, revents: 0 }];
+    // SAFETY: one descriptor. `poll` is for signal handlers, too.
+    unsafe { libc::poll(fds.as_mut_ptr(), 1, 1) };
+    HANDLED.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+fn a_handler_may_wait_during_a_spin() {
+    let _alone = enabled();
+    handle(libc::SIGUSR2, wait_in_handler as *const () as usize, 0);
+    let watched = Watched::new();
+    WATCHED.store(watched.near.as_raw_fd() as usize, Ordering::SeqCst);
+    let before = HANDLED.load(Ordering::SeqCst);
+    let (waited, _) = spinning(
+        || Kind::EpollWait.wait(&watched, LONG, None),
+        |thread| kill(thread, libc::SIGUSR2),
+    );
+    assert_eq!(waited, Err(libc::EINTR));
+    assert_eq!(HANDLED.load(Ordering::SeqCst), before + 1);
+}
