@@ -1,6 +1,5 @@
 //! A command that runs as it would alone: with its signals, and its exit code as ours.
 
-use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -21,17 +20,16 @@ const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
 
 pub(super) fn run(
-    program: &OsString,
-    arguments: &[OsString],
+    mut command: Command,
     watch: impl FnOnce(Pid) -> Result<(), WatchError>,
 ) -> Result<ExitCode, String> {
     // Before the command runs: from then on they are for it.
     let signals = SignalsInfo::<WithOrigin>::new(PASSED_ON);
     let signals = signals.map_err(|error| format!("signals: {error}"))?;
-    let mut child = match Command::new(program).args(arguments).spawn() {
+    let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            say(format_args!("wakeful: {}: {error}", program.display()));
+            say(format_args!("wakeful: {}: {error}", command.get_program().display()));
             let is_there = error.kind() != io::ErrorKind::NotFound;
             return Ok(ExitCode::from(if is_there { NOT_RUN } else { NOT_FOUND }));
         }

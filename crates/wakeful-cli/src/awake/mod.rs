@@ -1,14 +1,16 @@
 //! `wakeful awake`: CPUs are kept from halting while a process has traffic.
 
 mod command;
+mod elf;
 mod report;
+mod spin;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -17,7 +19,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use wakeful_awake::{HoldSettings, Probe, Target, WatchError, Watcher};
 
 use crate::logging::say;
-use crate::numbers::{CpuList, cpu_list, time_in};
+use crate::numbers::{CpuList, cpu_list, number, time_in};
 use crate::stop_signals::stop_signals;
 
 /// A report is printed so often.
@@ -48,7 +50,8 @@ line says why. The exit code is the command's (128 and the signal's number, if o
   $ wakeful awake --probe                              what a wake costs here, and is it permitted?
   $ wakeful awake -- redis-server --port 7000
   $ wakeful awake --pid $(pgrep -o nginx)              its workers too
-  $ wakeful awake --cgroup /sys/fs/cgroup/system.slice/postgresql.service"
+  $ wakeful awake --cgroup /sys/fs/cgroup/system.slice/postgresql.service
+  $ wakeful awake --spin --max-cpu 0.5 -- redis-server  CPU time instead of a hold"
 )]
 pub(crate) struct Arguments {
     /// Say how idle CPUs sleep here, what a wake costs with CPUs that halt and with CPUs that are
@@ -92,6 +95,22 @@ pub(crate) struct Arguments {
     )]
     latency: Duration,
 
+    /// Hold nothing, and have the COMMAND spin instead: its threads ask again and again for a while
+    /// before they sleep in epoll_wait or poll, as long as that pays. For machines on which CPUs
+    /// may not be held, or halt all the same. The bill is CPU time while there is traffic: up to a
+    /// whole CPU for each thread. It is preloaded (LD_PRELOAD), so it is for programs that are
+    /// linked dynamically with glibc; children inherit it. Nothing is reported.
+    #[arg(
+        long,
+        requires = "command",
+        conflicts_with_all = ["probe", "pid", "cgroup", "hold", "cpus", "latency"]
+    )]
+    spin: bool,
+
+    /// --spin: the share of a CPU that each thread may spend on spinning, 0 to 1 [default: 1].
+    #[arg(long, value_name = "SHARE", requires = "spin", value_parser = share)]
+    max_cpu: Option<f64>,
+
     /// Print errors only, no reports.
     #[arg(long, short, conflicts_with = "probe")]
     quiet: bool,
@@ -112,7 +131,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         return probe();
     }
     if let Some((program, rest)) = arguments.command.split_first() {
-        return command::run(program, rest, |pid| watch(arguments, Target::Process(pid), None));
+        let mut command = Command::new(program);
+        command.args(rest);
+        if !arguments.spin {
+            return command::run(command, |pid| watch(arguments, Target::Process(pid), None));
+        }
+        if let Some(why) = spin::prepare(&mut command, arguments.max_cpu)? {
+            say(format_args!("wakeful awake: {why}"));
+        }
+        return command::run(command, |_| Ok(()));
     }
     let target = match (arguments.pid.and_then(Pid::from_raw), &arguments.cgroup) {
         (Some(pid), _) => Target::Process(pid),
@@ -122,6 +149,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let stop = stop_signals(&[SIGINT, SIGTERM]).map_err(|error| format!("signals: {error}"))?;
     watch(arguments, target, Some(&stop)).map_err(|error| error.to_string())?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    number(text, 0.0, 1.0)
 }
 
 fn latency(text: &str) -> Result<Duration, String> {
