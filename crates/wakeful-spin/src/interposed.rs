@@ -50,18 +50,18 @@ use libc::{c_int, epoll_event, nfds_t, pollfd, sigset_t, timespec};
 
 use crate::spin::wait;
 use crate::waits::{Epoll, Poll, Timeout, timespec_of_milliseconds};
-use crate::{real, settings};
+use crate::{enable, real};
 
 /// The loader calls it before `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
-pub(crate) static AT_LOAD: extern "C" fn() = at_load;
+static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
     // A panic is told by its hook, and ends here.
     let _ = catch_unwind(|| {
         real::look_up();
-        settings::read_environment();
+        enable::read_environment();
     });
 }
 

@@ -49,6 +49,7 @@
 
 mod clock;
 mod counts;
+mod enable;
 mod errno;
 mod interposed;
 mod real;
@@ -59,6 +60,6 @@ mod spinner;
 mod waits;
 
 pub use counts::{Counts, counts};
-pub use settings::{enable, enable_with};
+pub use enable::{enable, enable_with};
 /// The settings of [`enable_with`].
 pub use wakeful::idle::Adaptive;
