@@ -8,8 +8,7 @@
 //!
 //! **The bill.** CPU time while there is traffic: up to a whole CPU for each thread that waits for
 //! it. Nothing in silence. What decides is the governor of wakeful's own
-//! [`Adaptive`](wakeful::idle::Adaptive) policy: it learns whether spinning pays, gives way to
-//! neighbours, stays within a cgroup's CPU quota, and never spins on a thread with a real-time
+//! [`Adaptive`] policy: it learns whether spinning pays, gives way to neighbours, stays within a cgroup's CPU quota, and never spins on a thread with a real-time
 //! policy.
 //!
 //! # In a program of your own
@@ -27,7 +26,7 @@
 //!
 //! # In any other program
 //! `LD_PRELOAD=/path/to/libwakeful_spin.so WAKEFUL_SPIN=1 COMMAND`, or `wakeful awake --spin --
-//! COMMAND`. `WAKEFUL_SPIN_MAX_CPU=0.5` is [`Adaptive::max_cpu`](wakeful::idle::Adaptive::max_cpu).
+//! COMMAND`. `WAKEFUL_SPIN_MAX_CPU=0.5` is [`Adaptive::max_cpu`].
 //! The variables also enable a program that links the crate. Children inherit all three, because
 //! those of a preforking server are to spin too.
 //!
