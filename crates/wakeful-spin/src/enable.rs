@@ -16,7 +16,7 @@ pub fn enable() -> io::Result<()> {
     enable_with(Adaptive::new())
 }
 
-/// As [`enable`], with other settings than the default ones. They are for each thread.
+/// As [`enable()`], with other settings than the default ones. They are for each thread.
 ///
 /// ```
 /// use wakeful_spin::Adaptive;
@@ -28,7 +28,7 @@ pub fn enable() -> io::Result<()> {
 /// ```
 ///
 /// # Errors
-/// As for [`enable`].
+/// As for [`enable()`].
 pub fn enable_with(settings: Adaptive) -> io::Result<()> {
     // Registers the handlers here, where memory may be allocated: a wait may be in a signal
     // handler.

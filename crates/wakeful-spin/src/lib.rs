@@ -7,13 +7,13 @@
 //! `epoll_pwait`, `epoll_pwait2`, `poll` and `ppoll`.
 //!
 //! **The bill.** CPU time while there is traffic: up to a whole CPU for each thread that waits for
-//! it. Nothing in silence. What decides is the governor of wakeful's own
-//! [`Adaptive`] policy: it learns whether spinning pays, gives way to neighbours, stays within a cgroup's CPU quota, and never spins on a thread with a real-time
-//! policy.
+//! it. Nothing in silence. What decides is the governor of wakeful's own [`Adaptive`] policy: it
+//! learns whether spinning pays, gives way to neighbours, stays within a cgroup's CPU quota, and
+//! never spins on a thread with a real-time policy.
 //!
 //! # In a program of your own
 //! Linking the crate is enough for its functions to be called instead of libc's, by mio, Tokio and
-//! all else in the program, and [`enable`] switches the spinning on:
+//! all else in the program, and [`enable()`] switches the spinning on:
 //!
 //! ```
 //! fn main() -> std::io::Result<()> {
@@ -25,10 +25,10 @@
 //! ```
 //!
 //! # In any other program
-//! `LD_PRELOAD=/path/to/libwakeful_spin.so WAKEFUL_SPIN=1 COMMAND`, or `wakeful awake --spin --
-//! COMMAND`. `WAKEFUL_SPIN_MAX_CPU=0.5` is [`Adaptive::max_cpu`].
-//! The variables also enable a program that links the crate. Children inherit all three, because
-//! those of a preforking server are to spin too.
+//! `LD_PRELOAD=/path/to/libwakeful_spin.so WAKEFUL_SPIN=1 COMMAND`, or
+//! `wakeful awake --spin -- COMMAND`. `WAKEFUL_SPIN_MAX_CPU=0.5` is [`Adaptive::max_cpu`]. The
+//! variables also enable a program that links the crate. Children inherit all three, because those
+//! of a preforking server are to spin too.
 //!
 //! Not seen: a static program, one that makes system calls itself (Go, wakeful), io_uring,
 //! `select`, and a set-user-ID program, for which the loader ignores `LD_PRELOAD`.

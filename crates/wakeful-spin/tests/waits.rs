@@ -429,3 +429,53 @@ fn a_handler_may_wait_during_a_spin() {
     assert_eq!(waited, Err(libc::EINTR));
     assert_eq!(HANDLED.load(Ordering::SeqCst), before + 1);
 }
+
+mod cancellation {
+    use super::*;
+
+    // The libc crate's are declared as functions that never unwind.
+    unsafe extern "C-unwind" {
+        fn epoll_wait(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: c_int)
+        -> c_int;
+        fn poll(fds: *mut pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
+    }
+
+    /// Nothing in it has to be dropped. (The libc crate's type of a thread's function is one that
+    /// never unwinds; the C library's does.)
+    extern "C-unwind" fn wait_for_ever(descriptor: *mut libc::c_void) -> *mut libc::c_void {
+        let descriptor = descriptor as c_int;
+        let mut event = epoll_event { events: 0, u64: 0 };
+        let mut fds = [pollfd { fd: -descriptor, events: libc::POLLIN, revents: 0 }];
+        // SAFETY: one event, or one descriptor.
+        unsafe {
+            if descriptor > 0 {
+                epoll_wait(descriptor, &raw mut event, 1, -1);
+            } else {
+                poll(fds.as_mut_ptr(), 1, -1);
+            }
+        }
+        null_mut()
+    }
+
+    #[test]
+    fn a_thread_that_waits_can_be_cancelled() {
+        let _alone = enabled();
+        let watched = Watched::new();
+        for descriptor in [watched.epoll.as_raw_fd(), -watched.near.as_raw_fd()] {
+            let mut id = MaybeUninit::uninit();
+            let mut result = null_mut();
+            type Main = extern "C" fn(*mut libc::c_void) -> *mut libc::c_void;
+            type Unwinding = extern "C-unwind" fn(*mut libc::c_void) -> *mut libc::c_void;
+            // SAFETY: the C library takes a function that a cancellation unwinds, whatever the libc
+            // crate says. The thread is joined, and uses only its argument.
+            unsafe {
+                let main = std::mem::transmute::<Unwinding, Main>(wait_for_ever);
+                let argument = descriptor as isize as *mut libc::c_void;
+                assert_eq!(libc::pthread_create(id.as_mut_ptr(), null(), main, argument), 0);
+                assert_eq!(libc::pthread_cancel(id.assume_init()), 0);
+                assert_eq!(libc::pthread_join(id.assume_init(), &raw mut result), 0);
+            }
+            assert_eq!(result as isize, -1, "PTHREAD_CANCELED");
+        }
+    }
+}
