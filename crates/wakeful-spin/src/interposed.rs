@@ -25,6 +25,10 @@
 //! So no handler runs between a look and the next, or between the last and the sleep, and EINTR is
 //! not lost. A handler runs once, because nothing here takes signals: the kernel delivers them.
 //!
+//! A signal that comes before the spin, while the governor is asked, is as one that comes just
+//! before the call. A program that cannot bear that uses the mask of `epoll_pwait` and `ppoll`,
+//! which is in force from the first look on.
+//!
 //! **What is different.** A signal that is blocked *and ignored* is kept, and one that is only
 //! ignored is not. So if a signal that the program ignores (SIGCHLD and SIGWINCH by default) comes
 //! in the fraction of a microsecond between the last look and the sleep, `epoll_wait` returns EINTR
@@ -49,7 +53,7 @@ use std::ptr::null;
 use libc::{c_int, epoll_event, nfds_t, pollfd, sigset_t, timespec};
 
 use crate::spin::wait;
-use crate::waits::{Epoll, Poll, Timeout, timespec_of_milliseconds};
+use crate::waits::{Epoll, Poll, PollTimeout, Timeout};
 use crate::{enable, real};
 
 /// The loader calls it before `main`.
@@ -124,7 +128,7 @@ pub(crate) unsafe extern "C-unwind" fn poll(
     count: nfds_t,
     timeout: c_int,
 ) -> c_int {
-    wait(&Poll { fds, count, timeout: timespec_of_milliseconds(timeout), mask: null() })
+    wait(&Poll { fds, count, timeout: PollTimeout::Milliseconds(timeout), mask: null() })
 }
 
 /// See ppoll(2).
@@ -142,5 +146,5 @@ pub(crate) unsafe extern "C-unwind" fn ppoll(
     // libc reads it, too.
     // SAFETY: null, or a time.
     let timeout = unsafe { timeout.as_ref() }.copied();
-    wait(&Poll { fds, count, timeout, mask })
+    wait(&Poll { fds, count, timeout: PollTimeout::Time(timeout), mask })
 }

@@ -30,8 +30,9 @@
 //! variables also enable a program that links the crate. Children inherit all three, because those
 //! of a preforking server are to spin too.
 //!
-//! Not seen: a static program, one that makes system calls itself (Go, wakeful), io_uring,
-//! `select`, and a set-user-ID program, for which the loader ignores `LD_PRELOAD`.
+//! It is for Linux with glibc, linked dynamically. Not seen: a static program, one that makes
+//! system calls itself (Go, wakeful), io_uring, `select`, and a set-user-ID program, for which the
+//! loader ignores `LD_PRELOAD`.
 //!
 //! # What a program can tell
 //! * Threads: as soon as there is traffic, two threads live for some 20 ms, with all signals
@@ -41,6 +42,10 @@
 //! * Memory: none is allocated but by those two.
 //! * Signals: a wait ends with EINTR if a handler ran, as it would have, also during a spin. The
 //!   argument is in `src/interposed.rs`, with the one case in which EINTR comes and no handler ran.
+//! * System calls: those of a spin are `ppoll`, `epoll_pwait`, `rt_sigprocmask`, `sched_yield`,
+//!   `getrusage` and `sched_getscheduler`; the sleep behind one is `epoll_pwait`, `epoll_pwait2` or
+//!   `ppoll`. A seccomp filter that answers with an error ends the spinning; one that kills the
+//!   process does that.
 //! * Timeouts: never shorter, and longer by one poll at most. (Before Linux 5.11, which has no
 //!   `epoll_pwait2`, by a millisecond.)
 //! * Cancellation (`pthread_cancel`): a wait is a cancellation point while it sleeps, not while it

@@ -9,7 +9,7 @@
 
 use std::ffi::CStr;
 use std::mem::transmute;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_int, c_long, c_void, epoll_event, nfds_t, pollfd, sigset_t, timespec};
@@ -17,6 +17,8 @@ use libc::{c_int, c_long, c_void, epoll_event, nfds_t, pollfd, sigset_t, timespe
 /// The kernel's set of signals is the first 8 bytes of libc's.
 const KERNEL_SIGSET: usize = 8;
 
+type EpollWait = unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, c_int) -> c_int;
+type Poll = unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, c_int) -> c_int;
 type EpollPwait =
     unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int;
 type EpollPwait2 = unsafe extern "C-unwind" fn(
@@ -30,6 +32,8 @@ type Ppoll =
     unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int;
 
 /// Null until they are looked up, and if they are not there.
+static EPOLL_WAIT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+static POLL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static EPOLL_PWAIT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static EPOLL_PWAIT2: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static PPOLL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -40,11 +44,48 @@ pub(crate) fn look_up() {
         // SAFETY: it reads a string that ends with a zero.
         unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
     };
-    for (name, at) in
-        [(c"epoll_pwait", &EPOLL_PWAIT), (c"epoll_pwait2", &EPOLL_PWAIT2), (c"ppoll", &PPOLL)]
-    {
+    for (name, at) in [
+        (c"epoll_wait", &EPOLL_WAIT),
+        (c"poll", &POLL),
+        (c"epoll_pwait", &EPOLL_PWAIT),
+        (c"epoll_pwait2", &EPOLL_PWAIT2),
+        (c"ppoll", &PPOLL),
+    ] {
         at.store(next(name), Ordering::Release);
     }
+}
+
+/// # Safety
+/// As for the function of libc.
+pub(crate) unsafe fn epoll_wait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    milliseconds: c_int,
+) -> c_int {
+    let real = EPOLL_WAIT.load(Ordering::Acquire);
+    if real.is_null() {
+        // SAFETY: the caller's.
+        return unsafe { epoll_pwait_now(epoll, events, most, milliseconds, null()) };
+    }
+    // SAFETY: it is libc's function of this name, which has this type; the rest is the caller's.
+    unsafe { transmute::<*mut c_void, EpollWait>(real)(epoll, events, most, milliseconds) }
+}
+
+/// # Safety
+/// As for the function of libc.
+pub(crate) unsafe fn poll(fds: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
+    let real = POLL.load(Ordering::Acquire);
+    if real.is_null() {
+        let timeout = u64::try_from(milliseconds).ok().map(|time| timespec {
+            tv_sec: (time / 1000) as libc::time_t,
+            tv_nsec: (time % 1000 * 1_000_000) as c_long,
+        });
+        // SAFETY: the caller's.
+        return unsafe { ppoll_now(fds, count, timeout, null()) };
+    }
+    // SAFETY: it is libc's function of this name, which has this type; the rest is the caller's.
+    unsafe { transmute::<*mut c_void, Poll>(real)(fds, count, milliseconds) }
 }
 
 /// # Safety

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use wakeful::idle::Adaptive;
 
 static SETTINGS: OnceLock<Adaptive> = OnceLock::new();
-/// Something here has panicked: from then on everything is as without this crate.
+/// Something here has panicked, or is refused by a seccomp filter: from then on everything is as
+/// without this crate.
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
 /// The first ones stay.

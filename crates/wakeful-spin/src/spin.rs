@@ -8,6 +8,7 @@ use wakeful::idle::{Next, Spinner};
 use crate::clock::now;
 use crate::counts::{self, add};
 use crate::errno::{self, Answer};
+use crate::settings;
 use crate::signals;
 use crate::spinner;
 use crate::waits::{Limit, Wait};
@@ -59,6 +60,7 @@ fn begin(spinner: &mut Spinner, wait: &impl Wait) -> First {
     if asked {
         match wait.ask() {
             Ok(0) => {}
+            answer if is_refused(answer) => return First::AsAsked,
             answer => return First::Answer(answer),
         }
     }
@@ -74,7 +76,8 @@ fn begin(spinner: &mut Spinner, wait: &impl Wait) -> First {
             answer => {
                 spinner.cut_short(began);
                 spinner.sleeps();
-                return First::Answer(answer);
+                let is_refused = is_refused(answer);
+                return if is_refused { First::AsAsked } else { First::Answer(answer) };
             }
         }
     }
@@ -112,6 +115,10 @@ fn spin(
         std::thread::yield_now();
         let found = wait.look(mask);
         let now = now();
+        if is_refused(found) {
+            spinner.cut_short(now);
+            return None;
+        }
         let gives_way = spinner.look(now) == Next::Sleep;
         if gives_way {
             add(&counts::GAVE_WAY);
@@ -140,6 +147,16 @@ fn spin(
             return None;
         }
     }
+}
+
+/// None of these waits says so of itself: a seccomp filter permits the program's calls and not
+/// these. Then nothing here spins any more.
+fn is_refused(answer: Answer) -> bool {
+    let is_refused = matches!(answer, Err(libc::ENOSYS | libc::EPERM));
+    if is_refused {
+        settings::disable();
+    }
+    is_refused
 }
 
 fn deadline(now: u64, limit: Limit) -> Option<u64> {

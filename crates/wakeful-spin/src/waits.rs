@@ -83,6 +83,10 @@ impl Wait for Epoll {
         // SAFETY: these are the program's arguments.
         answer(unsafe {
             match self.timeout {
+                // A seccomp filter may permit no other call than the program's.
+                Timeout::Milliseconds(time) if mask.is_null() => {
+                    real::epoll_wait(epoll, events, most, time)
+                }
                 Timeout::Milliseconds(time) => real::epoll_pwait(epoll, events, most, time, mask),
                 Timeout::Time(time) => real::epoll_pwait2(epoll, events, most, time, mask),
             }
@@ -141,9 +145,16 @@ impl Wait for Epoll {
 pub(crate) struct Poll {
     pub(crate) fds: *mut pollfd,
     pub(crate) count: nfds_t,
-    /// `None`: for ever.
-    pub(crate) timeout: Option<timespec>,
+    pub(crate) timeout: PollTimeout,
     pub(crate) mask: *const sigset_t,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum PollTimeout {
+    /// Of `poll`.
+    Milliseconds(c_int),
+    /// Of `ppoll`; `None`: for ever.
+    Time(Option<timespec>),
 }
 
 impl Wait for Poll {
@@ -153,13 +164,24 @@ impl Wait for Poll {
         if self.count == 0 {
             return None;
         }
-        self.timeout.map_or(Some(None), limit_in)
+        match self.timeout {
+            PollTimeout::Milliseconds(time) => limit_of(time),
+            PollTimeout::Time(None) => Some(None),
+            PollTimeout::Time(Some(time)) => limit_in(time),
+        }
     }
 
     fn as_asked(&self) -> Answer {
-        let timeout = self.timeout.as_ref().map_or(null(), |timeout| &raw const *timeout);
         // SAFETY: these are the program's arguments.
-        answer(unsafe { real::ppoll(self.fds, self.count, timeout, self.mask) })
+        answer(unsafe {
+            match &self.timeout {
+                PollTimeout::Milliseconds(time) => real::poll(self.fds, self.count, *time),
+                PollTimeout::Time(time) => {
+                    let time = time.as_ref().map_or(null(), |time| &raw const *time);
+                    real::ppoll(self.fds, self.count, time, self.mask)
+                }
+            }
+        })
     }
 
     #[inline]
@@ -184,12 +206,6 @@ impl Wait for Poll {
         // SAFETY: these are the program's arguments, with another timeout and a mask.
         answer(unsafe { real::ppoll(self.fds, self.count, left, mask) })
     }
-}
-
-/// A timeout of `poll`.
-pub(crate) fn timespec_of_milliseconds(time: c_int) -> Option<timespec> {
-    let time = u64::try_from(time).ok()?;
-    Some(timespec_of(Duration::from_millis(time)))
 }
 
 fn timespec_of(time: Duration) -> timespec {
