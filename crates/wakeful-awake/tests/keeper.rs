@@ -17,6 +17,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use wakeful_awake::keeper_protocol::{Answer, MOST_REQUEST_BYTES};
 use wakeful_awake::{Keeper, KeeperClient, KeeperError, KeeperSettings, KeeperStartError};
 
@@ -175,6 +176,20 @@ fn role_keeper() {
     let Some(directory) = directory() else { return };
     let mut keeper = Keeper::open(settings(&directory)).unwrap();
     let (stop, _stopper) = UnixStream::pair().unwrap();
+    println!("{READY}");
+    keeper.run(stop.as_fd()).unwrap();
+}
+
+/// It has three descriptors left once it runs.
+#[test]
+fn role_short_keeper() {
+    let Some(directory) = directory() else { return };
+    let mut keeper = Keeper::open(settings(&directory)).unwrap();
+    let (stop, _stopper) = UnixStream::pair().unwrap();
+    let limit = Rlimit { current: Some(64), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let mut all: Vec<UnixStream> = std::iter::from_fn(|| stop.try_clone().ok()).collect();
+    all.truncate(all.len() - 3);
     println!("{READY}");
     keeper.run(stop.as_fd()).unwrap();
 }
@@ -617,13 +632,9 @@ fn a_measurement_restores_what_it_held() {
     assert_eq!(machine.says(), ["0"; CPUS]);
 }
 
-/// With a hold and without, it sleeps in a `poll` that has no timeout.
-#[test]
-fn in_silence_it_makes_no_system_call() {
-    let machine = Machine::new();
-    let keeper = Process::start("role_keeper", &machine.0);
-    let client = machine.client();
-    hold(&client, &[0], 0);
+/// Until it sleeps in `poll`: the timeout, as an address. `None`, and a line, where the kernel does
+/// not say what threads wait for.
+fn timeout_of_sleep(keeper: &Process) -> Option<String> {
     let tasks = format!("/proc/{}/task", keeper.0.id());
     let ppoll = if cfg!(target_arch = "x86_64") { "271" } else { "73" };
     let start = Instant::now();
@@ -634,19 +645,53 @@ fn in_silence_it_makes_no_system_call() {
                 Ok(call) => calls.push(call),
                 Err(error) => {
                     eprintln!("skipped: what a thread waits for is not said here: {error}");
-                    return;
+                    return None;
                 }
             }
         }
         // The number, the descriptors, how many, and the timeout.
-        let sleeps = calls.iter().any(|call| {
-            let words: Vec<&str> = call.split_whitespace().collect();
-            words[0] == ppoll && words[3] == "0x0"
-        });
-        if sleeps {
-            break;
+        let words = calls.iter().map(|call| call.split_whitespace().collect::<Vec<_>>());
+        if let Some(words) = words.into_iter().find(|words| words[0] == ppoll) {
+            return Some(words[3].to_owned());
         }
         assert!(start.elapsed() < GUARD, "{calls:?}");
         thread::yield_now();
     }
+}
+
+#[test]
+fn in_silence_it_makes_no_system_call() {
+    let machine = Machine::new();
+    let keeper = Process::start("role_keeper", &machine.0);
+    let client = machine.client();
+    hold(&client, &[0], 0);
+    // Held or not, it sleeps without a timeout.
+    let Some(timeout) = timeout_of_sleep(&keeper) else { return };
+    assert_eq!(timeout, "0x0");
+    client.release().unwrap();
+    assert_eq!(answer(&client), Answer::Released);
+    assert_eq!(timeout_of_sleep(&keeper).as_deref(), Some("0x0"));
+}
+
+#[test]
+fn without_descriptors_it_sleeps_and_later_clients_are_served() {
+    let machine = Machine::new();
+    let keeper = Process::start("role_short_keeper", &machine.0);
+    let (one, two) = (machine.client(), machine.client());
+    hold(&one, &[0], 0);
+    hold(&two, &[1], 0);
+    // The last descriptor, and none for the files.
+    let three = machine.client();
+    assert!(refused(&three, &[2]).contains("Too many open files"));
+    let four = machine.client();
+    four.hold(&[3], Duration::ZERO).unwrap();
+    // It would be awake, if it tried again and again.
+    let start = Instant::now();
+    while timeout_of_sleep(&keeper).is_some_and(|timeout| timeout == "0x0") {
+        assert!(start.elapsed() < GUARD, "it has not seen the fourth client");
+        thread::yield_now();
+    }
+    drop((one, two));
+    assert_eq!(answer(&four), Answer::Held(vec![3]));
+    machine.wait_for(["0", "0", "0", "n/a"]);
 }
