@@ -54,8 +54,9 @@ pub enum KeeperError {
 /// child drops it too, executes another program or ends.
 ///
 /// The keeper answers each request in order. Poll the client's descriptor for readiness, or call
-/// [`answer`](Self::answer) now and then. When the keeper ends, `answer` and the requests return an
-/// error, and the client holds nothing: connect again.
+/// [`answer`](Self::answer) now and then: only an answer tells that CPUs are held. From 64 answers
+/// that nobody has read on, the client drops them. When the keeper ends, `answer` and the requests
+/// return an error, and the client holds nothing: connect again.
 ///
 /// # Threads
 /// `Send` and not `Sync`: one connection is one hold, of one loop.
@@ -103,8 +104,9 @@ impl KeeperClient {
     /// wait: the [answer](Self::answer) comes later.
     ///
     /// # Errors
-    /// No such CPUs or time (`InvalidInput`), the keeper does not read (`WouldBlock`), or it is
-    /// gone: the request was not sent, and nothing has changed.
+    /// No such CPUs or time (`InvalidInput`), or the keeper does not keep up (`WouldBlock`): its
+    /// queue is full, or 64 requests are unanswered. The request was not sent then, and nothing has
+    /// changed. Or the keeper is gone (`BrokenPipe`, `ConnectionReset`), and nothing is held.
     pub fn hold(&self, cpus: &[usize], tolerated: Duration) -> io::Result<()> {
         self.send(&hold_request(cpus, tolerated)?)
     }
@@ -112,8 +114,8 @@ impl KeeperClient {
     /// Holds nothing any more. Sends and does not wait.
     ///
     /// # Errors
-    /// The keeper does not read (`WouldBlock`): what is held stays so, and to drop the client ends
-    /// it. Or it is gone, and nothing is held.
+    /// The keeper does not keep up (`WouldBlock`): what is held stays so, and dropping the client
+    /// ends it. Or the keeper is gone, and nothing is held.
     pub fn release(&self) -> io::Result<()> {
         self.send(&Request::Release)
     }
