@@ -308,13 +308,8 @@ fn kills_at_any_moment_leave_nothing_held_after_the_next_start() {
     let machine = Machine::new();
     let before = ["0", "100", "n/a", "0"];
     before.iter().enumerate().for_each(|(cpu, text)| machine.put(cpu, text));
-    let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
-    eprintln!("seed {seed}");
-    let mut random = u64::from(seed);
-    let mut below = |limit: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (random >> 33) % limit
-    };
+    let mut random = Random::new();
+    let mut below = |limit| random.below(limit);
     let mut left_held = 0;
     for _ in 0..50 {
         let mut keeper = Process::start("role_keeper", &machine.0);
@@ -341,6 +336,69 @@ fn kills_at_any_moment_leave_nothing_held_after_the_next_start() {
     running.stop();
     eprintln!("{left_held} of 50 kills left CPUs held");
     assert!(left_held > 0, "no kill was in the middle");
+}
+
+/// A generator of numbers; its seed is printed.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+        eprintln!("seed {seed}");
+        Self(seed.into())
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % limit
+    }
+}
+
+#[test]
+fn whatever_clients_ask_for_the_files_say_the_least_of_it() {
+    let machine = Machine::new();
+    let before = [None, Some(100), Some(0), None];
+    let text = |limit: Option<u64>| match limit {
+        None => "0".to_owned(),
+        Some(0) => "n/a".to_owned(),
+        Some(number) => number.to_string(),
+    };
+    before.iter().enumerate().for_each(|(cpu, limit)| machine.put(cpu, &text(*limit)));
+    let running = Running::start(machine.settings());
+    let mut random = Random::new();
+    // What each holds, in the model.
+    let mut clients: Vec<_> = (0..4).map(|_| (machine.client(), Vec::new(), 0)).collect();
+    for _ in 0..500 {
+        let which = usize::try_from(random.below(4)).unwrap();
+        let (client, held, microseconds) = &mut clients[which];
+        match random.below(8) {
+            0 | 1 => {
+                client.release().unwrap();
+                assert_eq!(answer(client), Answer::Released);
+                held.clear();
+            }
+            2 => {
+                refused(client, &[0, 9]);
+                held.clear();
+            }
+            _ => {
+                *held = (0..CPUS).filter(|_| random.below(2) == 0).collect();
+                if held.is_empty() {
+                    held.push(0);
+                }
+                *microseconds = random.below(3) * 70;
+                hold(client, held, *microseconds);
+            }
+        }
+        let expected = std::array::from_fn(|cpu| {
+            let holders = clients.iter().filter(|(_, held, _)| held.contains(&cpu));
+            let limits = holders.map(|(_, _, microseconds)| *microseconds);
+            text(limits.chain(before[cpu]).min())
+        });
+        assert_eq!(machine.says(), expected);
+    }
+    running.stop();
+    assert_eq!(machine.says(), before.map(text));
 }
 
 #[test]

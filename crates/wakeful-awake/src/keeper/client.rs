@@ -14,8 +14,26 @@ use crate::keeper_protocol::{Answer, MOST_REQUEST_BYTES, ProtocolError, Request}
 #[derive(Debug)]
 pub(super) struct Client {
     socket: OwnedFd,
-    /// The process and the user that connected, as the keeper sees them.
+    /// The process and the user that connected.
     peer: Option<(i32, u32)>,
+}
+
+/// Can clients be named?
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Peers {
+    Named,
+    Unknown,
+}
+
+impl Peers {
+    /// For a process outside of the keeper's pid namespace the kernel says 0 (`unix(7)`), which
+    /// rustix's `Pid` cannot be. In the machine's first namespace there is none: it has this number
+    /// (`PROC_PID_INIT_INO`, `include/linux/proc_ns.h`).
+    pub(super) fn of_this_namespace() -> Self {
+        let namespace = std::fs::read_link("/proc/self/ns/pid");
+        let is_first = namespace.is_ok_and(|name| name.as_os_str() == "pid:[4026531836]");
+        if is_first { Self::Named } else { Self::Unknown }
+    }
 }
 
 /// What a client has sent.
@@ -29,8 +47,11 @@ pub(super) enum Received {
 }
 
 impl Client {
-    pub(super) fn new(socket: OwnedFd) -> Self {
-        let peer = sockopt::socket_peercred(&socket).ok();
+    pub(super) fn new(socket: OwnedFd, peers: Peers) -> Self {
+        let peer = match peers {
+            Peers::Named => sockopt::socket_peercred(&socket).ok(),
+            Peers::Unknown => None,
+        };
         let peer = peer.map(|peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
         Self { socket, peer }
     }
@@ -69,7 +90,7 @@ impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.peer {
             Some((pid, user)) => write!(f, "process {pid} of user {user}"),
-            None => f.write_str("unknown process"),
+            None => f.write_str("a process"),
         }
     }
 }

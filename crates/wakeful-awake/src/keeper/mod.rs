@@ -35,7 +35,7 @@ pub use self::lines::KeeperLine;
 pub use self::settings::KeeperSettings;
 pub use self::start_error::KeeperStartError;
 
-use self::client::{Client, Received};
+use self::client::{Client, Peers, Received};
 use self::cpu_files::CpuFiles;
 use self::held_cpus::HeldCpus;
 use self::holders::{ClientId, Holders};
@@ -79,6 +79,7 @@ pub struct Keeper {
     listener: Listener,
     clients: BTreeMap<ClientId, Client>,
     next_client: ClientId,
+    peers: Peers,
     holders: Holders,
     cpus: HeldCpus,
     worth: Worth,
@@ -140,6 +141,7 @@ impl Keeper {
             listener,
             clients: BTreeMap::new(),
             next_client: 0,
+            peers: Peers::of_this_namespace(),
             holders: Holders::new(limits),
             cpus,
             worth: if is_measured { Worth::NotYet } else { Worth::Unmeasured },
@@ -240,7 +242,7 @@ impl Keeper {
                 return;
             }
         };
-        let client = Client::new(socket);
+        let client = Client::new(socket, self.peers);
         let id = self.next_client;
         match self.holders.enter(id) {
             Ok(()) => {
