@@ -445,6 +445,24 @@ fn a_state_that_cannot_be_noted_is_a_refusal() {
 }
 
 #[test]
+fn what_cannot_be_restored_is_tried_again() {
+    let machine = Machine::new();
+    let running = Running::start(machine.settings());
+    let client = machine.client();
+    hold(&client, &[0, 1], 0);
+    fs::remove_file(machine.file(0)).unwrap();
+    fs::create_dir(machine.file(0)).unwrap();
+    client.release().unwrap();
+    assert_eq!(answer(&client), Answer::Released);
+    assert!(machine.state().exists());
+    fs::remove_dir(machine.file(0)).unwrap();
+    machine.put(0, "n/a");
+    machine.wait_for(["0"; CPUS]);
+    let lines = running.stop();
+    assert!(lines[0].contains("CPU 0 is still held: 0 cannot be restored"), "{lines:?}");
+}
+
+#[test]
 fn a_damaged_state_is_said_and_is_no_reason_not_to_start() {
     let machine = Machine::new();
     fs::write(machine.state(), "wakeful-keeper 1\nboot").unwrap();

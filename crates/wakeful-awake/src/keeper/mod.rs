@@ -281,7 +281,7 @@ impl Keeper {
     }
 
     fn hold(&mut self, id: ClientId, cpus: Vec<usize>, microseconds: u32) -> Answer {
-        if self.holders.holds().next().is_none() {
+        if !self.worth.is_known() && self.holders.holds().next().is_none() {
             let allowed = match &self.holders.limits().cpus {
                 Some(cpus) => cpus.clone(),
                 None => self.cpus.files().all().unwrap_or_default(),

@@ -33,6 +33,11 @@ pub(super) enum Worth {
 }
 
 impl Worth {
+    /// There is nothing to be measured any more.
+    pub(super) fn is_known(&self) -> bool {
+        matches!(self, Self::Unmeasured | Self::Gains(_))
+    }
+
     /// Is a hold of these CPUs worth it? The first time it measures, for some 60 ms, in which two
     /// of them are held in turns. Nobody may hold meanwhile.
     ///
