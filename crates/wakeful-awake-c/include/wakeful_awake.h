@@ -24,9 +24,9 @@ extern "C" {
 #endif
 
 /*
- * From now on a thread of its own holds the machine's CPUs (by
- * /dev/cpu_dma_latency) while this process has traffic. It ends with the
- * process. A second call does nothing. A forked child does not hold, and may
+ * From now on a thread of its own has CPUs held while this process has traffic:
+ * those that it uses by the machine's keeper (wakeful keeper), or without one all
+ * CPUs by /dev/cpu_dma_latency. It ends with the process. A second call does nothing. A forked child does not hold, and may
  * call it again.
  *
  * Returns 0, or an error's number as in errno.h:

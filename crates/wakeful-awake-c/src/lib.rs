@@ -59,6 +59,8 @@ fn enable() -> c_int {
 fn code(error: &WatchError) -> c_int {
     let (kind, other) = match error {
         WatchError::Hold(HoldError::Large(_)) => (libc::E2BIG, None),
+        // Only of CPUs that were chosen, which cannot be done here.
+        WatchError::Hold(HoldError::NoKeeper(_) | HoldError::KeeperOff) => (libc::ENOTCONN, None),
         WatchError::Hold(HoldError::Open(error)) => match error {
             OpenError::Missing => (libc::ENOENT, None),
             OpenError::Permission | OpenError::Refused => (libc::EACCES, None),
