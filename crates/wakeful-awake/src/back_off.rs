@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The kernel's counts are read once in this time at most.
@@ -38,19 +38,37 @@ impl fmt::Display for Reluctance {
 }
 
 /// Looks, once a second at most, whether CPUs should rather not be held.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct BackOff {
+    cpu_times: PathBuf,
+    power_supplies: PathBuf,
     looked: Option<Instant>,
     times: Option<CpuTimes>,
     until: Option<Instant>,
     found: Option<Reluctance>,
 }
 
+impl Default for BackOff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl BackOff {
     /// One that has looked at nothing yet.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self::of(CPU_TIMES.into(), POWER_SUPPLIES.into())
+    }
+
+    pub(crate) fn of(cpu_times: PathBuf, power_supplies: PathBuf) -> Self {
+        Self { cpu_times, power_supplies, looked: None, times: None, until: None, found: None }
+    }
+
+    /// When a look may find something new; `None` before the first one.
+    #[cfg(feature = "keeper")]
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        self.looked.map(|looked| looked + LOOK_EVERY)
     }
 
     /// Why CPUs should not be held at `now`; `None` if they may be. Reads two files of the kernel's
@@ -59,8 +77,9 @@ impl BackOff {
         let is_due = self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK_EVERY);
         if is_due {
             self.looked = Some(now);
-            let times = fs::read_to_string(CPU_TIMES).ok().and_then(|text| CpuTimes::read(&text));
-            self.decide(now, times, is_on_battery(Path::new(POWER_SUPPLIES)));
+            let times =
+                fs::read_to_string(&self.cpu_times).ok().and_then(|text| CpuTimes::read(&text));
+            self.decide(now, times, is_on_battery(&self.power_supplies));
         }
         self.found
     }

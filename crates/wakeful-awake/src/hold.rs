@@ -86,7 +86,6 @@ pub(crate) struct Hold {
     tolerated: Duration,
     /// Not those that are used.
     cpus: Option<Vec<usize>>,
-    back_off: BackOff,
     /// Why nothing was held when that was asked for last.
     why_not: Option<String>,
     held_since: Option<Instant>,
@@ -106,6 +105,8 @@ enum Means {
 struct Device {
     fd: OwnedFd,
     measured: Measured,
+    /// (A keeper looks by itself.)
+    back_off: BackOff,
 }
 
 #[derive(Debug)]
@@ -129,14 +130,15 @@ impl Hold {
                 if !settings.whole_machine {
                     check_share()?;
                 }
-                Means::Device(Device { fd: latency_device::open()?, measured: Measured::NotYet })
+                let fd = latency_device::open()?;
+                let (measured, back_off) = (Measured::NotYet, BackOff::new());
+                Means::Device(Device { fd, measured, back_off })
             }
         };
         Ok(Self {
             means,
             tolerated: settings.tolerated,
             cpus: settings.cpus,
-            back_off: BackOff::new(),
             why_not: None,
             held_since: None,
             held: Duration::ZERO,
@@ -165,9 +167,12 @@ impl Hold {
     /// 60 ms. To be called again and again while there is traffic.
     pub(crate) fn begin(&mut self, used: &[usize]) -> io::Result<()> {
         let cpus = self.cpus.as_deref().unwrap_or(used);
-        self.why_not = self.back_off.look(Instant::now()).map(|reluctance| reluctance.to_string());
-        if self.why_not.is_some() {
-            return self.end();
+        if let Means::Device(device) = &mut self.means {
+            let reluctance = device.back_off.look(Instant::now());
+            self.why_not = reluctance.map(|reluctance| reluctance.to_string());
+            if self.why_not.is_some() {
+                return self.end();
+            }
         }
         match &mut self.means {
             Means::Keeper(kept) if !cpus.is_empty() => {

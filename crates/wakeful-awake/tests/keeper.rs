@@ -587,6 +587,33 @@ fn limits_are_kept_and_say_why() {
 }
 
 #[test]
+fn on_battery_holds_end_and_none_begins() {
+    let machine = Machine::new();
+    let supply = |name: &str, files: &[(&str, &str)]| {
+        let supply = machine.0.join("power_supply").join(name);
+        fs::create_dir_all(&supply).unwrap();
+        for (file, text) in files {
+            fs::write(supply.join(file), text).unwrap();
+        }
+    };
+    let _running = Running::start(machine.settings());
+    let client = machine.client();
+    hold(&client, &[0], 0);
+    supply("BAT0", &[("type", "Battery\n"), ("status", "Discharging\n")]);
+    let ended = answer(&client);
+    assert!(matches!(&ended, Answer::Ended(why) if why.contains("on its battery")), "{ended:?}");
+    assert_eq!(machine.says(), ["0"; CPUS]);
+    assert!(refused(&client, &[0]).contains("on its battery"));
+    supply("AC", &[("type", "Mains\n"), ("online", "1\n")]);
+    let start = Instant::now();
+    while matches!(client.hold_and_wait(&[0], Duration::ZERO, GUARD).unwrap(), Answer::Refused(_)) {
+        assert!(start.elapsed() < GUARD, "still refused");
+        thread::yield_now();
+    }
+    assert_eq!(machine.says(), ["n/a", "0", "0", "0"]);
+}
+
+#[test]
 fn a_hold_that_lasts_too_long_is_taken_away_until_a_release() {
     let machine = Machine::new();
     let _running = Running::start(machine.settings().longest(Duration::from_millis(20)));
@@ -741,9 +768,9 @@ fn in_silence_it_makes_no_system_call() {
     let keeper = Process::start("role_keeper", &machine.0);
     let client = machine.client();
     hold(&client, &[0], 0);
-    // Held or not, it sleeps without a timeout.
+    // It looks once a second whether it should rather not hold.
     let Some(timeout) = timeout_of_sleep(&keeper) else { return };
-    assert_eq!(timeout, "0x0");
+    assert_ne!(timeout, "0x0");
     client.release().unwrap();
     assert_eq!(answer(&client), Answer::Released);
     assert_eq!(timeout_of_sleep(&keeper).as_deref(), Some("0x0"));

@@ -1,8 +1,8 @@
 //! The machine's keeper of CPUs that are held awake: one process that writes the kernel's files for
 //! all that ask.
 //!
-//! One thread sleeps in `poll` on the socket, the clients and `stop`; it has a timeout only while a
-//! hold has a limit, or while descriptors are short. A message is worked off to its end: the pure
+//! One thread sleeps in `poll` on the socket, the clients and `stop`; it has a timeout only while
+//! CPUs are held, or while descriptors are short. A message is worked off to its end: the pure
 //! bookkeeping of `holders` says what each CPU should be, `held_cpus` brings the files there and
 //! back (`cpu_files`, noted before in `state_file`), and the client is answered. Nothing waits for
 //! a client.
@@ -43,6 +43,7 @@ use self::lines::Lines;
 use self::lock::Lock;
 use self::socket::Listener;
 use self::worth::Worth;
+use crate::back_off::BackOff;
 use crate::keeper_protocol::{Answer, Request};
 
 /// Without descriptors nobody is let in for so long.
@@ -83,6 +84,7 @@ pub struct Keeper {
     holders: Holders,
     cpus: HeldCpus,
     worth: Worth,
+    back_off: BackOff,
     root: PathBuf,
     lines: Lines,
     /// Until then nobody is let in.
@@ -109,6 +111,7 @@ impl Keeper {
     pub fn open(settings: KeeperSettings) -> Result<Self, KeeperStartError> {
         let KeeperSettings { socket, listener, state, lock, group, .. } = settings;
         let KeeperSettings { mut limits, is_measured, cpu_directory, mut lines, .. } = settings;
+        let back_off = settings.back_off;
         // To restore takes a descriptor too.
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let room = usize::try_from(descriptors.saturating_sub(OWN_DESCRIPTORS).max(1));
@@ -144,6 +147,7 @@ impl Keeper {
             peers: Peers::of_this_namespace(),
             holders: Holders::new(limits),
             cpus,
+            back_off,
             worth: if is_measured { Worth::NotYet } else { Worth::Unmeasured },
             root: cpu_directory,
             lines,
@@ -177,6 +181,7 @@ impl Keeper {
                 return Ok(());
             }
             self.end_overdue();
+            self.end_reluctantly_held();
             for (client, flags) in ready.clients {
                 self.attend(client, flags);
             }
@@ -189,7 +194,10 @@ impl Keeper {
     /// Without a timeout, unless something has a limit of time.
     fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<Ready> {
         let retry = self.retry.map(|(due, _)| due);
-        let deadline = self.holders.deadline().into_iter().chain(self.shortage).chain(retry).min();
+        // While CPUs are held.
+        let look = self.holders.holds().next().and_then(|_| self.back_off.next_look());
+        let deadlines = [self.holders.deadline(), self.shortage, retry, look];
+        let deadline = deadlines.into_iter().flatten().min();
         let pause = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let pause = pause.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
         let is_short = self.shortage.is_some();
@@ -281,6 +289,9 @@ impl Keeper {
     }
 
     fn hold(&mut self, id: ClientId, cpus: Vec<usize>, microseconds: u32) -> Answer {
+        if let Some(reluctance) = self.back_off.look(Instant::now()) {
+            return self.refuse(id, reluctance.to_string());
+        }
         if !self.worth.is_known() && self.holders.holds().next().is_none() {
             let allowed = match &self.holders.limits().cpus {
                 Some(cpus) => cpus.clone(),
@@ -333,6 +344,20 @@ impl Keeper {
             let longest = self.holders.limits().longest.unwrap_or_default();
             let reason = format!("held for the longest time, {longest:?}: release first");
             self.answer(id, &Answer::Ended(reason));
+        }
+    }
+
+    /// The machine has come to run on its battery, or its hypervisor needs the time.
+    fn end_reluctantly_held(&mut self) {
+        let clients: Vec<ClientId> = self.holders.holds().map(|(id, _)| id).collect();
+        if clients.is_empty() {
+            return;
+        }
+        let Some(reluctance) = self.back_off.look(Instant::now()) else { return };
+        for id in clients {
+            let before = self.holders.drop_hold(id);
+            self.bring_back(&before);
+            self.answer(id, &Answer::Ended(reluctance.to_string()));
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::holders::Limits;
 use super::lines::{KeeperLine, Lines};
+use crate::back_off::BackOff;
 use crate::keeper_protocol::SOCKET;
 
 /// Where the keeper's files are, unless it is told otherwise.
@@ -33,6 +34,7 @@ pub struct KeeperSettings {
     pub(super) limits: Limits,
     pub(super) is_measured: bool,
     pub(super) cpu_directory: PathBuf,
+    pub(super) back_off: BackOff,
     pub(super) lines: Lines,
 }
 
@@ -48,6 +50,7 @@ impl Default for KeeperSettings {
             limits,
             is_measured: true,
             cpu_directory: "/sys/devices/system/cpu".into(),
+            back_off: BackOff::new(),
             lines: Lines::default(),
         }
     }
@@ -133,10 +136,13 @@ impl KeeperSettings {
         self
     }
 
-    /// The directory of the CPUs' files, in place of `/sys/devices/system/cpu`: for tests.
+    /// The directory of the CPUs' files, in place of `/sys/devices/system/cpu`; and of `stat` and
+    /// `power_supply`, in place of `/proc/stat` and `/sys/class/power_supply`: for tests.
     #[must_use]
     pub fn cpu_directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.cpu_directory = path.into();
+        let below = |name| self.cpu_directory.join(name);
+        self.back_off = BackOff::of(below("stat"), below("power_supply"));
         self
     }
 
