@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
@@ -336,6 +337,41 @@ fn kills_at_any_moment_leave_nothing_held_after_the_next_start() {
     running.stop();
     eprintln!("{left_held} of 50 kills left CPUs held");
     assert!(left_held > 0, "no kill was in the middle");
+}
+
+/// A FIFO in the place of a CPU's file has the keeper wait between the state file and the CPU.
+#[test]
+fn a_cpu_is_written_after_the_state_and_before_it_is_forgotten() {
+    let machine = Machine::new();
+    let fifo = machine.file(1);
+    fs::remove_file(&fifo).unwrap();
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let mut keeper = Process::start("role_keeper", &machine.0);
+    let client = machine.client();
+    client.hold(&[1], Duration::ZERO).unwrap();
+    // The keeper reads it.
+    fs::write(&fifo, "0\n").unwrap();
+    // It cannot write, since nobody reads.
+    let noted = || fs::read_to_string(machine.state()).unwrap_or_default();
+    let start = Instant::now();
+    while !noted().contains("cpu 1 before 0 wrote n/a\n") {
+        assert!(start.elapsed() < GUARD, "it is not noted: {:?}", noted());
+        thread::yield_now();
+    }
+    assert_eq!(fs::read_to_string(&fifo).unwrap(), "n/a\n");
+    assert_eq!(answer(&client), Answer::Held(vec![1]));
+    client.release().unwrap();
+    fs::write(&fifo, "n/a\n").unwrap();
+    // Now it waits for somebody who reads what it restores.
+    if sleep_in(&keeper, if cfg!(target_arch = "x86_64") { "257" } else { "56" }).is_none() {
+        return;
+    }
+    assert!(noted().contains("cpu 1 before 0 wrote n/a\n"), "{}", noted());
+    keeper.kill();
+    fs::remove_file(&fifo).unwrap();
+    machine.put(1, "n/a");
+    Running::start(machine.settings()).stop();
+    assert_eq!(machine.says(), ["0"; CPUS]);
 }
 
 /// A generator of numbers; its seed is printed.
@@ -735,11 +771,10 @@ fn a_measurement_restores_what_it_held() {
     assert_eq!(machine.says(), ["0"; CPUS]);
 }
 
-/// Until it sleeps in `poll`: the timeout, as an address. `None`, and a line, where the kernel does
-/// not say what threads wait for.
-fn timeout_of_sleep(keeper: &Process) -> Option<String> {
+/// Until it sleeps in this system call: the call and its arguments. `None`, and a line, where the
+/// kernel does not say what threads wait for.
+fn sleep_in(keeper: &Process, number: &str) -> Option<Vec<String>> {
     let tasks = format!("/proc/{}/task", keeper.0.id());
-    let ppoll = if cfg!(target_arch = "x86_64") { "271" } else { "73" };
     let start = Instant::now();
     loop {
         let mut calls = Vec::new();
@@ -752,14 +787,20 @@ fn timeout_of_sleep(keeper: &Process) -> Option<String> {
                 }
             }
         }
-        // The number, the descriptors, how many, and the timeout.
-        let words = calls.iter().map(|call| call.split_whitespace().collect::<Vec<_>>());
-        if let Some(words) = words.into_iter().find(|words| words[0] == ppoll) {
-            return Some(words[3].to_owned());
+        let words = calls.iter().map(|call| call.split_whitespace().map(str::to_owned).collect());
+        if let Some(words) = words.into_iter().find(|words: &Vec<_>| words[0] == number) {
+            return Some(words);
         }
         assert!(start.elapsed() < GUARD, "{calls:?}");
         thread::yield_now();
     }
+}
+
+/// Until it sleeps in `poll`: the timeout, as an address.
+fn timeout_of_sleep(keeper: &Process) -> Option<String> {
+    let ppoll = if cfg!(target_arch = "x86_64") { "271" } else { "73" };
+    // The number, the descriptors, how many, and the timeout.
+    sleep_in(keeper, ppoll).map(|words| words[3].clone())
 }
 
 #[test]
