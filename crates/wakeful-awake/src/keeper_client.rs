@@ -15,8 +15,8 @@ use rustix::net::{
 
 use crate::keeper_protocol::{Answer, MOST_ANSWER_BYTES, Request};
 
-/// With so many requests unanswered, the next one drops the answers that are there, and is not sent
-/// if none is. The keeper closes a connection whose buffer is full, at some hundred answers.
+/// With this many requests unanswered, the next one drops the answers that are there, and is not
+/// sent if none is. The keeper closes a connection whose buffer is full, at some hundred answers.
 const MOST_UNANSWERED: u32 = 64;
 
 /// Why there is no connection to a keeper. The text says what permits it.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub(super) enum Limit {
     /// Any idle state.
     None,
-    /// Only idle states from which the CPU comes back in so many microseconds.
+    /// Only idle states from which the CPU comes back within this time.
     Microseconds(u32),
 }
 

@@ -42,7 +42,7 @@ pub(super) enum HoldFailed {
 }
 
 impl HeldCpus {
-    /// Undoes what an earlier keeper left behind.
+    /// Restores what an earlier keeper has not restored.
     pub(super) fn recover(files: CpuFiles, state: &Path, lines: &mut Lines) -> Self {
         let state = StateFile::new(state);
         let changes = state.read().unwrap_or_else(|error| {

@@ -107,22 +107,23 @@ impl KeeperSettings {
         self
     }
 
-    /// Holds at most so many CPUs at once, for all clients together.
+    /// Limits how many CPUs are held at once, for all clients together.
     #[must_use]
     pub fn most_cpus(mut self, number: usize) -> Self {
         self.limits.most_cpus = Some(number);
         self
     }
 
-    /// Takes a hold away that lasts for so long without a release. The client may hold again after
-    /// it has released.
+    /// Limits how long a hold may last without a release. Then it ends, and the client may hold
+    /// again after it has released.
     #[must_use]
     pub fn longest(mut self, time: Duration) -> Self {
         self.limits.longest = Some(time);
         self
     }
 
-    /// Lets at most so many clients in.
+    /// Limits how many clients are connected. Fewer are, where the limit of descriptors leaves less
+    /// room.
     #[must_use]
     pub fn most_clients(mut self, number: usize) -> Self {
         self.limits.most_clients = number;

@@ -65,7 +65,7 @@ impl StateFile {
         &self.path
     }
 
-    /// What an earlier keeper left behind since the machine booted.
+    /// What an earlier keeper has changed and not restored since the machine booted.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.

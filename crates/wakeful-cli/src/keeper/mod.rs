@@ -80,16 +80,16 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
     cpus: Option<CpuList>,
 
-    /// Hold at most so many CPUs at once, for all programs together; otherwise all.
+    /// Hold at most N CPUs at once, for all programs together; otherwise all.
     #[arg(long, value_name = "N", value_parser = positive_count)]
     most_cpus: Option<usize>,
 
-    /// End a hold that lasts for so long without a release, as 10m. The program may hold again
-    /// after it has released. Otherwise a hold has no end.
+    /// End a hold that lasts longer than TIME without a release, as 10m. The program may hold again
+    /// after it has released. Otherwise a hold has no limit of time.
     #[arg(long, value_name = "TIME", value_parser = longest)]
     longest: Option<Duration>,
 
-    /// Let at most so many programs connect.
+    /// Let at most N programs connect.
     #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_count)]
     most_clients: usize,
 
