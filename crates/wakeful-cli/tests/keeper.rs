@@ -188,6 +188,13 @@ fn a_second_keeper_and_a_user_that_may_not_are_refused() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("may not be written"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
+
+    let socket = directory.path().join("sock");
+    let mut status = Command::new(PROGRAM);
+    status.args(["keeper", "--status", "--socket"]).arg(&socket).current_dir("/");
+    let (code, said) = failed(status.uid(USER).gid(USER));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("may not be used by this user: its group may"), "{said}");
 }
 
 #[test]
