@@ -115,8 +115,8 @@ impl Spinner {
     }
 
     /// One for this thread of a program that knows nothing of it. It keeps no descriptor, because
-    /// such a program may close descriptors that it did not open, and nothing that has to be
-    /// dropped: a thread that ends between two idle periods leaves nothing behind.
+    /// such a program may close descriptors that it did not open. Need not be dropped once
+    /// [`sleeps`](Self::sleeps) was called.
     ///
     /// # Errors
     /// The handlers that notice a fork cannot be registered.
