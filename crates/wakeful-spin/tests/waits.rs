@@ -21,7 +21,7 @@ static HANDLED: AtomicU32 = AtomicU32::new(0);
 /// Attempts to meet a spin: a neighbour may end one early.
 const TRIES: usize = 30;
 /// Longer than the first spins of a thread.
-const LONG: c_int = 20_000;
+const LONG: c_int = 5_000;
 
 fn enabled() -> MutexGuard<'static, ()> {
     let alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,12 +151,26 @@ impl Kind {
     }
 }
 
-/// Has a new thread wait, calls `meanwhile` with its id as soon as it spins, or sleeps, and returns
+/// A thread that waits.
+#[derive(Clone, Copy)]
+struct Waiting {
+    thread: libc::pthread_t,
+    number: libc::pid_t,
+}
+
+impl Waiting {
+    fn kill(self, signal: c_int) {
+        // SAFETY: it is not joined yet.
+        assert_eq!(unsafe { libc::pthread_kill(self.thread, signal) }, 0);
+    }
+}
+
+/// Has a new thread wait, calls `meanwhile` as soon as it spins, or sleeps, and returns
 /// what `wait` has returned, and whether the spin was ended by `meanwhile`, or by the timeout: by
 /// nothing that is counted.
 fn spinning<T: Send>(
     wait: impl FnOnce() -> T + Send,
-    meanwhile: impl FnOnce(libc::pthread_t),
+    meanwhile: impl FnOnce(Waiting),
 ) -> (T, bool) {
     let before = counts();
     let (id, of_thread) = mpsc::channel();
@@ -170,7 +184,7 @@ fn spinning<T: Send>(
         while counts().spins == before.spins && !sleeps(number) {
             thread::yield_now();
         }
-        meanwhile(thread as libc::pthread_t);
+        meanwhile(Waiting { thread: thread as libc::pthread_t, number });
         let waited = waiting.join().unwrap();
         let after = counts();
         let others = |counts: wakeful_spin::Counts| counts.misses + counts.gave_way;
@@ -184,11 +198,6 @@ fn sleeps(thread: libc::pid_t) -> bool {
     stat.map_or(true, |stat| stat.rsplit(") ").next().unwrap().starts_with('S'))
 }
 
-fn kill(thread: libc::pthread_t, signal: c_int) {
-    // SAFETY: the thread waits until something ends it.
-    assert_eq!(unsafe { libc::pthread_kill(thread, signal) }, 0);
-}
-
 fn not_shown(what: &str, kind: Kind) {
     eprintln!("skipped: {what}, for {kind:?}: other programs leave no CPU to spin on");
 }
@@ -199,24 +208,55 @@ fn a_signal_ends_a_spin_with_eintr_and_its_handler_runs_once() {
     for flags in [0, libc::SA_RESTART] {
         handle(libc::SIGUSR1, counted(), flags);
         for kind in KINDS {
-            let mut in_spins = 0;
+            let (mut in_spins, mut sent_in_spins) = (0, 0);
             for _ in 0..TRIES {
                 let watched = Watched::new();
                 let before = HANDLED.load(Ordering::SeqCst);
                 let waited = || (kind.wait(&watched, LONG, None), mask(None));
-                let ((waited, mask), in_spin) =
-                    spinning(waited, |thread| kill(thread, libc::SIGUSR1));
+                let before_it = counts();
+                let mut sent_in_spin = false;
+                let ((waited, mask), in_spin) = spinning(waited, |thread| {
+                    thread.kill(libc::SIGUSR1);
+                    let now = counts();
+                    sent_in_spin = now.spins > before_it.spins
+                        && (now.misses, now.gave_way) == (before_it.misses, before_it.gave_way);
+                });
                 assert_eq!(waited, Err(libc::EINTR), "{kind:?}");
                 assert_eq!(HANDLED.load(Ordering::SeqCst), before + 1, "{kind:?}");
                 assert!(!is_in(&mask, libc::SIGUSR1) && !is_in(&mask, libc::SIGTERM));
                 in_spins += usize::from(in_spin);
+                sent_in_spins += usize::from(sent_in_spin);
                 if in_spins > 3 {
                     break;
                 }
             }
+            // One that is sent between the last look and the end of a spin ends the sleep.
+            assert!(in_spins > 0 || sent_in_spins < 3, "{kind:?}: no spin has seen a signal");
             if in_spins == 0 {
                 not_shown("a signal during a spin", kind);
             }
+        }
+    }
+}
+
+#[test]
+fn a_signal_ends_the_sleep_behind_a_spin() {
+    let _alone = enabled();
+    handle(libc::SIGUSR1, counted(), 0);
+    for kind in KINDS {
+        for timeout in [LONG, -1] {
+            let is_time = matches!(kind, Kind::EpollPwait2 | Kind::Ppoll);
+            let watched = Watched::new();
+            let before = HANDLED.load(Ordering::SeqCst);
+            let waited = || kind.wait(&watched, if is_time { LONG } else { timeout }, None);
+            let (waited, _) = spinning(waited, |thread| {
+                while !sleeps(thread.number) {
+                    thread::yield_now();
+                }
+                thread.kill(libc::SIGUSR1);
+            });
+            assert_eq!(waited, Err(libc::EINTR), "{kind:?}");
+            assert_eq!(HANDLED.load(Ordering::SeqCst), before + 1, "{kind:?}");
         }
     }
 }
@@ -242,7 +282,7 @@ fn a_signal_that_the_program_blocks_ends_no_spin() {
             };
             let mut sent = None;
             let ((waited, handled, over), _) = spinning(waited, |thread| {
-                kill(thread, libc::SIGUSR1);
+                thread.kill(libc::SIGUSR1);
                 sent = Some(Instant::now());
             });
             assert_eq!(waited, Ok(0), "{kind:?}");
@@ -287,7 +327,7 @@ fn a_signal_that_nobody_handles_ends_no_spin() {
         let watched = Watched::new();
         // Ignored unless it is handled.
         let (waited, _) =
-            spinning(|| kind.wait(&watched, 5, None), |thread| kill(thread, libc::SIGURG));
+            spinning(|| kind.wait(&watched, 5, None), |thread| thread.kill(libc::SIGURG));
         assert_eq!(waited, Ok(0), "{kind:?}");
     }
 }
@@ -449,7 +489,7 @@ fn a_handler_may_wait_during_a_spin() {
     let before = HANDLED.load(Ordering::SeqCst);
     let (waited, _) = spinning(
         || Kind::EpollWait.wait(&watched, LONG, None),
-        |thread| kill(thread, libc::SIGUSR2),
+        |thread| thread.kill(libc::SIGUSR2),
     );
     assert_eq!(waited, Err(libc::EINTR));
     assert_eq!(HANDLED.load(Ordering::SeqCst), before + 1);
