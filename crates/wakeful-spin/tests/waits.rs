@@ -208,7 +208,7 @@ fn a_signal_ends_a_spin_with_eintr_and_its_handler_runs_once() {
     for flags in [0, libc::SA_RESTART] {
         handle(libc::SIGUSR1, counted(), flags);
         for kind in KINDS {
-            let (mut in_spins, mut sent_in_spins) = (0, 0);
+            let (mut in_spins, mut overlooked) = (0, 0);
             for _ in 0..TRIES {
                 let watched = Watched::new();
                 let before = HANDLED.load(Ordering::SeqCst);
@@ -225,13 +225,13 @@ fn a_signal_ends_a_spin_with_eintr_and_its_handler_runs_once() {
                 assert_eq!(HANDLED.load(Ordering::SeqCst), before + 1, "{kind:?}");
                 assert!(!is_in(&mask, libc::SIGUSR1) && !is_in(&mask, libc::SIGTERM));
                 in_spins += usize::from(in_spin);
-                sent_in_spins += usize::from(sent_in_spin);
+                overlooked += usize::from(sent_in_spin && counts().misses > before_it.misses);
                 if in_spins > 3 {
                     break;
                 }
             }
             // One that is sent between the last look and the end of a spin ends the sleep.
-            assert!(in_spins > 0 || sent_in_spins < 3, "{kind:?}: no spin has seen a signal");
+            assert!(overlooked < 3, "{kind:?}: {overlooked} spins have not seen a signal");
             if in_spins == 0 {
                 not_shown("a signal during a spin", kind);
             }
