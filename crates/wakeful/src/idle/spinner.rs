@@ -42,7 +42,7 @@ const FEW: u32 = 16;
 /// The share of a CPU that a loop may use as long as nobody has looked for a quota.
 const UNKNOWN_QUOTA: f64 = 0.1;
 
-/// See the [module](self). Times are nanoseconds on the loop's clock.
+/// The governor on this machine, for one thread. Times are nanoseconds on one clock of its loop.
 #[derive(Debug)]
 pub struct Spinner {
     governor: Governor,
