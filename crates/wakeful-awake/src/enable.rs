@@ -2,18 +2,26 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
+use crate::fork_gate;
 use crate::hold::HoldSettings;
 use crate::watcher::{WatchError, Watcher, own};
 
 /// By what this process's watcher holds; a forked child closes it.
 static HELD_BY: AtomicI32 = AtomicI32::new(-1);
-/// A thread of this process watches.
-static RUNS: AtomicBool = AtomicBool::new(false);
-static ENABLED: Mutex<bool> = Mutex::new(false);
+/// What this process's watcher does; a forked child has none. No lock, which a child could find
+/// locked.
+static STATE: AtomicU32 = AtomicU32::new(OFF);
+const OFF: u32 = 0;
+const BEGINS: u32 = 1;
+const RUNS: u32 = 2;
+/// Between two looks whether another thread's `enable` has come to its end.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// From now on a thread of its own keeps the machine's CPUs from halting while this process has
 /// traffic, whatever runtime it is built on. A second call does nothing.
@@ -34,40 +42,80 @@ pub fn enable() -> Result<(), WatchError> {
 }
 
 fn enable_with(settings: HoldSettings) -> Result<(), WatchError> {
-    let mut enabled = ENABLED.lock().unwrap_or_else(PoisonError::into_inner);
-    if *enabled && RUNS.load(Ordering::Relaxed) {
-        return Ok(());
+    loop {
+        match STATE.compare_exchange(OFF, BEGINS, Ordering::Acquire, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(RUNS) => return Ok(()),
+            // In another thread.
+            Err(_) => thread::sleep(PAUSE),
+        }
     }
-    if !*enabled {
-        // SAFETY: `in_child` only loads, stores and closes, which is allowed behind a fork.
-        let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    let began = begin(settings);
+    if began.is_err() {
+        STATE.store(OFF, Ordering::Release);
+    }
+    began
+}
+
+fn begin(settings: HoldSettings) -> Result<(), WatchError> {
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !REGISTERED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the handlers only load, store, yield and close, which is allowed around a fork.
+        let failed =
+            unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
         if failed != 0 {
+            REGISTERED.store(false, Ordering::Relaxed);
             return Err(io::Error::from_raw_os_error(failed).into());
         }
     }
-    *enabled = true;
     let (opened, result) = mpsc::sync_channel(1);
     // The thread opens, so that it does not count itself.
-    let watching = thread::Builder::new().name("wakeful-awake".to_owned()).spawn(move || {
-        let mut watcher = match Watcher::open(own(), settings) {
+    let watch = move || {
+        let mut watcher = match Watcher::open_published(own(), settings, &HELD_BY) {
             Ok(watcher) => watcher,
             Err(error) => return drop(opened.send(Err(error))),
         };
-        watcher.publish_descriptor(&HELD_BY);
-        RUNS.store(true, Ordering::Relaxed);
+        STATE.store(RUNS, Ordering::Release);
         let _ = opened.send(Ok(()));
         // A kernel that refuses later on: the hold is gone with the device.
         let _ = watcher.run(None, None, |_| ());
         HELD_BY.store(-1, Ordering::Relaxed);
-        RUNS.store(false, Ordering::Relaxed);
-    });
-    watching?;
+        drop(watcher);
+        STATE.store(OFF, Ordering::Release);
+    };
+    without_signals(|| thread::Builder::new().name("wakeful-awake".to_owned()).spawn(watch))?;
     result.recv().map_err(|_| io::Error::other("the thread that watches has panicked"))?
+}
+
+/// The thread that `start` starts blocks the process's signals: the kernel gives those to any
+/// thread that does not, and a program that reads SIGTERM by sigwait(3) would be killed by it.
+fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: the first call fills in `all`, the second reads it and fills in `before`. Neither
+    // fails with these arguments.
+    let before = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    };
+    let started = start();
+    // SAFETY: it reads the mask that this thread had.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    started
+}
+
+extern "C" fn before_fork() {
+    fork_gate::before_fork();
+}
+
+extern "C" fn in_parent() {
+    fork_gate::after_fork();
 }
 
 /// The copy would go on holding for as long as the child lives.
 extern "C" fn in_child() {
-    RUNS.store(false, Ordering::Relaxed);
+    fork_gate::in_child();
+    STATE.store(OFF, Ordering::Release);
     let copy = HELD_BY.swap(-1, Ordering::Relaxed);
     if copy >= 0 {
         // SAFETY: it was the watcher's, whose thread is not in this process.

@@ -1,12 +1,12 @@
 //! CPUs that are held for somebody else, if that gains anything.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::back_off::BackOff;
+use crate::fork_gate::{self, Published};
 use crate::keeper_client::KeeperError;
 use crate::keeper_protocol::{SOCKET_VARIABLE, socket_path};
 use crate::kept_hold::KeptHold;
@@ -90,7 +90,6 @@ pub(crate) struct Hold {
     why_not: Option<String>,
     held_since: Option<Instant>,
     held: Duration,
-    published: Option<&'static AtomicI32>,
 }
 
 #[derive(Debug)]
@@ -121,8 +120,11 @@ enum Measured {
 
 impl Hold {
     /// By the machine's keeper, if one runs, and else by the device. Nothing is held yet.
-    pub(crate) fn open(settings: HoldSettings) -> Result<Self, HoldError> {
-        let means = match socket_path().map(KeptHold::connect) {
+    pub(crate) fn open(
+        settings: HoldSettings,
+        published: Option<Published>,
+    ) -> Result<Self, HoldError> {
+        let means = match socket_path().map(|path| KeptHold::connect(path, published)) {
             Some(Ok(kept)) => Means::Keeper(kept),
             Some(Err(error)) if settings.cpus.is_some() => return Err(HoldError::NoKeeper(error)),
             None if settings.cpus.is_some() => return Err(HoldError::KeeperOff),
@@ -130,7 +132,7 @@ impl Hold {
                 if !settings.whole_machine {
                     check_share()?;
                 }
-                let fd = latency_device::open()?;
+                let fd = fork_gate::open(published, latency_device::open, AsRawFd::as_raw_fd)?;
                 let (measured, back_off) = (Measured::NotYet, BackOff::new());
                 Means::Device(Device { fd, measured, back_off })
             }
@@ -142,29 +144,13 @@ impl Hold {
             why_not: None,
             held_since: None,
             held: Duration::ZERO,
-            published: None,
         })
     }
 
-    /// From now on the number of the descriptor by which CPUs are held is there; -1 is none.
-    pub(crate) fn publish(&mut self, number: &'static AtomicI32) {
-        self.published = Some(number);
-        self.tell_descriptor();
-    }
-
-    fn tell_descriptor(&self) {
-        let Some(published) = self.published else { return };
-        let descriptor = match &self.means {
-            Means::Keeper(kept) => kept.descriptor(),
-            Means::Device(device) => Some(device.fd.as_fd()),
-        };
-        let number = descriptor.map_or(-1, |descriptor| descriptor.as_raw_fd());
-        published.store(number, Ordering::Relaxed);
-    }
-
-    /// Holds from now on, unless that gains nothing, or others need the power or the time more: a
-    /// keeper the CPUs that are used, unless others were asked for, the device all. The first time with the device it measures, for some
-    /// 60 ms. To be called again and again while there is traffic.
+    /// Holds from now on, unless that gains nothing, or others need the power or the time more. A
+    /// keeper holds the CPUs that are used, unless others were asked for; the device holds all, and
+    /// measures the first time, for some 60 ms. To be called again and again while there is
+    /// traffic.
     pub(crate) fn begin(&mut self, used: &[usize]) -> io::Result<()> {
         let cpus = self.cpus.as_deref().unwrap_or(used);
         if let Means::Device(device) = &mut self.means {
@@ -178,7 +164,6 @@ impl Hold {
             Means::Keeper(kept) if !cpus.is_empty() => {
                 self.why_not = kept.hold(cpus, self.tolerated).err();
                 let is_held = kept.is_held();
-                self.tell_descriptor();
                 self.count(is_held);
             }
             Means::Keeper(_) => {}
@@ -200,7 +185,6 @@ impl Hold {
             match &mut self.means {
                 Means::Keeper(kept) => {
                     kept.release();
-                    self.tell_descriptor();
                 }
                 Means::Device(device) => latency_device::release(&device.fd)?,
             }

@@ -1,10 +1,12 @@
 //! A hold of single CPUs by the machine's keeper, for a thread that may wait for its answers.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::fork_gate::{self, Published};
 use crate::keeper_client::{KeeperClient, KeeperError};
 use crate::keeper_protocol::Answer;
 
@@ -18,6 +20,7 @@ const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct KeptHold {
     path: PathBuf,
+    published: Option<Published>,
     client: Option<KeeperClient>,
     held: Vec<usize>,
     /// Why it is not asked, and until when.
@@ -25,14 +28,14 @@ pub(crate) struct KeptHold {
 }
 
 impl KeptHold {
-    pub(crate) fn connect(path: PathBuf) -> Result<Self, KeeperError> {
-        let client = Some(KeeperClient::connect(&path)?);
-        Ok(Self { path, client, held: Vec::new(), refused: None })
-    }
-
-    /// The connection's; a copy of it in a forked child would hold as well.
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.client.as_ref().map(AsFd::as_fd)
+    /// The number of the connection's descriptor is in `published` from then on: a copy of it in a
+    /// forked child would hold as well.
+    pub(crate) fn connect(
+        path: PathBuf,
+        published: Option<Published>,
+    ) -> Result<Self, KeeperError> {
+        let client = Some(connected(&path, published)?);
+        Ok(Self { path, published, client, held: Vec::new(), refused: None })
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -65,7 +68,7 @@ impl KeptHold {
         self.held.clear();
         if self.client.as_ref().is_some_and(|client| client.release().is_err()) {
             // Without the connection nothing is held.
-            self.client = None;
+            self.disconnect();
         }
     }
 
@@ -85,7 +88,7 @@ impl KeptHold {
     fn ask(&mut self, cpus: &[usize], tolerated: Duration) -> Result<(), (String, Duration)> {
         let client = match self.client.take() {
             Some(client) => client,
-            None => KeeperClient::connect(&self.path)
+            None => connected(&self.path, self.published)
                 .map_err(|error| (error.to_string(), CONNECT_AGAIN))?,
         };
         let client = self.client.insert(client);
@@ -104,7 +107,20 @@ impl KeptHold {
     }
 
     fn gone(&mut self, error: &io::Error) -> (String, Duration) {
-        self.client = None;
+        self.disconnect();
         (format!("the keeper of CPUs is gone: {error}"), CONNECT_AGAIN)
     }
+
+    fn disconnect(&mut self) {
+        if let Some(published) = self.published {
+            // Its number is somebody else's soon.
+            published.store(-1, Ordering::Relaxed);
+        }
+        self.client = None;
+    }
+}
+
+fn connected(path: &Path, published: Option<Published>) -> Result<KeeperClient, KeeperError> {
+    let number = |client: &KeeperClient| client.as_fd().as_raw_fd();
+    fork_gate::open(published, || KeeperClient::connect(path), number)
 }

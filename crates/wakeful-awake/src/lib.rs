@@ -6,6 +6,8 @@ mod cpuidle;
 #[cfg(feature = "watch")]
 mod enable;
 #[cfg(feature = "watch")]
+mod fork_gate;
+#[cfg(feature = "watch")]
 mod hold;
 #[cfg(feature = "keeper")]
 mod keeper;

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::AtomicI32;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::fork_gate::Published;
 use crate::hold::{Hold, HoldError, HoldSettings};
 use crate::switches::{CountError, Switches, Target};
 use crate::traffic::{Next, Traffic};
@@ -21,6 +21,9 @@ const WHILE_HELD: Duration = Duration::from_millis(50);
 const LATELY: Duration = Duration::from_millis(200);
 /// How often it counts in silence, if nothing wakes it.
 const SAMPLED: Duration = Duration::from_millis(200);
+
+/// How often it looks whether a cgroup was removed and made again, as with a service's restart.
+const FOLDER: Duration = Duration::from_secs(5);
 
 /// Why a process cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +47,8 @@ pub enum WatchError {
 #[derive(Debug)]
 pub struct Watcher {
     target: Target,
+    /// Of a cgroup: the folder that is watched.
+    folder: Option<(u64, u64)>,
     switches: Switches,
     hold: Hold,
     epoch: Instant,
@@ -105,15 +110,34 @@ impl Watcher {
     /// # Errors
     /// Switches cannot be counted, or CPUs may not be held.
     pub fn open(target: Target, settings: HoldSettings) -> Result<Self, WatchError> {
-        let switches = Switches::open(&target)?;
-        let hold = Hold::open(settings)?;
-        let (epoch, done) = (Instant::now(), Counted::default());
-        Ok(Self { target, switches, hold, epoch, done, used: BTreeMap::new() })
+        Self::opened(target, settings, None)
     }
 
-    /// Holds CPUs while there is traffic, until the process ends (a cgroup has no end) or `stop` is
-    /// readable. Calls `report` at the end and every `interval`, if there is one; what it does
-    /// there takes the watch's time.
+    /// As [`open`](Self::open). From now on the number of the descriptor by which CPUs are held is
+    /// in `published`: a copy of it in a forked child would hold as well.
+    pub(crate) fn open_published(
+        target: Target,
+        settings: HoldSettings,
+        published: Published,
+    ) -> Result<Self, WatchError> {
+        Self::opened(target, settings, Some(published))
+    }
+
+    fn opened(
+        target: Target,
+        settings: HoldSettings,
+        published: Option<Published>,
+    ) -> Result<Self, WatchError> {
+        let folder = target.folder();
+        let switches = Switches::open(&target)?;
+        let hold = Hold::open(settings, published)?;
+        let (epoch, done) = (Instant::now(), Counted::default());
+        Ok(Self { target, folder, switches, hold, epoch, done, used: BTreeMap::new() })
+    }
+
+    /// Holds CPUs while there is traffic, until the process ends (a cgroup has no end, and one that
+    /// is removed is watched again once it is there again) or `stop` is readable. Calls `report` at
+    /// the end and every `interval`, if there is one; what it does there takes the watch's time.
     ///
     /// # Errors
     /// The kernel refuses to count, to hold or to wait. Nothing is held then.
@@ -136,11 +160,20 @@ impl Watcher {
         let mut traffic = Traffic::new(self.epoch.elapsed(), self.count()?);
         let mut next = Next::Armed;
         let mut due = interval.map(|interval| Instant::now() + interval);
+        let is_cgroup = matches!(self.target, Target::Cgroup(_));
+        let mut look_at = is_cgroup.then(|| Instant::now() + FOLDER);
         let ended = loop {
-            let until_due = due.map(|due| due.saturating_duration_since(Instant::now()));
-            let pause = self.pause(next).into_iter().chain(until_due).min();
+            let until = |due: Instant| due.saturating_duration_since(Instant::now());
+            let pauses = [self.pause(next), due.map(until), look_at.map(until)];
+            let pause = pauses.into_iter().flatten().min();
             if let Some(ended) = self.wait(next, &ends, pause)? {
                 break ended;
+            }
+            if look_at.is_some_and(|look_at| Instant::now() >= look_at) {
+                look_at = Some(Instant::now() + FOLDER);
+                if self.follow_folder() {
+                    traffic = Traffic::new(self.epoch.elapsed(), self.count()?);
+                }
             }
             next = traffic.counted(self.epoch.elapsed(), self.count()?);
             if next == Next::Hold {
@@ -174,10 +207,16 @@ impl Watcher {
         }
     }
 
-    /// From now on the number of the descriptor by which CPUs are held is there; -1 is none. A copy
-    /// of it in a forked child would hold as well.
-    pub(crate) fn publish_descriptor(&mut self, number: &'static AtomicI32) {
-        self.hold.publish(number);
+    /// Watches the cgroup that is there now, if it is another one.
+    fn follow_folder(&mut self) -> bool {
+        let folder = self.target.folder();
+        if folder.is_none() || folder == self.folder {
+            return false;
+        }
+        // It may be gone again. Then it is looked for the next time.
+        let Ok(switches) = Switches::open(&self.target) else { return false };
+        (self.switches, self.folder, self.done.seen) = (switches, folder, 0);
+        true
     }
 
     fn pause(&self, next: Next) -> Option<Duration> {

@@ -39,6 +39,13 @@ fn traffic(until: impl Fn() -> bool) -> bool {
     until()
 }
 
+/// This program again, for one test, in a role.
+fn again(test: &str, role: &str) -> Command {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role);
+    program
+}
+
 /// The process that is enabled: holds, forks a child that outlives it, and ends.
 fn enabled() {
     if let Err(error) = wakeful_awake::enable() {
@@ -73,9 +80,7 @@ fn a_child_that_outlives_its_parent_holds_nothing() {
         eprintln!("skipped: {} may not be used, or somebody holds already", latency_device::PATH);
         return;
     }
-    let name = "a_child_that_outlives_its_parent_holds_nothing";
-    let mut program = Command::new(std::env::current_exe().unwrap());
-    program.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(ROLE, "enabled");
+    let mut program = again("a_child_that_outlives_its_parent_holds_nothing", "enabled");
     let mut enabled = program.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(enabled.stdout.take().unwrap()).lines();
     let said = lines.map_while(Result::ok).find_map(|line| {
@@ -99,4 +104,62 @@ fn a_child_that_outlives_its_parent_holds_nothing() {
     assert!(lives(), "it was not the child's end that ended the hold");
     // SAFETY: it is the child that was forked.
     unsafe { libc::kill(child, libc::SIGKILL) };
+}
+
+/// Forks so many microseconds after another thread has begun to enable. The child enables, too.
+fn forked_meanwhile(after: u64) {
+    let enabling = thread::spawn(|| drop(wakeful_awake::enable()));
+    thread::sleep(Duration::from_micros(after));
+    // SAFETY: the child is alone, and glibc lets it allocate and start threads.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: it ends the child if it hangs.
+        unsafe { libc::alarm(GUARD.as_secs() as u32) };
+        drop(wakeful_awake::enable());
+        // SAFETY: nothing of the parent's runs here.
+        unsafe { libc::_exit(0) };
+    }
+    enabling.join().unwrap();
+    let mut status = -1;
+    // SAFETY: the child is this process's, and `status` is written.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0, "the child hung, or was killed");
+}
+
+#[test]
+fn a_child_that_is_forked_while_another_thread_enables_may_enable() {
+    if let Some(after) = std::env::var_os(ROLE) {
+        return forked_meanwhile(after.to_str().unwrap().parse().unwrap());
+    }
+    let name = "a_child_that_is_forked_while_another_thread_enables_may_enable";
+    for after in (0..3000).step_by(150) {
+        let mut program = again(name, &after.to_string());
+        let output = program.output().unwrap();
+        assert!(output.status.success(), "after {after} µs: {output:?}");
+    }
+}
+
+#[test]
+fn the_thread_that_watches_takes_no_signal_of_the_process() {
+    if std::env::var_os(ROLE).is_none() {
+        let name = "the_thread_that_watches_takes_no_signal_of_the_process";
+        let output = again(name, "watched").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    if let Err(error) = wakeful_awake::enable() {
+        println!("skipped: {error}");
+        return;
+    }
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let blocked = threads.into_iter().find_map(|thread| {
+        let read = |file: &str| std::fs::read_to_string(thread.path().join(file)).ok();
+        (read("comm")?.trim() == "wakeful-awake").then(|| read("status"))?
+    });
+    let blocked = blocked.expect("it has a name");
+    let blocked = blocked.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
+    let blocked = u64::from_str_radix(blocked, 16).unwrap();
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGCHLD, libc::SIGUSR1] {
+        assert!(blocked & (1 << (signal - 1)) != 0, "{signal}");
+    }
 }

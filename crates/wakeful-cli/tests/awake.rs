@@ -1,4 +1,5 @@
 //! CPUs that are kept from halting: `wakeful awake`, and `wakeful serve --idle hold`.
+#![allow(unsafe_code)]
 
 mod common;
 
@@ -156,6 +157,69 @@ fn a_command_has_its_exit_code_its_output_and_its_signals() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+/// A shell that catches the signals, says which came, and ends with 9 at TERM.
+fn that_catches(signals: &[&str]) -> String {
+    let traps = signals.iter().map(|signal| format!("trap 'echo {signal}' {signal}; "));
+    let traps: String = traps.collect();
+    format!("{traps} trap 'exit 9' TERM; echo up; while :; do sleep 0.02; done")
+}
+
+fn send(child: &Child, signal: &str) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+}
+
+#[test]
+fn whatever_signal_is_sent_the_command_gets_it_and_none_stops_the_watch() {
+    let signals = ["HUP", "USR1", "TTIN", "TTOU", "TSTP", "PWR", "ALRM", "XCPU", "WINCH"];
+    let mut command = awake(&["--quiet", "--", "sh", "-c", &that_catches(&signals)]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert_eq!(lines.next().as_deref(), Some("up"));
+    for signal in signals {
+        send(&child, signal);
+        assert_eq!(lines.next().as_deref(), Some(signal));
+    }
+    send(&child, "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn signals_that_were_blocked_by_whoever_started_it_end_it() {
+    let mut command = awake(&["--quiet", "--", "sh", "-c", &that_catches(&[])]);
+    let block = || {
+        // SAFETY: it fills in a set of signals, and blocks them.
+        unsafe {
+            let mut all = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+        }
+        Ok(())
+    };
+    // SAFETY: what it calls is allowed behind a fork.
+    unsafe { command.pre_exec(block) };
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert_eq!(lines.next().as_deref(), Some("up"));
+    send(&child, "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn what_was_ignored_stays_ignored_in_the_command() {
+    let run = |script: &str| {
+        let mut shell = Command::new("sh");
+        let output = shell.args(["-c", script, PROGRAM]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let lives =
+        r#"trap '' HUP INT; exec "$0" awake -q -- sh -c 'kill -HUP $$; kill -INT $$; echo lives'"#;
+    assert_eq!(run(lives), (Some(0), "lives\n".to_owned()));
+    // A child that has ended would have no exit code.
+    let ended = r#"trap '' CHLD; exec "$0" awake -q -- sh -c 'exit 3'"#;
+    assert_eq!(run(ended), (Some(3), String::new()));
 }
 
 #[test]

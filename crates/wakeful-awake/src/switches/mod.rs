@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use rustix::process::Pid;
@@ -25,6 +26,16 @@ pub enum Target {
     Process(Pid),
     /// All processes of a cgroup (v2): the folder, as `/sys/fs/cgroup/system.slice/redis.service`.
     Cgroup(PathBuf),
+}
+
+impl Target {
+    /// Which folder a cgroup's is now: that of a service is another one after a restart. `None` for
+    /// a process, and while there is no folder.
+    pub(crate) fn folder(&self) -> Option<(u64, u64)> {
+        let Self::Cgroup(path) = self else { return None };
+        let folder = path.metadata().ok()?;
+        Some((folder.dev(), folder.ino()))
+    }
 }
 
 /// Why switches cannot be counted. The text says what permits it.
@@ -165,6 +176,26 @@ mod tests {
         // Another test's thread that ends meanwhile takes its count along.
         let counts: Vec<u64> = (0..10).map(|_| count()).collect();
         assert!(counts.iter().any(|switches| *switches >= 50), "{counts:?}");
+    }
+
+    #[test]
+    fn a_folder_that_was_removed_and_made_again_is_another_one() {
+        let folder = std::env::temp_dir().join(format!("wakeful-group-{}", std::process::id()));
+        let target = Target::Cgroup(folder.clone());
+        assert_eq!(target.folder(), None);
+        std::fs::create_dir(&folder).unwrap();
+        let first = target.folder();
+        assert!(first.is_some() && target.folder() == first);
+        // Kept open, its number is not given to another one.
+        let kept = File::open(&folder).unwrap();
+        std::fs::remove_dir(&folder).unwrap();
+        assert_eq!(target.folder(), None);
+        std::fs::create_dir(&folder).unwrap();
+        assert!(target.folder().is_some_and(|second| Some(second) != first));
+        std::fs::remove_dir(&folder).unwrap();
+        drop(kept);
+        let pid = rustix::process::getpid();
+        assert_eq!(Target::Process(pid).folder(), None);
     }
 
     #[test]

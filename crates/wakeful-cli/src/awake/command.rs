@@ -1,20 +1,18 @@
 //! A command that runs as it would alone: with its signals, and its exit code as ours.
 
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, ExitStatus};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
-use signal_hook::iterator::SignalsInfo;
-use signal_hook::iterator::exfiltrator::WithOrigin;
-use signal_hook::low_level::siginfo::Cause;
+use rustix::process::Pid;
+use signal_hook::consts::SIGCHLD;
 use wakeful_awake::WatchError;
 
+use super::relay::Relay;
 use crate::logging::say;
 
-const PASSED_ON: [i32; 8] = [SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
 /// What a shell says of a command that is not there, and of one that it may not run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
@@ -23,19 +21,24 @@ pub(super) fn run(
     mut command: Command,
     watch: impl FnOnce(Pid) -> Result<(), WatchError>,
 ) -> Result<ExitCode, String> {
-    // Before the command runs: from then on they are for it.
-    let signals = SignalsInfo::<WithOrigin>::new(PASSED_ON);
-    let signals = signals.map_err(|error| format!("signals: {error}"))?;
-    let mut child = match command.spawn() {
-        Ok(child) => child,
+    // From now on signals are for the command.
+    let relay = match Relay::start() {
+        Ok(relay) => relay,
+        // It gets its signals itself then.
         Err(error) => {
-            say(format_args!("wakeful: {}: {error}", command.get_program().display()));
-            let is_there = error.kind() != io::ErrorKind::NotFound;
-            return Ok(ExitCode::from(if is_there { NOT_RUN } else { NOT_FOUND }));
+            say(format_args!("wakeful awake: the command runs alone: no signals: {error}"));
+            let error = command.exec();
+            return Ok(cannot_run(&command, &error));
         }
     };
+    // Where a parent ignores it, a child that has ended would leave no exit code.
+    let _ = signal_hook::flag::register(SIGCHLD, Arc::new(AtomicBool::new(false)));
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(cannot_run(&command, &error)),
+    };
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?;
-    if let Err(error) = pass_on(signals, pid) {
+    if let Err(error) = relay.to(pid) {
         say(format_args!("wakeful awake: signals are not passed on: {error}"));
     }
     if let Err(error) = watch(pid) {
@@ -45,21 +48,10 @@ pub(super) fn run(
     Ok(exit_code(status))
 }
 
-fn pass_on(mut signals: SignalsInfo<WithOrigin>, pid: Pid) -> io::Result<()> {
-    // Never another process with the same number.
-    let child = pidfd_open(pid, PidfdFlags::empty())?;
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for origin in signals.forever() {
-            // A terminal has sent it to the command too.
-            if matches!(origin.cause, Cause::Kernel) {
-                continue;
-            }
-            let signal = Signal::from_named_raw(origin.signal);
-            // It may have ended.
-            let _ = signal.map(|signal| pidfd_send_signal(&child, signal));
-        }
-    })?;
-    Ok(())
+fn cannot_run(command: &Command, error: &io::Error) -> ExitCode {
+    say(format_args!("wakeful: {}: {error}", command.get_program().display()));
+    let is_there = error.kind() != io::ErrorKind::NotFound;
+    ExitCode::from(if is_there { NOT_RUN } else { NOT_FOUND })
 }
 
 /// As a shell says it.

@@ -2,6 +2,7 @@
 
 mod command;
 mod elf;
+mod relay;
 mod report;
 mod spin;
 
@@ -45,7 +46,8 @@ take --hold machine. \
 Nothing is held that gains nothing: it is measured first. However this program ends, the hold ends with it.
 
 Once a minute and at the end it says what it did. Where CPUs may not be held a COMMAND runs all the same, and a \
-line says why. The exit code is the command's (128 and the signal's number, if one ended it). Signals are passed on.
+line says why. The exit code is the command's (128 and the signal's number, if one ended it). Signals are passed on, \
+but for real-time ones.
 
   $ wakeful awake --probe                              what a wake costs here, and is it permitted?
   $ wakeful awake -- redis-server --port 7000
@@ -70,7 +72,8 @@ pub(crate) struct Arguments {
     )]
     pid: Option<i32>,
 
-    /// Watch all processes of this cgroup (v2), until INT or TERM. Takes CAP_PERFMON.
+    /// Watch all processes of this cgroup (v2), until INT or TERM, also after it was removed and
+    /// made again, as with a service's restart. Takes CAP_PERFMON.
     #[arg(long, group = "what", value_name = "DIR")]
     cgroup: Option<PathBuf>,
 
@@ -79,8 +82,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value = "small", conflicts_with = "probe")]
     hold: Whose,
 
-    /// With a keeper (wakeful keeper): hold these CPUs, as 0-3,8, in the place of those on which the
-    /// process ran in the last 0.2 s. For example those that serve the network card's interrupts.
+    /// With a keeper (wakeful keeper): hold these CPUs, as 0-3,8, in the place of those on which
+    /// the process ran in the last 0.2 s. For example those that serve the network card's
+    /// interrupts.
     #[arg(long, value_name = "LIST", value_parser = cpu_list, conflicts_with_all = ["probe", "hold"])]
     cpus: Option<CpuList>,
 

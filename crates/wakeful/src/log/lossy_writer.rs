@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::Destination;
 use super::background::{Background, Counts, Inline, Message};
 use super::output::line_feeds;
-use crate::sys::thread::start_thread;
+use crate::sys::thread::{start_thread, without_signals};
 use crate::time::deadline_after;
 
 /// What may wait to be written. What exceeds one of the two is dropped.
@@ -280,7 +280,7 @@ impl Drop for FlushOnDrop {
 }
 
 fn start(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-    start_thread(name, run).map(drop)
+    without_signals(|| start_thread(name, run)).map(drop)
 }
 
 /// A descriptor, without anything that a [`Destination`] may do beside.

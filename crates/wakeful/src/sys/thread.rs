@@ -205,14 +205,30 @@ pub(crate) fn run_only_when_idle() -> io::Result<()> {
     }
 }
 
-/// The threads that `start` starts block all signals: the kernel gives a process's signal to any
-/// thread that does not, and nobody knows of these.
+/// Signals that a fault of the thread itself raises, so that a stack overflow is still reported;
+/// and a profiler's.
+const OF_A_THREAD: [libc::c_int; 7] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+    libc::SIGPROF,
+];
+
+/// The threads that `start` starts block the signals of a process: the kernel gives those to any
+/// thread that does not, and nobody knows of these threads. A program that reads SIGTERM by
+/// sigwait(3) or signalfd(2) would be killed by it.
 pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the first call fills in `all`, the second reads it and fills in `before`. Neither
-    // fails with these arguments.
+    // SAFETY: the first call fills in `all`, the next ones change and read it, and the last fills
+    // in `before`. None fails with these arguments.
     let before = unsafe {
         libc::sigfillset(all.as_mut_ptr());
+        for signal in OF_A_THREAD {
+            libc::sigdelset(all.as_mut_ptr(), signal);
+        }
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
         before.assume_init()
     };

@@ -21,7 +21,7 @@ use self::job::{Job, Join, Run};
 use self::pool::Pool;
 use super::join_error::JoinError;
 use crate::sys::panics;
-use crate::sys::thread::start_thread;
+use crate::sys::thread::{start_thread, without_signals};
 
 pub(crate) use self::pool::keep_a_thread;
 
@@ -37,6 +37,8 @@ pub(crate) use self::pool::keep_a_thread;
 /// handle gives an error that [is cancelled](JoinError::is_cancelled) and names these limits.
 ///
 /// A forked child has none of its parent's threads. It starts its own.
+///
+/// The threads block the signals of the process, so that a program may read those by sigwait(3).
 ///
 /// ```
 /// wakeful::block_on(async {
@@ -75,7 +77,7 @@ where
 {
     let job = Arc::new(Job::new(f));
     let runs = job.clone();
-    match start_thread(name, move || runs.run(&|| false)) {
+    match without_signals(|| start_thread(name, move || runs.run(&|| false))) {
         Ok(_) => Ok(BlockingHandle { state: State::Begun { job, place: None } }),
         Err(error) => {
             let run_here = move || {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use super::job::Run;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
-use crate::sys::thread::{allowed_cpus, pin_to, start_thread};
+use crate::sys::thread::{allowed_cpus, pin_to, start_thread, without_signals};
 
 /// How long a thread idles before it ends, if another one idles too.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
@@ -123,7 +123,7 @@ pub(crate) fn keep_a_thread(process: &Process) {
 fn start(pool: &'static Pool) -> io::Result<()> {
     static NUMBER: AtomicUsize = AtomicUsize::new(1);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    start_thread(&format!("blocking-{number}"), || pool.serve()).map(drop)
+    without_signals(|| start_thread(&format!("blocking-{number}"), || pool.serve())).map(drop)
 }
 
 fn max_threads() -> usize {

@@ -1,0 +1,101 @@
+//! Signals that this program gets are for the command that it started.
+//!
+//! All that can be caught are passed on, but for those that a fault raises, SIGCHLD, and the
+//! real-time ones. A signal that was ignored when this program started stays ignored, here and in
+//! the command (`nohup`, a shell's background job).
+//!
+//! What the kernel sends, a terminal has mostly sent to the command as well: Ctrl-C goes to all
+//! processes of the foreground. Those are not passed on, but for SIGHUP: of a terminal that hangs
+//! up the kernel may tell this program only, as the leader of its session. Behind Ctrl-Z both
+//! stop: this program a moment later, so that it has let the CPUs go by then.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
+};
+use signal_hook::consts::{
+    SIGABRT, SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN,
+    SIGTTOU, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::Cause;
+
+/// Not among the crate's constants.
+const SIGPWR: i32 = Signal::POWER.as_raw();
+const PASSED_ON: [i32; 19] = [
+    SIGABRT, SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGTERM, SIGTSTP,
+    SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+];
+/// They stop a process, unless it catches them.
+const STOP: [i32; 3] = [SIGTSTP, SIGTTIN, SIGTTOU];
+/// Within this time CPUs are let go, if the command is stopped.
+const LETS_GO: Duration = Duration::from_millis(600);
+
+/// A thread to which the signals go. Before it is told of the command, they wait.
+#[derive(Debug)]
+pub(super) struct Relay(Sender<OwnedFd>);
+
+impl Relay {
+    /// # Errors
+    /// There can be no thread, or signals cannot be caught. Nothing has changed then.
+    pub(super) fn start() -> io::Result<Self> {
+        let (sender, command) = mpsc::channel();
+        let (caught, is_caught) = mpsc::channel();
+        thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            let signals = catch();
+            let is_caught = signals.as_ref().map(drop).map_err(io::Error::kind);
+            let _ = caught.send(is_caught);
+            if let Ok(signals) = signals {
+                pass_on(signals, &command);
+            }
+        })?;
+        is_caught.recv().map_err(io::Error::other)?.map_err(io::Error::from)?;
+        // Whoever started this program may have blocked them.
+        wakeful::signal::unblock(&PASSED_ON)?;
+        Ok(Self(sender))
+    }
+
+    /// # Errors
+    /// The command cannot be named for sure, for want of a descriptor.
+    pub(super) fn to(self, command: Pid) -> io::Result<()> {
+        // Never another process with the same number.
+        let command = pidfd_open(command, PidfdFlags::empty())?;
+        self.0.send(command).map_err(io::Error::other)
+    }
+}
+
+fn catch() -> io::Result<SignalsInfo<WithOrigin>> {
+    let ignored = ignored();
+    let is_ignored = |signal: i32| ignored & (1 << (signal - 1)) != 0;
+    SignalsInfo::new(PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal)))
+}
+
+/// A bit for each signal, from the lowest on; none if the kernel does not say.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn pass_on(mut signals: SignalsInfo<WithOrigin>, command: &Receiver<OwnedFd>) {
+    let Ok(command) = command.recv() else { return };
+    for origin in signals.forever() {
+        if matches!(origin.cause, Cause::Kernel) && origin.signal != SIGHUP {
+            if STOP.contains(&origin.signal) {
+                thread::sleep(LETS_GO);
+                let _ = kill_process(getpid(), Signal::STOP);
+            }
+            continue;
+        }
+        let signal = Signal::from_named_raw(origin.signal);
+        // It may have ended.
+        let _ = signal.map(|signal| pidfd_send_signal(&command, signal));
+    }
+}
