@@ -10,11 +10,20 @@
 //! the same reason it is held while signal handlers are registered and unregistered: `signal-hook`
 //! has a lock of its own, which a child would find locked for ever.
 //!
+//! Handlers of the program itself run between [`before`] and [`after`] if they were registered
+//! earlier: `prepare` handlers run in the reverse of their order. What they use of this crate finds
+//! that its own thread has the lock, and does not take it again. A temporary option waits for the
+//! end of the fork. Two things remain for the program to avoid. A `prepare` handler must not wait
+//! for another thread that begins or ends to watch for signals, or binds a listener: that thread
+//! waits for the end of the fork. And a `child` handler that runs before [`after`] cannot tell the
+//! child from its parent yet: it must leave loops, and what belongs to them, alone.
+//!
 //! No handler runs for `posix_spawn(3)`, `vfork(2)` and `clone(2)`. The first two, and so
 //! `std::process::Command`, end in an `exec`, which closes the child's copy: every socket of this
 //! crate is close-on-exec. After a bare `clone(2)` the child shares what the parent has set.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,7 +31,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// What undoes the option.
 type Undo = fn(&OwnedFd);
 
-/// How many forks this process has begun or comes from. Changed under the lock only.
+/// How many forks this process has begun, and how many have ended in it. Changed under the lock
+/// only. A descriptor that a handler makes during a fork may have a copy in the child: its count is
+/// past when the fork has ended.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 static STATE: Mutex<State> = Mutex::new(State { changed: Vec::new() });
@@ -32,12 +43,24 @@ struct State {
 }
 
 thread_local! {
-    /// The lock, while this thread forks.
-    static FORKING: RefCell<Option<MutexGuard<'static, State>>> = const { RefCell::new(None) };
+    /// The lock, while this thread forks. Without a destructor, so that it is there while the
+    /// thread ends, too. No user code runs while it is borrowed.
+    static FORKING: RefCell<Option<ManuallyDrop<MutexGuard<'static, State>>>> =
+        const { RefCell::new(None) };
 }
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The lock, unless this thread forks, and has it.
+fn state_unless_forking() -> Option<MutexGuard<'static, State>> {
+    (!is_forking()).then(state)
+}
+
+/// Does this thread fork? Asked by what the handlers of the program call.
+pub(crate) fn is_forking() -> bool {
+    FORKING.with_borrow(Option::is_some)
 }
 
 /// How many forks there were when it was made.
@@ -55,18 +78,22 @@ impl ForkCount {
 /// To be asked once the handlers are registered: by
 /// [`Process::fork_count`](super::fork_check::Process::fork_count).
 pub(super) fn fork_count() -> ForkCount {
-    let _state = state();
+    let _state = state_unless_forking();
     ForkCount(FORKS.load(Ordering::Relaxed))
 }
 
-/// Calls `change` with the socket and returns `true`, unless this process has forked since `count`.
-/// Before the next fork `undo` is called, once for each socket. Both make system calls only.
+/// Calls `change` with the socket and returns `true`, unless this process has forked since `count`,
+/// or this thread forks. Before the next fork `undo` is called, once for each socket. Both make
+/// system calls only.
 pub(crate) fn change_until_fork(
     count: ForkCount,
     socket: &Arc<OwnedFd>,
     change: impl FnOnce(&OwnedFd) -> std::io::Result<()>,
     undo: Undo,
 ) -> std::io::Result<bool> {
+    if is_forking() {
+        return Ok(false);
+    }
     let mut state = state();
     if count.is_past() {
         return Ok(false);
@@ -80,11 +107,12 @@ pub(crate) fn change_until_fork(
 
 /// Undoes what [`change_until_fork`] did to the socket, if it is still so.
 pub(crate) fn undo(socket: &Weak<OwnedFd>) {
-    let taken = {
-        let mut state = state();
+    let take = |state: &mut State| {
         let place = state.changed.iter().position(|(changed, _)| changed.ptr_eq(socket));
         place.map(|place| state.changed.swap_remove(place))
     };
+    let taken = FORKING.with_borrow_mut(|forking| forking.as_mut().map(|state| take(state)));
+    let taken = taken.unwrap_or_else(|| take(&mut state()));
     if let Some((socket, undo)) = taken
         && let Some(socket) = socket.upgrade()
     {
@@ -95,13 +123,13 @@ pub(crate) fn undo(socket: &Weak<OwnedFd>) {
 /// Calls `f` while no other thread of the process forks. For what takes a lock that a child would
 /// wait for in vain. `f` neither forks nor calls what is in this module.
 pub(super) fn between_forks<R>(f: impl FnOnce() -> R) -> R {
-    let _state = state();
+    let _state = state_unless_forking();
     f()
 }
 
 /// In the parent, before it forks. Registered twice, it is called twice.
 pub(super) fn before() {
-    if FORKING.try_with(|forking| forking.borrow().is_some()).unwrap_or(false) {
+    if is_forking() {
         return;
     }
     let mut state = state();
@@ -111,11 +139,51 @@ pub(super) fn before() {
             undo(&socket);
         }
     }
-    // A thread that ends has no such place any more. It forks without the lock.
-    let _ = FORKING.try_with(|forking| forking.replace(Some(state)));
+    FORKING.set(Some(ManuallyDrop::new(state)));
 }
 
 /// In both processes, after the fork.
 pub(super) fn after() {
-    let _ = FORKING.try_with(RefCell::take);
+    if let Some(state) = FORKING.take() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+        drop(ManuallyDrop::into_inner(state));
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// As a handler of the program does, between [`before`] and [`after`].
+    #[test]
+    fn what_the_thread_that_forks_calls_does_not_wait_for_the_fork() {
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            let socket = Arc::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
+            let refused = |count| {
+                let change = |_: &OwnedFd| unreachable!("the child would have a copy");
+                !change_until_fork(count, &socket, change, |_| ()).unwrap()
+            };
+            let earlier = fork_count();
+            before();
+            let during = fork_count();
+            assert!(earlier.is_past() && !during.is_past());
+            assert!(refused(earlier) && refused(during));
+            undo(&Arc::downgrade(&socket));
+            let is_inner = between_forks(|| between_forks(is_forking));
+            before();
+            after();
+            after();
+            assert!(is_inner && !is_forking());
+            assert!(during.is_past(), "it may have been copied");
+            done.send(()).unwrap();
+        });
+        is_done
+            .recv_timeout(Duration::from_secs(30))
+            .expect("it waits for its own fork, or failed");
+    }
 }

@@ -33,12 +33,16 @@ impl Device {
         Ok(Self { fd: Arc::new(latency_device::open()?), forks })
     }
 
-    /// Holds until the next fork.
+    /// Holds until the next fork. During one, on the thread that forks, it does not hold:
+    /// [`is_released`](Self::is_released) says so.
     pub(super) fn hold(&mut self, tolerated: Duration) -> Result<(), DeviceError> {
         let undo = |fd: &OwnedFd| _ = latency_device::release(fd);
         loop {
             let hold = |fd: &OwnedFd| latency_device::hold(fd, tolerated);
             if before_fork::change_until_fork(self.forks, &self.fd, hold, undo)? {
+                return Ok(());
+            }
+            if before_fork::is_forking() {
                 return Ok(());
             }
             // A child may have a copy of the descriptor, and what is said by it is said for both.

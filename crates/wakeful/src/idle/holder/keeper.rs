@@ -75,7 +75,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Asks for a hold of the CPUs on which the loop slept lately, until the next fork.
+    /// Asks for a hold of the CPUs on which the loop slept lately, until the next fork. During one,
+    /// on the thread that forks, it does not ask.
     pub(super) fn hold(&mut self, tolerated: Duration) -> Result<(), KeeperLost> {
         if let Some(lost) = self.lost.take() {
             self.connection = None;
@@ -90,6 +91,8 @@ impl Keeper {
             let asked = before_fork::change_until_fork(*forks, socket, hold, release_by);
             match asked {
                 Ok(true) => break,
+                // `has_to_ask_anew` says so behind the fork.
+                Ok(false) if before_fork::is_forking() => break,
                 // A child may have a copy of the connection.
                 Ok(false) => self.connection = None,
                 Err(error) => {
