@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 
 /// Runs `f`, and contains a panic in it, which the loop of this thread counts.
 pub(crate) use wakeful::log::contained as contain;
-pub(crate) use wakeful::task::SafeWaker;
+pub(crate) use wakeful::task::{Locking, SafeWaker, hold_back_wakers};
 
 /// Wakes `waker`, and contains a panic in it.
 pub(crate) fn wake(waker: Waker) {

@@ -7,9 +7,9 @@ use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 
 use axum::body::{Body, Bytes};
 use axum::routing::get;
@@ -257,6 +257,53 @@ fn a_waker_that_polls_at_once_as_a_body_comes_does_not_block_its_loop() {
     let answer = client.wait_for(HEADERS);
     assert_eq!((answer.stream, answer.status().as_str()), (3, "200"));
     assert_eq!(client.wait_for(DATA).payload, b"13");
+    drop(client);
+    until("none is in flight", || running.http_counts().in_flight() == 0);
+    drop(ManuallyDrop::into_inner(running));
+}
+
+/// The waker of an executor whose wakers own its tasks.
+struct OwnsBody(#[allow(dead_code, reason = "it is dropped")] Mutex<Body>);
+
+impl Wake for OwnsBody {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// h2 drops a waker with its lock held, when another one replaces it and when its body goes. With
+/// the waker goes a body that takes the lock again.
+#[test]
+fn a_waker_that_owns_a_body_blocks_no_connection_where_no_loop_runs() {
+    let (give, given) = mpsc::channel();
+    let gives = move |body: Body| {
+        give.send(body).unwrap();
+        std::future::pending::<&str>()
+    };
+    // A blocked loop could not be joined, and the test would not end.
+    let app = router().route("/gives", axum::routing::post(gives));
+    let running = ManuallyDrop::new(server().start(app).unwrap());
+    let mut client = Client::new(&running);
+    for stream in [1, 3, 5, 7] {
+        client.send(HEADERS, END_HEADERS, stream, &head("POST", "/gives"));
+    }
+    let (done, is_done) = mpsc::channel();
+    std::thread::spawn(move || {
+        let body = || given.recv_timeout(GUARD).unwrap();
+        let mut noop = Context::from_waker(Waker::noop());
+        let polled_by_owner = || {
+            let waker = Arc::new(OwnsBody(Mutex::new(body()))).into();
+            let mut one = body();
+            assert!(Pin::new(&mut one).poll_frame(&mut Context::from_waker(&waker)).is_pending());
+            one
+        };
+        let mut replaced = polled_by_owner();
+        assert!(Pin::new(&mut replaced).poll_frame(&mut noop).is_pending());
+        drop(polled_by_owner());
+        done.send(replaced).unwrap();
+    });
+    let _replaced = is_done.recv_timeout(GUARD).expect("it waits for its own lock");
+    client.get(9, "/slow");
+    let answer = client.wait_for(HEADERS);
+    assert_eq!((answer.stream, answer.status().as_str()), (9, "200"));
     drop(client);
     until("none is in flight", || running.http_counts().in_flight() == 0);
     drop(ManuallyDrop::into_inner(running));

@@ -15,7 +15,7 @@ use wakeful::time::turn_time;
 use super::error::ClientError;
 use super::tasks::{GivenUp, PanicListener};
 use crate::error::BoxError;
-use crate::foreign_code::{self, Contained, SafeWaker};
+use crate::foreign_code::{self, Contained, Locking, SafeWaker};
 
 /// What a request's body has to be: any [`Body`] that is `Unpin` and whose pieces are `Send` (hyper
 /// asks for it; nothing is sent anywhere).
@@ -28,7 +28,7 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> OutgoingBody 
 /// *Cancel-safety*: dropped before its end, it closes a connection of HTTP/1.1 (whose rest nobody
 /// reads), and resets its stream of HTTP/2.
 pub struct ResponseBody {
-    incoming: Contained<Incoming>,
+    incoming: Locking<Incoming>,
     waker: SafeWaker,
     target: Arc<str>,
     deadline: Option<Deadline>,
@@ -113,7 +113,7 @@ impl ResponseBody {
     ) -> Self {
         let has_panicked = stream.as_ref().is_some_and(OpenStream::has_panicked);
         let has_ended = !has_panicked && incoming.is_end_stream();
-        let (incoming, waker) = (Contained::new(incoming), SafeWaker::default());
+        let (incoming, waker) = (Locking::new(incoming), SafeWaker::default());
         let mut this = Self { incoming, waker, target, deadline, stream, has_ended };
         if has_ended {
             this.end_whole();

@@ -29,7 +29,7 @@ use super::look_up::LookUp;
 use super::settings::{ClientBuilder, ClientCounts};
 use super::target::{HttpVersion, Target};
 use super::transport::Transport;
-use crate::foreign_code::SafeWaker;
+use crate::foreign_code::{Locking, SafeWaker, hold_back_wakers};
 use crate::in_time::in_time;
 
 /// A server that a [`Client`](super::Client) talks to, with its pool of connections. Clones share
@@ -255,8 +255,8 @@ impl<B: OutgoingBody> Pool<B> {
         let after = self.settings.queue_timeout;
         // Who hands it over is another request, or a connection, that must not suffer from this
         // one's waker.
-        let (mut waker, mut handed) = (SafeWaker::default(), pin!(handed.recv()));
-        let handed = pin!(poll_fn(|cx| waker.with(cx, |cx| handed.as_mut().poll(cx))));
+        let (mut waker, mut handed) = (SafeWaker::default(), pin!(Locking::new(handed.recv())));
+        let handed = pin!(poll_fn(|cx| waker.with(cx, |cx| handed.as_mut().as_pin_mut().poll(cx))));
         match in_time(after, handed).await {
             Ok(Ok(grant)) => Ok(grant),
             // The pool itself never closes one.
@@ -320,7 +320,7 @@ impl<B: OutgoingBody> Pool<B> {
             let first = self.state.borrow_mut().waiting.pop_front();
             // It waits: there is nobody else on this thread who could have given it up meanwhile.
             // If it has, the grant's drop serves the next one.
-            drop(first.map(|first| first.try_send(grant)));
+            hold_back_wakers(|| drop(first.map(|first| first.try_send(grant))));
         }
     }
 

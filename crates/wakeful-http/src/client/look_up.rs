@@ -18,7 +18,7 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared};
 use wakeful::task::spawn_blocking;
 
-use crate::foreign_code::SafeWaker;
+use crate::foreign_code::{Locking, SafeWaker};
 
 type Found = Result<Rc<[SocketAddr]>, Rc<io::Error>>;
 
@@ -65,8 +65,8 @@ impl LookUp {
             found
         });
         // One waker may panic: the others are still woken.
-        let (mut waker, mut found) = (SafeWaker::default(), pin!(found));
-        let found = poll_fn(|cx| waker.with(cx, |cx| found.as_mut().poll(cx))).await;
+        let (mut waker, mut found) = (SafeWaker::default(), pin!(Locking::new(found)));
+        let found = poll_fn(|cx| waker.with(cx, |cx| found.as_mut().as_pin_mut().poll(cx))).await;
         found.map(|addrs| addrs.to_vec()).map_err(|error| copy(&error))
     }
 }

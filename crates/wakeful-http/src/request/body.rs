@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use super::in_flight::InFlight;
 use crate::connection::Progress;
 use crate::error::BoxError;
-use crate::foreign_code::{self, Contained, SafeWaker};
+use crate::foreign_code::{self, Contained, Locking, SafeWaker};
 use crate::observe::ObservedRequest;
 
 /// A request's body: hyper's, within the server's limits.
@@ -24,7 +24,7 @@ use crate::observe::ObservedRequest;
 /// *Threads*: `Send`.
 #[derive(Debug)]
 pub struct RequestBody {
-    inner: Contained<Limited<Incoming>>,
+    inner: Locking<Limited<Incoming>>,
     waker: SafeWaker,
     /// What its limits need; a request without a body has none.
     progress: Option<Progress>,
@@ -33,7 +33,7 @@ pub struct RequestBody {
 impl RequestBody {
     pub(crate) fn new(inner: Incoming, progress: Option<Progress>, most: Option<u64>) -> Self {
         let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-        let (inner, waker) = (Contained::new(Limited::new(inner, most)), SafeWaker::default());
+        let (inner, waker) = (Locking::new(Limited::new(inner, most)), SafeWaker::default());
         Self { inner, waker, progress }
     }
 }

@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes};
 use futures_io::{AsyncRead, AsyncWrite};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
-use crate::foreign_code::{Contained, SafeWaker};
+use crate::foreign_code::{Locking, SafeWaker};
 
 /// Any connection, TLS or not.
 pub(crate) trait Io: Read + Write + Unpin {}
@@ -26,7 +26,7 @@ impl<T: Read + Write + Unpin> Io for T {}
 pub struct Upgraded {
     /// Came behind the request, and is read first.
     unread: Bytes,
-    io: Contained<Box<dyn Io>>,
+    io: Locking<Box<dyn Io>>,
     wakers: Wakers,
     _open: Option<OpenGuard>,
 }
@@ -59,7 +59,7 @@ impl Upgraded {
     }
 
     fn with(io: impl Io + 'static, unread: Bytes, open: Option<OpenGuard>) -> Self {
-        let (io, wakers) = (Contained::new(Box::new(io) as Box<dyn Io>), Wakers::default());
+        let (io, wakers) = (Locking::new(Box::new(io) as Box<dyn Io>), Wakers::default());
         Self { unread, io, wakers, _open: open }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_channel::{Receiver, Sender};
 
-use crate::task::SafeWaker;
+use crate::task::{Locking, SafeWaker, hold_back_wakers};
 
 /// The listeners of a server that runs. Dropped when it ends: then listeners may close.
 #[derive(Debug)]
@@ -73,9 +73,10 @@ impl OpenListeners {
         let state = self.state.clone();
         async move {
             // Whoever waits beside is woken, though one waker panics.
-            let (mut waker, mut is_none) = (SafeWaker::default(), pin!(state.is_none.recv()));
+            let mut is_none = pin!(Locking::new(state.is_none.recv()));
+            let mut waker = SafeWaker::default();
             // Nothing is ever sent: it ends by being closed.
-            let _ = poll_fn(|cx| waker.with(cx, |cx| is_none.as_mut().poll(cx))).await;
+            let _ = poll_fn(|cx| waker.with(cx, |cx| is_none.as_mut().as_pin_mut().poll(cx))).await;
             let cause = state.cause.lock().unwrap_or_else(PoisonError::into_inner).clone();
             match cause {
                 Some((kind, text)) => {
@@ -98,7 +99,7 @@ impl State {
         if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
             *self.cause.lock().unwrap_or_else(PoisonError::into_inner) =
                 error.map(|error| (error.kind(), error.to_string()));
-            self.none.close();
+            hold_back_wakers(|| self.none.close());
         }
     }
 }
@@ -124,8 +125,12 @@ impl Drop for OpenListener {
 
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
+    use std::pin::Pin;
     use std::sync::atomic::AtomicBool;
-    use std::task::{Context, Wake};
+    use std::sync::mpsc;
+    use std::task::{Context, Wake, Waker};
+    use std::thread;
+    use std::time::Duration;
 
     use futures_lite::future::{block_on, poll_once};
 
@@ -183,6 +188,44 @@ mod tests {
         for one in waiting {
             let _ = block_on(one);
         }
+    }
+
+    /// The executor of a waker whose drop drops its task, which waits for the same.
+    #[test]
+    fn a_waker_whose_drop_ends_another_wait_blocks_nobody() {
+        type Failure = Pin<Box<dyn Future<Output = io::Error> + Send>>;
+
+        struct Owns(#[allow(dead_code, reason = "it is dropped")] Mutex<Failure>);
+
+        impl Wake for Owns {
+            fn wake(self: Arc<Self>) {}
+        }
+
+        let mut listeners = OpenListeners::new();
+        let on_loop = listeners.add(&socket());
+        let waits = |waker: &Waker| -> Failure {
+            let mut one: Failure = Box::pin(listeners.failure());
+            assert!(one.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+            one
+        };
+        let waits_by_an_owner = || {
+            let owner = Arc::new(Owns(Mutex::new(waits(Waker::noop()))));
+            waits(&owner.into())
+        };
+        let (replaced, dropped, woken) =
+            (waits_by_an_owner(), waits_by_an_owner(), waits_by_an_owner());
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            let mut replaced = replaced;
+            assert!(replaced.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            drop(dropped);
+            on_loop.broke(&broken());
+            done.send((replaced, woken)).unwrap();
+        });
+        let waiting = is_done.recv_timeout(Duration::from_secs(30));
+        let (replaced, woken) = waiting.expect("it waits for its own lock");
+        block_on(replaced);
+        block_on(woken);
     }
 
     #[derive(Default)]

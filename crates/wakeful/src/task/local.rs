@@ -334,6 +334,12 @@ pub(super) fn with_current_if_any<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
     f(unsafe { CURRENT.get().as_ref() })
 }
 
+/// Does a loop run on this thread, within a turn of it? One load.
+#[inline]
+pub(super) fn is_within_turn() -> bool {
+    !CURRENT.get().is_null()
+}
+
 /// Calls `f` with the loop that runs on this thread.
 #[inline]
 pub(super) fn with_current<R>(f: impl FnOnce(&Local) -> R) -> R {

@@ -14,6 +14,7 @@ mod closure;
 pub(crate) mod coop;
 #[allow(unsafe_code)]
 mod header;
+mod held_back;
 #[allow(unsafe_code)]
 mod join;
 mod join_error;
@@ -42,6 +43,8 @@ mod yield_now;
 
 pub use self::blocking::{BlockingHandle, spawn_blocking};
 pub use self::coop::consume_budget;
+#[doc(hidden)]
+pub use self::held_back::{Locking, hold_back_wakers};
 pub use self::join::JoinHandle;
 pub use self::join_error::JoinError;
 #[doc(hidden)]

@@ -3,14 +3,15 @@
 //! there would keep others from being woken, or leave the lock poisoned. One that polls its task at
 //! once, or whose drop drops its task, would come back to the same lock and wait for ever, and the
 //! loop with it. So it is woken, and dropped, by the loop's next node, when nothing is locked any
-//! more.
+//! more; on a thread whose loop does not run, when the call of the library has returned
+//! ([`held_back`]).
 
 use std::mem;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Wake, Waker};
 
 use super::closure::send;
-use super::{local, waker};
+use super::{held_back, local, waker};
 use crate::priority::Priority;
 use crate::sys::panics;
 
@@ -31,14 +32,15 @@ impl SafeWaker {
     #[inline]
     pub fn with<R>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> R) -> R {
         if waker::is_own(cx.waker()) {
-            return poll(cx);
+            return held_back::hold_back_wakers(|| poll(cx));
         }
         let stand_in = self.stand_in_for(cx.waker());
         let waker = Waker::from(stand_in.clone());
-        let polled = poll(&mut Context::from_waker(&waker));
-        drop(waker);
-        release(stand_in);
-        polled
+        held_back::hold_back_wakers(|| {
+            let polled = poll(&mut Context::from_waker(&waker));
+            drop((waker, stand_in));
+            polled
+        })
     }
 
     /// The same one for the same waker, as long as it is kept, so that `will_wake` tells.
@@ -84,12 +86,13 @@ fn release(mut stand_in: Arc<StandIn>) {
 }
 
 /// Drops `deed`, which does what it is for, when all that runs now has returned: by a node of the
-/// loop that runs on this thread, before the loop sleeps. Where none runs, now. While the loop
-/// ends, before the end is over.
+/// loop that runs on this thread, before the loop sleeps. While the loop ends, before the end is
+/// over. Where none runs, when the call that may hold a lock has returned; now, if there is no such
+/// call.
 #[cold]
 fn run_soon(deed: impl Send + 'static) {
     local::with_current_if_any(|local| match local {
-        None => drop(deed),
+        None => drop(held_back::add(deed)),
         Some(local) if local.late.has_begun() => local.late.add(deed),
         // Refused, it is dropped here.
         Some(local) => drop(send(&local.queue, Priority::High, move || drop(deed))),
@@ -192,12 +195,18 @@ mod tests {
 
         /// Wakes, by reference and by value, and drops as a library does with its lock held.
         fn use_locked(&self, wakers: [Waker; 3]) {
+            self.locked(|| {
+                let [first, second, third] = wakers;
+                first.wake_by_ref();
+                drop(first);
+                second.wake();
+                drop(third);
+            });
+        }
+
+        fn locked(&self, f: impl FnOnce()) {
             self.is_locked.store(true, Ordering::Relaxed);
-            let [first, second, third] = wakers;
-            first.wake_by_ref();
-            drop(first);
-            second.wake();
-            drop(third);
+            f();
             self.is_locked.store(false, Ordering::Relaxed);
         }
 
@@ -242,6 +251,74 @@ mod tests {
             }
         });
         assert_eq!(notes.all(), [2, 3, 0]);
+    }
+
+    /// What a library keeps of the one who waits, and drops with its lock held.
+    struct Kept(Arc<Notes>, Option<Waker>);
+
+    impl Drop for Kept {
+        fn drop(&mut self) {
+            let waker = self.1.take();
+            self.0.locked(|| drop(waker));
+        }
+    }
+
+    fn off_every_loop(without_a_loop: fn()) {
+        std::thread::spawn(without_a_loop).join().unwrap();
+        // And on a loop's own thread, between two of its turns.
+        let mut event_loop = crate::EventLoop::new().unwrap();
+        event_loop.turn(Some(std::time::Duration::ZERO)).unwrap();
+        without_a_loop();
+    }
+
+    #[test]
+    fn where_no_loop_runs_it_is_woken_and_dropped_when_the_call_that_locks_has_returned() {
+        off_every_loop(|| {
+            let notes = Arc::new(Notes::default());
+            held_back::hold_back_wakers(|| {
+                // The inner call returns with the lock of the outer one held.
+                notes
+                    .locked(|| held_back::hold_back_wakers(|| notes.use_locked(stand_ins(&notes))));
+                notes.is_locked.store(true, Ordering::Relaxed);
+                held_back::hold_back_wakers(|| drop(stand_ins(&notes)));
+                notes.is_locked.store(false, Ordering::Relaxed);
+            });
+            assert_eq!(notes.all(), [2, 6, 0]);
+        });
+    }
+
+    #[test]
+    fn where_no_loop_runs_one_that_is_replaced_is_dropped_outside_of_the_poll() {
+        off_every_loop(|| {
+            let own = crate::block_on(async {
+                let own = async { poll_fn(|cx| Poll::Ready(cx.waker().clone())).await };
+                crate::spawn(own).await.unwrap()
+            });
+            assert!(waker::is_own(&own));
+            for other in [Waker::noop(), &own] {
+                let notes = Arc::new(Notes::default());
+                let theirs = Arc::new(OfNotes(notes.clone())).into();
+                let (mut safe, mut kept) = (SafeWaker::default(), None);
+                safe.with(&mut Context::from_waker(&theirs), |cx| kept = Some(cx.waker().clone()));
+                drop(theirs);
+                safe.with(&mut Context::from_waker(other), |cx| {
+                    notes.locked(|| drop(kept.replace(cx.waker().clone())));
+                });
+                assert_eq!(notes.all(), [0, 1, 0]);
+            }
+        });
+    }
+
+    #[test]
+    fn where_no_loop_runs_what_a_library_drops_locked_is_dropped_outside() {
+        off_every_loop(|| {
+            let notes = Arc::new(Notes::default());
+            let [waker, ..] = stand_ins(&notes);
+            let kept = held_back::Locking::new(Kept(notes.clone(), Some(waker)));
+            drop(kept);
+            // The other two went before.
+            assert_eq!(notes.all(), [0, 3, 0]);
+        });
     }
 
     #[test]
