@@ -77,6 +77,39 @@ fn a_connection_that_nobody_takes_for_the_limit_holds_no_operator_up() {
     });
 }
 
+/// Asks on a connection that is kept for as long as the server keeps it.
+fn ask_again(kept: &mut Option<TcpStream>, admin: &str) {
+    let mut stream = kept.take().unwrap_or_else(|| connect(admin));
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\nok\n") {
+        let mut piece = [0; 4096];
+        let count = stream.read(&mut piece).unwrap();
+        assert!(count > 0, "closed before its answer");
+        answer.extend_from_slice(&piece[..count]);
+    }
+    let ends = answer.windows(17).any(|is| is == b"connection: close");
+    *kept = (!ends).then_some(stream);
+}
+
+#[test]
+fn operators_that_keep_asking_shut_no_other_out() {
+    each(&[], |name, _service, _addr, admin| {
+        let mut asking = [const { None }; 16];
+        asking.iter_mut().for_each(|kept| ask_again(kept, admin));
+        let mut other = connect(admin);
+        other.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        other.set_nonblocking(true).unwrap();
+        until("another one is answered", || {
+            asking.iter_mut().for_each(|kept| ask_again(kept, admin));
+            other.peek(&mut [0]).is_ok_and(|count| count > 0)
+        });
+        let mut answer = [0; 15];
+        other.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200 OK", "{name}");
+    });
+}
+
 #[test]
 fn before_the_drain_operators_are_told_that_it_is_not_ready_while_clients_are_served() {
     each(&["--pre-drain", "1000"], |name, mut service, addr, admin| {

@@ -81,8 +81,11 @@ impl RunningService {
         // Nobody waits for a scrape so much that a CPU should spin for it.
         let event_loop = EventLoop::builder().idle(IdlePolicy::Park);
         let group = LoopGroup::builder().loops(1).event_loop(event_loop);
+        // Operators that kept their connections and kept asking would shut all others out. A probe
+        // or a scrape is a single request: a connection for each costs little.
         let limits = Limits::new()
             .max_connections(connections_of_operators(Descriptors::limit()))
+            .max_requests_per_connection(1)
             .header_timeout(SILENCE)
             .idle_timeout(SILENCE);
         let admin = Server::from_listeners(listeners).group(group).limits(limits).start(router)?;
