@@ -233,6 +233,16 @@ fn what_is_idle_or_old_or_has_asked_enough_goes_away_without_an_error() {
 }
 
 #[test]
+fn an_old_connection_ends_although_it_was_told_to_leave_before() {
+    let max_age = MaxAge::new(SHORT).jitter(0.0).grace(SHORT);
+    let running = start(Limits::new().max_requests_per_connection(1).max_age(max_age));
+    let mut client = Client::new(&running);
+    client.get(1, "/never");
+    assert_eq!(client.goaway(), NO_ERROR);
+    counted(&running, Refusal::MaxAge, 1);
+}
+
+#[test]
 fn a_header_that_does_not_end_and_a_client_that_does_not_answer_end_the_connection() {
     let running = start(Limits::new().header_timeout(SHORT));
     let mut client = Client::new(&running);

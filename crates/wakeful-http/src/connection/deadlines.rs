@@ -68,7 +68,7 @@ impl ConnectionState {
         {
             due = self.clock.ticked() + tick;
         }
-        if let (Some(expires), false) = (self.movable().expires(), self.closing().has_begun()) {
+        if let (Some(expires), None) = (self.movable().expires(), self.closing().end_at()) {
             due = due.min(expires);
         }
         if let Some((end_at, _)) = self.closing().end_at() {
@@ -100,7 +100,8 @@ impl ConnectionState {
             // Nothing is lost.
             return Some(Act::Finish);
         }
-        if !self.closing().has_begun()
+        // Also one that closes already: an HTTP/2 client that was told may still go on asking.
+        if self.closing().end_at().is_none()
             && self.movable().expires().is_some_and(|expires| now >= expires)
         {
             self.closing().begin();
