@@ -19,7 +19,7 @@ use prometheus_client::registry::Registry;
 use wakeful::accept::{Descriptors, SharedListener};
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup};
-use wakeful_http::{DrainPlan, Limits, Readiness, Running, Server};
+use wakeful_http::{DrainPlan, Limits, MaxAge, Readiness, Running, Server};
 
 use crate::ServeOptions;
 
@@ -35,6 +35,8 @@ const SHARE: usize = 8;
 
 /// For how long a connection of theirs may say nothing: others may wait for its place.
 const SILENCE: Duration = Duration::from_secs(2);
+/// At twice this age a connection of theirs ends, whatever it does: as long as Prometheus waits.
+const AGE: Duration = Duration::from_secs(5);
 
 /// What a service keeps back of the process's descriptors. `of_service` is its own need.
 pub(crate) fn descriptors(of_service: Descriptors, admin: &[SharedListener]) -> Descriptors {
@@ -86,6 +88,7 @@ impl RunningService {
         let limits = Limits::new()
             .max_connections(connections_of_operators(Descriptors::limit()))
             .max_requests_per_connection(1)
+            .max_age(MaxAge::new(AGE).grace(AGE))
             .header_timeout(SILENCE)
             .idle_timeout(SILENCE);
         let admin = Server::from_listeners(listeners).group(group).limits(limits).start(router)?;
