@@ -1,6 +1,6 @@
 //! Handlers of `pthread_atfork(3)` that the program has registered before wakeful has, so that they
-//! run while wakeful has made itself ready for the fork. Alone in its process, because handlers stay
-//! registered.
+//! run while wakeful has made itself ready for the fork. Alone in its process, because handlers
+//! stay registered.
 
 #![allow(unsafe_code)] // `fork`, its handlers, and how a child ends.
 
