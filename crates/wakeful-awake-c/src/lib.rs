@@ -7,7 +7,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::panic::catch_unwind;
 
 use wakeful_awake::latency_device::OpenError;
-use wakeful_awake::{CountError, HoldError, WatchError};
+use wakeful_awake::{CountError, HoldError, KeeperError, WatchError};
 
 thread_local! {
     static ERROR: RefCell<CString> = RefCell::new(CString::default());
@@ -61,6 +61,8 @@ fn code(error: &WatchError) -> c_int {
         WatchError::Hold(HoldError::Large(_)) => (libc::E2BIG, None),
         // Only of CPUs that were chosen, which cannot be done here.
         WatchError::Hold(HoldError::NoKeeper(_) | HoldError::KeeperOff) => (libc::ENOTCONN, None),
+        WatchError::Hold(HoldError::Keeper(KeeperError::Permission(_))) => (libc::EACCES, None),
+        WatchError::Hold(HoldError::Keeper(_)) => (libc::ENOTCONN, None),
         WatchError::Hold(HoldError::Open(error)) => match error {
             OpenError::Missing => (libc::ENOENT, None),
             OpenError::Permission | OpenError::Refused => (libc::EACCES, None),

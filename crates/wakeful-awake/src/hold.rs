@@ -69,6 +69,10 @@ pub enum HoldError {
     /// The machine has CPUs that are not this process's.
     #[error("{0}. `--hold machine`, in code HoldSettings::whole_machine(), says so")]
     Large(#[from] LargeMachine),
+    /// The machine has a keeper, which this process cannot use, and the device may not be used
+    /// either.
+    #[error(transparent)]
+    Keeper(KeeperError),
     /// Single CPUs were asked for, and there is no keeper.
     #[error("single CPUs are held by a keeper only: {0}")]
     NoKeeper(#[source] KeeperError),
@@ -128,14 +132,14 @@ impl Hold {
             Some(Ok(kept)) => Means::Keeper(kept),
             Some(Err(error)) if settings.cpus.is_some() => return Err(HoldError::NoKeeper(error)),
             None if settings.cpus.is_some() => return Err(HoldError::KeeperOff),
-            Some(Err(_)) | None => {
-                if !settings.whole_machine {
-                    check_share()?;
-                }
-                let fd = fork_gate::open(published, latency_device::open, AsRawFd::as_raw_fd)?;
-                let (measured, back_off) = (Measured::NotYet, BackOff::new());
-                Means::Device(Device { fd, measured, back_off })
+            Some(Err(KeeperError::Missing(_))) | None => {
+                Means::Device(Device::open(&settings, published)?)
             }
+            // It is there, and should be used.
+            Some(Err(error)) => match Device::open(&settings, published) {
+                Ok(device) => Means::Device(device),
+                Err(_) => return Err(HoldError::Keeper(error)),
+            },
         };
         Ok(Self {
             means,
@@ -230,6 +234,14 @@ impl Hold {
 }
 
 impl Device {
+    fn open(settings: &HoldSettings, published: Option<Published>) -> Result<Self, HoldError> {
+        if !settings.whole_machine {
+            check_share()?;
+        }
+        let fd = fork_gate::open(published, latency_device::open, AsRawFd::as_raw_fd)?;
+        Ok(Self { fd, measured: Measured::NotYet, back_off: BackOff::new() })
+    }
+
     fn measure(&mut self) -> io::Result<()> {
         let pause = match self.measured {
             Measured::NotYet => AGAIN.0,

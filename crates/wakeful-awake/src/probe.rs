@@ -62,10 +62,19 @@ impl Probe {
         }
     }
 
-    /// May CPUs be held here, and is it worth it?
+    /// May CPUs be held here, and is it worth it? Where only a keeper may hold them, it is worth it
+    /// as far as is known: the keeper measures by itself.
     #[must_use]
     pub fn is_worth_it(&self) -> bool {
-        matches!(&self.measured, Measured::Both(gain) if gain.is_worth_it())
+        match &self.measured {
+            Measured::Both(gain) => gain.is_worth_it(),
+            Measured::Unheld(..) => self.may_use_keeper() && self.driver.driver.is_some(),
+            Measured::Failed(_) => false,
+        }
+    }
+
+    fn may_use_keeper(&self) -> bool {
+        matches!(self.keeper, Some(Ok(())))
     }
 }
 
@@ -104,15 +113,21 @@ impl fmt::Display for Probe {
                     Ok(cost) => writeln!(f, "a wake           {cost:.1?}")?,
                     Err(error) => writeln!(f, "a wake           not measured: {error}")?,
                 }
-                return writeln!(f, "permitted        no: {error}");
+                if !self.may_use_keeper() {
+                    return writeln!(f, "permitted        no: {error}");
+                }
             }
             Measured::Failed(error) => return writeln!(f, "permitted        {error}"),
         }
         match &self.share {
+            _ if self.may_use_keeper() => writeln!(f, "permitted        yes: by the keeper")?,
             Ok(()) => writeln!(f, "permitted        yes: {}", latency_device::PATH)?,
             Err(large) => writeln!(f, "permitted        only if you say so: {large}")?,
         }
         let verdict = match (self.is_worth_it(), driver.is_some()) {
+            (true, _) if matches!(self.measured, Measured::Unheld(..)) => {
+                "worth it         the keeper measures it at the first hold"
+            }
             (true, _) => "worth it         yes",
             (false, true) => "worth it         no: a wake is hardly shorter with CPUs held",
             (false, false) => {

@@ -175,6 +175,16 @@ fn send(child: &Child, signal: &str) {
 fn whatever_signal_is_sent_the_command_gets_it_and_none_stops_the_watch() {
     let signals = ["HUP", "USR1", "TTIN", "TTOU", "TSTP", "PWR", "ALRM", "XCPU", "WINCH"];
     let mut command = awake(&["--quiet", "--", "sh", "-c", &that_catches(&signals)]);
+    // The tests may have been started by `nohup`.
+    let as_by_default = || {
+        for signal in 1..32 {
+            // SAFETY: it is allowed behind a fork, and refused for those that cannot be changed.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: what it calls is allowed behind a fork.
+    unsafe { command.pre_exec(as_by_default) };
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     assert_eq!(lines.next().as_deref(), Some("up"));

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use wakeful_awake::{LargeMachine, check_share, keeper_protocol};
+use wakeful_awake::{KeeperError, LargeMachine, check_share, keeper_protocol};
 
 use self::device::{Device, DeviceError};
 use self::keeper::{Keeper, KeeperLost};
@@ -80,12 +80,9 @@ impl Holder {
     pub(crate) fn new(settings: Hold, process: Process) -> Result<Self, HoldError> {
         let means = match keeper_protocol::socket_path().map(connected) {
             Some(Ok(keeper)) => Means::Keeper(keeper),
-            Some(Err(_)) | None => {
-                if !settings.whole_machine {
-                    check_share()?;
-                }
-                Means::Device(Device::open()?)
-            }
+            Some(Err(KeeperLost::Connect(KeeperError::Missing(_)))) | None => device(settings)?,
+            // It is there, and should be used.
+            Some(Err(error)) => device(settings).map_err(|_| error)?,
         };
         Ok(Self {
             silence: settings.silence.clamp(SILENCE.0, SILENCE.1),
@@ -244,6 +241,13 @@ impl Holder {
         }
         Ok(())
     }
+}
+
+fn device(settings: Hold) -> Result<Means, HoldError> {
+    if !settings.whole_machine {
+        check_share()?;
+    }
+    Ok(Means::Device(Device::open()?))
 }
 
 fn connected(path: PathBuf) -> Result<Keeper, KeeperLost> {
