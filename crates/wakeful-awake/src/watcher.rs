@@ -157,17 +157,33 @@ impl Watcher {
         };
         let process = process.as_ref().map(|process| (Ended::ProcessEnded, process.as_fd()));
         let ends: Vec<_> = process.into_iter().chain(stop.map(|fd| (Ended::Stopped, fd))).collect();
+        let ended = self.watch(&ends, interval, &mut report);
+        let released = self.hold.end();
+        let ended = ended?;
+        released?;
+        self.count()?;
+        report(&self.done());
+        Ok(ended)
+    }
+
+    /// Until one of `ends` is readable. CPUs may be held then.
+    fn watch(
+        &mut self,
+        ends: &[(Ended, BorrowedFd<'_>)],
+        interval: Option<Duration>,
+        report: &mut impl FnMut(&Done),
+    ) -> Result<Ended, WatchError> {
         let mut traffic = Traffic::new(self.epoch.elapsed(), self.count()?);
         let mut next = Next::Armed;
         let mut due = interval.map(|interval| Instant::now() + interval);
         let is_cgroup = matches!(self.target, Target::Cgroup(_));
         let mut look_at = is_cgroup.then(|| Instant::now() + FOLDER);
-        let ended = loop {
+        loop {
             let until = |due: Instant| due.saturating_duration_since(Instant::now());
             let pauses = [self.pause(next), due.map(until), look_at.map(until)];
             let pause = pauses.into_iter().flatten().min();
-            if let Some(ended) = self.wait(next, &ends, pause)? {
-                break ended;
+            if let Some(ended) = self.wait(next, ends, pause)? {
+                return Ok(ended);
             }
             if look_at.is_some_and(|look_at| Instant::now() >= look_at) {
                 look_at = Some(Instant::now() + FOLDER);
@@ -186,11 +202,7 @@ impl Watcher {
                 due = interval.map(|interval| Instant::now() + interval);
                 report(&self.done());
             }
-        };
-        self.count()?;
-        self.hold.end()?;
-        report(&self.done());
-        Ok(ended)
+        }
     }
 
     /// What was done so far.

@@ -9,10 +9,12 @@
 //!    was. Signals that a fault raises stay as they are, because the kernel kills a process that
 //!    blocks one of these; sent by `kill`, they run their handlers and end no spin. So do the two
 //!    that libc keeps for itself.
-//! 2. Each look of the spin is a `ppoll` with a timeout of nothing, and with the mask that the
-//!    program wants to have in force: its own argument (`epoll_pwait`, `ppoll`), or what the
-//!    thread's was. The kernel sets that mask, looks for events and then for signals, and takes the
-//!    mask back, which is one for any signal. If a handler is to run, it runs before `ppoll`
+//! 2. Each look of the spin ends with a `ppoll` with a timeout of nothing, and with the mask that
+//!    the program wants to have in force: its own argument (`epoll_pwait`, `ppoll`), or what the
+//!    thread's was. It is the program's own `poll`; or, where that has an epoll, an `epoll_pwait`
+//!    that does not wait, and if it brought nothing a `ppoll` of no descriptor. The kernel sets
+//!    that mask, looks for events and then for signals, and takes the mask back, which is one for
+//!    any signal. If a handler is to run, it runs before `ppoll`
 //!    returns, under the mask under which it would have, and `ppoll` answers EINTR, whether the
 //!    handler has SA_RESTART or not, as `epoll_wait` and `poll` do (signal(7)). That is the answer
 //!    of the wait. A signal that nobody handles stops or ends the process there, or is discarded,

@@ -115,7 +115,7 @@ fn spin(
         std::thread::yield_now();
         let found = wait.look(mask);
         let now = now();
-        if is_refused(found) {
+        if is_no_answer(found) {
             spinner.cut_short(now);
             return None;
         }
@@ -140,11 +140,26 @@ fn spin(
         if until.is_some_and(|until| now >= until) {
             spinner.cut_short(now);
             // For what has come since the look.
-            return Some(wait.look(mask));
+            return Some(wait.look(mask)).filter(|found| !is_no_answer(*found));
         }
         if spinner.found_nothing(now) == Next::Sleep {
             add(&counts::MISSES);
             return None;
+        }
+    }
+}
+
+/// A look says what is there, or that a handler has run. What is wrong with the arguments the
+/// program's own wait says (another thread has closed the descriptor). Any other error is about the
+/// look alone: a filter permits the program's calls and not these. Then nothing here spins any
+/// more.
+fn is_no_answer(answer: Answer) -> bool {
+    match answer {
+        Ok(_) | Err(libc::EINTR) => false,
+        Err(libc::EBADF | libc::EFAULT | libc::EINVAL) => true,
+        Err(_) => {
+            settings::disable();
+            true
         }
     }
 }

@@ -5,7 +5,7 @@
 //! here is read only after the kernel, or libc by contract, has.
 #![allow(unsafe_code)]
 
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 use libc::{c_int, epoll_event, nfds_t, pollfd, sigset_t, timespec};
@@ -105,18 +105,15 @@ impl Wait for Epoll {
 
     #[inline]
     fn look(&self, mask: &sigset_t) -> Answer {
-        let mut epoll = pollfd { fd: self.epoll, events: libc::POLLIN, revents: 0 };
-        // `epoll_pwait` looks for signals only if it has to wait; `ppoll` always does.
-        // SAFETY: one descriptor, and a mask.
-        let looked = unsafe { real::ppoll_now(&raw mut epoll, 1, Some(NOW), mask) };
-        match answer(looked) {
-            Ok(1..) => {
-                // SAFETY: these are the program's arguments, with another timeout.
-                let asked =
-                    unsafe { real::epoll_pwait_now(self.epoll, self.events, self.most, 0, null()) };
-                answer(asked)
-            }
-            other => other,
+        // SAFETY: these are the program's arguments, with another timeout.
+        let asked = unsafe { real::epoll_pwait_now(self.epoll, self.events, self.most, 0, null()) };
+        match answer(asked) {
+            // `epoll_pwait` looks for signals only if it has to wait; `ppoll` always does. Of no
+            // descriptor: some files (a trigger of /proc/pressure, a perf event) say that they are
+            // ready once only, and must say it to the program.
+            // SAFETY: no descriptor, and a mask.
+            Ok(0) => answer(unsafe { real::ppoll_now(null_mut(), 0, Some(NOW), mask) }),
+            found => found,
         }
     }
 
@@ -130,10 +127,11 @@ impl Wait for Epoll {
         // SAFETY: as above, and a time.
         let slept =
             answer(unsafe { real::epoll_pwait2(epoll, events, most, &raw const time, mask) });
-        if slept != Err(libc::ENOSYS) && slept != Err(libc::EPERM) {
+        if matches!(slept, Ok(_) | Err(libc::EINTR)) {
             return slept;
         }
-        // Before Linux 5.11, or a seccomp filter: never shorter.
+        // Before Linux 5.11, or a seccomp filter: never shorter. What is wrong with the arguments
+        // is said again.
         let milliseconds = left.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(c_int::MAX);
         // SAFETY: as above.
         answer(unsafe { real::epoll_pwait(epoll, events, most, milliseconds, mask) })

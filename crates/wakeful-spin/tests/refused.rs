@@ -10,8 +10,9 @@ use wakeful_spin::counts;
 
 const TIMEOUT: i32 = 3;
 
-/// From now on the kernel refuses this thread these calls, with EPERM. Returns whether it does.
-fn refuse(calls: &[c_long]) -> bool {
+/// From now on the kernel refuses this thread these calls, with that error. Returns whether it
+/// does.
+fn refuse(calls: &[c_long], error: i32) -> bool {
     let code = |code: u32| code as u16;
     let (load, jump, end) = (
         code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS),
@@ -27,7 +28,7 @@ fn refuse(calls: &[c_long]) -> bool {
         filter.push(instruction(jump, behind, *call as u32));
     }
     filter.push(instruction(end, 0, libc::SECCOMP_RET_ALLOW));
-    filter.push(instruction(end, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    filter.push(instruction(end, 0, libc::SECCOMP_RET_ERRNO | error as u32));
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the kernel reads the filter. It is this thread's only.
     unsafe {
@@ -47,7 +48,7 @@ fn a_program_whose_filter_refuses_a_spin_waits_as_without() {
         epoll
     };
     wakeful_spin::enable().unwrap();
-    if !refuse(&[libc::SYS_ppoll, libc::SYS_epoll_pwait2]) {
+    if !refuse(&[libc::SYS_ppoll, libc::SYS_epoll_pwait2], libc::EACCES) {
         eprintln!("skipped: no filter can be set here");
         return;
     }

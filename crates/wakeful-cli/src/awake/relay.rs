@@ -2,7 +2,8 @@
 //!
 //! All that can be caught are passed on, but for those that a fault raises, SIGCHLD, and the
 //! real-time ones. A signal that was ignored when this program started stays ignored, here and in
-//! the command (`nohup`, a shell's background job).
+//! the command (`nohup`, a shell's background job); but for SIGPIPE, which the standard library
+//! gives a command its default action for.
 //!
 //! What the kernel sends, a terminal has mostly sent to the command as well: Ctrl-C goes to all
 //! processes of the foreground. Those are not passed on, but for SIGHUP: of a terminal that hangs

@@ -157,6 +157,7 @@ impl Spinner {
             if now >= self.quota_at {
                 self.survey(now);
             }
+            self.place.give_up();
             return Next::Hold;
         }
         if (now >= self.policy_at && self.is_real_time(now)) || !self.place.take() {
@@ -258,21 +259,25 @@ impl Spinner {
         self.holder.as_mut()
     }
 
-    /// An event ended a sleep in the place of a spin. If the CPU is not held any more, it came
-    /// after the window.
+    /// An event ended a sleep in the place of a spin: within the window, or after it.
     pub(crate) fn woken_instead(&mut self, now: u64) {
         let idle = now - self.began;
-        if self.holder.as_ref().is_some_and(Holder::is_held) {
+        if idle < self.window {
             self.governor.hit(now, idle);
         } else {
-            self.governor.miss(self.began + self.window, self.window);
+            self.governor.miss(now, self.window);
             self.governor.parked(idle);
         }
     }
 
     /// A deadline ended a sleep in the place of a spin.
     pub(crate) fn cut_short_instead(&mut self, now: u64) {
-        self.governor.cut_short(now, (now - self.began).min(self.window));
+        let idle = now - self.began;
+        if idle < self.window {
+            self.governor.cut_short(now, idle);
+        } else {
+            self.governor.miss(now, self.window);
+        }
     }
 
     /// The loop is about to sleep, here or in somebody else's wait, or nobody runs it.

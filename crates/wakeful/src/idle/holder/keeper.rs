@@ -19,6 +19,8 @@ use crate::sys::fork_check::Process;
 
 /// So often the keeper's answers are read while it holds.
 const SLEEPS_TO_A_LOOK: u32 = 1024;
+/// And while it has not answered: the first time it measures.
+const SLEEPS_TO_AN_ANSWER: u32 = 16;
 
 /// Why the keeper does not hold.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +60,12 @@ impl Connection {
         let client = KeeperClient::connect(path)?;
         let socket = Arc::new(client.as_fd().try_clone_to_owned()?);
         Ok(Self { client, socket, forks })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        before_fork::undo(&Arc::downgrade(&self.socket));
     }
 }
 
@@ -118,11 +126,12 @@ impl Keeper {
     /// Reads its answers. Is it a no?
     #[cold]
     fn look(&mut self) -> bool {
-        self.until_look = SLEEPS_TO_A_LOOK;
+        self.until_look = SLEEPS_TO_AN_ANSWER;
         let Some(connection) = &self.connection else { return false };
         loop {
             match connection.client.answer() {
                 Ok(None) => return false,
+                Ok(Some(Answer::Held(_))) => self.until_look = SLEEPS_TO_A_LOOK,
                 Ok(Some(Answer::Refused(reason) | Answer::Ended(reason))) => {
                     self.lost = Some(KeeperLost::Refused(reason));
                     return true;
@@ -140,12 +149,6 @@ impl Keeper {
         if let Some(connection) = &self.connection {
             before_fork::undo(&Arc::downgrade(&connection.socket));
         }
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.release();
     }
 }
 
