@@ -106,7 +106,7 @@ fn a_child_that_outlives_its_parent_holds_nothing() {
     unsafe { libc::kill(child, libc::SIGKILL) };
 }
 
-/// Forks so many microseconds after another thread has begun to enable. The child enables, too.
+/// Forks `after` microseconds after another thread has begun to enable. The child enables, too.
 fn forked_meanwhile(after: u64) {
     let enabling = thread::spawn(|| drop(wakeful_awake::enable()));
     thread::sleep(Duration::from_micros(after));

@@ -1,4 +1,4 @@
-//! The keeper on a tree of files in place of sysfs: what it restores, and when; who is refused.
+//! The keeper on a tree of files in place of sysfs: what it restores, when, and what it refuses.
 #![cfg(feature = "keeper")]
 
 use std::fs;

@@ -14,7 +14,7 @@ pub(crate) fn stop_signals(signals: &[i32]) -> io::Result<UnixStream> {
     for &signal in signals {
         pipe::register(signal, stopper.try_clone()?)?;
     }
-    // Whoever started this program may have blocked them.
+    // The parent process may have blocked them.
     wakeful::signal::unblock(signals)?;
     Ok(stop)
 }

@@ -195,7 +195,7 @@ impl Server {
         start.elapsed()
     }
 
-    /// The CPU time of whoever serves: the child, or a child of it.
+    /// The CPU time of the server: the child, or a child of it.
     fn cpu_time(&self) -> Duration {
         let pid = self.child.id();
         let children = format!("/proc/{pid}/task/{pid}/children");

@@ -28,7 +28,7 @@ pub enum KeeperStartError {
         "{0} may not be written: {1}. It takes root, and /sys mounted for writing (systemd: ReadWritePaths=/sys/devices/system/cpu)"
     )]
     NotWritable(PathBuf, #[source] io::Error),
-    /// Somebody listens on the socket who does not have the lock.
+    /// Another process listens on the socket, and does not have the lock.
     #[error("somebody listens on {0} already")]
     SocketInUse(PathBuf),
     /// A file that is not ours is in the socket's place.

@@ -58,7 +58,7 @@ impl Relay {
             }
         })?;
         is_caught.recv().map_err(io::Error::other)?.map_err(io::Error::from)?;
-        // Whoever started this program may have blocked them.
+        // The parent process may have blocked them.
         wakeful::signal::unblock(&PASSED_ON)?;
         Ok(Self(sender))
     }

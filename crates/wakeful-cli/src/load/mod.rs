@@ -106,7 +106,7 @@ pub(crate) fn until_interrupted() -> Result<Arc<AtomicBool>, String> {
             .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
             .map_err(|error| format!("cannot handle signals: {error}"))?;
     }
-    // Whoever started this program may have blocked them.
+    // The parent process may have blocked them.
     wakeful::signal::unblock(&[SIGINT, SIGTERM])
         .map_err(|error| format!("cannot handle signals: {error}"))?;
     Ok(flag)
