@@ -129,8 +129,7 @@ impl Holder {
         let is_due = match self.state {
             State::Unheld => true,
             State::Held { .. } => match &mut self.means {
-                // A fork has released it.
-                Means::Device(device) => device.is_released(),
+                Means::Device(_) => false,
                 Means::Keeper(keeper) => keeper.has_to_ask_anew(),
             },
             State::Silent | State::Lost { .. } | State::Useless => false,
@@ -175,7 +174,7 @@ impl Holder {
     #[cold]
     pub(crate) fn release(&mut self) {
         if self.is_held() {
-            match &self.means {
+            match &mut self.means {
                 Means::Device(device) => device.release(),
                 Means::Keeper(keeper) => keeper.release(),
             }
@@ -217,7 +216,9 @@ impl Holder {
             _ => None,
         };
         self.state = match self.hold() {
-            Ok(()) => State::Held { quiet_since },
+            Ok(true) => State::Held { quiet_since },
+            // With the next sleep.
+            Ok(false) => State::Unheld,
             Err(HoldError::Keeper(error)) => {
                 static TOLD: AtomicBool = AtomicBool::new(false);
                 if !TOLD.swap(true, Ordering::Relaxed) {
@@ -234,12 +235,11 @@ impl Holder {
         };
     }
 
-    fn hold(&mut self) -> Result<(), HoldError> {
-        match &mut self.means {
+    fn hold(&mut self) -> Result<bool, HoldError> {
+        Ok(match &mut self.means {
             Means::Device(device) => device.hold(self.tolerated)?,
             Means::Keeper(keeper) => keeper.hold(self.tolerated)?,
-        }
-        Ok(())
+        })
     }
 }
 

@@ -4,7 +4,8 @@
 //! parent cannot know what a child does with its copy, and a parent that is killed takes nothing
 //! back. So a temporary option ends before the fork: the `prepare` handler of `pthread_atfork(3)`
 //! takes it off. The handlers of [`fork_check`](super::fork_check) call the functions of this
-//! module.
+//! module. (What holds CPUs is not ended before a fork, but closed in the child:
+//! [`closed_in_child`](super::closed_in_child).)
 //!
 //! The lock is held across the fork. Neither process finds it locked by a thread that it lacks. For
 //! the same reason it is held while signal handlers are registered and unregistered: `signal-hook`
@@ -31,9 +32,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// What undoes the option.
 type Undo = fn(&OwnedFd);
 
-/// How many forks this process has begun, and how many have ended in it. Changed under the lock
-/// only. A descriptor that a handler makes during a fork may have a copy in the child: its count is
-/// past when the fork has ended.
+/// How many forks this process has begun, and how many have ended in it: it is odd during one.
+/// Changed under the lock only. A descriptor that a handler makes during a fork may have a copy in
+/// the child: its count is past when the fork has ended.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 static STATE: Mutex<State> = Mutex::new(State { changed: Vec::new() });
@@ -80,6 +81,12 @@ impl ForkCount {
 pub(super) fn fork_count() -> ForkCount {
     let _state = state_unless_forking();
     ForkCount(FORKS.load(Ordering::Relaxed))
+}
+
+/// As [`fork_count`], without the lock. `None` while a thread forks.
+pub(super) fn count_unless_forking() -> Option<ForkCount> {
+    let count = FORKS.load(Ordering::SeqCst);
+    count.is_multiple_of(2).then_some(ForkCount(count))
 }
 
 /// Calls `change` with the socket and returns `true`, unless this process has forked since `count`,
@@ -133,7 +140,7 @@ pub(super) fn before() {
         return;
     }
     let mut state = state();
-    FORKS.fetch_add(1, Ordering::Relaxed);
+    FORKS.fetch_add(1, Ordering::SeqCst);
     for (socket, undo) in state.changed.drain(..) {
         if let Some(socket) = socket.upgrade() {
             undo(&socket);
@@ -145,7 +152,7 @@ pub(super) fn before() {
 /// In both processes, after the fork.
 pub(super) fn after() {
     if let Some(state) = FORKING.take() {
-        FORKS.fetch_add(1, Ordering::Relaxed);
+        FORKS.fetch_add(1, Ordering::SeqCst);
         drop(ManuallyDrop::into_inner(state));
     }
 }

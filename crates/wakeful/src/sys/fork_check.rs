@@ -9,6 +9,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::before_fork::{self, ForkCount};
+use super::closed_in_child;
 
 /// How many forks led from the first process to this one. It starts near its end, so that it wraps
 /// in every test of forks.
@@ -16,6 +17,7 @@ static FORKS: AtomicU32 = AtomicU32::new(u32::MAX);
 
 extern "C" fn before_fork() {
     before_fork::before();
+    closed_in_child::before();
 }
 
 extern "C" fn in_parent() {
@@ -24,6 +26,9 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: it is the copy of a descriptor of the parent's, and its owner here leaves it alone
+    // from now on.
+    closed_in_child::in_child(|copy| unsafe { rustix::io::close(copy) });
     before_fork::after();
 }
 

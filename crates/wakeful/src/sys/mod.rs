@@ -6,6 +6,7 @@
 pub(crate) mod before_fork;
 #[allow(unsafe_code)]
 pub(crate) mod clock;
+pub(crate) mod closed_in_child;
 pub(crate) mod failures;
 #[cfg(feature = "faults")]
 pub(crate) mod faults;

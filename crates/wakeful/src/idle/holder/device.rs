@@ -2,13 +2,11 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 use wakeful_awake::latency_device::{self, OpenError};
 
-use crate::sys::before_fork::{self, ForkCount};
-use crate::sys::fork_check::Process;
+use crate::sys::closed_in_child::ClosedInChild;
 
 /// Why CPUs cannot be held by the device.
 #[derive(Debug, thiserror::Error)]
@@ -19,50 +17,43 @@ pub(crate) enum DeviceError {
     Other(#[from] io::Error),
 }
 
-/// A descriptor of the device. No child of this process has a wish by it.
+/// A descriptor of the device, which no child of this process keeps.
 #[derive(Debug)]
-pub(super) struct Device {
-    pub(super) fd: Arc<OwnedFd>,
-    pub(super) forks: ForkCount,
-}
+pub(super) struct Device(Option<ClosedInChild<OwnedFd>>);
 
 impl Device {
     pub(super) fn open() -> Result<Self, DeviceError> {
-        // First the count: behind a fork in between the device is opened anew.
-        let forks = Process::fork_count()?;
-        Ok(Self { fd: Arc::new(latency_device::open()?), forks })
+        Self::open_by(latency_device::open)
     }
 
-    /// Holds until the next fork. During one, on the thread that forks, it does not hold:
-    /// [`is_released`](Self::is_released) says so.
-    pub(super) fn hold(&mut self, tolerated: Duration) -> Result<(), DeviceError> {
-        let undo = |fd: &OwnedFd| _ = latency_device::release(fd);
-        loop {
-            let hold = |fd: &OwnedFd| latency_device::hold(fd, tolerated);
-            if before_fork::change_until_fork(self.forks, &self.fd, hold, undo)? {
-                return Ok(());
-            }
-            if before_fork::is_forking() {
-                return Ok(());
-            }
-            // A child may have a copy of the descriptor, and what is said by it is said for both.
+    pub(super) fn open_by(
+        open: impl FnMut() -> Result<OwnedFd, OpenError>,
+    ) -> Result<Self, DeviceError> {
+        Ok(Self(ClosedInChild::open(open)?))
+    }
+
+    /// Holds. `false`: not now, since the process forks.
+    pub(super) fn hold(&mut self, tolerated: Duration) -> Result<bool, DeviceError> {
+        if self.0.is_none() {
             *self = Self::open()?;
         }
-    }
-
-    /// A fork has ended the hold.
-    #[inline]
-    pub(super) fn is_released(&self) -> bool {
-        self.forks.is_past()
+        let Some(fd) = self.0.as_ref().and_then(ClosedInChild::get) else { return Ok(false) };
+        latency_device::hold(fd, tolerated)?;
+        Ok(true)
     }
 
     pub(super) fn release(&self) {
-        before_fork::undo(&Arc::downgrade(&self.fd));
+        if let Some(fd) = self.0.as_ref().and_then(ClosedInChild::get) {
+            // The kernel refuses no such wish.
+            let _ = latency_device::release(fd);
+        }
     }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
-        self.release();
+        if let Some(fd) = self.0.take() {
+            fd.close_after(|fd| _ = latency_device::release(fd));
+        }
     }
 }

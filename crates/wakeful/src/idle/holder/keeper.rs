@@ -4,18 +4,15 @@
 //! and now and then, since it may end a hold by itself.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::{SendFlags, send};
-use wakeful_awake::keeper_protocol::{Answer, Request};
+use rustix::net::{Shutdown, shutdown};
+use wakeful_awake::keeper_protocol::Answer;
 use wakeful_awake::{KeeperClient, KeeperError};
 
 use super::recent_cpus::RecentCpus;
-use crate::sys::before_fork::{self, ForkCount};
-use crate::sys::fork_check::Process;
+use crate::sys::closed_in_child::ClosedInChild;
 
 /// So often the keeper's answers are read while it holds.
 const SLEEPS_TO_A_LOOK: u32 = 1024;
@@ -37,99 +34,84 @@ pub(crate) enum KeeperLost {
 #[derive(Debug)]
 pub(super) struct Keeper {
     path: PathBuf,
-    connection: Option<Connection>,
+    connection: Connection,
     cpus: RecentCpus,
     /// Sleeps until its answers are read.
     until_look: u32,
     lost: Option<KeeperLost>,
 }
 
-/// A connection by which no child of this process holds anything.
+/// A connection, of which no child of this process keeps a copy.
 #[derive(Debug)]
-struct Connection {
-    client: KeeperClient,
-    /// The same socket, for a release before a fork.
-    socket: Arc<OwnedFd>,
-    forks: ForkCount,
-}
+struct Connection(Option<ClosedInChild<KeeperClient>>);
 
 impl Connection {
-    fn open(path: &std::path::Path) -> Result<Self, KeeperLost> {
-        // First the count, as in `Device::open`.
-        let forks = Process::fork_count()?;
-        let client = KeeperClient::connect(path)?;
-        let socket = Arc::new(client.as_fd().try_clone_to_owned()?);
-        Ok(Self { client, socket, forks })
+    fn client(&self) -> Option<&KeeperClient> {
+        self.0.as_ref().and_then(ClosedInChild::get)
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        before_fork::undo(&Arc::downgrade(&self.socket));
+        if let Some(client) = self.0.take() {
+            // It ends the connection for all copies, whatever the keeper has read by then.
+            client.close_after(|client| _ = shutdown(client, Shutdown::Both));
+        }
     }
 }
 
 impl Keeper {
     pub(super) fn new(path: PathBuf) -> Self {
         let cpus = RecentCpus::default();
-        Self { path, connection: None, cpus, until_look: 0, lost: None }
+        Self { path, connection: Connection(None), cpus, until_look: 0, lost: None }
     }
 
-    /// Connects, if it is not connected.
+    /// Connects, if it is not connected, and the process does not fork just now.
     pub(super) fn connect(&mut self) -> Result<(), KeeperLost> {
-        if self.connection.is_none() {
-            self.connection = Some(Connection::open(&self.path)?);
+        if self.connection.client().is_none() {
+            let opened = ClosedInChild::open(|| KeeperClient::connect(&self.path))?;
+            self.connection = Connection(opened);
         }
         Ok(())
     }
 
-    /// Asks for a hold of the CPUs on which the loop slept lately, until the next fork. During one,
-    /// on the thread that forks, it does not ask.
-    pub(super) fn hold(&mut self, tolerated: Duration) -> Result<(), KeeperLost> {
+    /// Asks for a hold of the CPUs on which the loop slept lately. `false`: not now, since the
+    /// process forks.
+    pub(super) fn hold(&mut self, tolerated: Duration) -> Result<bool, KeeperLost> {
+        if self.lost.is_none() {
+            // The answer to the hold before, if the loop let go with its next sleep.
+            self.look();
+        }
         if let Some(lost) = self.lost.take() {
-            self.connection = None;
+            self.connection = Connection(None);
             return Err(lost);
         }
         self.cpus.sleeps_on(rustix::thread::sched_getcpu());
         let cpus = self.cpus.get();
-        loop {
-            self.connect()?;
-            let Some(Connection { client, socket, forks }) = &self.connection else { continue };
-            let hold = |_: &OwnedFd| client.hold(&cpus, tolerated);
-            let asked = before_fork::change_until_fork(*forks, socket, hold, release_by);
-            match asked {
-                Ok(true) => break,
-                // `has_to_ask_anew` says so behind the fork.
-                Ok(false) if before_fork::is_forking() => break,
-                // A child may have a copy of the connection.
-                Ok(false) => self.connection = None,
-                Err(error) => {
-                    self.connection = None;
-                    return Err(error.into());
-                }
-            }
+        self.connect()?;
+        let Some(client) = self.connection.client() else { return Ok(false) };
+        if let Err(error) = client.hold(&cpus, tolerated) {
+            self.connection = Connection(None);
+            return Err(error.into());
         }
         self.until_look = 1;
-        Ok(())
+        Ok(true)
     }
 
-    /// A fork has ended the hold, the loop sleeps on another CPU, or the keeper has said no.
+    /// The loop sleeps on another CPU, or the keeper has said no.
     #[inline]
     pub(super) fn has_to_ask_anew(&mut self) -> bool {
-        let is_released = self.connection.as_ref().is_none_or(|it| it.forks.is_past());
         self.until_look = self.until_look.wrapping_sub(1);
-        (self.until_look == 0 && self.look())
-            || is_released
-            || self.cpus.sleeps_on(rustix::thread::sched_getcpu())
+        (self.until_look == 0 && self.look()) || self.cpus.sleeps_on(rustix::thread::sched_getcpu())
     }
 
     /// Reads its answers. Is it a no?
     #[cold]
     fn look(&mut self) -> bool {
         self.until_look = SLEEPS_TO_AN_ANSWER;
-        let Some(connection) = &self.connection else { return false };
+        let Some(client) = self.connection.client() else { return false };
         loop {
-            match connection.client.answer() {
+            match client.answer() {
                 Ok(None) => return false,
                 Ok(Some(Answer::Held(_))) => self.until_look = SLEEPS_TO_A_LOOK,
                 Ok(Some(Answer::Refused(reason) | Answer::Ended(reason))) => {
@@ -145,15 +127,10 @@ impl Keeper {
         }
     }
 
-    pub(super) fn release(&self) {
-        if let Some(connection) = &self.connection {
-            before_fork::undo(&Arc::downgrade(&connection.socket));
+    pub(super) fn release(&mut self) {
+        if self.connection.client().is_some_and(|client| client.release().is_err()) {
+            // It is gone, or does not read. Without the connection nothing is held.
+            self.connection = Connection(None);
         }
     }
-}
-
-fn release_by(socket: &OwnedFd) {
-    // A keeper that is gone, or does not read, is noticed by the next look.
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let _ = send(socket, Request::Release.to_string().as_bytes(), flags);
 }

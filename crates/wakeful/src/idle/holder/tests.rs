@@ -3,7 +3,6 @@ use super::*;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
 const SILENCE_NS: u64 = 50_000_000;
 
@@ -14,12 +13,12 @@ fn holder(state: State) -> (Holder, File) {
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
     let file = file.unwrap();
     std::fs::remove_file(path).unwrap();
-    let fd = Arc::new(OwnedFd::from(file.try_clone().unwrap()));
+    let open = || Ok(OwnedFd::from(file.try_clone().unwrap()));
     let holder = Holder {
         silence: Duration::from_nanos(SILENCE_NS),
         tolerated: Duration::from_micros(2),
         process: Process::current().unwrap(),
-        means: Means::Device(Device { fd, forks: Process::fork_count().unwrap() }),
+        means: Means::Device(Device::open_by(open).unwrap()),
         state,
     };
     (holder, file)
@@ -32,7 +31,7 @@ fn wishes(file: &File) -> Vec<i32> {
 }
 
 fn held(file: &File, holder: &mut Holder) {
-    holder.hold().unwrap();
+    assert!(holder.hold().unwrap());
     holder.state = State::Held { quiet_since: None };
     assert_eq!(wishes(file), [2]);
 }
