@@ -3,20 +3,20 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::fork_gate;
+use crate::fork_gate::{self, NOBODY, said, word};
 use crate::hold::HoldSettings;
 use crate::watcher::{WatchError, Watcher, own};
 
 /// By what this process's watcher holds; a forked child closes it.
-static HELD_BY: AtomicI32 = AtomicI32::new(-1);
-/// What this process's watcher does; a forked child has none. No lock, which a child could find
-/// locked.
-static STATE: AtomicU32 = AtomicU32::new(OFF);
+static HELD_BY: AtomicU64 = AtomicU64::new(NOBODY);
+/// What this process's watcher does. A forked child has none, and finds its parent's process here.
+/// No lock, which a child could find locked.
+static STATE: AtomicU64 = AtomicU64::new(NOBODY);
 const OFF: u32 = 0;
 const BEGINS: u32 = 1;
 const RUNS: u32 = 2;
@@ -43,16 +43,23 @@ pub fn enable() -> Result<(), WatchError> {
 
 fn enable_with(settings: HoldSettings) -> Result<(), WatchError> {
     loop {
-        match STATE.compare_exchange(OFF, BEGINS, Ordering::Acquire, Ordering::Acquire) {
-            Ok(_) => break,
-            Err(RUNS) => return Ok(()),
+        let state = STATE.load(Ordering::Acquire);
+        match said(state) {
+            None | Some(OFF) => {
+                let begins = word(BEGINS);
+                let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+                if STATE.compare_exchange(state, begins, acquire, relaxed).is_ok() {
+                    break;
+                }
+            }
+            Some(RUNS) => return Ok(()),
             // In another thread.
-            Err(_) => thread::sleep(PAUSE),
+            Some(_) => thread::sleep(PAUSE),
         }
     }
     let began = begin(settings);
     if began.is_err() {
-        STATE.store(OFF, Ordering::Release);
+        STATE.store(word(OFF), Ordering::Release);
     }
     began
 }
@@ -75,13 +82,12 @@ fn begin(settings: HoldSettings) -> Result<(), WatchError> {
             Ok(watcher) => watcher,
             Err(error) => return drop(opened.send(Err(error))),
         };
-        STATE.store(RUNS, Ordering::Release);
+        STATE.store(word(RUNS), Ordering::Release);
         let _ = opened.send(Ok(()));
         // A kernel that refuses later on: the hold is gone with the device.
         let _ = watcher.run(None, None, |_| ());
-        HELD_BY.store(-1, Ordering::Relaxed);
         drop(watcher);
-        STATE.store(OFF, Ordering::Release);
+        STATE.store(word(OFF), Ordering::Release);
     };
     without_signals(|| thread::Builder::new().name("wakeful-awake".to_owned()).spawn(watch))?;
     result.recv().map_err(|_| io::Error::other("the thread that watches has panicked"))?
@@ -114,11 +120,26 @@ extern "C" fn in_parent() {
 
 /// The copy would go on holding for as long as the child lives.
 extern "C" fn in_child() {
-    fork_gate::in_child();
-    STATE.store(OFF, Ordering::Release);
-    let copy = HELD_BY.swap(-1, Ordering::Relaxed);
-    if copy >= 0 {
+    if let Some(copy) = fork_gate::in_child(&HELD_BY) {
         // SAFETY: it was the watcher's, whose thread is not in this process.
         unsafe { libc::close(copy) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a child that found its parent's state, in which no handler ran.
+    #[test]
+    fn what_another_process_s_watcher_does_is_nothing_here() {
+        for state in [BEGINS, RUNS] {
+            let parents = u64::from(std::process::id() + 1) << 32 | u64::from(state);
+            STATE.store(parents, Ordering::Release);
+            // Whether it is permitted depends on the machine.
+            let enabled = enable();
+            let expected = if enabled.is_ok() { RUNS } else { OFF };
+            assert_eq!(said(STATE.load(Ordering::Acquire)), Some(expected));
+        }
     }
 }

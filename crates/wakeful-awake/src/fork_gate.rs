@@ -1,92 +1,235 @@
 //! Descriptors of which a forked child must not keep a copy: the child closes the published number.
 //!
 //! Between the moment when a descriptor is opened and the moment when its number is published a
-//! child would not know of it. So opening and publishing is one step for the handlers of a fork:
-//! they wait for it, and no such step begins while the process forks. One step takes some
-//! microseconds, so both sides yield in the meantime, and no lock can be left locked in a child.
+//! child would not know of it; and between the moment when the number is taken back and the close.
+//! So both are one step for the handlers of a fork: they wait for it, and no such step begins while
+//! the process forks. One step takes some microseconds, so both sides yield in the meantime.
+//!
+//! Each word names its process. A child in which no handler ran (of a bare `clone(2)`, or of a fork
+//! that began before the handlers were registered) finds its parent's there, and takes it for
+//! nothing: no gate that somebody else closed, no number that may be another file's by now.
 
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::process;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::yield_now;
 
-/// 1 while a thread opens; and 2 for each thread that forks.
-static GATE: AtomicU32 = AtomicU32::new(0);
+/// Of which process: 1 while a thread opens or closes; and 2 for each thread that forks.
+static GATE: AtomicU64 = AtomicU64::new(NOBODY);
 const OPENS: u32 = 1;
 const FORKS: u32 = 2;
 
-/// Where the number of a descriptor is for a forked child; -1 is none.
-pub(crate) type Published = &'static AtomicI32;
+/// The process that forks.
+static PARENT: AtomicU32 = AtomicU32::new(0);
 
-/// Opens, and publishes the number that `number` says, if there is a place for it.
-pub(crate) fn open<T, E>(
-    published: Option<Published>,
-    open: impl FnOnce() -> Result<T, E>,
-    number: impl FnOnce(&T) -> i32,
-) -> Result<T, E> {
-    let Some(published) = published else { return open() };
-    while GATE.compare_exchange_weak(0, OPENS, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        yield_now();
-    }
-    let _opened = Opened;
-    let opened = open()?;
-    published.store(number(&opened), Ordering::Relaxed);
-    Ok(opened)
+/// No process has this word.
+pub(crate) const NOBODY: u64 = 0;
+
+/// Where the number of a descriptor is for a forked child.
+pub(crate) type Place = &'static AtomicU64;
+
+/// What this process says in a word that a forked child may find.
+pub(crate) fn word(said: u32) -> u64 {
+    u64::from(process::id()) << 32 | u64::from(said)
 }
 
-/// Opens the gate again, also after a panic.
-struct Opened;
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        GATE.fetch_sub(OPENS, Ordering::Release);
-    }
+/// What this process has said. `None`: nothing, or another process has.
+pub(crate) fn said(word: u64) -> Option<u32> {
+    (of(word) == process::id()).then_some(word as u32)
 }
 
-/// Before a fork.
-pub(crate) fn before_fork() {
+fn of(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+/// Waits until `may_enter` says so of the gate, and adds `step`.
+fn enter(step: u32, may_enter: impl Fn(u32) -> bool) {
     loop {
         let gate = GATE.load(Ordering::Relaxed);
-        let enter = |gate| {
-            GATE.compare_exchange_weak(gate, gate + FORKS, Ordering::Acquire, Ordering::Relaxed)
-        };
-        if gate & OPENS == 0 && enter(gate).is_ok() {
+        let inside = said(gate).unwrap_or(0);
+        let (entered, relaxed) = (word(inside + step), Ordering::Relaxed);
+        if may_enter(inside)
+            && GATE.compare_exchange_weak(gate, entered, Ordering::Acquire, relaxed).is_ok()
+        {
             return;
         }
         yield_now();
     }
 }
 
-/// After a fork, in the parent.
-pub(crate) fn after_fork() {
-    GATE.fetch_sub(FORKS, Ordering::Release);
+/// A step between forks. It ends with the value, also after a panic.
+struct Step;
+
+impl Step {
+    fn enter() -> Self {
+        enter(OPENS, |inside| inside == 0);
+        Self
+    }
 }
 
-/// After a fork, in the child: no other thread is there.
-pub(crate) fn in_child() {
-    GATE.store(0, Ordering::Release);
+impl Drop for Step {
+    fn drop(&mut self) {
+        GATE.fetch_sub(OPENS.into(), Ordering::Release);
+    }
+}
+
+/// What owns a descriptor that a forked child closes, if there is a place for its number.
+#[derive(Debug)]
+pub(crate) struct Gated<T> {
+    /// There until the end.
+    value: Option<T>,
+    published: Option<(Place, u64)>,
+}
+
+impl<T: AsFd> Gated<T> {
+    /// Opens, and publishes the number.
+    pub(crate) fn open<E>(
+        place: Option<Place>,
+        open: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Self, E> {
+        let Some(place) = place else {
+            return Ok(Self { value: Some(open()?), published: None });
+        };
+        let _step = Step::enter();
+        let value = open()?;
+        let entry = word(value.as_fd().as_raw_fd().cast_unsigned());
+        place.store(entry, Ordering::Relaxed);
+        Ok(Self { value: Some(value), published: Some((place, entry)) })
+    }
+}
+
+impl<T> Deref for Gated<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("it is there until the drop")
+    }
+}
+
+impl<T> Drop for Gated<T> {
+    fn drop(&mut self) {
+        let Some((place, entry)) = self.published else { return };
+        if said(entry).is_none() {
+            // A copy of the value in a child. The number may be another file's by now.
+            return std::mem::forget(self.value.take());
+        }
+        let _step = Step::enter();
+        let _ = place.compare_exchange(entry, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
+        drop(self.value.take());
+    }
+}
+
+/// Before a fork.
+pub(crate) fn before_fork() {
+    PARENT.store(process::id(), Ordering::Relaxed);
+    enter(FORKS, |inside| inside & OPENS == 0);
+}
+
+/// After a fork, in the parent.
+pub(crate) fn after_fork() {
+    GATE.fetch_sub(FORKS.into(), Ordering::Release);
+}
+
+/// After a fork, in the child: no other thread is there. The copy to be closed.
+pub(crate) fn in_child(place: Place) -> Option<RawFd> {
+    GATE.store(NOBODY, Ordering::Relaxed);
+    let entry = place.swap(NOBODY, Ordering::Relaxed);
+    let is_parents = entry != NOBODY && of(entry) == PARENT.load(Ordering::Relaxed);
+    is_parents.then_some((entry as u32).cast_signed())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::sync::{Mutex, MutexGuard};
+
     use super::*;
+
+    /// There is one gate.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn null() -> std::io::Result<File> {
+        File::open("/dev/null")
+    }
+
+    fn number(place: Place) -> Option<i32> {
+        said(place.load(Ordering::Relaxed)).map(u32::cast_signed)
+    }
 
     #[test]
     fn a_descriptor_is_opened_and_published_between_forks() {
-        static NUMBER: AtomicI32 = AtomicI32::new(-1);
-        let opened: Result<i32, ()> = open(Some(&NUMBER), || Ok(7), |number| *number);
-        assert_eq!((opened, NUMBER.load(Ordering::Relaxed)), (Ok(7), 7));
-        let failed: Result<i32, ()> = open(Some(&NUMBER), || Err(()), |number| *number);
-        assert_eq!((failed, NUMBER.load(Ordering::Relaxed)), (Err(()), 7));
+        static PLACE: AtomicU64 = AtomicU64::new(NOBODY);
+        let _alone = alone();
+        let failed: Result<Gated<File>, ()> = Gated::open(Some(&PLACE), || Err(()));
+        assert!(failed.is_err());
+        assert_eq!(number(&PLACE), None);
         before_fork();
         before_fork();
         after_fork();
-        let opening =
-            std::thread::spawn(|| open::<_, ()>(Some(&NUMBER), || Ok(8), |number| *number));
+        let opening = std::thread::spawn(|| Gated::open(Some(&PLACE), null).unwrap());
         for _ in 0..1000 {
             yield_now();
-            assert_eq!(NUMBER.load(Ordering::Relaxed), 7);
+            assert_eq!(number(&PLACE), None);
         }
         after_fork();
-        assert_eq!(opening.join().unwrap(), Ok(8));
-        assert_eq!(NUMBER.load(Ordering::Relaxed), 8);
+        let opened = opening.join().unwrap();
+        assert_eq!(number(&PLACE), Some(opened.as_fd().as_raw_fd()));
+    }
+
+    #[test]
+    fn a_descriptor_is_taken_back_and_closed_between_forks() {
+        static PLACE: AtomicU64 = AtomicU64::new(NOBODY);
+        let _alone = alone();
+        let opened = Gated::open(Some(&PLACE), null).unwrap();
+        let fd = opened.as_fd().as_raw_fd();
+        before_fork();
+        let closing = std::thread::spawn(move || drop(opened));
+        for _ in 0..1000 {
+            yield_now();
+            assert_eq!(number(&PLACE), Some(fd));
+        }
+        after_fork();
+        closing.join().unwrap();
+        assert_eq!(number(&PLACE), None);
+    }
+
+    #[test]
+    fn a_child_closes_its_parent_s_number_once_and_no_other_process_s() {
+        static PLACE: AtomicU64 = AtomicU64::new(NOBODY);
+        let _alone = alone();
+        let opened = Gated::open(Some(&PLACE), null).unwrap();
+        let fd = opened.as_fd().as_raw_fd();
+        before_fork();
+        assert_eq!([in_child(&PLACE), in_child(&PLACE)], [Some(fd), None]);
+        // In a grandchild, whose parent ran no handler.
+        PLACE.store(u64::from(process::id() + 1) << 32 | 7, Ordering::Relaxed);
+        before_fork();
+        assert_eq!(in_child(&PLACE), None);
+    }
+
+    #[test]
+    fn a_gate_that_another_process_closed_is_open() {
+        let _alone = alone();
+        for inside in [OPENS, FORKS] {
+            GATE.store(u64::from(process::id() + 1) << 32 | u64::from(inside), Ordering::Relaxed);
+            drop(Step::enter());
+            before_fork();
+            after_fork();
+        }
+    }
+
+    #[test]
+    fn the_copy_of_an_owner_in_another_process_closes_nothing() {
+        static PLACE: AtomicU64 = AtomicU64::new(NOBODY);
+        let _alone = alone();
+        let mut opened = Gated::open(Some(&PLACE), null).unwrap();
+        let fd = opened.as_fd().as_raw_fd();
+        opened.published = Some((&PLACE, u64::from(process::id() + 1) << 32));
+        drop(opened);
+        assert!(std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok());
     }
 }

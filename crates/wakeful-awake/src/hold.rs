@@ -1,12 +1,12 @@
 //! CPUs that are held for somebody else, if that gains anything.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::back_off::BackOff;
-use crate::fork_gate::{self, Published};
+use crate::fork_gate::{Gated, Place};
 use crate::keeper_client::KeeperError;
 use crate::keeper_protocol::{SOCKET_VARIABLE, socket_path};
 use crate::kept_hold::KeptHold;
@@ -106,7 +106,7 @@ enum Means {
 
 #[derive(Debug)]
 struct Device {
-    fd: OwnedFd,
+    fd: Gated<OwnedFd>,
     measured: Measured,
     /// (A keeper looks by itself.)
     back_off: BackOff,
@@ -124,19 +124,16 @@ enum Measured {
 
 impl Hold {
     /// By the machine's keeper, if one runs, and else by the device. Nothing is held yet.
-    pub(crate) fn open(
-        settings: HoldSettings,
-        published: Option<Published>,
-    ) -> Result<Self, HoldError> {
-        let means = match socket_path().map(|path| KeptHold::connect(path, published)) {
+    pub(crate) fn open(settings: HoldSettings, place: Option<Place>) -> Result<Self, HoldError> {
+        let means = match socket_path().map(|path| KeptHold::connect(path, place)) {
             Some(Ok(kept)) => Means::Keeper(kept),
             Some(Err(error)) if settings.cpus.is_some() => return Err(HoldError::NoKeeper(error)),
             None if settings.cpus.is_some() => return Err(HoldError::KeeperOff),
             Some(Err(KeeperError::Missing(_))) | None => {
-                Means::Device(Device::open(&settings, published)?)
+                Means::Device(Device::open(&settings, place)?)
             }
             // It is there, and should be used.
-            Some(Err(error)) => match Device::open(&settings, published) {
+            Some(Err(error)) => match Device::open(&settings, place) {
                 Ok(device) => Means::Device(device),
                 Err(_) => return Err(HoldError::Keeper(error)),
             },
@@ -174,7 +171,7 @@ impl Hold {
             Means::Device(device) if self.held_since.is_none() => {
                 device.measure()?;
                 if !matches!(device.measured, Measured::Useless(..)) {
-                    latency_device::hold(&device.fd, self.tolerated)?;
+                    latency_device::hold(&*device.fd, self.tolerated)?;
                     self.count(true);
                 }
             }
@@ -190,7 +187,7 @@ impl Hold {
                 Means::Keeper(kept) => {
                     kept.release();
                 }
-                Means::Device(device) => latency_device::release(&device.fd)?,
+                Means::Device(device) => latency_device::release(&*device.fd)?,
             }
         }
         Ok(())
@@ -234,11 +231,11 @@ impl Hold {
 }
 
 impl Device {
-    fn open(settings: &HoldSettings, published: Option<Published>) -> Result<Self, HoldError> {
+    fn open(settings: &HoldSettings, place: Option<Place>) -> Result<Self, HoldError> {
         if !settings.whole_machine {
             check_share()?;
         }
-        let fd = fork_gate::open(published, latency_device::open, AsRawFd::as_raw_fd)?;
+        let fd = Gated::open(place, latency_device::open)?;
         Ok(Self { fd, measured: Measured::NotYet, back_off: BackOff::new() })
     }
 
@@ -248,12 +245,12 @@ impl Device {
             Measured::Useless(_, again, pause) if Instant::now() >= again => pause,
             _ => return Ok(()),
         };
-        if latency_device::in_force(&self.fd)? == Some(Duration::ZERO) {
+        if latency_device::in_force(&*self.fd)? == Some(Duration::ZERO) {
             self.measured = Measured::Joins;
             return Ok(());
         }
         // A thread of its own: it stays pinned.
-        let device = &self.fd;
+        let device = &*self.fd;
         let gain = thread::scope(|scope| {
             let measuring = thread::Builder::new().spawn_scoped(scope, || Gain::measure(device))?;
             measuring.join().unwrap_or_else(|_| Err(io::Error::other("a panic")))

@@ -1,12 +1,10 @@
 //! A hold of single CPUs by the machine's keeper, for a thread that may wait for its answers.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::fork_gate::{self, Published};
+use crate::fork_gate::{Gated, Place};
 use crate::keeper_client::{KeeperClient, KeeperError};
 use crate::keeper_protocol::Answer;
 
@@ -20,22 +18,19 @@ const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct KeptHold {
     path: PathBuf,
-    published: Option<Published>,
-    client: Option<KeeperClient>,
+    place: Option<Place>,
+    client: Option<Gated<KeeperClient>>,
     held: Vec<usize>,
     /// Why it is not asked, and until when.
     refused: Option<(String, Instant)>,
 }
 
 impl KeptHold {
-    /// The number of the connection's descriptor is in `published` from then on: a copy of it in a
+    /// The number of the connection's descriptor is in `place` from then on: a copy of it in a
     /// forked child would hold as well.
-    pub(crate) fn connect(
-        path: PathBuf,
-        published: Option<Published>,
-    ) -> Result<Self, KeeperError> {
-        let client = Some(connected(&path, published)?);
-        Ok(Self { path, published, client, held: Vec::new(), refused: None })
+    pub(crate) fn connect(path: PathBuf, place: Option<Place>) -> Result<Self, KeeperError> {
+        let client = Some(connected(&path, place)?);
+        Ok(Self { path, place, client, held: Vec::new(), refused: None })
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -68,7 +63,7 @@ impl KeptHold {
         self.held.clear();
         if self.client.as_ref().is_some_and(|client| client.release().is_err()) {
             // Without the connection nothing is held.
-            self.disconnect();
+            self.client = None;
         }
     }
 
@@ -88,7 +83,7 @@ impl KeptHold {
     fn ask(&mut self, cpus: &[usize], tolerated: Duration) -> Result<(), (String, Duration)> {
         let client = match self.client.take() {
             Some(client) => client,
-            None => connected(&self.path, self.published)
+            None => connected(&self.path, self.place)
                 .map_err(|error| (error.to_string(), CONNECT_AGAIN))?,
         };
         let client = self.client.insert(client);
@@ -107,20 +102,11 @@ impl KeptHold {
     }
 
     fn gone(&mut self, error: &io::Error) -> (String, Duration) {
-        self.disconnect();
-        (format!("the keeper of CPUs is gone: {error}"), CONNECT_AGAIN)
-    }
-
-    fn disconnect(&mut self) {
-        if let Some(published) = self.published {
-            // Its number is somebody else's soon.
-            published.store(-1, Ordering::Relaxed);
-        }
         self.client = None;
+        (format!("the keeper of CPUs is gone: {error}"), CONNECT_AGAIN)
     }
 }
 
-fn connected(path: &Path, published: Option<Published>) -> Result<KeeperClient, KeeperError> {
-    let number = |client: &KeeperClient| client.as_fd().as_raw_fd();
-    fork_gate::open(published, || KeeperClient::connect(path), number)
+fn connected(path: &Path, place: Option<Place>) -> Result<Gated<KeeperClient>, KeeperError> {
+    Gated::open(place, || KeeperClient::connect(path))
 }

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use crate::fork_gate::Published;
+use crate::fork_gate::Place;
 use crate::hold::{Hold, HoldError, HoldSettings};
 use crate::switches::{CountError, Switches, Target};
 use crate::traffic::{Next, Traffic};
@@ -114,23 +114,23 @@ impl Watcher {
     }
 
     /// As [`open`](Self::open). From now on the number of the descriptor by which CPUs are held is
-    /// in `published`: a copy of it in a forked child would hold as well.
+    /// in `place`: a copy of it in a forked child would hold as well.
     pub(crate) fn open_published(
         target: Target,
         settings: HoldSettings,
-        published: Published,
+        place: Place,
     ) -> Result<Self, WatchError> {
-        Self::opened(target, settings, Some(published))
+        Self::opened(target, settings, Some(place))
     }
 
     fn opened(
         target: Target,
         settings: HoldSettings,
-        published: Option<Published>,
+        place: Option<Place>,
     ) -> Result<Self, WatchError> {
         let folder = target.folder();
         let switches = Switches::open(&target)?;
-        let hold = Hold::open(settings, published)?;
+        let hold = Hold::open(settings, place)?;
         let (epoch, done) = (Instant::now(), Counted::default());
         Ok(Self { target, folder, switches, hold, epoch, done, used: BTreeMap::new() })
     }
