@@ -1,21 +1,21 @@
 //! Descriptors by which CPUs are held, of which a forked child must not keep a copy: the child
 //! closes them.
 //!
-//! An owner publishes the number of its descriptor, with the process, in a place that the handler of
-//! the child reads ([`fork_check`](super::fork_check) calls it). Nothing is locked. A loop that holds
-//! or lets go does not wait for another thread's fork, and a fork waits for no loop.
+//! An owner publishes the number of its descriptor, with the process, in a place that the handler
+//! of the child reads ([`fork_check`](super::fork_check) calls it). Nothing is locked. A loop that
+//! holds or lets go does not wait for another thread's fork, and a fork waits for no loop.
 //!
 //! A fork could come at four moments at which the child knows too little:
-//! * Between opening and publishing. So the owner compares the count of forks from before the opening
-//!   with that after the publishing. If another one has begun, a child may have a copy, and the owner
-//!   closes the descriptor before it has said anything by it. If the counts are the same, each later
-//!   fork copies what was published: `SeqCst` puts the store before the load, and the fork counts
-//!   itself before it copies the memory.
-//! * Between taking back the number and closing. The owner ends what it has said before it takes the
-//!   number back, so the child's copy says nothing.
-//! * Behind the child's close, when the number is another file's. Whoever takes the number out of the
-//!   place may close it, and the child's handler has taken it. The copy of the owner in the child
-//!   finds that, and leaves the number alone.
+//! * Between opening and publishing. So the owner compares the count of forks from before the
+//!   opening with that after the publishing. If another one has begun, a child may have a copy, and
+//!   the owner closes the descriptor before it has said anything by it. If the counts are the same,
+//!   each later fork copies what was published: `SeqCst` puts the store before the load, and the
+//!   fork counts itself before it copies the memory.
+//! * Between taking back the number and closing. The owner ends what it has said before it takes
+//!   the number back, so the child's copy says nothing.
+//! * Behind the child's close, when the number is another file's. Whoever takes the number out of
+//!   the place may close it, and the child's handler has taken it. The copy of the owner in the
+//!   child finds that, and leaves the number alone.
 //! * In a child of a bare `clone(2)`, in which no handler runs. A fork of that child finds another
 //!   process in the place than its parent, and closes nothing.
 
@@ -89,7 +89,8 @@ pub(super) fn before() {
     FORKS.store(std::process::id(), Ordering::SeqCst);
 }
 
-/// In the child: calls `close` with the number of each copy that it has. Called twice, it finds none.
+/// In the child: calls `close` with the number of each copy that it has. Called twice, it finds
+/// none.
 pub(super) fn in_child(close: impl FnMut(RawFd)) {
     PLACES.clear(FORKS.load(Ordering::SeqCst), close);
 }
@@ -134,8 +135,8 @@ impl<T: AsFd> ClosedInChild<T> {
 }
 
 impl<T> ClosedInChild<T> {
-    /// Has `end` take back what was said by the descriptor, for all of its copies, and closes it. In
-    /// another process than the owner's it does nothing.
+    /// Has `end` take back what was said by the descriptor, for all of its copies, and closes it.
+    /// In another process than the owner's it does nothing.
     pub(crate) fn close_after(self, end: impl FnOnce(&T)) {
         let Self { value, place, entry } = self;
         if process(entry) != std::process::id() || place.load(Ordering::Relaxed) != entry {

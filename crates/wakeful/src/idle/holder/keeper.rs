@@ -86,7 +86,7 @@ impl Keeper {
             self.connection = Connection(None);
             return Err(lost);
         }
-        self.cpus.sleeps_on(rustix::thread::sched_getcpu());
+        self.cpus.begins_on(rustix::thread::sched_getcpu());
         let cpus = self.cpus.get();
         self.connect()?;
         let Some(client) = self.connection.client() else { return Ok(false) };
