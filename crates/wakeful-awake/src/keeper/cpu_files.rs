@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// What a CPU's file says.
@@ -85,7 +85,7 @@ impl CpuFiles {
     /// # Errors
     /// There is no such CPU, it is offline, or its file is not as expected.
     pub(super) fn read(&self, cpu: usize) -> io::Result<Limit> {
-        let text = std::fs::read_to_string(self.path(cpu))?;
+        let text = read(&self.path(cpu))?;
         let line = text.lines().next().unwrap_or_default();
         Limit::parse(line).ok_or_else(|| io::Error::other(format!("not understood: {line:?}")))
     }
@@ -99,7 +99,7 @@ impl CpuFiles {
 
     /// A CPU that is offline keeps its files. The first one often has no such switch.
     pub(super) fn is_offline(&self, cpu: usize) -> bool {
-        let online = std::fs::read_to_string(self.root.join(format!("cpu{cpu}/online")));
+        let online = read(&self.root.join(format!("cpu{cpu}/online")));
         online.is_ok_and(|text| text.trim() == "0")
     }
 
@@ -111,6 +111,13 @@ impl CpuFiles {
     pub(super) fn path(&self, cpu: usize) -> PathBuf {
         self.root.join(format!("cpu{cpu}/power/pm_qos_resume_latency_us"))
     }
+}
+
+/// All of a file of sysfs, which has a few bytes, in three system calls.
+fn read(path: &Path) -> io::Result<String> {
+    let mut bytes = [0; 64];
+    let length = File::open(path)?.read(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 //! all that ask.
 //!
 //! One thread sleeps in `poll` on the socket, the clients and `stop`; it has a timeout only while
-//! CPUs are held, or while descriptors are short. A message is worked off to its end: the pure
-//! bookkeeping of `holders` says what each CPU should be, `held_cpus` brings the files there and
-//! back (`cpu_files`, noted before in `state_file`), and the client is answered. Nothing waits for
-//! a client.
+//! CPUs are held, or were a moment ago, or while descriptors are short. A message is worked off to
+//! its end: the pure bookkeeping of `holders` says what each CPU should be, `held_cpus` brings the
+//! files there and back (`cpu_files`, noted before in `state_file`), and the client is answered.
+//! Nothing waits for a client.
 
 mod client;
 mod cpu_files;
@@ -176,6 +176,7 @@ impl Keeper {
     fn serve(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
         loop {
             self.retry();
+            self.cpus.forget_released(Instant::now(), &mut self.lines);
             let ready = self.wait(stop)?;
             if ready.is_stopped {
                 return Ok(());
@@ -196,7 +197,8 @@ impl Keeper {
         let retry = self.retry.map(|(due, _)| due);
         // While CPUs are held.
         let look = self.holders.holds().next().and_then(|_| self.back_off.next_look());
-        let deadlines = [self.holders.deadline(), self.shortage, retry, look];
+        let forget = self.cpus.next_to_forget();
+        let deadlines = [self.holders.deadline(), self.shortage, retry, look, forget];
         let deadline = deadlines.into_iter().flatten().min();
         let pause = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let pause = pause.map(Timespec::try_from).transpose().map_err(io::Error::other)?;

@@ -6,22 +6,30 @@
 //! named there is somebody else's.
 //!
 //! ```text
-//! wakeful-keeper 1
+//! wakeful-keeper 2
 //! boot 5f0c…
-//! cpu 0 before 0 wrote n/a
-//! cpu 1 before 0 wrote n/a,5
+//! cpu 0 before 0 wrote n/a holds 1
+//! cpu 1 before 0 wrote n/a,5 holds 0
 //! end
 //! ```
+//!
+//! A line with `holds 0` is of a CPU that was released: what stood there before stands there again,
+//! and any other value is somebody else's, also one that the keeper wrote earlier. The line stays
+//! for a while, because a CPU that is held again then has its `1` by one write of one byte, in
+//! place. Such a write is done or not done, whenever the keeper dies.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::cpu_files::Limit;
 
-const HEADER: &str = "wakeful-keeper 1";
+const HEADER: &str = "wakeful-keeper 2";
+/// Its lines do not say `holds`: all do.
+const HEADER_BEFORE: &str = "wakeful-keeper 1";
 const END: &str = "end";
 
 /// What was done to a CPU.
@@ -30,6 +38,19 @@ pub(super) struct Changed {
     pub(super) before: Limit,
     /// The last one is what the keeper means to stand there. Those before it may still stand.
     pub(super) wrote: Vec<Limit>,
+    /// One of these may stand there. Else `before` does, or what somebody else wrote since.
+    pub(super) holds: bool,
+}
+
+impl Changed {
+    /// Nothing yet.
+    pub(super) fn nothing(before: Limit) -> Self {
+        Self { before, wrote: Vec::new(), holds: false }
+    }
+
+    fn is_same_line(&self, other: &Self) -> bool {
+        self.before == other.before && self.wrote == other.wrote
+    }
 }
 
 pub(super) type Changes = BTreeMap<usize, Changed>;
@@ -51,14 +72,26 @@ pub(super) struct StateFile {
     path: PathBuf,
     new: PathBuf,
     boot: String,
+    /// What was written last.
+    written: Option<Written>,
 }
+
+#[derive(Debug)]
+struct Written {
+    file: File,
+    /// Where in it each CPU's `holds` is.
+    marks: BTreeMap<usize, u64>,
+}
+
+/// With more of them, the whole file takes fewer system calls.
+const MOST_MARKS: usize = 4;
 
 impl StateFile {
     pub(super) fn new(path: &Path) -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let mut new = path.as_os_str().to_owned();
         new.push(".new");
-        Self { path: path.to_owned(), new: new.into(), boot: boot.trim().to_owned() }
+        Self { path: path.to_owned(), new: new.into(), boot: boot.trim().to_owned(), written: None }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -79,50 +112,115 @@ impl StateFile {
         parsed.ok_or_else(|| StateError::Damaged(self.path.clone()))
     }
 
-    /// Says it, or that nothing has to be undone: then there is no file.
+    /// Says what is in `changes`, or that nothing has to be undone: then there is no file. `stored`
+    /// is what it says, also after an error.
     ///
     /// # Errors
-    /// The directory is missing, full, or may not be written. What was said before stands.
-    pub(super) fn write(&self, changes: &Changes) -> io::Result<()> {
+    /// The directory is missing, full, or may not be written.
+    pub(super) fn update(&mut self, stored: &mut Changes, changes: &Changes) -> io::Result<()> {
+        if !matches!(self.mark(stored, changes), Ok(true)) {
+            self.write(changes)?;
+            stored.clone_from(changes);
+        }
+        Ok(())
+    }
+
+    /// Marks single CPUs in place. `false`: that is not enough.
+    fn mark(&self, stored: &mut Changes, changes: &Changes) -> io::Result<bool> {
+        let Some(Written { file, marks }) = &self.written else { return Ok(false) };
+        let is_same =
+            |((cpu, one), (other_cpu, other)): ((&usize, &Changed), (&usize, &Changed))| {
+                cpu == other_cpu && one.is_same_line(other)
+            };
+        if stored.len() != changes.len() || !stored.iter().zip(changes).all(is_same) {
+            return Ok(false);
+        }
+        let differ = || stored.values().zip(changes.values()).filter(|(one, other)| one != other);
+        // Somebody may have removed it, and a successor would find nothing.
+        if differ().count() > MOST_MARKS || file.metadata()?.nlink() == 0 {
+            return Ok(false);
+        }
+        for ((cpu, stored), changed) in stored.iter_mut().zip(changes.values()) {
+            if stored.holds != changed.holds {
+                let Some(at) = marks.get(cpu) else { return Ok(false) };
+                file.write_all_at(mark(changed.holds).as_bytes(), *at)?;
+                stored.holds = changed.holds;
+            }
+        }
+        Ok(true)
+    }
+
+    fn write(&mut self, changes: &Changes) -> io::Result<()> {
         if changes.is_empty() {
+            self.written = None;
             return match fs::remove_file(&self.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             };
         }
+        let (text, marks) = text(changes, &self.boot);
         // A crash of the machine undoes what is in sysfs too: there is nothing to flush.
-        let written = fs::write(&self.new, text(changes, &self.boot));
-        let renamed = written.and_then(|()| fs::rename(&self.new, &self.path));
-        if renamed.is_err() {
-            // A part of it takes room that is wanted. It may not be there.
-            let _ = fs::remove_file(&self.new);
+        let written = File::create(&self.new).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            fs::rename(&self.new, &self.path)?;
+            Ok(Written { file, marks })
+        });
+        match written {
+            Ok(written) => {
+                self.written = Some(written);
+                Ok(())
+            }
+            Err(error) => {
+                // A part of it takes room that is wanted. It may not be there.
+                let _ = fs::remove_file(&self.new);
+                Err(error)
+            }
         }
-        renamed
     }
 }
 
-fn text(changes: &Changes, boot: &str) -> String {
+fn mark(holds: bool) -> &'static str {
+    if holds { "1" } else { "0" }
+}
+
+/// And where in it each CPU's mark is.
+fn text(changes: &Changes, boot: &str) -> (String, BTreeMap<usize, u64>) {
     let mut text = format!("{HEADER}\nboot {boot}\n");
-    for (cpu, Changed { before, wrote }) in changes {
+    let mut marks = BTreeMap::new();
+    for (cpu, Changed { before, wrote, holds }) in changes {
         let wrote: Vec<_> = wrote.iter().map(ToString::to_string).collect();
         // A string takes everything.
-        let _ = writeln!(text, "cpu {cpu} before {before} wrote {}", wrote.join(","));
+        let _ = write!(text, "cpu {cpu} before {before} wrote {} holds ", wrote.join(","));
+        marks.insert(*cpu, text.len() as u64);
+        text += mark(*holds);
+        text += "\n";
     }
-    text + END + "\n"
+    (text + END + "\n", marks)
 }
 
 /// `None` if it is damaged.
 fn parse(text: &str, boot: &str) -> Option<Changes> {
     let mut lines = text.strip_suffix('\n')?.lines();
-    if lines.next() != Some(HEADER) || lines.next_back() != Some(END) {
+    let marks = match lines.next()? {
+        HEADER => true,
+        HEADER_BEFORE => false,
+        _ => return None,
+    };
+    if lines.next_back() != Some(END) {
         return None;
     }
     let is_of_this_boot = lines.next()?.strip_prefix("boot ")? == boot;
     let changes = lines.map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
-        let ["cpu", cpu, "before", before, "wrote", wrote] = words[..] else { return None };
+        let (words, holds) = match words[..] {
+            [.., "holds", "1"] if marks => (&words[..words.len() - 2], true),
+            [.., "holds", "0"] if marks => (&words[..words.len() - 2], false),
+            _ if marks => return None,
+            _ => (&words[..], true),
+        };
+        let ["cpu", cpu, "before", before, "wrote", wrote] = *words else { return None };
         let wrote = wrote.split(',').map(Limit::parse).collect::<Option<Vec<_>>>()?;
-        Some((cpu.parse().ok()?, Changed { before: Limit::parse(before)?, wrote }))
+        Some((cpu.parse().ok()?, Changed { before: Limit::parse(before)?, wrote, holds }))
     });
     let changes: Changes = changes.collect::<Option<_>>()?;
     // The machine's values are as it booted with them.
@@ -135,34 +233,45 @@ mod tests {
 
     fn changes() -> Changes {
         let held = Limit::Microseconds(0);
-        let one = Changed { before: Limit::None, wrote: vec![held] };
-        let two =
-            Changed { before: Limit::Microseconds(100), wrote: vec![held, Limit::Microseconds(5)] };
+        let one = Changed { before: Limit::None, wrote: vec![held], holds: true };
+        let wrote = vec![held, Limit::Microseconds(5)];
+        let two = Changed { before: Limit::Microseconds(100), wrote, holds: false };
         Changes::from([(0, one), (17, two)])
     }
 
     #[test]
     fn what_is_written_is_read() {
-        let text = text(&changes(), "b");
+        let (text, marks) = text(&changes(), "b");
         assert_eq!(parse(&text, "b"), Some(changes()));
         assert_eq!(
             text,
-            "wakeful-keeper 1\nboot b\ncpu 0 before 0 wrote n/a\ncpu 17 before 100 wrote n/a,5\nend\n"
+            "wakeful-keeper 2\nboot b\ncpu 0 before 0 wrote n/a holds 1\ncpu 17 before 100 wrote n/a,5 holds 0\nend\n"
         );
+        let at = |cpu: usize| &text[usize::try_from(marks[&cpu]).unwrap()..][..2];
+        assert_eq!((at(0), at(17)), ("1\n", "0\n"));
+    }
+
+    #[test]
+    fn in_what_an_earlier_version_wrote_all_cpus_may_be_held() {
+        let text = "wakeful-keeper 1\nboot b\ncpu 17 before 100 wrote n/a,5\nend\n";
+        let changed = &parse(text, "b").unwrap()[&17];
+        assert!(changed.holds && changed.is_same_line(&changes()[&17]));
     }
 
     #[test]
     fn another_boot_has_other_values() {
-        assert_eq!(parse(&text(&changes(), "b"), "c"), Some(Changes::new()));
+        assert_eq!(parse(&text(&changes(), "b").0, "c"), Some(Changes::new()));
     }
 
     #[test]
     fn a_file_that_is_not_whole_is_damaged() {
-        let whole = text(&changes(), "b");
+        let (whole, _) = text(&changes(), "b");
         for length in 0..whole.len() {
             assert_eq!(parse(&whole[..length], "b"), None, "{length}");
         }
-        for (from, to) in [("wrote n/a", "wrote x"), ("cpu 0", "cpu -1"), ("before 0", "before")] {
+        for (from, to) in
+            [("wrote n/a", "wrote x"), ("cpu 0", "cpu -1"), ("before 0", "before"), ("holds 1", "")]
+        {
             assert_eq!(parse(&whole.replacen(from, to, 1), "b"), None, "{from}");
         }
     }
@@ -170,16 +279,52 @@ mod tests {
     #[test]
     fn nothing_to_undo_is_no_file_and_a_missing_directory_is_an_error() {
         let path = std::env::temp_dir().join(format!("wakeful-state-{}", std::process::id()));
-        let file = StateFile::new(&path);
-        assert_eq!(file.read().unwrap(), Changes::new());
-        file.write(&changes()).unwrap();
+        let mut file = StateFile::new(&path);
+        let none = Changes::new;
+        assert_eq!(file.read().unwrap(), none());
+        file.update(&mut none(), &changes()).unwrap();
         assert_eq!(file.read().unwrap(), changes());
-        file.write(&Changes::new()).unwrap();
+        file.update(&mut changes(), &none()).unwrap();
         assert!(!path.exists());
-        file.write(&Changes::new()).unwrap();
+        file.update(&mut none(), &none()).unwrap();
         fs::write(&path, "\0").unwrap();
         assert!(file.read().unwrap_err().to_string().contains("is damaged"));
         fs::remove_file(&path).unwrap();
-        assert!(StateFile::new(Path::new("/nonexistent/state")).write(&changes()).is_err());
+        assert!(
+            StateFile::new(Path::new("/nonexistent/state"))
+                .update(&mut none(), &changes())
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_mark_is_written_in_place_while_the_file_is_there() {
+        let path = std::env::temp_dir().join(format!("wakeful-marks-{}", std::process::id()));
+        let mut file = StateFile::new(&path);
+        file.update(&mut Changes::new(), &changes()).unwrap();
+        let number = || fs::metadata(&path).unwrap().ino();
+        let first = number();
+        let mut stored = changes();
+        let mut says = |holds: bool, wrote: Limit| {
+            let mut wanted = stored.clone();
+            let changed = wanted.get_mut(&17).unwrap();
+            changed.holds = holds;
+            changed.wrote = vec![wrote];
+            file.update(&mut stored, &wanted).unwrap();
+            assert_eq!((file.read().unwrap(), &stored), (wanted.clone(), &wanted));
+        };
+        let (five, six) = (Limit::Microseconds(5), Limit::Microseconds(6));
+        says(true, five);
+        let second = number();
+        assert_ne!(second, first, "another line is another file");
+        for holds in [false, true, false] {
+            says(holds, five);
+            assert_eq!(number(), second, "written in place");
+        }
+        says(true, six);
+        let _held_open = File::open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        says(false, six);
+        fs::remove_file(&path).unwrap();
     }
 }
