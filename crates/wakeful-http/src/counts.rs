@@ -40,6 +40,9 @@ refusals! {
     HeaderTimeout = "header_timeout",
     /// A connection had no request for too long.
     IdleTimeout = "idle_timeout",
+    /// A connection was asked to close, because further ones waited for a place:
+    /// [`Limits::max_connections`](crate::Limits::max_connections), or a lack of descriptors.
+    GaveWay = "gave_way",
     /// Nothing more came of a request's body.
     BodyTimeout = "body_timeout",
     /// A request took too long in all.

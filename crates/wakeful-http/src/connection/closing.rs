@@ -4,7 +4,10 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use wakeful::accept::Draining;
+
 use crate::counts::Refusal;
+use crate::loop_state::LoopState;
 
 /// What a refused client may take to read the answer.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -25,6 +28,15 @@ impl Closing {
     /// Makes the next response the last one; what is in flight is taken to its end.
     pub(crate) fn begin(&self) {
         self.is_closing.set(true);
+    }
+
+    /// As [`begin`](Self::begin), because the server drains, or has asked this connection for its
+    /// place.
+    pub(crate) fn begin_by(&self, draining: &Draining, loop_state: &LoopState) {
+        if !draining.is_started() && !self.has_begun() {
+            loop_state.refuse(Refusal::GaveWay);
+        }
+        self.begin();
     }
 
     /// As [`begin`](Self::begin), because a request was refused in a way that ends the connection.

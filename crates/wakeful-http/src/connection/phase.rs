@@ -64,6 +64,11 @@ impl PhaseClock {
         }
     }
 
+    /// Returns the phase, as of the last poll.
+    pub(super) fn phase(&self) -> Phase {
+        self.phase.get().0
+    }
+
     /// Returns the instant at which the phase began.
     pub(super) fn since(&self) -> Instant {
         self.since.get()

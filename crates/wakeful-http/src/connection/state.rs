@@ -9,10 +9,12 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use wakeful::accept::{GivesWay, Standing};
+
 use super::closing::Closing;
 use super::last_body::LastBody;
 use super::movable_state::MovableState;
-use super::phase::PhaseClock;
+use super::phase::{Phase, PhaseClock};
 use super::protocol::Protocol;
 use super::request_table::RequestTable;
 use super::response_writes::ResponseWrites;
@@ -113,5 +115,18 @@ impl ConnectionState {
     /// tick.
     pub(crate) fn takes_client_check(&self) -> bool {
         self.checks_client.take()
+    }
+}
+
+impl GivesWay for ConnectionState {
+    /// Before its first request a connection of HTTP/1 stays, and so does one of HTTP/2 while
+    /// requests are in flight: its client would need another place for the next one.
+    fn standing(&self) -> Standing {
+        match (self.clock.phase(), self.protocol) {
+            _ if self.closing.has_begun() => Standing::Stays,
+            (Phase::Idle, _) => Standing::Idle(self.clock.since()),
+            (Phase::Busy, Protocol::Http1) => Standing::Busy(self.movable.served()),
+            (Phase::First | Phase::Header | Phase::Busy, _) => Standing::Stays,
+        }
     }
 }

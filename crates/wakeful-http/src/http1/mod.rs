@@ -131,13 +131,13 @@ where
         ObservedIo { io, observed: observed.clone(), state: state.clone() },
         ObservedService { service, observed: observed.clone() },
     );
-    let mut drained = pin!(draining.started());
+    let mut drained = pin!(draining.started_or_asked(state.clone()));
     let mut timer = Timer::new();
     let mut is_shutting_down = false;
     let ended = poll_fn(|cx| {
         if !is_shutting_down && drained.as_mut().poll(cx).is_ready() {
             is_shutting_down = true;
-            state.closing().begin();
+            state.closing().begin_by(draining, state.loop_state());
         }
         loop {
             let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut connection).poll(cx)));
@@ -170,6 +170,8 @@ where
         }
     })
     .await;
+    // Nobody is to ask it any more: neither what it was upgraded to, nor the rest of a close.
+    drained.set(draining.started());
     if let Ended::ByPanic(payload) = ended {
         // Not while it unwinds: what the service, its future or a body has may panic in its drop,
         // too.

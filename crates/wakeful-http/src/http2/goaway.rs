@@ -1,13 +1,14 @@
 //! The orderly end of an HTTP/2 connection: a GOAWAY, and then the wait for the client to leave.
 //!
-//! It begins when the server drains (at SIGTERM, after [`DrainPlan::pre_drain`]), behind the last
-//! request that the connection may have, and when it is idle for too long or too old; all but the
-//! first by [`Closing`](crate::connection::ConnectionState::closing). hyper says GOAWAY then,
+//! It begins when the server drains (at SIGTERM, after [`DrainPlan::pre_drain`]) or needs the
+//! connection's place, behind the last request that the connection may have, and when it is idle for
+//! too long or too old; all but the first two by [`Closing`](crate::connection::ConnectionState::closing). hyper says GOAWAY then,
 //! twice, with a PING in between, so a request that is on its way is answered. An idle connection
 //! is waited for as `connection::deadlines` has it, and ended if its client does not leave.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::Context;
 use std::time::Duration;
 
@@ -30,14 +31,20 @@ pub(super) struct Shutdown {
 }
 
 impl Shutdown {
-    pub(super) fn new(draining: &Draining) -> Self {
-        Self { drain: draining.started(), is_announced: false }
+    pub(super) fn new(draining: &Draining, state: &Rc<ConnectionState>) -> Self {
+        let drain = draining.started_or_asked(state.clone());
+        Self { drain, is_announced: false }
     }
 
-    /// Begins to close when the server drains.
-    pub(super) fn poll_drain(&mut self, state: &ConnectionState, cx: &mut Context<'_>) {
+    /// Begins to close when the server drains, or asks for it.
+    pub(super) fn poll_drain(
+        &mut self,
+        draining: &Draining,
+        state: &ConnectionState,
+        cx: &mut Context<'_>,
+    ) {
         if !state.closing().has_begun() && Pin::new(&mut self.drain).poll(cx).is_ready() {
-            state.closing().begin();
+            state.closing().begin_by(draining, state.loop_state());
         }
     }
 

@@ -95,7 +95,7 @@ enum Ended {
 async fn drive<I, S, B>(
     connection: http2::Connection<I, S, Streams>,
     frames: &RefCell<ObservedFrames>,
-    state: &ConnectionState,
+    state: &Rc<ConnectionState>,
     draining: &Draining,
 ) -> Ended
 where
@@ -107,10 +107,10 @@ where
     B::Error: Into<BoxError>,
 {
     let mut connection = pin!(connection);
-    let (mut timer, mut shutdown) = (Timer::new(), Shutdown::new(draining));
+    let (mut timer, mut shutdown) = (Timer::new(), Shutdown::new(draining, state));
     poll_fn(|cx| {
         frames.borrow_mut().gives_way = false;
-        shutdown.poll_drain(state, cx);
+        shutdown.poll_drain(draining, state, cx);
         loop {
             if shutdown.takes_announcement(state) {
                 connection.as_mut().graceful_shutdown();

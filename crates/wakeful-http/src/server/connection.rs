@@ -66,7 +66,7 @@ pub(crate) async fn serve<S, B>(
         ))
         .await;
     }
-    let drained = drained(&draining, &loop_state);
+    let drained = drained(&draining, &movable, &loop_state);
     let Some((protocol, start)) =
         first_request(&mut stream, &unread, drained, &movable, &loop_state, peer).await
     else {

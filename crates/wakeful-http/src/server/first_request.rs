@@ -2,11 +2,13 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::Poll;
+use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::rt::Read;
-use wakeful::accept::Draining;
+use wakeful::accept::{Draining, GivesWay, Standing};
 use wakeful::net::PeerAddr;
 use wakeful::time::{Deadline, timeout};
 
@@ -50,10 +52,26 @@ pub(crate) async fn first_request<IO: Read + Unpin>(
     None
 }
 
-/// The draining has begun, and nothing comes any more of what may have been on its way.
-pub(crate) async fn drained(draining: &Draining, loop_state: &LoopState) {
-    draining.started().await;
+/// The draining has begun, and nothing comes any more of what may have been on its way. So it is
+/// when the server asks for the place of a connection that has come from another loop, idle.
+pub(crate) async fn drained(draining: &Draining, movable: &MovableState, loop_state: &LoopState) {
+    match movable.served() {
+        0 => draining.started().await,
+        _ => draining.started_or_asked(Rc::new(HasMoved(movable.arrived()))).await,
+    }
+    if !draining.is_started() {
+        loop_state.refuse(Refusal::GaveWay);
+    }
     Deadline::after(loop_state.linger()).await;
+}
+
+/// An idle connection, since it came from another loop.
+struct HasMoved(Instant);
+
+impl GivesWay for HasMoved {
+    fn standing(&self) -> Standing {
+        Standing::Idle(self.0)
+    }
 }
 
 /// `future`'s output; `None` when `end` comes before.

@@ -48,7 +48,7 @@ pub(crate) async fn serve<S, B>(
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let drained = drained(&draining, &loop_state);
+    let drained = drained(&draining, &movable, &loop_state);
     let begun = until(drained, pin!(tls.begin(&mut stream))).await;
     let stream = match begun {
         None => return,

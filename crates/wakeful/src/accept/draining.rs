@@ -1,7 +1,8 @@
-//! How a loop's connections are told that the server drains: without a lock, and without a cost per
-//! request.
+//! How a loop's connections are told that the server drains, or that it needs their places: without
+//! a lock, and without a cost per request.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -9,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
+use super::room::{GivesWay, Standing};
 use crate::sys::panics;
 
 /// Tells a connection that the server drains: it should finish what it is doing and close.
@@ -23,13 +25,29 @@ pub struct Draining(Rc<State>);
 #[derive(Debug, Default)]
 struct State {
     started: Cell<bool>,
-    waiting: RefCell<Slab<Waker>>,
+    waiting: RefCell<Slab<Waiting>>,
+}
+
+/// Who waits.
+struct Waiting {
+    waker: Waker,
+    /// If it may be asked to close.
+    connection: Option<Rc<dyn GivesWay>>,
+    /// It was asked, and has not looked yet.
+    is_asked: bool,
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").field("is_asked", &self.is_asked).finish_non_exhaustive()
+    }
 }
 
 impl State {
     fn is_waiting_for(&self, place: Option<usize>, waker: &Waker) -> bool {
         let waiting = self.waiting.borrow();
-        place.and_then(|place| waiting.get(place)).is_some_and(|kept| kept.will_wake(waker))
+        let kept = place.and_then(|place| waiting.get(place));
+        kept.is_some_and(|kept| kept.waker.will_wake(waker) && !kept.is_asked)
     }
 }
 
@@ -38,7 +56,51 @@ impl Draining {
     ///
     /// *Cancel-safe*.
     pub fn started(&self) -> DrainingStarted {
-        DrainingStarted { state: self.0.clone(), place: None }
+        DrainingStarted { state: self.0.clone(), place: None, connection: None, is_asked: false }
+    }
+
+    /// As [`started`](Self::started), and completes also when the server asks this connection to
+    /// close, because it has reached its [limit of
+    /// connections](super::ConnectionServer::max_connections) and others wait. It should do what it
+    /// does when the server drains. Idle connections are asked, first the one of the loop that has
+    /// been idle for longest; others only where these are not enough. A connection that does not
+    /// wait here is never asked.
+    ///
+    /// *Cancel-safe*: what was asked of a future that is dropped is forgotten.
+    ///
+    /// ```
+    /// # use std::cell::Cell;
+    /// # use std::rc::Rc;
+    /// # use std::time::Instant;
+    /// # use wakeful::accept::{Connection, GivesWay, Standing};
+    /// struct Echo {
+    ///     idle_since: Cell<Instant>,
+    /// }
+    ///
+    /// impl GivesWay for Echo {
+    ///     fn standing(&self) -> Standing {
+    ///         Standing::Idle(self.idle_since.get())
+    ///     }
+    /// }
+    ///
+    /// async fn serve(connection: Connection) {
+    ///     let Connection { mut stream, draining, .. } = connection;
+    ///     let echo = Rc::new(Echo { idle_since: Cell::new(Instant::now()) });
+    ///     let answer = async {
+    ///         let mut buf = [0; 512];
+    ///         while let Ok(read @ 1..) = stream.read(&mut buf).await
+    ///             && stream.write_all(&buf[..read]).await.is_ok()
+    ///         {
+    ///             echo.idle_since.set(Instant::now());
+    ///         }
+    ///     };
+    ///     futures_lite::future::or(answer, draining.started_or_asked(echo.clone())).await;
+    /// }
+    /// ```
+    pub fn started_or_asked(&self, connection: Rc<dyn GivesWay>) -> DrainingStarted {
+        let mut started = self.started();
+        started.connection = Some(connection);
+        started
     }
 
     /// Has the server begun to drain?
@@ -49,9 +111,35 @@ impl Draining {
 
     pub(super) fn start(&self) {
         self.0.started.set(true);
-        for (_, waker) in self.0.waiting.take() {
+        for (_, Waiting { waker, connection, .. }) in self.0.waiting.take() {
             panics::wake(waker);
+            panics::discard(connection);
         }
+    }
+
+    /// No connection waits at this place or beyond.
+    pub(super) fn places(&self) -> usize {
+        self.0.waiting.borrow().capacity()
+    }
+
+    /// What the connection at `place` is doing, if it may be asked to close.
+    pub(super) fn standing(&self, place: usize) -> Option<Standing> {
+        let waiting = self.0.waiting.borrow();
+        let Waiting { connection, is_asked: false, .. } = waiting.get(place)? else { return None };
+        // Anybody's code: nothing is borrowed meanwhile.
+        let connection = connection.clone()?;
+        drop(waiting);
+        Some(connection.standing())
+    }
+
+    /// Asks the connection at `place` to close.
+    pub(super) fn ask(&self, place: usize) {
+        let mut waiting = self.0.waiting.borrow_mut();
+        let Some(one) = waiting.get_mut(place) else { return };
+        one.is_asked = true;
+        let waker = std::mem::replace(&mut one.waker, Waker::noop().clone());
+        drop(waiting);
+        panics::wake(waker);
     }
 }
 
@@ -66,12 +154,23 @@ impl Drop for StartsAtEnd {
     }
 }
 
-/// The future of [`Draining::started`].
-#[derive(Debug)]
+/// The future of [`Draining::started`] and of [`Draining::started_or_asked`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct DrainingStarted {
     state: Rc<State>,
     place: Option<usize>,
+    /// If it may be asked to close: until it has a place.
+    connection: Option<Rc<dyn GivesWay>>,
+    is_asked: bool,
+}
+
+impl fmt::Debug for DrainingStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DrainingStarted")
+            .field("state", &self.state)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
 }
 
 impl DrainingStarted {
@@ -81,7 +180,21 @@ impl DrainingStarted {
             // The places went with the start.
             self.place = None;
         }
-        started
+        started || self.is_asked
+    }
+
+    /// Was it asked to close? Then it gives its place up.
+    #[cold]
+    fn hears(&mut self) -> bool {
+        let Some(place) = self.place else { return false };
+        let mut waiting = self.state.waiting.borrow_mut();
+        if waiting.get(place).is_some_and(|kept| kept.is_asked) {
+            let kept = waiting.try_remove(place);
+            drop(waiting);
+            (self.place, self.is_asked) = (None, true);
+            panics::discard(kept);
+        }
+        self.is_asked
     }
 }
 
@@ -98,14 +211,15 @@ impl Future for DrainingStarted {
         }
         // Anybody's code, which may start the drain or wait for it: nothing is borrowed meanwhile.
         let waker = cx.waker().clone();
-        if this.is_ready() {
+        if this.is_ready() || this.hears() {
             return Poll::Ready(());
         }
         let mut waiting = this.state.waiting.borrow_mut();
         let old = match this.place.and_then(|place| waiting.get_mut(place)) {
-            Some(entry) => Some(std::mem::replace(entry, waker)),
+            Some(entry) => Some(std::mem::replace(&mut entry.waker, waker)),
             None => {
-                this.place = Some(waiting.insert(waker));
+                let connection = this.connection.take();
+                this.place = Some(waiting.insert(Waiting { waker, connection, is_asked: false }));
                 None
             }
         };
@@ -118,8 +232,8 @@ impl Future for DrainingStarted {
 impl Drop for DrainingStarted {
     fn drop(&mut self) {
         if let Some(place) = self.place.filter(|_| !self.state.started.get()) {
-            let waker = self.state.waiting.borrow_mut().try_remove(place);
-            panics::discard(waker);
+            let waiting = self.state.waiting.borrow_mut().try_remove(place);
+            panics::discard(waiting);
         }
     }
 }

@@ -2,21 +2,24 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use async_lock::futures::AcquireArc;
 use async_lock::{Semaphore, SemaphoreGuardArc};
 
 use super::descriptors::{self, Descriptors};
+use super::room::{LOOK, Room};
 use crate::balance::counts::LoopCounts;
 use crate::net::Listener;
 use crate::net::accepted::Accepted;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
 use crate::task::coop;
+use crate::time::Deadline;
 
 /// While connections wait, the process's limit of descriptors is read again after this time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -33,6 +36,7 @@ struct Permits {
     semaphore: Arc<Semaphore>,
     process: Process,
     bound: Arc<Bound>,
+    room: Arc<Room>,
 }
 
 /// The right to have one connection open.
@@ -54,23 +58,21 @@ impl Drop for Permit {
 
 impl Limit {
     /// The user's limit.
-    pub(super) fn of(connections: usize, process: Process) -> Self {
+    pub(super) fn of(connections: usize, process: Process, room: Arc<Room>) -> Self {
         let semaphore = Arc::new(Semaphore::new(connections));
-        Self(Some(Permits { semaphore, process, bound: Arc::new(Bound::new(connections, None)) }))
+        let bound = Arc::new(Bound::new(connections, None));
+        Self(Some(Permits { semaphore, process, bound, room }))
     }
 
     /// As many as the process's descriptors allow.
-    pub(super) fn by_descriptors(kept: Descriptors, process: Process) -> Self {
+    pub(super) fn by_descriptors(kept: Descriptors, process: Process, room: Arc<Room>) -> Self {
         let Some(limit) = Descriptors::limit() else { return Self(None) };
         let open = descriptors::open();
         let connections = kept.connections(limit, open);
         let semaphore = Arc::new(Semaphore::new(connections));
         let by = ByDescriptors { kept, open };
-        Self(Some(Permits {
-            semaphore,
-            process,
-            bound: Arc::new(Bound::new(connections, Some(by))),
-        }))
+        let bound = Arc::new(Bound::new(connections, Some(by)));
+        Self(Some(Permits { semaphore, process, bound, room }))
     }
 
     /// A permit, if one is left.
@@ -93,7 +95,8 @@ impl Limit {
         }
     }
 
-    /// Takes the next connection, with a permit. Without one it stays in the backlog.
+    /// Takes the next connection, with a permit. Without one it stays in the backlog, and others
+    /// are asked to make room for it.
     ///
     /// A loop that waits for a connection holds no permit meanwhile: else loops without connections
     /// would keep those that have some from serving them.
@@ -104,23 +107,28 @@ impl Limit {
     ) -> io::Result<(Accepted, Permit)> {
         let mut accept = pin!(listener.accept_detached());
         let mut waits = false;
-        let mut acquire = None;
+        let mut wait: Option<Wait> = None;
         poll_fn(|cx| {
             let permit = match (self.try_permit(), &self.0) {
                 (Some(permit), _) => permit,
                 (None, None) => unreachable!("without a limit there is always a permit"),
                 (None, Some(permits)) => {
-                    let acquire = acquire.get_or_insert_with(|| {
-                        permits.look_again();
-                        Box::pin(permits.semaphore.acquire_arc())
-                    });
-                    match acquire.as_mut().poll(cx) {
+                    let wait = wait.get_or_insert_with(|| permits.wait());
+                    match wait.acquire.as_mut().poll(cx) {
                         Poll::Ready(permit) => permits.of(permit),
-                        Poll::Pending => return Poll::Pending,
+                        Poll::Pending => {
+                            while Pin::new(&mut wait.look).poll(cx).is_ready() {
+                                if !listener.is_empty() {
+                                    permits.room.ask();
+                                }
+                                wait.look.reset(Instant::now() + LOOK);
+                            }
+                            return Poll::Pending;
+                        }
                     }
                 }
             };
-            acquire = None;
+            wait = None;
             match accept.as_mut().poll(cx) {
                 Poll::Ready(result) => Poll::Ready(result.map(|accepted| (accepted, permit))),
                 Poll::Pending => {
@@ -137,7 +145,19 @@ impl Limit {
     }
 }
 
+/// A loop's wait for a permit.
+struct Wait {
+    acquire: Pin<Box<AcquireArc>>,
+    /// When it looks whether a connection waits.
+    look: Deadline,
+}
+
 impl Permits {
+    fn wait(&self) -> Wait {
+        self.look_again();
+        Wait { acquire: Box::pin(self.semaphore.acquire_arc()), look: Deadline::after(LOOK) }
+    }
+
     fn of(&self, permit: SemaphoreGuardArc) -> Permit {
         Permit(Some((permit, self.process)))
     }
@@ -230,7 +250,7 @@ mod tests {
     fn a_permit_goes_back_in_its_own_process_alone() {
         let (here, elsewhere) = (Process::current().unwrap(), Process::of_parent());
         for (process, is_back) in [(here, true), (elsewhere, false)] {
-            let limit = Limit::of(1, process);
+            let limit = Limit::of(1, process, Room::new(1).0);
             let permit = limit.try_permit();
             assert!(permit.is_some() && limit.try_permit().is_none());
             drop(permit);

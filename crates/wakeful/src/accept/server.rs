@@ -20,6 +20,7 @@ use super::moving::Mover;
 use super::open_listeners::OpenListeners;
 use super::opening::Opening;
 use super::reserve::Reserve;
+use super::room::{self, Room};
 use super::route::Route;
 use super::serving::Serving;
 use super::shared_listener::SharedListener;
@@ -177,10 +178,11 @@ impl ConnectionServer {
         let (open, all_closed) = mpsc::channel();
         let (tell, told) = async_channel::bounded(1);
         let counts = Arc::new(Counts::new(loops));
+        let (room, asked) = Room::new(loops);
         // After the loops and the listeners, whose descriptors count as open.
         let limit = match self.max_connections {
-            None => Limit::by_descriptors(self.descriptors, process),
-            Some(connections) => Limit::of(connections, process),
+            None => Limit::by_descriptors(self.descriptors, process, room.clone()),
+            Some(connections) => Limit::of(connections, process, room.clone()),
         };
         let balancer =
             Balancer::new(group.board().clone(), group.handles(), counts.clone(), self.moves);
@@ -190,9 +192,11 @@ impl ConnectionServer {
         let is_dispatched = matches!(self.strategy, AcceptStrategy::Dispatch(_));
         let mut dispatch = Dispatch::new(self.strategy, &counts, loops);
         let make = Arc::new(make);
-        let openings = openings.into_iter().zip(open_on_loops);
-        for (number, (handle, (openings, open))) in group.handles().iter().zip(openings).enumerate()
+        let openings = openings.into_iter().zip(open_on_loops).zip(asked);
+        for (number, (handle, ((openings, open), asked))) in
+            group.handles().iter().zip(openings).enumerate()
         {
+            let room = Arc::downgrade(&room);
             let (make, shared, stopped) = (make.clone(), shared.clone(), stopped.clone());
             let told = told.clone();
             let (dispatcher, inbox) = dispatch.of_next_loop();
@@ -232,6 +236,10 @@ impl ConnectionServer {
                     spawn(supervise("taking connections from other loops", serve))
                 };
                 let inbox = inbox.map(serve_inbox);
+                let (asked, connections) = (Rc::new(asked), server.draining.clone());
+                let give_way =
+                    move || room::give_way(asked.clone(), room.clone(), connections.clone());
+                spawn(supervise("making room for connections", give_way)).detach();
                 let draining = StartsAtEnd(server.draining.clone());
                 let accepting =
                     Accepting { server, listeners, route, inbox, is_dispatched, draining };

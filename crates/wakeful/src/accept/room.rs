@@ -1,0 +1,278 @@
+//! How a server at its limit of connections makes room for those that wait: it asks idle ones to
+//! close, those first that have been idle for longest.
+//!
+//! A loop that waits for a permit looks at its listener now and then ([`LOOK`]). If a connection
+//! waits, the loop [`ask`](Room::ask)s all loops to give places up. Each loop looks through its
+//! connections that may be asked (`draining.rs` keeps them), a few at a time, and takes a place off
+//! the number that is wanted for each one that it asks. A connection that was asked ends as at a
+//! drain. While the server is below its limit, nothing here runs.
+//!
+//! The kernel does not say how many wait. So the first request is for one place, and each further
+//! one, while connections still wait, for twice as many as were given up before.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use async_channel::{Receiver, Sender};
+
+use super::draining::Draining;
+use crate::task::yield_now;
+
+/// So often a loop that waits for a permit looks whether a connection waits.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+
+/// So long those that were asked have to leave, before others are asked. An idle connection of
+/// HTTP/1.1 takes 200 ms.
+const TO_LEAVE: Duration = Duration::from_millis(250);
+
+/// Later than this, it is another shortage: while connections go on waiting, the next request
+/// comes with the first look behind [`TO_LEAVE`].
+const ANOTHER: Duration = Duration::from_millis(500);
+
+/// Wanted at a time.
+const MOST: usize = 256;
+
+/// So many connections are looked at without a break.
+const LOOKS: usize = 64;
+
+/// What a connection is doing, for a server that needs its place: see
+/// [`GivesWay::standing`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It has waited for a request since then: nothing is in flight.
+    Idle(Instant),
+    /// It is doing something, may close when that is done, and has had so many requests.
+    Busy(u64),
+    /// It should stay.
+    Stays,
+}
+
+/// A connection that a server at its limit of connections may ask to close: see
+/// [`Draining::started_or_asked`].
+pub trait GivesWay {
+    /// What it is doing now. Called while connections wait for a place, for each connection of the
+    /// loop: it should only look.
+    fn standing(&self) -> Standing;
+}
+
+/// What the loops of a server share: how many places are wanted.
+#[derive(Debug)]
+pub(super) struct Room {
+    epoch: Instant,
+    /// In milliseconds since the epoch; 0: never.
+    asked_at: AtomicU64,
+    /// How many it was asked for then.
+    asked_for: AtomicUsize,
+    /// How many of these no connection has given up yet.
+    wanted: AtomicUsize,
+    /// There are not enough idle ones.
+    asks_busy: AtomicBool,
+    loops: Box<[Sender<()>]>,
+}
+
+impl Room {
+    /// And what each loop hears, in the order of the loops' numbers.
+    pub(super) fn new(loops: usize) -> (Arc<Self>, Vec<Receiver<()>>) {
+        let (loops, asked): (Vec<_>, Vec<_>) =
+            (0..loops).map(|_| async_channel::bounded(1)).unzip();
+        let room = Self {
+            epoch: Instant::now(),
+            asked_at: AtomicU64::new(0),
+            asked_for: AtomicUsize::new(0),
+            wanted: AtomicUsize::new(0),
+            asks_busy: AtomicBool::new(false),
+            loops: loops.into(),
+        };
+        (Arc::new(room), asked)
+    }
+
+    /// A connection waits, and there is no permit for it.
+    #[cold]
+    pub(super) fn ask(&self) {
+        let now = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        let before = self.asked_at.load(Ordering::Relaxed);
+        let passed = Duration::from_millis(now.saturating_sub(before));
+        if before != 0 && passed < TO_LEAVE {
+            return;
+        }
+        // Of several loops, one.
+        if self
+            .asked_at
+            .compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+        {
+            return;
+        }
+        let goes_on = before != 0 && passed < ANOTHER;
+        let left = self.wanted.load(Ordering::Relaxed);
+        let number = match (goes_on, left, self.asked_for.load(Ordering::Relaxed)) {
+            (false, ..) => 1,
+            (true, 0, number) => (2 * number).min(MOST),
+            (true, _, number) => number,
+        };
+        self.asked_for.store(number, Ordering::Relaxed);
+        self.asks_busy.store(goes_on && left > 0, Ordering::Relaxed);
+        // The channels order it.
+        self.wanted.store(number, Ordering::Relaxed);
+        for asked in &self.loops {
+            // One that has not heard of it yet will.
+            let _ = asked.try_send(());
+        }
+    }
+
+    fn wanted(&self) -> usize {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Takes one off the number. Other loops may have been faster.
+    fn takes_one(&self) -> bool {
+        let one_less = |wanted: usize| wanted.checked_sub(1);
+        self.wanted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+    }
+}
+
+/// One loop's part: asks its connections whenever places are wanted. Ends with the server.
+pub(super) async fn give_way(asked: Rc<Receiver<()>>, room: Weak<Room>, connections: Draining) {
+    while asked.recv().await.is_ok() {
+        let Some(room) = room.upgrade() else { return };
+        let idle = |standing| match standing {
+            Standing::Idle(since) => Some(since),
+            Standing::Busy(_) | Standing::Stays => None,
+        };
+        ask_first_by(idle, &room, &connections).await;
+        if room.asks_busy.load(Ordering::Relaxed) {
+            // One that has had many requests is done with this one soon, and had its turn.
+            let busy = |standing| match standing {
+                Standing::Busy(requests) => Some(std::cmp::Reverse(requests)),
+                Standing::Idle(_) | Standing::Stays => None,
+            };
+            ask_first_by(busy, &room, &connections).await;
+        }
+    }
+}
+
+/// Asks as many connections as are wanted, in the order of `key`; those without a key are not
+/// asked.
+async fn ask_first_by<K: Ord>(
+    key: impl Fn(Standing) -> Option<K>,
+    room: &Room,
+    connections: &Draining,
+) {
+    // The first of what was looked at so far, in order.
+    let mut first: Vec<(K, usize)> = Vec::new();
+    let mut place = 0;
+    while room.wanted() > 0 && place < connections.places() {
+        for place in place..place + LOOKS {
+            let Some(key) = connections.standing(place).and_then(&key) else { continue };
+            let at = first.partition_point(|(other, _)| *other <= key);
+            if at < MOST {
+                first.truncate(MOST - 1);
+                first.insert(at, (key, place));
+            }
+        }
+        place += LOOKS;
+        yield_now().await;
+    }
+    for (before, place) in first {
+        // Something may have come since.
+        let is_same =
+            || connections.standing(place).and_then(&key).is_some_and(|now| now == before);
+        if is_same() && room.takes_one() {
+            connections.ask(place);
+        }
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+    use crate::accept::DrainingStarted;
+    use crate::block_on;
+    use std::cell::Cell;
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+
+    struct Stands(Cell<Standing>);
+
+    impl GivesWay for Stands {
+        fn standing(&self) -> Standing {
+            self.0.get()
+        }
+    }
+
+    /// Which of these are asked, when so many places are wanted?
+    fn asked(standings: &[Standing], wanted: usize, asks_busy: bool) -> Vec<usize> {
+        let connections = Draining::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut waiting: Vec<_> = standings
+            .iter()
+            .map(|standing| connections.started_or_asked(Rc::new(Stands(Cell::new(*standing)))))
+            .collect();
+        // One that only waits for the drain.
+        waiting.push(connections.started());
+        for one in &mut waiting {
+            assert!(Pin::new(one).poll(&mut cx).is_pending());
+        }
+        let (room, mut asked) = Room::new(1);
+        room.wanted.store(wanted, Ordering::Relaxed);
+        room.asks_busy.store(asks_busy, Ordering::Relaxed);
+        room.loops[0].try_send(()).unwrap();
+        room.loops[0].close();
+        block_on(give_way(Rc::new(asked.remove(0)), Arc::downgrade(&room), connections));
+        let mut is_asked = |one: &mut DrainingStarted| Pin::new(one).poll(&mut cx).is_ready();
+        let is_asked: Vec<bool> = waiting.iter_mut().map(&mut is_asked).collect();
+        let asked: Vec<_> = (0..waiting.len()).filter(|place| is_asked[*place]).collect();
+        assert_eq!(room.wanted(), wanted - asked.len());
+        asked
+    }
+
+    #[test]
+    fn those_that_are_idle_for_longest_are_asked_and_busy_ones_where_these_are_not_enough() {
+        let now = Instant::now();
+        let idle = |seconds| Standing::Idle(now + Duration::from_secs(seconds));
+        let (busy, stays) = (Standing::Busy, Standing::Stays);
+        let standings = [idle(3), stays, busy(7), idle(1), busy(9), idle(2), stays];
+        assert_eq!(asked(&standings, 1, true), [3]);
+        assert_eq!(asked(&standings, 2, true), [3, 5]);
+        assert_eq!(asked(&standings, 4, true), [0, 3, 4, 5]);
+        assert_eq!(asked(&standings, 9, true), [0, 2, 3, 4, 5]);
+        assert_eq!(asked(&standings, 9, false), [0, 3, 5]);
+        assert!(asked(&standings, 0, true).is_empty());
+        // More than are looked at without a break.
+        let many: Vec<_> = (0..1000).map(|place| idle(1000 - place)).collect();
+        assert_eq!(asked(&many, 3, false), [997, 998, 999]);
+    }
+
+    #[test]
+    fn more_is_asked_for_only_while_connections_wait() {
+        let (room, asked) = Room::new(2);
+        let hears = || asked.iter().filter(|asked| asked.try_recv().is_ok()).count();
+        room.ask();
+        assert_eq!((room.wanted(), hears()), (1, 2));
+        // Those that were asked have their time.
+        room.ask();
+        assert_eq!((room.wanted(), hears()), (1, 0));
+        let mut room = room;
+        let passes = |room: &mut Arc<Room>, time: Duration| {
+            let room = Arc::get_mut(room).unwrap();
+            room.epoch = room.epoch.checked_sub(time).unwrap();
+        };
+        // How many were not given up, and what is asked for then.
+        for (left, wanted, asks_busy) in [(0, 2, false), (0, 4, false), (1, 4, true), (0, 8, false)]
+        {
+            while room.wanted() > left {
+                assert!(room.takes_one());
+            }
+            passes(&mut room, TO_LEAVE + LOOK);
+            room.ask();
+            assert_eq!((room.wanted(), hears()), (wanted, 2));
+            assert_eq!(room.asks_busy.load(Ordering::Relaxed), asks_busy);
+        }
+        passes(&mut room, ANOTHER);
+        room.ask();
+        assert_eq!(room.wanted(), 1);
+    }
+}
