@@ -47,6 +47,10 @@
 //! threads share does not compile. From another thread, [`LoopHandle::spawn`] takes a closure that
 //! makes the future on the loop.
 //!
+//! A framework that asks for futures that are `Send` gets them by [`on_this_loop`], which wraps one
+//! that is not. [`PerLoop`] is a value that each loop has one of, such as a client with its
+//! connections, and [`LoopBound`] a single value of one loop, both in a type that is `Send`.
+//!
 //! # Which channel, which select
 //! This crate has none: any crate that is free of a runtime works, because a
 //! [`Waker`](std::task::Waker) is all they need. We use, and test with,
@@ -70,9 +74,12 @@ pub mod group;
 pub mod idle;
 pub mod io;
 pub mod log;
+mod loop_bound;
 pub mod metrics;
 pub mod net;
+mod on_this_loop;
 mod pause;
+mod per_loop;
 mod priority;
 #[allow(unsafe_code)]
 mod ready_queue;
@@ -89,8 +96,12 @@ pub use event_loop::{
 };
 pub use group::{LoopGroup, LoopGroupBuilder, ShutdownError};
 pub use idle::{IdlePolicy, UnknownIdlePolicy};
+pub use loop_bound::LoopBound;
 pub use metrics::LoopMetrics;
+pub use on_this_loop::{OnThisLoop, on_this_loop};
+pub use per_loop::{PerLoop, PerLoopError};
 pub use priority::Priority;
+pub use sys::one_loop::BelongsToOneLoop_UseOnThisLoop;
 pub use task::{JoinError, JoinHandle};
 
 /// For this project's own benches and experiments. No promise of stability.

@@ -1,6 +1,7 @@
 //! A descriptor that its owner uses through its registration with a loop.
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use super::token::Token;
 use super::waiters::Place;
 use super::{Driver, ended};
 use crate::priority::Priority;
+use crate::sys::one_loop::OfOneLoop;
 
 /// So many connections of a shared listener a busy loop takes before it asks the kernel again.
 const MOST_AT_ONCE: usize = 16;
@@ -25,6 +27,7 @@ const MOST_AT_ONCE: usize = 16;
 /// the kernel had already reported are dropped.
 #[derive(Debug)]
 pub(crate) struct Registered<T> {
+    _of_one_loop: OfOneLoop,
     // The order matters: fields are dropped from the top.
     registration: Registration,
     io: T,
@@ -58,7 +61,8 @@ impl Registered<Arc<OwnedFd>> {
         let source = Rc::new(Source::new(listener.as_raw_fd(), Mode::Exclusive));
         let token = driver.register(&source, Some((&listener, memberships)))?;
         let driver = driver.clone();
-        Ok(Self { registration: Registration { driver, source, token }, io: listener })
+        let registration = Registration { driver, source, token };
+        Ok(Self { _of_one_loop: PhantomData, registration, io: listener })
     }
 
     /// This loop's place among those that wait for the listener, if it is shared.
@@ -90,7 +94,7 @@ impl<T: AsFd> Registered<T> {
         match driver.register(&source, None) {
             Ok(token) => {
                 let registration = Registration { driver: driver.clone(), source, token };
-                Ok(Self { registration, io })
+                Ok(Self { _of_one_loop: PhantomData, registration, io })
             }
             Err(error) => Err((io, error)),
         }

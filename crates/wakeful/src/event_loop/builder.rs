@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::arrivals::Arrivals;
 use super::handle::LoopHandle;
 use super::inner::Inner;
+use super::loop_values::LoopValues;
 use super::pulse::Pulse;
 use super::settings::Settings;
 use super::value::EventLoop;
@@ -74,6 +75,7 @@ impl EventLoop {
             epoch: Instant::now(),
             skipped: Cell::new(false),
             arrivals: Arrivals::default(),
+            values: LoopValues::default(),
             turn_time: Cell::new(None),
         };
         Ok(Self { inner: Rc::new(inner) })

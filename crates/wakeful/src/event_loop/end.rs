@@ -21,7 +21,11 @@ impl Inner {
             sleep_observer.before_sleep();
         }
         // The drop of a late callback may spawn, and that of a late future may add a callback.
-        while self.local.drop_late() || self.callbacks.drop_late() {}
+        let drop_late = || while self.local.drop_late() || self.callbacks.drop_late() {};
+        drop_late();
+        // Tasks and callbacks have used these to their end.
+        self.values.end(is_inherited);
+        drop_late();
         let wakers = self.timers.borrow_mut().clear();
         drop(entered);
         // This loop's futures are gone, so the waiters that are left belong to other executors.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::arrivals::Arrivals;
 use super::callbacks::Callbacks;
 use super::handle::LoopHandle;
+use super::loop_values::LoopValues;
 use super::pulse::{Pulse, Spent};
 use super::settings::Settings;
 use super::sleep_observer::SleepObserver;
@@ -43,6 +44,7 @@ pub(crate) struct Inner {
     /// The last turn found remote work in the moment of its sleep, and did not ask the driver.
     pub(super) skipped: Cell<bool>,
     pub(super) arrivals: Arrivals,
+    pub(super) values: LoopValues,
     /// When this turn last looked at the clock, if it has, and the stopwatch's stamp of that.
     pub(super) turn_time: Cell<Option<(Instant, u64)>>,
 }
@@ -54,6 +56,11 @@ impl Inner {
 
     pub(crate) fn driver(&self) -> &Rc<Driver> {
         &self.driver
+    }
+
+    /// What each [`PerLoop`](crate::PerLoop) has made here.
+    pub(crate) fn values(&self) -> &LoopValues {
+        &self.values
     }
 
     pub(crate) fn timers(&self) -> &RefCell<Timers> {

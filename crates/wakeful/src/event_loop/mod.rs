@@ -4,7 +4,7 @@
 //! else's loop turn by turn. [`LoopHandle`] is how other threads reach it. `inner` says what it
 //! consists of. [`turn`] has the phases of a turn, [`wait`] the first of them, [`may_park`] the one
 //! predicate that lets a loop sleep, [`callbacks`] the work without a task, [`current`] the loop of
-//! this thread, [`functions`] what code asks of that one, [`end`] what happens when it is dropped.
+//! this thread, [`loop_values`] what each [`PerLoop`](crate::PerLoop) has there, [`functions`] what code asks of that one, [`end`] what happens when it is dropped.
 
 mod arrivals;
 mod builder;
@@ -14,6 +14,7 @@ mod end;
 mod functions;
 mod handle;
 mod inner;
+mod loop_values;
 mod may_park;
 mod pulse;
 mod root;
@@ -35,5 +36,6 @@ pub use self::value::EventLoop;
 pub(crate) use self::current::{current, explain_missing};
 pub(crate) use self::functions::spawn_at;
 pub(crate) use self::inner::Inner;
+pub(crate) use self::loop_values::Refused;
 pub(crate) use self::pulse::Spent;
 pub(crate) use self::sleep_observer::SleepObserver;

@@ -15,6 +15,7 @@ pub(crate) mod fork_check;
 #[allow(unsafe_code)]
 pub(crate) mod limits;
 pub(crate) mod once_per_second;
+pub(crate) mod one_loop;
 pub(crate) mod panics;
 pub(crate) mod patience;
 #[allow(unsafe_code)]

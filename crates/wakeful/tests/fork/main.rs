@@ -29,7 +29,9 @@ use std::time::Duration;
 
 use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::net::UnixStream;
-use wakeful::{EventLoop, IdlePolicy, LoopHandle, PostAndWaitError, SendError};
+use wakeful::{
+    EventLoop, IdlePolicy, LoopHandle, PerLoop, PerLoopError, PostAndWaitError, SendError,
+};
 
 use self::backend::Backend;
 use self::background::{Background, LONG, until_asleep};
@@ -50,6 +52,7 @@ on_every_backend! {
     a_copy_in_the_child_that_outlives_ours_does_not_make_the_loop_spin,
     a_new_loop_in_the_child_works,
     a_new_loop_in_a_child_of_a_turn_and_in_a_grandchild_works,
+    a_value_of_the_parent_s_loop_is_refused_in_the_child_and_a_new_loop_makes_its_own,
     a_waker_in_the_child_does_not_wake_the_parent,
     a_signal_to_the_child_is_not_the_parent_s,
     the_blocking_pool_of_the_child_is_its_own,
@@ -426,6 +429,42 @@ fn a_new_loop_in_a_child_of_a_turn_and_in_a_grandchild_works<B: Backend>() {
         });
         wakeful::time::sleep(Duration::from_micros(100)).await;
     });
+}
+
+fn a_value_of_the_parent_s_loop_is_refused_in_the_child_and_a_new_loop_makes_its_own<B: Backend>() {
+    let _one = one_at_a_time();
+    struct Value(Rc<Cell<u32>>);
+    impl Drop for Value {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    thread_local! {
+        static DROPPED: Rc<Cell<u32>> = Rc::default();
+    }
+    let dropped = || DROPPED.with(|dropped| dropped.get());
+    let values = PerLoop::new(|| Value(DROPPED.with(Rc::clone)));
+    let mut event_loop = B::event_loop();
+    event_loop
+        .block_on(async {
+            values.with(|_| ());
+            // Within a turn, so that the parent's loop is the current one of the child, too.
+            in_child(|| {
+                assert_eq!(values.try_with(|_| ()), Err(PerLoopError::WrongProcess));
+                B::block_on(async { values.with(|_| ()) });
+                assert_eq!(dropped(), 1, "with the child's loop");
+                B::block_on(async { values.with(|_| drop(values.clone())) });
+                assert_eq!(dropped(), 2);
+            });
+        })
+        .unwrap();
+    in_child_with(&mut event_loop, |inherited| {
+        drop(inherited);
+        assert_eq!(dropped(), 0, "never in the child");
+    });
+    assert_eq!(dropped(), 0);
+    drop(event_loop);
+    assert_eq!(dropped(), 1);
 }
 
 fn a_waker_in_the_child_does_not_wake_the_parent<B: Backend>() {

@@ -1,0 +1,149 @@
+//! A value that belongs to its loop's thread, in a type that is `Send` in fact.
+//!
+//! Frameworks ask for requests and handlers that are `Send`, and some of them move a request to
+//! another thread. So what a request carries must survive that: it cannot be used elsewhere, and
+//! dropped elsewhere it goes home. `SendWrapper` compares threads before each use, and has the
+//! unsafe code.
+
+use std::fmt;
+use std::mem;
+
+use send_wrapper::SendWrapper;
+
+use crate::event_loop::LoopHandle;
+use crate::sys::once_per_second::OncePerSecond;
+use crate::sys::panics;
+
+/// A value of one loop, in a type that is `Send` and `Sync`.
+///
+/// Use it to keep what is not `Send` (a socket, a client, an `Rc`) in a place that asks for `Send`,
+/// such as the extensions of a request or a body. The value never leaves the thread of its loop:
+/// [`get`](Self::get) returns it there only.
+///
+/// For a future there is [`on_this_loop`](crate::on_this_loop), and for a value that every loop has
+/// one of [`PerLoop`](crate::PerLoop).
+///
+/// ```
+/// use std::rc::Rc;
+/// use wakeful::LoopBound;
+///
+/// wakeful::block_on(async {
+///     let bound = LoopBound::new(Rc::new(42));
+///     assert_eq!(bound.get().map(|value| **value), Some(42));
+///     let bound = std::thread::spawn(move || {
+///         assert!(bound.get().is_none(), "another thread");
+///         bound
+///     });
+///     let bound = bound.join().expect("no panic");
+///     assert_eq!(bound.into_inner().ok().as_deref(), Some(&42));
+/// });
+/// ```
+///
+/// # Threads
+/// Dropped on another thread, the value is sent to its loop, and dropped there. If the loop has
+/// ended by then, or this is a fork of its process, no thread may drop the value: it leaks, and a
+/// line is logged, once a second at most.
+pub struct LoopBound<T: 'static> {
+    /// `None` only while it is dropped.
+    value: Option<SendWrapper<T>>,
+    home: LoopHandle,
+}
+
+impl<T> LoopBound<T> {
+    /// Binds `value` to the loop of this thread.
+    ///
+    /// # Panics
+    /// When no loop runs on this thread.
+    #[must_use]
+    #[track_caller]
+    pub fn new(value: T) -> Self {
+        Self::with_home(value, LoopHandle::current())
+    }
+
+    /// Binds `value` to `home`, a loop of this thread that need not run now.
+    ///
+    /// If `home` is a loop of another thread, the value can still be used on this thread only, and
+    /// leaks when it is dropped elsewhere.
+    #[must_use]
+    pub fn with_home(value: T, home: LoopHandle) -> Self {
+        Self { value: Some(SendWrapper::new(value)), home }
+    }
+
+    /// Returns the value, or `None` on another thread than its loop's.
+    #[must_use]
+    pub fn get(&self) -> Option<&T> {
+        self.value.as_ref().filter(|value| value.valid()).map(|value| &**value)
+    }
+
+    /// Returns the value, or `None` on another thread than its loop's.
+    #[must_use]
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        self.value.as_mut().filter(|value| value.valid()).map(|value| &mut **value)
+    }
+
+    /// Returns the value.
+    ///
+    /// # Errors
+    /// This is another thread than that of the value's loop: `self` comes back.
+    pub fn into_inner(mut self) -> Result<T, Self> {
+        match self.value.take_if(|value| value.valid()) {
+            Some(value) => Ok(value.take()),
+            None => Err(self),
+        }
+    }
+
+    /// Returns the handle of the value's loop.
+    #[must_use]
+    pub fn home(&self) -> &LoopHandle {
+        &self.home
+    }
+}
+
+impl<T> Drop for LoopBound<T> {
+    fn drop(&mut self) {
+        let Some(value) = self.value.take() else { return };
+        if value.valid() {
+            return drop(value);
+        }
+        let on_its_way = OnItsWay(Some(value));
+        if self.home.post(move || drop(on_its_way)).is_err() && mem::needs_drop::<T>() {
+            leaked::<T>();
+        }
+    }
+}
+
+/// What was dropped elsewhere. Its closure may come back from a loop that has ended, or be dropped
+/// by a loop that ends.
+struct OnItsWay<T>(Option<SendWrapper<T>>);
+
+impl<T> Drop for OnItsWay<T> {
+    fn drop(&mut self) {
+        match self.0.take() {
+            Some(value) if value.valid() => drop(value),
+            // There is no thread that may drop it.
+            elsewhere => mem::forget(elsewhere),
+        }
+    }
+}
+
+#[cold]
+fn leaked<T>() {
+    static LIMIT: OncePerSecond = OncePerSecond::new();
+    let Some(count) = LIMIT.pass() else { return };
+    panics::log!(
+        warn,
+        of = std::any::type_name::<T>(),
+        count,
+        "a value of an event loop was dropped on another thread after the loop's end, and leaks. Drop it before, or on \
+         the loop"
+    );
+}
+
+impl<T: fmt::Debug> fmt::Debug for LoopBound<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.get() {
+            Some(value) => value.fmt(f),
+            None => f.write_str("(of another thread)"),
+        }
+    }
+}
