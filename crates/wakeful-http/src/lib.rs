@@ -138,7 +138,6 @@ mod http1;
 mod http2;
 mod in_time;
 mod limits;
-mod loop_bound;
 mod loop_state;
 pub mod observe;
 mod read;

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
 use wakeful::time::turn_time;
+use wakeful::{BelongsToOneLoop_UseOnThisLoop, LoopBound};
 
 use super::error::ClientError;
 use super::tasks::{GivenUp, PanicListener};
@@ -28,6 +30,7 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> OutgoingBody 
 /// *Cancel-safety*: dropped before its end, it closes a connection of HTTP/1.1 (whose rest nobody
 /// reads), and resets its stream of HTTP/2.
 pub struct ResponseBody {
+    _of_one_loop: PhantomData<*const BelongsToOneLoop_UseOnThisLoop>,
     incoming: Locking<Incoming>,
     waker: SafeWaker,
     target: Arc<str>,
@@ -114,7 +117,8 @@ impl ResponseBody {
         let has_panicked = stream.as_ref().is_some_and(OpenStream::has_panicked);
         let has_ended = !has_panicked && incoming.is_end_stream();
         let (incoming, waker) = (Locking::new(incoming), SafeWaker::default());
-        let mut this = Self { incoming, waker, target, deadline, stream, has_ended };
+        let _of_one_loop = PhantomData;
+        let mut this = Self { _of_one_loop, incoming, waker, target, deadline, stream, has_ended };
         if has_ended {
             this.end_whole();
         }
@@ -181,6 +185,78 @@ impl Body for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         self.incoming.size_hint()
+    }
+}
+
+/// The body of a response, in a type that is `Send`: by [`ResponseBody::into_send`].
+///
+/// # Threads
+/// It is read on the thread of its client's loop. Elsewhere it fails with
+/// [`ClientError::OtherThread`]. It may be dropped anywhere, as a [`LoopBound`].
+///
+/// # Cancel safety
+/// As for [`ResponseBody`].
+#[derive(Debug)]
+pub struct SendBody(LoopBound<ResponseBody>);
+
+impl ResponseBody {
+    /// Makes a body that is `Send`, for handlers of axum and tonic that answer with what another
+    /// server has answered.
+    ///
+    /// The body stays on this loop all the same, and so does a handler's response.
+    ///
+    /// ```
+    /// use axum::body::Body;
+    /// use axum::extract::{Request, State};
+    /// use axum::http::StatusCode;
+    /// use axum::response::{IntoResponse, Response};
+    /// use axum::{Router, routing::get};
+    /// use wakeful::{PerLoop, on_this_loop};
+    /// use wakeful_http::client::{Client, ResponseBody};
+    ///
+    /// async fn proxy(State(client): State<PerLoop<Client<Body>>>, request: Request) -> Response {
+    ///     on_this_loop(async move {
+    ///         match client.get().send(request).await {
+    ///             Ok(response) => response.map(ResponseBody::into_send).into_response(),
+    ///             Err(_) => StatusCode::BAD_GATEWAY.into_response(),
+    ///         }
+    ///     })
+    ///     .await
+    /// }
+    ///
+    /// let app: Router = Router::new().route("/", get(proxy)).with_state(PerLoop::new(Client::new));
+    /// # drop(app);
+    /// ```
+    ///
+    /// # Panics
+    /// When no loop runs on this thread.
+    #[must_use]
+    #[track_caller]
+    pub fn into_send(self) -> SendBody {
+        SendBody(LoopBound::new(self))
+    }
+}
+
+impl Body for SendBody {
+    type Data = Bytes;
+    type Error = ClientError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
+        match self.0.get_mut() {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(Some(Err(ClientError::OtherThread))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.get().is_some_and(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.get().map(Body::size_hint).unwrap_or_default()
     }
 }
 

@@ -9,13 +9,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use http_body::{Body, Frame, SizeHint};
-use hyper::body::Bytes;
 use tower_service::Service;
 
-use crate::loop_bound::LoopBound;
-
-use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody};
+use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendBody};
 
 /// A host of HTTP/2 as a tower service, in the form that tonic's clients take.
 ///
@@ -51,7 +47,7 @@ impl<B: OutgoingBody> fmt::Debug for GrpcService<B> {
 }
 
 impl<B: OutgoingBody> Service<Request<B>> for GrpcService<B> {
-    type Response = Response<GrpcBody>;
+    type Response = Response<SendBody>;
     type Error = ClientError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ClientError>>>>;
 
@@ -64,38 +60,7 @@ impl<B: OutgoingBody> Service<Request<B>> for GrpcService<B> {
         let host = self.host.clone();
         Box::pin(async move {
             let response = host.send(request).await?;
-            Ok(response.map(|body| GrpcBody(LoopBound::new(body, wakeful::LoopHandle::current()))))
+            Ok(response.map(ResponseBody::into_send))
         })
-    }
-}
-
-/// A [`ResponseBody`] that is `Send`.
-///
-/// # Threads
-/// It may be dropped anywhere. Read on another thread than its loop's it fails with
-/// [`ClientError::OtherThread`].
-#[derive(Debug)]
-pub struct GrpcBody(LoopBound<ResponseBody>);
-
-impl Body for GrpcBody {
-    type Data = Bytes;
-    type Error = ClientError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
-        match self.0.get_mut() {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(Some(Err(ClientError::OtherThread))),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.get().is_some_and(Body::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.get().map(Body::size_hint).unwrap_or_default()
     }
 }

@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
+use std::marker::PhantomData;
 use std::pin::pin;
 use std::ptr;
 use std::rc::{Rc, Weak};
@@ -19,6 +20,8 @@ use std::sync::Arc;
 use async_channel::{Sender, bounded};
 use http::HeaderValue;
 use http::uri::Authority;
+
+use wakeful::BelongsToOneLoop_UseOnThisLoop;
 
 use super::body::{OpenStream, OutgoingBody};
 use super::connect::connect;
@@ -34,19 +37,22 @@ use crate::in_time::in_time;
 
 /// A server that a [`Client`](super::Client) talks to, with its pool of connections. Clones share
 /// the pool.
-pub struct Host<B: OutgoingBody>(pub(super) Rc<Pool<B>>);
+pub struct Host<B: OutgoingBody> {
+    _of_one_loop: PhantomData<*const BelongsToOneLoop_UseOnThisLoop>,
+    pub(super) pool: Rc<Pool<B>>,
+}
 
 impl<B: OutgoingBody> Clone for Host<B> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self { _of_one_loop: PhantomData, pool: self.pool.clone() }
     }
 }
 
 impl<B: OutgoingBody> fmt::Debug for Host<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.0.state.borrow();
+        let state = self.pool.state.borrow();
         f.debug_struct("Host")
-            .field("target", &self.0.label)
+            .field("target", &self.pool.label)
             .field("connections", &state.open)
             .field("idle", &state.idle.len())
             .field("waiting", &state.waiting.len())
@@ -66,23 +72,24 @@ impl<B: OutgoingBody> Host<B> {
         let label = target.to_string().into();
         let state = RefCell::default();
         let look_up = LookUp::default();
-        Self(Rc::new(Pool { target, label, authority, host, settings, counts, look_up, state }))
+        let pool = Pool { target, label, authority, host, settings, counts, look_up, state };
+        Self { _of_one_loop: PhantomData, pool: Rc::new(pool) }
     }
 
     /// The server.
     #[must_use]
     pub fn target(&self) -> &Target {
-        &self.0.target
+        &self.pool.target
     }
 
     /// How many connections there are, or are being made.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.0.state.borrow().open
+        self.pool.state.borrow().open
     }
 
     pub(super) fn is_in_use(&self) -> bool {
-        Rc::strong_count(&self.0) > 1 || self.connections() > 0
+        Rc::strong_count(&self.pool) > 1 || self.connections() > 0
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{Request, Response};
+use wakeful::BelongsToOneLoop_UseOnThisLoop;
 
 use super::body::{OutgoingBody, ResponseBody};
 use super::error::ClientError;
@@ -19,8 +21,12 @@ const MANY_HOSTS: usize = 64;
 /// A client with its pools, of one loop. Clones share them; when the last one and all [`Host`]s are
 /// gone, idle connections close.
 ///
-/// *Threads*: neither `Send` nor `Sync`. Make one on each loop.
+/// # Threads
+/// Neither `Send` nor `Sync`: make one on each loop. A [`PerLoop`](wakeful::PerLoop) does that, and
+/// [`on_this_loop`](wakeful::on_this_loop) uses it in a handler whose future has to be `Send`. The
+/// compiler's error names [`BelongsToOneLoop_UseOnThisLoop`].
 pub struct Client<B: OutgoingBody> {
+    _of_one_loop: PhantomData<*const BelongsToOneLoop_UseOnThisLoop>,
     inner: Rc<Inner<B>>,
 }
 
@@ -32,7 +38,7 @@ struct Inner<B: OutgoingBody> {
 
 impl<B: OutgoingBody> Clone for Client<B> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone() }
+        Self { _of_one_loop: PhantomData, inner: self.inner.clone() }
     }
 }
 
@@ -60,6 +66,7 @@ impl<B: OutgoingBody> Client<B> {
     pub(super) fn with(settings: ClientBuilder) -> Self {
         let hosts = RefCell::new(HashMap::new());
         Self {
+            _of_one_loop: PhantomData,
             inner: Rc::new(Inner { settings: Rc::new(settings), counts: Arc::default(), hosts }),
         }
     }

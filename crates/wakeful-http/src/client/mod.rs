@@ -60,9 +60,9 @@ mod tasks;
 mod transport;
 mod upgrade;
 
-pub use self::body::{OutgoingBody, ResponseBody};
+pub use self::body::{OutgoingBody, ResponseBody, SendBody};
 pub use self::error::{ClientError, InvalidTarget};
-pub use self::grpc::{GrpcBody, GrpcService};
+pub use self::grpc::GrpcService;
 pub use self::host_pool::Host;
 pub use self::hosts::Client;
 pub use self::retry::SendFailure;

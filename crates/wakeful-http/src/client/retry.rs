@@ -73,7 +73,7 @@ impl<B: OutgoingBody> Host<B> {
         request: Request<B>,
         copy: fn(&B) -> Option<B>,
     ) -> Result<Response<ResponseBody>, SendFailure<B>> {
-        let pool = &*self.0;
+        let pool = &*self.pool;
         let (head, total) = (pool.settings.head_timeout, pool.settings.total_timeout);
         let deadline = total.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
         let (limit, is_total) = match (head, total) {
@@ -107,7 +107,7 @@ impl<B: OutgoingBody> Host<B> {
         request: Request<B>,
         copy: Copy<B>,
     ) -> Result<(Response<Incoming>, Option<OpenStream>), SendFailure<B>> {
-        let pool = &self.0;
+        let pool = &self.pool;
         let mut request = pool.address(request)?.map(Outgoing::given);
         let is_idempotent = request.method().is_idempotent();
         let mut retries = pool.settings.retries;

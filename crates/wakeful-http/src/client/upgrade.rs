@@ -45,7 +45,7 @@ impl<B: OutgoingBody> Host<B> {
     /// # Panics
     /// Where no loop runs.
     pub async fn upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {
-        let pool = &*self.0;
+        let pool = &*self.pool;
         let (head, total) = (pool.settings.head_timeout, pool.settings.total_timeout);
         let asked = self.ask_for_upgrade(request);
         match [head, total].into_iter().flatten().min() {
@@ -57,7 +57,7 @@ impl<B: OutgoingBody> Host<B> {
     }
 
     async fn ask_for_upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {
-        let pool = &*self.0;
+        let pool = &*self.pool;
         if pool.target.version == HttpVersion::Http2 {
             let (target, reason) = (pool.label.clone(), "HTTP/2 has no upgrades");
             return Err(ClientError::Unsupported { target, reason }.into());

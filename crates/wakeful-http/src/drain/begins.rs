@@ -9,12 +9,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use wakeful::LoopHandle;
 use wakeful::accept::{Draining, DrainingStarted};
 use wakeful::log::OncePerSecond;
+use wakeful::{LoopBound, LoopHandle};
 
 use crate::foreign_code;
-use crate::loop_bound::LoopBound;
 
 thread_local! {
     static HERE: RefCell<Option<(Draining, LoopHandle)>> = const { RefCell::new(None) };
@@ -48,7 +47,7 @@ thread_local! {
 /// *Cancel-safe*.
 pub fn drain_begins() -> DrainBegins {
     let draining = HERE.with_borrow(Clone::clone);
-    DrainBegins(draining.map(|(draining, home)| LoopBound::new(draining.started(), home)))
+    DrainBegins(draining.map(|(draining, home)| LoopBound::with_home(draining.started(), home)))
 }
 
 /// The future of [`drain_begins`].

@@ -13,12 +13,12 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use wakeful::LoopBound;
 use wakeful::log::OncePerSecond;
 
 use super::error::UpgradeError;
 use super::upgraded::{Io, Upgraded};
 use crate::foreign_code;
-use crate::loop_bound::LoopBound;
 
 /// An upgrade that a request asks for.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ enum State {
 impl Offer {
     fn new() -> Self {
         let state = RefCell::new(State::Waiting(None));
-        Self(Arc::new(LoopBound::new(state, wakeful::LoopHandle::current())))
+        Self(Arc::new(LoopBound::new(state)))
     }
 
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Upgraded, UpgradeError>> {
