@@ -1,7 +1,7 @@
 //! A server that runs, and how it ends.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -97,6 +97,34 @@ impl Running {
         self.server.drain_by(&plan);
         self.ending.0.drains();
         Ok(self.serving.shutdown(plan.grace)?)
+    }
+}
+
+impl Running {
+    /// As [`drain`](Self::drain), as a future: the drain has a thread of its own.
+    ///
+    /// # Errors
+    /// As for [`drain`](Self::drain).
+    ///
+    /// # Cancel safety
+    /// The drain begins at the first poll. Dropped after that, it goes on.
+    pub async fn drained(self, plan: DrainPlan) -> io::Result<usize> {
+        let (tell, drained) = async_channel::bounded(1);
+        let shared = Arc::new(Mutex::new(Some(self)));
+        let taken = shared.clone();
+        let take =
+            |of: &Mutex<Option<Self>>| of.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let drain = move || {
+            if let Some(running) = take(&taken) {
+                // Nobody may listen any more.
+                let _ = tell.try_send(running.drain(plan));
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("wakeful-drain".to_owned()).spawn(drain) {
+            foreign_code::log!(warn, %error, "the drain blocks the loop that awaits it");
+            return take(&shared).map_or(Ok(0), |running| running.drain(plan));
+        }
+        drained.recv().await.unwrap_or_else(|_| Err(io::Error::other("the drain has panicked")))
     }
 }
 

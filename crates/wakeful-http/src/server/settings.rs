@@ -1,7 +1,9 @@
 //! A server's settings.
 
+use std::fmt;
 use std::io;
 use std::panic::Location;
+use std::pin::Pin;
 
 use wakeful::LoopGroupBuilder;
 use wakeful::accept::{AcceptStrategy, Descriptors, Moves, SharedListener};
@@ -25,8 +27,8 @@ use crate::tls::ServerTls;
 /// | [`descriptors`](Self::descriptors) | a sixteenth, and at least 16, are kept back | [`Descriptors`] | further connections wait |
 /// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
 /// | [`observe`](Self::observe) | a span at debug level | [`Observe`] | access log, request ids, traces |
+/// | [`on_each_loop`](Self::on_each_loop) | none | | what each loop does before any accepts |
 /// | [`drain_plan`](Self::drain_plan) | [`DrainPlan::default`] | [`DrainPlan`] | what is left after its grace is aborted |
-#[derive(Debug)]
 #[must_use = "call `serve` or `start`"]
 pub struct Server {
     pub(super) listeners: Vec<SharedListener>,
@@ -42,6 +44,27 @@ pub struct Server {
     pub(super) readiness: Readiness,
     /// Where it was, if that is known before [`start_per_connection`](Self::start_per_connection).
     pub(super) started_at: Option<&'static Location<'static>>,
+    pub(super) set_ups: Vec<SetUp>,
+}
+
+pub(super) type SetUp =
+    Box<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<()>>>> + Send + Sync>;
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("listeners", &self.listeners)
+            .field("tls", &self.tls)
+            .field("group", &self.group)
+            .field("strategy", &self.strategy)
+            .field("moves", &self.moves)
+            .field("descriptors", &self.descriptors)
+            .field("limits", &self.limits)
+            .field("observe", &self.observe)
+            .field("drain_plan", &self.drain_plan)
+            .field("set_ups", &self.set_ups.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Server {
@@ -120,6 +143,7 @@ impl Server {
             drain_plan: DrainPlan::default(),
             readiness: Readiness::new(),
             started_at: None,
+            set_ups: Vec::new(),
         }
     }
 
@@ -179,6 +203,45 @@ impl Server {
     /// What the server tells about its requests.
     pub fn observe(mut self, observe: Observe) -> Self {
         self.observe = observe;
+        self
+    }
+
+    /// Has `set_up` called on each loop when the server starts, and its future awaited there, before
+    /// any loop accepts. Connections wait in the backlog meanwhile.
+    ///
+    /// Several are awaited in their order. An error, or a panic, is the error of
+    /// [`serve`](Self::serve) or [`start`](Self::start), which block their thread meanwhile.
+    ///
+    /// ```no_run
+    /// use axum::{Router, body::Body, extract::State, routing::get};
+    /// use wakeful::PerLoop;
+    /// use wakeful_http::Server;
+    /// use wakeful_http::client::Client;
+    ///
+    /// fn main() -> std::io::Result<()> {
+    ///     let client: PerLoop<Client<Body>> = PerLoop::new(Client::new);
+    ///     let app = Router::new()
+    ///         .route("/", get(|State(_): State<PerLoop<Client<Body>>>| async { "hello" }))
+    ///         .with_state(client.clone());
+    ///     Server::bind("127.0.0.1:8080")?
+    ///         .on_each_loop(move || {
+    ///             let client = client.get();
+    ///             async move {
+    ///                 // The first request of each loop finds a connection.
+    ///                 let hello = http::Request::get("http://127.0.0.1:9090/").body(Body::empty());
+    ///                 let hello = hello.map_err(std::io::Error::other)?;
+    ///                 client.send(hello).await.map(drop).map_err(std::io::Error::other)
+    ///             }
+    ///         })
+    ///         .serve(app)
+    /// }
+    /// ```
+    pub fn on_each_loop<S, F>(mut self, set_up: S) -> Self
+    where
+        S: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = io::Result<()>> + 'static,
+    {
+        self.set_ups.push(Box::new(move || Box::pin(set_up())));
         self
     }
 

@@ -2,14 +2,16 @@
 
 use std::io;
 use std::panic::Location;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use http::{Request, Response};
 use http_body::Body;
 use hyper_util::service::TowerToHyperService;
 use wakeful::accept::{Connection, ConnectionServer};
-use wakeful::signal;
+use wakeful::signal::{self, SIGINT, SIGTERM, Signals};
 
 use super::caller::Caller;
 use super::connection;
@@ -22,8 +24,13 @@ use crate::request::RequestBody;
 use crate::tls::security::Security;
 
 impl Server {
-    /// Serves `service` until Ctrl-C or SIGTERM, and then drains; a second signal does not wait for
+    /// Serves `service`, such as an axum router, until Ctrl-C or SIGTERM, and then drains; a second signal does not wait for
     /// that. Blocks the calling thread.
+    ///
+    /// A router is given as it is, without `into_make_service` (which makes a service for each
+    /// connection: that is [`start_per_connection`](Self::start_per_connection) here) and without
+    /// `into_make_service_with_connect_info` (who sent a request is a [`Peer`](crate::Peer)). One with
+    /// state is given after `with_state`.
     ///
     /// # Errors
     /// As for [`start`](Self::start); a loop already runs on this thread; a loop was blocked at the
@@ -90,6 +97,149 @@ impl Server {
         drained.unwrap_or(Ok(0)).map(|_| ())
     }
 
+    /// As [`serve`](Self::serve), with a tower service that `make` makes on each loop and that need
+    /// not be `Send`: an axum router with state of its own on each loop, for example.
+    ///
+    /// ```no_run
+    /// use std::cell::Cell;
+    /// use std::convert::Infallible;
+    /// use std::rc::Rc;
+    /// use http::{Request, Response};
+    /// use tower::service_fn;
+    /// use wakeful_http::{RequestBody, Server};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// Server::bind("127.0.0.1:8080")?.serve_each(|| {
+    ///     let requests_of_this_loop = Rc::new(Cell::new(0_u64));
+    ///     service_fn(move |_: Request<RequestBody>| {
+    ///         requests_of_this_loop.set(requests_of_this_loop.get() + 1);
+    ///         let answer = Response::new(format!("request {}", requests_of_this_loop.get()));
+    ///         std::future::ready(Ok::<_, Infallible>(answer))
+    ///     })
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`serve`](Self::serve).
+    #[track_caller]
+    pub fn serve_each<M, S, B>(self, make: M) -> io::Result<()>
+    where
+        M: Fn() -> S + Send + Sync + 'static,
+        S: tower_service::Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.serve_with(move || TowerToHyperService::new(make()))
+    }
+
+    /// As [`serve`](Self::serve), as a future: for programs that set up by `async` code on a loop of
+    /// their own. The server has its own loops and threads all the same.
+    ///
+    /// ```no_run
+    /// use axum::{Router, routing::get};
+    /// use wakeful_http::Server;
+    ///
+    /// #[wakeful::main]
+    /// async fn main() -> std::io::Result<()> {
+    ///     // Here connections to databases are made, for example.
+    ///     let app = Router::new().route("/", get(|| async { "hello" }));
+    ///     Server::bind("127.0.0.1:8080")?.run(app).await
+    /// }
+    /// ```
+    ///
+    /// The server starts at the first poll, which blocks this loop until it has.
+    ///
+    /// # Errors
+    /// As for [`serve`](Self::serve).
+    ///
+    /// # Cancel safety
+    /// Dropping it aborts what the server serves.
+    ///
+    /// # Panics
+    /// When it is polled where no loop runs.
+    #[track_caller]
+    pub fn run<S, B>(mut self, service: S) -> impl Future<Output = io::Result<()>>
+    where
+        S: tower_service::Service<Request<RequestBody>, Response = Response<B>>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.started_at = Some(self.started_at.unwrap_or(Location::caller()));
+        async move {
+            // Caught before the server starts: who sees it listen may tell it to end.
+            let mut signals = Signals::new(&[SIGINT, SIGTERM])?;
+            let plan = self.drain_plan;
+            let running = self.start(service)?;
+            let failed = until(async { signals.recv().await.map(drop) }, &running).await;
+            let drained = pin!(running.drained(plan));
+            let second = pin!(signals.recv());
+            match select(drained, second).await {
+                Either::Left((drained, _)) => failed.and(drained.map(drop)),
+                // Nothing is waited for.
+                Either::Right(_) => failed,
+            }
+        }
+    }
+
+    /// As [`run`](Self::run), until `stop` completes instead of a signal.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use wakeful_http::Server;
+    ///
+    /// # wakeful::block_on(async {
+    /// let (stop, stopped) = async_channel::bounded::<()>(1);
+    /// let app = Router::new().route("/", get(|| async { "hello" }));
+    /// let server = Server::bind("127.0.0.1:0")?;
+    /// let serving = wakeful::spawn(server.run_until(app, async move {
+    ///     let _ = stopped.recv().await;
+    /// }));
+    /// // When it is to end:
+    /// stop.close();
+    /// serving.await?
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start); no listener accepts any more; a loop was blocked at the end.
+    ///
+    /// # Cancel safety
+    /// As for [`run`](Self::run).
+    #[track_caller]
+    pub fn run_until<S, B>(
+        mut self,
+        service: S,
+        stop: impl Future<Output = ()>,
+    ) -> impl Future<Output = io::Result<()>>
+    where
+        S: tower_service::Service<Request<RequestBody>, Response = Response<B>>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.started_at = Some(self.started_at.unwrap_or(Location::caller()));
+        async move {
+            let plan = self.drain_plan;
+            let running = self.start(service)?;
+            let failed = until(async { Ok(stop.await) }, &running).await;
+            failed.and(running.drained(plan).await.map(drop))
+        }
+    }
+
     /// Starts to serve and returns. For programs that have their own idea of when to end.
     ///
     /// # Errors
@@ -131,6 +281,24 @@ impl Server {
         })
     }
 
+    /// As [`start`](Self::start), with a tower service that `make` makes on each loop and that need
+    /// not be `Send`.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    #[track_caller]
+    pub fn start_each<M, S, B>(self, make: M) -> io::Result<Running>
+    where
+        M: Fn() -> S + Send + Sync + 'static,
+        S: tower_service::Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.start_with(move || TowerToHyperService::new(make()))
+    }
+
     /// As [`start_with`](Self::start_with), with a service for each connection: `make` is called on
     /// each loop, and what it returns with the caller of each connection on that loop. A connection
     /// that moves to another loop gets another service.
@@ -162,7 +330,9 @@ impl Server {
         let observe = self.observe;
         let server = ServerState::new(limits, loops, self.readiness);
         let of_loops = server.clone();
-        let serving = ConnectionServer::new(self.listeners)
+        let frame = ConnectionServer::new(self.listeners);
+        let frame = self.set_ups.into_iter().fold(frame, ConnectionServer::on_each_loop);
+        let serving = frame
             .group(self.group.loops(loops))
             .strategy(self.strategy)
             .moves(self.moves)
@@ -180,5 +350,13 @@ impl Server {
                 }
             })?;
         Ok(Running::new(serving, server))
+    }
+}
+
+/// Waits for `stop`, unless the server fails before.
+async fn until(stop: impl Future<Output = io::Result<()>>, running: &Running) -> io::Result<()> {
+    match select(pin!(stop), pin!(running.failure())).await {
+        Either::Left((stopped, _)) => stopped,
+        Either::Right((error, _)) => Err(error),
     }
 }

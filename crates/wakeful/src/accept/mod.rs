@@ -27,6 +27,7 @@ mod route;
 mod routes;
 mod server;
 mod serving;
+mod set_up;
 mod shared_listener;
 mod socket_file;
 mod stop;

@@ -23,6 +23,7 @@ use super::reserve::Reserve;
 use super::room::{self, Room};
 use super::route::Route;
 use super::serving::Serving;
+use super::set_up::{self, SetUp};
 use super::shared_listener::SharedListener;
 use super::stop::Stop;
 use super::strategy::AcceptStrategy;
@@ -81,6 +82,7 @@ pub struct ConnectionServer {
     strategy: AcceptStrategy,
     moves: Option<Moves>,
     started_at: Option<&'static Location<'static>>,
+    set_ups: Vec<SetUp>,
 }
 
 impl ConnectionServer {
@@ -95,6 +97,7 @@ impl ConnectionServer {
             strategy: AcceptStrategy::default(),
             moves: Some(Moves::default()),
             started_at: None,
+            set_ups: Vec::new(),
         }
     }
 
@@ -141,6 +144,46 @@ impl ConnectionServer {
         self
     }
 
+    /// Has `set_up` called on each loop when the server starts, and its future awaited there, before
+    /// any loop accepts. Connections wait in the backlog meanwhile.
+    ///
+    /// Use it for what a loop should have before its first connection: a warm pool of connections,
+    /// a task of its own. Several are awaited in their order; the loops do not wait for one another.
+    ///
+    /// [`start`](Self::start) blocks its thread until all are done, and returns the first error. A
+    /// panic is an error, too. A future that never ends keeps the server from starting.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    /// use wakeful::PerLoop;
+    /// use wakeful::accept::{ConnectionServer, SharedListener};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let prepared: PerLoop<Cell<bool>> = PerLoop::new(Cell::default);
+    /// let of_loops = prepared.clone();
+    /// let server = ConnectionServer::new(vec![SharedListener::bind(&"127.0.0.1:0".parse()?)?])
+    ///     .on_each_loop(move || {
+    ///         let prepared = of_loops.clone();
+    ///         async move {
+    ///             prepared.with(|prepared| prepared.set(true));
+    ///             Ok(())
+    ///         }
+    ///     });
+    /// let serving = server.start(|| async |_connection| ())?;
+    /// assert!(serving.handles()[0].post_and_wait(move || prepared.with(Cell::get))?);
+    /// serving.shutdown(std::time::Duration::from_secs(1))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_each_loop<S, F>(mut self, set_up: S) -> Self
+    where
+        S: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = io::Result<()>> + 'static,
+    {
+        self.set_ups.push(SetUp::new(set_up));
+        self
+    }
+
     /// Starts the loops. `make` runs once on each of them and returns the handler of that loop's
     /// connections, which need not be `Send`; a connection is open as long as its handler's future
     /// runs.
@@ -148,7 +191,7 @@ impl ConnectionServer {
     /// # Errors
     /// As for [`LoopGroupBuilder::build`]; [`max_connections`](Self::max_connections) is 0; a
     /// listener cannot be watched (`max_user_watches`), or not be had for each loop
-    /// ([`AcceptStrategy::ReusePort`]).
+    /// ([`AcceptStrategy::ReusePort`]); a set-up of [`on_each_loop`](Self::on_each_loop) fails.
     #[track_caller]
     pub fn start<M, H, F>(self, make: M) -> io::Result<Serving>
     where
@@ -161,6 +204,7 @@ impl ConnectionServer {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, SERVES_NOBODY));
         }
         let group = self.group.build()?;
+        set_up::run(self.set_ups, group.handles())?;
         let loops = group.handles().len();
         let openings = self.strategy.openings(&self.listeners, loops)?;
         let mut filter = SynFilter::default();

@@ -1,0 +1,62 @@
+//! What each loop of a server does before any of them accepts.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, mpsc};
+
+use crate::event_loop::LoopHandle;
+
+type Run = dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<()>>>> + Send + Sync;
+
+/// Makes a future on each loop, which is awaited there.
+pub(super) struct SetUp(Box<Run>);
+
+impl SetUp {
+    pub(super) fn new<S, F>(set_up: S) -> Self
+    where
+        S: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = io::Result<()>> + 'static,
+    {
+        Self(Box::new(move || Box::pin(set_up())))
+    }
+}
+
+impl fmt::Debug for SetUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SetUp")
+    }
+}
+
+/// Awaits all of `set_ups` on each loop, in their order, and blocks this thread until then.
+///
+/// # Errors
+/// One fails or panics; a loop has ended.
+pub(super) fn run(set_ups: Vec<SetUp>, loops: &[LoopHandle]) -> io::Result<()> {
+    if set_ups.is_empty() {
+        return Ok(());
+    }
+    let set_ups = Arc::new(set_ups);
+    let (done, results) = mpsc::channel();
+    for handle in loops {
+        let (set_ups, done) = (set_ups.clone(), done.clone());
+        let set_up = move || async move {
+            let mut result = Ok(());
+            for SetUp(set_up) in &*set_ups {
+                if result.is_ok() {
+                    result = set_up().await;
+                }
+            }
+            // Nobody listens any more behind the first error.
+            let _ = done.send(result);
+        };
+        handle.spawn(set_up).map_err(|_| io::Error::other("an event loop has ended"))?.detach();
+    }
+    drop(done);
+    for _ in loops {
+        let panicked = |_| io::Error::other("the set-up of an event loop has panicked");
+        results.recv().map_err(panicked)??;
+    }
+    Ok(())
+}
