@@ -58,7 +58,7 @@ pub(crate) const PROBES: u32 = 3;
 /// | [`request_timeout`](Self::request_timeout) | none | 1 ms and more | 503 and close, or, after the response's head, abort (HTTP/2: the stream) |
 /// | [`keepalive`](Self::keepalive) | 75 s | 1 s to 32,767 s | a silent peer is probed by TCP; if it does not answer for as long again, the connection is gone |
 /// | [`min_rate`](Self::min_rate) | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only that has no room) |
-/// | [`max_connections`](Self::max_connections) | none: as many as the process has [descriptors](crate::Server::descriptors) for | 1 and more; the server does not start with 0 | further ones wait in the backlog |
+/// | [`max_connections`](Self::max_connections) | none: as many as the process has [descriptors](crate::Server::descriptors) for | 1 and more; the server does not start with 0 | further ones wait in the backlog; while they wait, idle ones close |
 /// | [`max_connections_per_peer`](Self::max_connections_per_peer) | none | any | 503 and close, at once; by TLS: close |
 /// | [`max_requests`](Self::max_requests) | none | any | 503 with `retry-after` |
 /// | [`peer_rate`](Self::peer_rate) | none | [`PeerRate`] | 429 with `retry-after` |
@@ -220,6 +220,14 @@ impl Limits {
     /// Sets how many connections are open at a time, on all loops together. `None`: as many as the
     /// process has [descriptors](crate::Server::descriptors) for. A server with a limit of 0 does
     /// not start.
+    ///
+    /// While further connections wait for longer than 50 ms, the server closes idle ones in their
+    /// place, as at a drain, and counts [`Refusal::GaveWay`](crate::Refusal::GaveWay) for each: on
+    /// each loop first the one that has been idle for longest, however short that is. The first
+    /// place is free 200 ms later. Where there are not enough idle ones, HTTP/1.1 connections with
+    /// many requests close behind their response. A connection that has had no request yet keeps
+    /// its place for [`header_timeout`](Self::header_timeout), and one of HTTP/2 while requests are
+    /// in flight on it.
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         self.max_connections = connections.into();
         self

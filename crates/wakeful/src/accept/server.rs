@@ -109,7 +109,9 @@ impl ConnectionServer {
 
     /// Sets how many connections are open at a time, on all loops together: 1 and more. Further
     /// ones wait in the kernel's backlog until one closes. `None`, the default: as many as the
-    /// process's [`descriptors`](Self::descriptors) allow.
+    /// process's [`descriptors`](Self::descriptors) allow. While connections wait, the server asks
+    /// others to close whose handlers await
+    /// [`Draining::started_or_asked`](super::Draining::started_or_asked).
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         self.max_connections = connections.into();
         self
