@@ -1,8 +1,8 @@
 //! A handler of axum that asks another server, by the client of its loop, and passes the answer on.
 //!
 //! axum asks for handlers whose futures are `Send`. The client is not: its connections belong to
-//! one loop. `PerLoop` makes a client on each loop, and `on_this_loop` wraps the part of the handler
-//! that uses it.
+//! one loop. `PerLoop` makes a client on each loop, and `on_this_loop` wraps the part of the
+//! handler that uses it.
 //!
 //! ```console
 //! $ cargo run -p wakeful-http --example hello &

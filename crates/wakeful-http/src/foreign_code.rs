@@ -3,9 +3,10 @@
 
 use std::io::IoSlice;
 use std::ops::{Deref, DerefMut};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
+use http_body::Frame;
 
 /// Runs `f`, and contains a panic in it, which the loop of this thread counts.
 pub(crate) use wakeful::log::contained as contain;
@@ -19,6 +20,28 @@ pub(crate) fn wake(waker: Waker) {
 /// Drops `waker`, and contains a panic in its destructor.
 pub(crate) fn discard(waker: Option<Waker>) {
     contain(|| drop(waker));
+}
+
+/// So many frames without data are passed over in one poll.
+const EMPTY_FRAMES: u32 = 32;
+
+/// Asks a body for a frame that says something. hyper passes over a frame without data, or has
+/// HTTP/2 queue it, and asks again at once: a body that has nothing else would keep its loop for
+/// ever. Here such frames are dropped, and after some of them others have their turn.
+pub(crate) fn poll_frame_with_data<D: Buf, E>(
+    cx: &mut Context<'_>,
+    mut poll_frame: impl FnMut(&mut Context<'_>) -> Poll<Option<Result<Frame<D>, E>>>,
+) -> Poll<Option<Result<Frame<D>, E>>> {
+    for _ in 0..EMPTY_FRAMES {
+        let polled = poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame)))
+                if frame.data_ref().is_some_and(|d| !d.has_remaining()) => {}
+            _ => return polled,
+        }
+    }
+    cx.waker().wake_by_ref();
+    Poll::Pending
 }
 
 /// Contains a panic in the drop of what it has. Within another panic that would be the end of the

@@ -12,9 +12,9 @@ use crate::loop_bound::LoopBound;
 /// Makes a future that is `Send` of one that need not be, and that stays on the loop of this
 /// thread.
 ///
-/// Frameworks such as axum and tonic ask for handlers whose futures are `Send`. Sockets, clients and
-/// what else belongs to a loop are not. A handler runs on one loop, so it may use them all the same:
-/// wrap the part that does, and await it.
+/// Frameworks such as axum and tonic ask for handlers whose futures are `Send`. Sockets, clients
+/// and what else belongs to a loop are not. A handler runs on one loop, so it may use them all the
+/// same: wrap the part that does, and await it.
 ///
 /// ```
 /// use std::cell::Cell;

@@ -16,9 +16,9 @@ use crate::sys::fork_check::Process;
 
 /// A value of which each loop has its own.
 ///
-/// It is made by a function, once on each loop that asks for it, at the first use there. It need not
-/// be `Send`: it never leaves its loop. The `PerLoop` itself is `Clone`, `Send` and `Sync`, so it
-/// fits where a framework asks for that, such as axum's `State`.
+/// It is made by a function, once on each loop that asks for it, at the first use there. It need
+/// not be `Send`: it never leaves its loop. The `PerLoop` itself is `Clone`, `Send` and `Sync`, so
+/// it fits where a framework asks for that, such as axum's `State`.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -46,9 +46,9 @@ use crate::sys::fork_check::Process;
 ///
 /// # When the value is dropped
 /// On its loop: when the last clone of the `PerLoop` is gone (at once on this thread's loop, by a
-/// message on the others), or else at the loop's end, after its tasks and callbacks. At the end, the
-/// value that was made last is dropped first. Who holds the `Rc` of [`get`](Self::get) keeps it for
-/// longer, on that thread. A panic in its destructor ends there, and is counted in
+/// message on the others), or else at the loop's end, after its tasks and callbacks. At the end,
+/// the value that was made last is dropped first. Who holds the `Rc` of [`get`](Self::get) keeps it
+/// for longer, on that thread. A panic in its destructor ends there, and is counted in
 /// [`LoopMetrics::panics`](crate::LoopMetrics::panics).
 ///
 /// # Fork
@@ -200,7 +200,7 @@ impl<T> Drop for Shared<T> {
         for home in self.homes.take() {
             match &here {
                 Some(inner) if inner.handle().is_same(&home) => {
-                    inner.values().remove(index, number)
+                    inner.values().remove(index, number);
                 }
                 // One that has ended has dropped it.
                 _ => drop(home.post(move || {
@@ -282,7 +282,8 @@ impl Homes {
 /// A number that no other one has at the same time, and that is small if there are few.
 struct Index(usize);
 
-/// Which indices are taken: a bit for each, without a lock, so that a forked child waits for nobody.
+/// Which indices are taken: a bit for each, without a lock, so that a forked child waits for
+/// nobody.
 struct Indices {
     taken: AtomicU64,
     next: OnceBox<Self>,

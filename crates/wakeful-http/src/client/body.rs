@@ -224,7 +224,7 @@ impl ResponseBody {
     ///     .await
     /// }
     ///
-    /// let app: Router = Router::new().route("/", get(proxy)).with_state(PerLoop::new(Client::new));
+    /// let app = Router::new().route("/", get(proxy)).with_state(PerLoop::new(Client::new));
     /// # drop(app);
     /// ```
     ///
@@ -333,14 +333,16 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
             place.connection.sends_next(place.given_up.clone());
         }
         given.was_polled = true;
-        let mut polled = None;
-        if !given.has_panicked.get() {
-            foreign_code::contain(|| polled = Some(Pin::new(&mut *given.body).poll_frame(cx)));
-            given.has_panicked.set(polled.is_none());
-        }
-        let panicked = || Poll::Ready(Some(Err("the request's body has panicked".into())));
-        polled.map_or_else(panicked, |polled| {
-            polled.map_ok(|frame| frame.map_data(Contained::new)).map_err(Into::into)
+        foreign_code::poll_frame_with_data(cx, |cx| {
+            let mut polled = None;
+            if !given.has_panicked.get() {
+                foreign_code::contain(|| polled = Some(Pin::new(&mut *given.body).poll_frame(cx)));
+                given.has_panicked.set(polled.is_none());
+            }
+            let panicked = || Poll::Ready(Some(Err("the request's body has panicked".into())));
+            polled.map_or_else(panicked, |polled| {
+                polled.map_ok(|frame| frame.map_data(Contained::new)).map_err(Into::into)
+            })
         })
     }
 

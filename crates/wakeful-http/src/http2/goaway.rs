@@ -1,10 +1,11 @@
 //! The orderly end of an HTTP/2 connection: a GOAWAY, and then the wait for the client to leave.
 //!
 //! It begins when the server drains (at SIGTERM, after [`DrainPlan::pre_drain`]) or needs the
-//! connection's place, behind the last request that the connection may have, and when it is idle for
-//! too long or too old; all but the first two by [`Closing`](crate::connection::ConnectionState::closing). hyper says GOAWAY then,
-//! twice, with a PING in between, so a request that is on its way is answered. An idle connection
-//! is waited for as `connection::deadlines` has it, and ended if its client does not leave.
+//! connection's place, behind the last request that the connection may have, and when it is idle
+//! for too long or too old; all but the first two by
+//! [`Closing`](crate::connection::ConnectionState::closing). hyper says GOAWAY then, twice, with a
+//! PING in between, so a request that is on its way is answered. An idle connection is waited for
+//! as `connection::deadlines` has it, and ended if its client does not leave.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

@@ -111,25 +111,28 @@ impl<B: Body> Body for ResponseBody<B> {
     ) -> Poll<Option<Result<Frame<Contained<B::Data>>, B::Error>>> {
         let mut this = self.project();
         let Some(mut inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-        let polled = match this.observed {
-            None => inner.poll_frame(cx),
-            Some(observed) => {
-                let entered = observed.enter();
-                let polled = inner.as_mut().poll_frame(cx);
-                drop(entered);
-                if let Poll::Ready(frame) = &polled
-                    && observed.saw(frame, inner.is_end_stream())
-                {
-                    *this.observed = None;
+        let polled = foreign_code::poll_frame_with_data(cx, |cx| {
+            let polled = match this.observed {
+                None => inner.as_mut().poll_frame(cx),
+                Some(observed) => {
+                    let entered = observed.enter();
+                    let polled = inner.as_mut().poll_frame(cx);
+                    drop(entered);
+                    if let Poll::Ready(frame) = &polled
+                        && observed.saw(frame, inner.is_end_stream())
+                    {
+                        *this.observed = None;
+                    }
+                    polled
                 }
-                polled
-            }
-        };
+            };
+            polled.map_ok(|frame| frame.map_data(Contained::new))
+        });
         if let Some(in_flight) = this.in_flight {
             in_flight.worked();
             in_flight.asked(polled.is_ready());
         }
-        polled.map_ok(|frame| frame.map_data(Contained::new))
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

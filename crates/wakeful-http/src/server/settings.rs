@@ -206,8 +206,8 @@ impl Server {
         self
     }
 
-    /// Has `set_up` called on each loop when the server starts, and its future awaited there, before
-    /// any loop accepts. Connections wait in the backlog meanwhile.
+    /// Has `set_up` called on each loop when the server starts, and its future awaited there,
+    /// before any loop accepts. Connections wait in the backlog meanwhile.
     ///
     /// Several are awaited in their order. An error, or a panic, is the error of
     /// [`serve`](Self::serve) or [`start`](Self::start), which block their thread meanwhile.
@@ -228,8 +228,9 @@ impl Server {
     ///             let client = client.get();
     ///             async move {
     ///                 // The first request of each loop finds a connection.
-    ///                 let hello = http::Request::get("http://127.0.0.1:9090/").body(Body::empty());
-    ///                 let hello = hello.map_err(std::io::Error::other)?;
+    ///                 let hello = http::Request::get("http://127.0.0.1:9090/")
+    ///                     .body(Body::empty())
+    ///                     .map_err(std::io::Error::other)?;
     ///                 client.send(hello).await.map(drop).map_err(std::io::Error::other)
     ///             }
     ///         })

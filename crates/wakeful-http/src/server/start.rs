@@ -24,13 +24,13 @@ use crate::request::RequestBody;
 use crate::tls::security::Security;
 
 impl Server {
-    /// Serves `service`, such as an axum router, until Ctrl-C or SIGTERM, and then drains; a second signal does not wait for
-    /// that. Blocks the calling thread.
+    /// Serves `service`, such as an axum router, until Ctrl-C or SIGTERM, and then drains; a second
+    /// signal does not wait for that. Blocks the calling thread.
     ///
     /// A router is given as it is, without `into_make_service` (which makes a service for each
     /// connection: that is [`start_per_connection`](Self::start_per_connection) here) and without
-    /// `into_make_service_with_connect_info` (who sent a request is a [`Peer`](crate::Peer)). One with
-    /// state is given after `with_state`.
+    /// `into_make_service_with_connect_info` (who sent a request is a [`Peer`](crate::Peer)). One
+    /// with state is given after `with_state`.
     ///
     /// # Errors
     /// As for [`start`](Self::start); a loop already runs on this thread; a loop was blocked at the
@@ -135,8 +135,8 @@ impl Server {
         self.serve_with(move || TowerToHyperService::new(make()))
     }
 
-    /// As [`serve`](Self::serve), as a future: for programs that set up by `async` code on a loop of
-    /// their own. The server has its own loops and threads all the same.
+    /// As [`serve`](Self::serve), as a future: for programs that set up by `async` code on a loop
+    /// of their own. The server has its own loops and threads all the same.
     ///
     /// ```no_run
     /// use axum::{Router, routing::get};
@@ -235,7 +235,14 @@ impl Server {
         async move {
             let plan = self.drain_plan;
             let running = self.start(service)?;
-            let failed = until(async { Ok(stop.await) }, &running).await;
+            let failed = until(
+                async {
+                    stop.await;
+                    Ok(())
+                },
+                &running,
+            )
+            .await;
             failed.and(running.drained(plan).await.map(drop))
         }
     }

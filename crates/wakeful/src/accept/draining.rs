@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
-use super::room::{GivesWay, Standing};
+use super::gives_way::{GivesWay, Standing};
 use crate::sys::panics;
 
 /// Tells a connection that the server drains: it should finish what it is doing and close.

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use async_channel::{Receiver, Sender};
 
 use super::draining::Draining;
+use super::gives_way::Standing;
 use crate::task::yield_now;
 
 /// So often a loop that waits for a permit looks whether a connection waits.
@@ -36,26 +37,6 @@ const MOST: usize = 256;
 
 /// So many connections are looked at without a break.
 const LOOKS: usize = 64;
-
-/// What a connection is doing, for a server that needs its place: see
-/// [`GivesWay::standing`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// It has waited for a request since then: nothing is in flight.
-    Idle(Instant),
-    /// It is doing something, may close when that is done, and has had so many requests.
-    Busy(u64),
-    /// It should stay.
-    Stays,
-}
-
-/// A connection that a server at its limit of connections may ask to close: see
-/// [`Draining::started_or_asked`].
-pub trait GivesWay {
-    /// What it is doing now. Called while connections wait for a place, for each connection of the
-    /// loop: it should only look.
-    fn standing(&self) -> Standing;
-}
 
 /// What the loops of a server share: how many places are wanted.
 #[derive(Debug)]
@@ -188,7 +169,7 @@ async fn ask_first_by<K: Ord>(
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
     use super::*;
-    use crate::accept::DrainingStarted;
+    use crate::accept::{DrainingStarted, GivesWay};
     use crate::block_on;
     use std::cell::Cell;
     use std::future::Future;

@@ -146,11 +146,12 @@ impl ConnectionServer {
         self
     }
 
-    /// Has `set_up` called on each loop when the server starts, and its future awaited there, before
-    /// any loop accepts. Connections wait in the backlog meanwhile.
+    /// Has `set_up` called on each loop when the server starts, and its future awaited there,
+    /// before any loop accepts. Connections wait in the backlog meanwhile.
     ///
     /// Use it for what a loop should have before its first connection: a warm pool of connections,
-    /// a task of its own. Several are awaited in their order; the loops do not wait for one another.
+    /// a task of its own. Several are awaited in their order; the loops do not wait for one
+    /// another.
     ///
     /// [`start`](Self::start) blocks its thread until all are done, and returns the first error. A
     /// panic is an error, too. A future that never ends keeps the server from starting.

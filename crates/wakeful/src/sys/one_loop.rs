@@ -6,12 +6,13 @@ use std::marker::PhantomData;
 ///
 /// ```text
 /// error: future cannot be sent between threads safely
-///   = help: within `…`, the trait `Send` is not implemented for `*const BelongsToOneLoop_UseOnThisLoop`
+/// help: within `…`, the trait `Send` is not implemented for
+/// `*const BelongsToOneLoop_UseOnThisLoop`
 /// ```
 ///
 /// A socket of [`net`](crate::net), or a client of `wakeful-http`, belongs to the loop that made
-/// it. It is neither `Send` nor `Sync`, and nor is a future that holds it across an `await`. A framework
-/// that asks for futures that are `Send` (the handlers of axum and tonic) gets one by
+/// it. It is neither `Send` nor `Sync`, and nor is a future that holds it across an `await`. A
+/// framework that asks for futures that are `Send` (the handlers of axum and tonic) gets one by
 /// [`on_this_loop`](crate::on_this_loop):
 ///
 /// ```

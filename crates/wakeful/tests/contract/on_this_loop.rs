@@ -66,7 +66,11 @@ async fn begun() -> (OnThisLoop<impl Future<Output = ()>>, mpsc::Receiver<Thread
         let _says = says;
         pending::<()>().await;
     });
-    poll_fn(|cx| Poll::Ready(assert!(Pin::new(&mut future).poll(cx).is_pending()))).await;
+    poll_fn(|cx| {
+        assert!(Pin::new(&mut future).poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
     (future, dropped)
 }
 
