@@ -247,6 +247,25 @@ fn a_command_runs_also_where_cpus_may_not_be_held() {
     assert_eq!(said.lines().count(), 1, "{said}");
 }
 
+/// As the first process of a container, which gets its orphans.
+#[test]
+fn as_the_first_process_it_leaves_no_zombies() {
+    const ORPHANS: &str = "for n in 1 2 3 4 5; do (sleep 0.1 &) ; done; sleep 0.2
+        n=0
+        while grep -qs '^State:.Z' /proc/[0-9]*/status; do
+            n=$((n + 1)); [ $n -lt 100 ] || exit 9; sleep 0.1
+        done
+        exit 3";
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc", PROGRAM, "awake", "--"]);
+    let output = command.args(["sh", "-c", ORPHANS]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("unshare failed") {
+        return println!("skipped: {said}");
+    }
+    assert_eq!(output.status.code(), Some(3), "{said}");
+}
+
 #[test]
 fn who_cannot_be_watched_is_named() {
     let failed = |arguments: &[&str]| {

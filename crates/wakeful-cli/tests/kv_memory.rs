@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
@@ -148,6 +148,61 @@ fn values_for_which_the_process_has_no_memory_are_refused() {
     }
     assert!((10..30).contains(&refused), "{refused}");
     ask(&mut stream, b"GET a\r\nDEL 00\r\nSET a 2\r\n", "$1\r\n1\r\n:1\r\n+OK\r\n");
+}
+
+/// Small values: what ends is the memory for an answer, a table, a buffer.
+#[test]
+fn small_values_that_use_up_all_memory_are_refused_and_end_nothing() {
+    let arguments = ["kv", "--listen", "127.0.0.1:0", "--max-memory", "0"];
+    for length in [50, 200] {
+        let mut service = Service::start(&arguments);
+        let addr = service.behind("listening on ");
+        let mut stream = connect(&addr);
+        stream.set_write_timeout(Some(GUARD)).unwrap();
+        ask(&mut stream, b"SET a 1\r\n", "+OK\r\n");
+        limit_to_more(&service, 100 * MIB);
+        let value = "x".repeat(length);
+        let mut refused = 0;
+        // 2,000,000 of them would take more than there is.
+        for batch in 0..2_000 {
+            let key = |number| format!("SET {batch:04}{number:03} {value}\r\n");
+            let commands: String = (0..1_000).map(key).collect();
+            stream.write_all(commands.as_bytes()).unwrap();
+            let mut answers = BufReader::new(&stream);
+            for _ in 0..1_000 {
+                let answer = line(&mut answers);
+                assert!(answer == "+OK" || answer.starts_with("-OOM"), "{answer:?}");
+                refused += u32::from(answer != "+OK");
+            }
+            if refused > 20_000 {
+                break;
+            }
+        }
+        assert!(refused > 20_000, "{refused}");
+        ask(&mut stream, b"GET a\r\n", "$1\r\n1\r\n");
+        // Others come, and what is freed can be used again.
+        let mut other = connect(&addr);
+        ask(&mut other, b"PING\r\n", "+PONG\r\n");
+        ask(&mut other, b"FLUSHALL\r\n", "+OK\r\n");
+        let start = Instant::now();
+        loop {
+            other.write_all(b"SET a 2\r\n").unwrap();
+            // Many keys are dropped by a thread.
+            if line(&mut BufReader::new(&other)) == "+OK" {
+                break;
+            }
+            assert!(start.elapsed() < GUARD);
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// An answer, without its line's end.
+fn line(answers: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    answers.read_line(&mut line).unwrap();
+    assert!(line.ends_with("\r\n"), "cut off: {line:?}");
+    line.trim_end().to_owned()
 }
 
 #[test]

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread::{self, JoinHandle};
 
-use rustix::process::Pid;
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions};
 use signal_hook::consts::SIGCHLD;
 use wakeful_awake::WatchError;
 
@@ -33,7 +35,7 @@ pub(super) fn run(
     };
     // Where a parent ignores it, a child that has ended would leave no exit code.
     let _ = signal_hook::flag::register(SIGCHLD, Arc::new(AtomicBool::new(false)));
-    let mut child = match command.spawn() {
+    let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(cannot_run(&command, &error)),
     };
@@ -41,11 +43,52 @@ pub(super) fn run(
     if let Err(error) = relay.to(pid) {
         say(format_args!("wakeful awake: signals are not passed on: {error}"));
     }
+    let waiting = Waiting::begin(child, pid);
     if let Err(error) = watch(pid) {
         say(format_args!("wakeful awake: the command runs as it would without: {error}"));
     }
-    let status = child.wait().map_err(|error| format!("waiting for the command: {error}"))?;
-    Ok(exit_code(status))
+    let status = waiting.end();
+    Ok(exit_code(status.map_err(|error| format!("waiting for the command: {error}"))?))
+}
+
+/// Who waits for the command. The first process of a PID namespace, as in a container, also has to
+/// wait for its orphans while they end: a thread does.
+enum Waiting {
+    ForIt(Child),
+    ForAll(JoinHandle<io::Result<ExitStatus>>),
+}
+
+impl Waiting {
+    fn begin(command: Child, pid: Pid) -> Self {
+        if std::process::id() == 1 {
+            let reaper = thread::Builder::new().name("reaper".to_owned());
+            // At the limit of threads orphans stay.
+            if let Ok(reaper) = reaper.spawn(move || wait_for_all(pid)) {
+                return Self::ForAll(reaper);
+            }
+        }
+        Self::ForIt(command)
+    }
+
+    fn end(self) -> io::Result<ExitStatus> {
+        match self {
+            Self::ForIt(mut command) => command.wait(),
+            Self::ForAll(reaper) => reaper.join().expect("it does not panic"),
+        }
+    }
+}
+
+/// Until `command` has ended.
+fn wait_for_all(command: Pid) -> io::Result<ExitStatus> {
+    loop {
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some((ended, status))) if ended == command => {
+                return Ok(ExitStatus::from_raw(status.as_raw()));
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 fn cannot_run(command: &Command, error: &io::Error) -> ExitCode {

@@ -73,6 +73,7 @@ impl Batch {
             let (key, rest) = self.bytes[self.at..].split_at(asked.key);
             let key = Key { hash: asked.hash, bytes: key };
             let value = &rest[..asked.value];
+            shard.has_room(&mut self.ends, 1);
             shard.apply(asked.op, key, value, &mut self.answers, &mut self.charge);
             self.ends.push(self.answers.len());
             self.at += asked.key + asked.value;

@@ -8,6 +8,7 @@ mod entry;
 mod key;
 mod meter;
 mod operation;
+mod spare;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;
@@ -17,8 +18,12 @@ pub(super) use self::key::Key;
 use self::key::TABLES;
 pub(super) use self::meter::{Meter, Meters};
 pub(super) use self::operation::{Condition, Operation, Refused};
+use self::spare::Spare;
 use super::reply;
 use crate::buffers::Charge;
+
+/// Any answer but a value fits into so many bytes.
+const ANSWER: usize = 128;
 
 /// More entries than this are dropped on a thread of their own.
 const MANY: usize = 10_000;
@@ -28,11 +33,12 @@ const MANY: usize = 10_000;
 pub(super) struct Shard {
     tables: Box<[HashTable<Entry>]>,
     meter: Meter,
+    spare: Spare,
 }
 
 impl Shard {
     pub(super) fn new(meter: Meter) -> Self {
-        Self { tables: (0..TABLES).map(|_| HashTable::new()).collect(), meter }
+        Self { tables: (0..TABLES).map(|_| HashTable::new()).collect(), meter, spare: Spare::new() }
     }
 
     /// Appends the answer to `out`, which `charge` pays for.
@@ -45,6 +51,7 @@ impl Shard {
         out: &mut Vec<u8>,
         charge: &mut Charge,
     ) {
+        self.has_room(out, ANSWER);
         match op {
             Operation::Get => {
                 self.read(key, out, charge);
@@ -72,6 +79,14 @@ impl Shard {
                 self.clear();
                 reply::ok(out);
             }
+        }
+    }
+
+    /// Makes room for `more` in `to`, out of what is kept back if there is no other.
+    #[inline]
+    pub(super) fn has_room<T>(&mut self, to: &mut Vec<T>, more: usize) {
+        if to.try_reserve(more).is_err() {
+            self.spare.give();
         }
     }
 
@@ -114,6 +129,23 @@ impl Shard {
     /// It would take more memory than there is.
     #[inline]
     pub(super) fn set(
+        &mut self,
+        key: Key<'_>,
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<bool, Refused> {
+        if !self.spare.is_there() {
+            return Err(Refused::NoMemory);
+        }
+        let set = self.set_if_there_is_room(key, value, condition);
+        if set == Err(Refused::NoMemory) {
+            self.spare.give();
+        }
+        set
+    }
+
+    #[inline]
+    fn set_if_there_is_room(
         &mut self,
         key: Key<'_>,
         value: &[u8],

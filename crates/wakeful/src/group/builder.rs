@@ -12,6 +12,9 @@ use crate::sys::fork_check::Process;
 use crate::sys::thread::allowed_cpus;
 use crate::task::keep_a_thread;
 
+/// More than any machine has CPUs.
+const MOST_LOOPS: usize = 65_536;
+
 impl LoopGroup {
     /// A group with the default settings: one loop for each CPU that this process may use.
     ///
@@ -31,7 +34,7 @@ impl LoopGroup {
 ///
 /// | setting | default | range | |
 /// |---|---|---|---|
-/// | [`loops`](Self::loops) | one for each CPU that this process may use | 1 and more | how many loops, each on its thread |
+/// | [`loops`](Self::loops) | one for each CPU that this process may use | 1 to 65,536 | how many loops, each on its thread |
 /// | [`pin`](Self::pin) | not | | each thread to a CPU, in turn |
 /// | [`name`](Self::name) | `wakeful` | up to 10 bytes are seen | threads are named `NAME-0`, `NAME-1`, ... |
 /// | [`concentrate`](Self::concentrate) | up to a utilisation of 0.6 | [`Targets`] | light load is concentrated on few loops |
@@ -139,10 +142,14 @@ impl LoopGroupBuilder {
     /// Starts the threads and their loops.
     ///
     /// # Errors
-    /// No threads or descriptors left; the affinity mask cannot be read or set. What was started by
-    /// then is stopped.
+    /// No threads or descriptors left; more than 65,536 loops; the affinity mask cannot be read or
+    /// set. What was started by then is stopped.
     pub fn build(self) -> io::Result<LoopGroup> {
         let loops = self.loop_count()?;
+        if loops > MOST_LOOPS {
+            let text = format!("a group has at most {MOST_LOOPS} loops, and not {loops}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let cpus = match self.pinning {
             Pinning::Free => Vec::new(),
             Pinning::ToCpus => allowed_cpus()?,
@@ -165,5 +172,18 @@ impl LoopGroupBuilder {
         group.handles =
             group.workers.iter().map(Worker::handle).cloned().collect::<Vec<LoopHandle>>();
         Ok(group)
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_loops_than_a_group_can_have_are_an_error() {
+        for loops in [MOST_LOOPS + 1, usize::MAX] {
+            let error = LoopGroup::builder().loops(loops).build().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        }
     }
 }
