@@ -224,7 +224,8 @@ impl ResponseBody {
     ///     .await
     /// }
     ///
-    /// let app = Router::new().route("/", get(proxy)).with_state(PerLoop::new(Client::new));
+    /// let clients = PerLoop::new(Client::new);
+    /// let app: Router = Router::new().route("/", get(proxy)).with_state(clients);
     /// # drop(app);
     /// ```
     ///
