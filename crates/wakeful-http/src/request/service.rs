@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::Service;
@@ -29,7 +29,7 @@ use crate::connection::{ConnectionState, Progress, Protocol, TimeLimits};
 use crate::counts::Refusal;
 use crate::foreign_code::Contained;
 use crate::observe::{ObservedRequest, Observer, Peer};
-use crate::upgrade::{Offered, Offers};
+use crate::upgrade::{self, Offered, Offers};
 
 /// See the module's documentation.
 pub(crate) struct ConnectionService<S> {
@@ -68,7 +68,8 @@ impl<S> ConnectionService<S> {
         // It counts for the connection as any other.
         connection.count_request();
         let head = Some(refused::head(refused, connection));
-        Answer { state: State::Refused { head }, held: None, in_flight: None, observed, offered }
+        let state = State::Refused { head };
+        Answer { state, held: None, in_flight: None, observed, offered, is_head: false }
     }
 
     /// The span of a request panicked as it was made.
@@ -80,7 +81,7 @@ impl<S> ConnectionService<S> {
     ) -> Answer<F> {
         self.connection.count_request();
         let state = State::Panicked { payload: Some(payload) };
-        Answer { state, held: None, in_flight: None, observed: None, offered }
+        Answer { state, held: None, in_flight: None, observed: None, offered, is_head: false }
     }
 }
 
@@ -120,6 +121,7 @@ where
         let is_tunnel = request.method() == Method::CONNECT;
         let most = connection.loop_state().limits().max_body.filter(|_| !is_tunnel);
         let (method, uri) = (request.method(), request.uri());
+        let is_head = method == Method::HEAD;
         let in_flight = InFlight::new(connection.clone(), method, uri, time_limits, limited);
         let request = request.map(|body| RequestBody::new(body, progress, most));
         let call = || {
@@ -133,7 +135,7 @@ where
         if !is_http1 {
             in_flight.worked();
         }
-        Answer { state, held: None, in_flight: Some(in_flight), observed, offered }
+        Answer { state, held: None, in_flight: Some(in_flight), observed, offered, is_head }
     }
 }
 
@@ -148,6 +150,7 @@ pin_project! {
         in_flight: Option<InFlight>,
         observed: Option<Box<ObservedRequest>>,
         offered: Option<Offered>,
+        is_head: bool,
     }
 }
 
@@ -215,13 +218,25 @@ where
         in_flight.responds();
         if let Some(offered) = this.offered.as_ref() {
             offered.correct(&mut response);
+        } else if response.status().is_informational() {
+            upgrade::refuse_interim(&mut response);
         }
         in_flight.connection().loop_state().counts().response(response.status());
         say_close(&mut response, in_flight.connection());
+        // hyper leaves these bodies out with HTTP/1 only.
+        let is_bodiless = in_flight.connection().protocol() != Protocol::Http1
+            && (*this.is_head || is_without_body(response.status()));
         let in_flight = this.in_flight.take();
-        let response = response.map(|body| ResponseBody::of_service(body, in_flight));
+        let response = response.map(|body| match is_bodiless {
+            false => ResponseBody::of_service(body, in_flight),
+            true => ResponseBody::empty(),
+        });
         Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())))
     }
+}
+
+fn is_without_body(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
 }
 
 /// Who observes, and who has offered an upgrade, learn of the response.

@@ -51,7 +51,7 @@ pub use self::error::UpgradeError;
 use self::offer::Offer;
 #[cfg(feature = "ws")]
 pub(crate) use self::offer::OwnRefusal;
-pub(crate) use self::offer::{Offered, Offers};
+pub(crate) use self::offer::{Offered, Offers, refuse_interim};
 pub use self::upgraded::Upgraded;
 
 /// The upgrade that `request` asks for, to be awaited in a task of its own: it happens once the

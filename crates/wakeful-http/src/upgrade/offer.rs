@@ -161,6 +161,22 @@ impl Drop for Offered {
     }
 }
 
+/// A handler's response that cannot be the last one of its request, which asked for no upgrade,
+/// becomes 500. With HTTP/2 it would end the whole connection.
+#[cold]
+pub(crate) fn refuse_interim<B>(response: &mut Response<B>) {
+    static LIMIT: OncePerSecond = OncePerSecond::new();
+    let status = std::mem::replace(response.status_mut(), StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().clear();
+    if let Some(count) = LIMIT.pass() {
+        foreign_code::log!(
+            error,
+            count,
+            "a handler answered {status} to a request that asks for no upgrade: answered 500"
+        );
+    }
+}
+
 /// Marks a response by which this crate itself refuses an upgrade.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OwnRefusal;

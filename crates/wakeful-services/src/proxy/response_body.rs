@@ -61,12 +61,15 @@ impl ProxyBody {
 
     /// Takes what has come of the body, and leaves a task to read the rest. The exchange lasts as
     /// long. `asked` is how the request's body fares, which may still be on its way.
+    ///
+    /// # Errors
+    /// It has broken off already: nothing of the response has gone to the client.
     pub(super) fn read(
         mut body: ResponseBody,
         exchange: Exchange,
         asked: Rc<Progress>,
         ahead: ReadAhead,
-    ) -> Self {
+    ) -> Result<Self, ClientError> {
         let exact = body.size_hint().exact();
         let mut poll = || {
             if body.is_end_stream() {
@@ -82,7 +85,7 @@ impl ProxyBody {
                 Poll::Pending => break,
                 Poll::Ready(None) => {
                     exchange.succeeded();
-                    return Self::Whole { data, trailers: None };
+                    return Ok(Self::Whole { data, trailers: None });
                 }
                 Poll::Ready(Some(Ok(frame))) if frame.is_data() && start.is_empty() => {
                     data = frame.data_ref().cloned().unwrap_or_default();
@@ -91,7 +94,8 @@ impl ProxyBody {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_trailers() {
                     Ok(trailers) => {
                         exchange.succeeded();
-                        return Self::Whole { data, trailers: Some(headers::trailers(trailers)) };
+                        let trailers = Some(headers::trailers(trailers));
+                        return Ok(Self::Whole { data, trailers });
                     }
                     Err(frame) => start.push_back(Ok(frame)),
                 },
@@ -99,12 +103,11 @@ impl ProxyBody {
                     if !asked.client_has_gone() {
                         exchange.failed(&error);
                     }
-                    start.push_back(Err(error.into()));
-                    break;
+                    return Err(error);
                 }
             }
         }
-        Self::Piped(Piped::start(start, exact, body, exchange, asked, ahead))
+        Ok(Self::Piped(Piped::start(start, exact, body, exchange, asked, ahead)))
     }
 }
 

@@ -168,7 +168,7 @@ impl Proxy {
         }
         exchange.answered();
         let body = ProxyBody::read(body, exchange, progress, self.ahead.clone());
-        Ok(Response::from_parts(parts, body))
+        Ok(Response::from_parts(parts, body.map_err(|_| Trouble::BadGateway)?))
     }
 
     pub(super) fn answer(

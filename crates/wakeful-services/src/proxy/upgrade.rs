@@ -114,7 +114,7 @@ impl Proxy {
                     BufferedRequest::none().progress(),
                     self.ahead.clone(),
                 );
-                Ok(Response::from_parts(parts, body))
+                Ok(Response::from_parts(parts, body.map_err(|_| Trouble::BadGateway)?))
             }
         }
     }

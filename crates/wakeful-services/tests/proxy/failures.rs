@@ -64,6 +64,17 @@ fn a_backend_that_is_left_out_is_asked_when_the_others_are_gone() {
     assert_eq!(proxy.counts().failures(1), 3);
 }
 
+/// Nothing of it has gone to the client.
+#[test]
+fn a_response_that_is_broken_from_the_start_is_502() {
+    let broken =
+        Backend::saying("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nno chunk\r\n");
+    let proxy = proxy(&[broken.addr], |settings| settings);
+    for _ in 0..10 {
+        assert_status(&get(addr(&proxy), "/"), 502);
+    }
+}
+
 #[test]
 fn a_502_for_an_upload_beyond_the_buffer_says_that_the_connection_ends() {
     let proxy = proxy(&[nowhere()], |settings| settings.request_buffer(1024));
