@@ -39,7 +39,11 @@
 //!   blocked, to measure what a wake costs here.
 //! * Descriptors: none stays open. Those threads, and under a CPU quota a spinning thread once a
 //!   second, open files of `/proc` and `/sys/fs/cgroup` for a moment.
-//! * Memory: none is allocated but by those two.
+//! * Memory: none is allocated but by those two, and to start them. A wait that may be in a signal
+//!   handler which has interrupted `malloc` starts none: that is `poll` or `ppoll` on a thread that
+//!   blocks a signal. A process whose threads all wait so spins by the defaults: for up to 1 ms,
+//!   and for a tenth of its time. (A handler with SA_NODEFER and no other signal blocked is not
+//!   told from the program: it must not be the first that waits by `poll` under traffic.)
 //! * Signals: a wait ends with EINTR if a handler ran, as it would have, also during a spin. The
 //!   argument is in `src/interposed.rs`, with the one case in which EINTR comes and no handler ran.
 //! * System calls: those of a spin are `ppoll`, `epoll_pwait`, `rt_sigprocmask`, `sched_yield`,

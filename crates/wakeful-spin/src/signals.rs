@@ -37,6 +37,13 @@ impl Before {
         self.0
     }
 
+    /// Is any signal blocked?
+    pub(crate) fn blocks_any(&self) -> bool {
+        // SAFETY: it reads a mask that the kernel has filled in.
+        let blocks = |signal| unsafe { libc::sigismember(&raw const self.0, signal) } == 1;
+        (1..=libc::SIGRTMAX()).any(blocks)
+    }
+
     /// What has come meanwhile, and the mask does not block, is delivered before it returns.
     pub(crate) fn restore(self) {
         // SAFETY: it reads a mask that the kernel has filled in.

@@ -92,14 +92,25 @@ fn spin_and_sleep(wait: &impl Wait, until: Option<u64>) -> Ended {
     let spun = spinner::with(|spinner| {
         let answer = spin(spinner, wait, &mask, until);
         spinner.sleeps();
-        answer
+        (answer, spinner.wants_survey())
     });
-    let ended = match spun.flatten() {
+    let (spun, wants_survey) = spun.unwrap_or_default();
+    if wants_survey && !may_be_in_handler(wait, &before) {
+        spinner::begin_survey();
+    }
+    let ended = match spun {
         Some(answer) => Ended::Spinning(answer),
         None => Ended::Sleeping(wait.sleep(left(until), &mask)),
     };
     before.restore();
     ended
+}
+
+/// May this wait have interrupted `malloc`? `poll` may be called in any signal handler
+/// (signal-safety(7)), and a handler mostly runs with its own signal blocked. `epoll_wait` may be
+/// called only in one that has interrupted no such function.
+fn may_be_in_handler(wait: &impl Wait, before: &signals::Before) -> bool {
+    wait.is_for_handlers() && before.blocks_any()
 }
 
 /// `None`: it is to sleep.

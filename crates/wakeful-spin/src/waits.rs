@@ -35,6 +35,9 @@ pub(crate) trait Wait {
     /// with the mask is one with the look, as in `ppoll(2)`.
     fn look(&self, mask: &sigset_t) -> Answer;
 
+    /// May it be called in every signal handler (signal-safety(7))?
+    fn is_for_handlers(&self) -> bool;
+
     /// Waits, with this mask, for so long.
     fn sleep(&self, left: Option<Duration>, mask: &sigset_t) -> Answer;
 }
@@ -117,6 +120,10 @@ impl Wait for Epoll {
         }
     }
 
+    fn is_for_handlers(&self) -> bool {
+        false
+    }
+
     fn sleep(&self, left: Option<Duration>, mask: &sigset_t) -> Answer {
         let Self { epoll, events, most, .. } = *self;
         let Some(left) = left else {
@@ -196,6 +203,10 @@ impl Wait for Poll {
     fn look(&self, mask: &sigset_t) -> Answer {
         // SAFETY: these are the program's arguments, with another timeout and a mask.
         answer(unsafe { real::ppoll_now(self.fds, self.count, Some(NOW), mask) })
+    }
+
+    fn is_for_handlers(&self) -> bool {
+        true
     }
 
     fn sleep(&self, left: Option<Duration>, mask: &sigset_t) -> Answer {

@@ -13,8 +13,9 @@ mod hold_gain;
 mod holder;
 mod keep_warm;
 mod policy;
+// `wakeful-spin` reaches these by `internals`.
+#[cfg_attr(not(feature = "internals"), allow(unreachable_pub))]
 mod quota;
-// `wakeful-spin` reaches it by `internals`.
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub))]
 mod spinner;
 mod survey;
@@ -27,6 +28,9 @@ pub use policy::{Adaptive, Hold, IdlePolicy, UnknownIdlePolicy};
 pub use governor::{Governor, GovernorLimits};
 pub(crate) use holder::Holder;
 pub(crate) use keep_warm::KeepWarm;
+#[cfg(all(feature = "internals", not(wakeful_loom)))]
+#[doc(hidden)]
+pub use quota::Quota;
 #[cfg(not(all(feature = "internals", not(wakeful_loom))))]
 pub(crate) use spinner::{Next, Spinner};
 #[cfg(all(feature = "internals", not(wakeful_loom)))]

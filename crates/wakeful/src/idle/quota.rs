@@ -7,6 +7,8 @@
 
 mod cgroup;
 
+#[cfg(feature = "internals")]
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,7 +27,7 @@ pub(super) const LOOK_EVERY: u64 = 1_000_000_000;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Quota {
+pub struct Quota {
     groups: Vec<Group>,
     last: Mutex<Option<Look>>,
     /// Nanoseconds that all loops have spun since the last look, and how many loops said so.
@@ -55,19 +57,34 @@ impl Quota {
         // Without a lock, which a forked child would inherit from the thread that reads.
         static FOUND: OnceBox<Quota> = OnceBox::new();
         FOUND.get_or_init(|| {
-            Box::new(Self {
-                groups: Group::of_this_process(),
-                last: Mutex::new(None),
-                spun: AtomicU64::new(0),
-                loops: AtomicU64::new(0),
-                share: AtomicU64::new(UNLIMITED),
-            })
+            let quota = Self::of(Group::of_this_process());
+            // Here, since a look allocates nothing, and a log might.
+            if let Some(cpus) = quota.groups.iter().filter_map(Group::cpus).reduce(f64::min) {
+                panics::log!(info, cpus, "a CPU quota limits for how long loops may spin");
+            }
+            Box::new(quota)
         })
     }
 
+    fn of(groups: Vec<Group>) -> Self {
+        Self {
+            groups,
+            last: Mutex::new(None),
+            spun: AtomicU64::new(0),
+            loops: AtomicU64::new(0),
+            share: AtomicU64::new(UNLIMITED),
+        }
+    }
+
+    /// That of this directory, in the place of a cgroup (v2).
+    #[cfg(feature = "internals")]
+    pub fn of_directory(directory: PathBuf) -> Self {
+        Self::of(vec![Group::of_version_two(directory)])
+    }
+
     /// A loop has spun for so many nanoseconds since it asked last. Returns which share of a CPU it
-    /// may use from now on.
-    pub(super) fn look(&self, spun: u64) -> f64 {
+    /// may use from now on. Allocates nothing.
+    pub fn look(&self, spun: u64) -> f64 {
         if self.groups.is_empty() {
             return 1.0;
         }
@@ -101,10 +118,7 @@ impl Quota {
         let loops = self.loops.swap(0, Ordering::Relaxed).max(1);
         let (allowed, share) = match last {
             // How many loops there are shows within a second. Until then nobody spins.
-            None => {
-                panics::log!(info, cpus, "a CPU quota limits for how long loops may spin");
-                (cpus * USED / 2.0, 0.0)
-            }
+            None => (cpus * USED / 2.0, 0.0),
             Some(last) => {
                 let work = used.saturating_sub(last.used).saturating_sub(spun);
                 let work = work.as_secs_f64() / (at - last.at).as_secs_f64();

@@ -62,6 +62,10 @@ pub struct Spinner {
     lost_at: u64,
     periods: u32,
     surveyed: bool,
+    /// It serves a wait of a program that knows nothing of it, perhaps in a signal handler: nothing
+    /// may be allocated, so no thread is started here, and no line is logged.
+    is_guest: bool,
+    wants_survey: bool,
     /// Spun since the quota was asked about.
     spun: u64,
     quota_at: u64,
@@ -108,6 +112,8 @@ impl Spinner {
             lost_at: 0,
             periods: 0,
             surveyed: false,
+            is_guest: false,
+            wants_survey: false,
             spun: 0,
             quota_at: 0,
             policy_at: 0,
@@ -122,7 +128,25 @@ impl Spinner {
     /// The handlers that notice a fork cannot be registered.
     #[cfg(feature = "internals")]
     pub fn of_this_thread(settings: Adaptive) -> io::Result<Self> {
-        Ok(Self::with(settings, Process::current()?, RunQueue::without_descriptor()))
+        let spinner = Self::with(settings, Process::current()?, RunQueue::without_descriptor());
+        Ok(Self { is_guest: true, ..spinner })
+    }
+
+    /// Has it seen traffic, and does not know what a sleep costs here? Then
+    /// [`begin_survey`](Self::begin_survey) is to be called where memory may be allocated.
+    #[cfg(feature = "internals")]
+    #[inline]
+    pub fn wants_survey(&mut self) -> bool {
+        std::mem::take(&mut self.wants_survey)
+    }
+
+    /// Finds out what a sleep costs, on threads of its own. A second call in a process does
+    /// nothing.
+    #[cfg(feature = "internals")]
+    pub fn begin_survey() {
+        if let Ok(process) = Process::current() {
+            survey(process.stamp());
+        }
     }
 
     /// Was it made in this process, and not in one that this is a fork of? One load.
@@ -180,7 +204,7 @@ impl Spinner {
             return false;
         }
         static TOLD: AtomicBool = AtomicBool::new(false);
-        if !TOLD.swap(true, Ordering::Relaxed) {
+        if !self.is_guest && !TOLD.swap(true, Ordering::Relaxed) {
             panics::log!(
                 info,
                 "this thread has a real-time scheduling policy: its loop does not spin, because no ordinary thread could use the CPU meanwhile"
@@ -303,7 +327,11 @@ impl Spinner {
         if self.periods < FEW {
             return;
         }
-        let Some(found) = survey(self.place.stamp()) else { return };
+        let found = if self.is_guest { survey::known() } else { survey(self.place.stamp()) };
+        let Some(found) = found else {
+            self.wants_survey = self.is_guest;
+            return;
+        };
         if !self.surveyed {
             self.surveyed = true;
             if self.settings.max_window.is_none() {

@@ -48,6 +48,11 @@ pub(super) fn is_first(begun: &AtomicU32, stamp: u32) -> bool {
     begun.swap(stamp, Ordering::Relaxed) != stamp
 }
 
+/// What was found out, and nothing begins.
+pub(super) fn known() -> Option<&'static Survey> {
+    SURVEY.get()
+}
+
 fn find_out() {
     let max_window = match wake_cost() {
         Ok(cost) => (cost * WORTH).clamp(LEAST, MOST),

@@ -1,14 +1,26 @@
 //! Where the CPU quota of this process is written down: cgroup v2's `cpu.max`, or v1's
 //! `cpu.cfs_quota_us`.
+//!
+//! To find the files takes memory. To read them takes none: the wait that looks at a quota may be
+//! in a signal handler that has interrupted `malloc` (`wakeful-spin`).
 
+use std::ffi::{CStr, CString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{read, retry_on_intr};
 
 /// A cgroup with the files that say what it may use, and what it used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
     dir: PathBuf,
     version: Version,
+    limit: CString,
+    /// In a file of its own.
+    period: Option<CString>,
+    stat: CString,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,13 +36,25 @@ impl Group {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         find(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
             .into_iter()
-            .filter(|group| group.limit_file().exists())
+            .filter(|group| with_text(&group.limit, |_| ()).is_some())
             .collect()
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "internals"))]
     pub(super) fn of_version_two(dir: PathBuf) -> Self {
-        Self { dir, version: Version::Two }
+        // No path has a zero in it.
+        Self::new(dir, Version::Two).unwrap_or_else(|| unreachable!())
+    }
+
+    /// `None`: no path.
+    fn new(dir: PathBuf, version: Version) -> Option<Self> {
+        let file = |name| CString::new(dir.join(name).as_os_str().as_bytes()).ok();
+        let (limit, period) = match version {
+            Version::One => ("cpu.cfs_quota_us", Some(file("cpu.cfs_period_us")?)),
+            Version::Two => ("cpu.max", None),
+        };
+        let (limit, stat) = (file(limit)?, file("cpu.stat")?);
+        Some(Self { dir, version, limit, period, stat })
     }
 
     #[cfg(test)]
@@ -38,36 +62,50 @@ impl Group {
         &self.dir
     }
 
-    fn limit_file(&self) -> PathBuf {
-        self.dir.join(match self.version {
-            Version::One => "cpu.cfs_quota_us",
-            Version::Two => "cpu.max",
-        })
-    }
-
     /// How many CPUs' worth of time it may use. Nothing: as much as there is.
     pub(super) fn cpus(&self) -> Option<f64> {
-        let limit = fs::read_to_string(self.limit_file()).ok()?;
-        match self.version {
-            Version::One => {
-                let period = fs::read_to_string(self.dir.join("cpu.cfs_period_us")).ok()?;
-                parse_limit(&format!("{} {period}", limit.trim()))
+        match &self.period {
+            None => with_text(&self.limit, parse_limit)?,
+            Some(period) => {
+                let quota = with_text(&self.limit, number)??;
+                let period = with_text(period, number)??;
+                share(quota, period)
             }
-            Version::Two => parse_limit(&limit),
         }
     }
 
     /// In how many periods it had to wait for the next one.
     pub(super) fn throttled(&self) -> u64 {
-        let stat = fs::read_to_string(self.dir.join("cpu.stat")).unwrap_or_default();
-        field(&stat, "nr_throttled").unwrap_or(0)
+        with_text(&self.stat, |stat| field(stat, "nr_throttled")).flatten().unwrap_or(0)
     }
+}
+
+/// The first KiB of a file. Allocates nothing. `None`: it is not there.
+fn with_text<T>(path: &CStr, ask: impl FnOnce(&str) -> T) -> Option<T> {
+    let mut bytes = [0; 1024];
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = retry_on_intr(|| open(path, flags, Mode::empty())).ok()?;
+    let mut length = 0;
+    while length < bytes.len() {
+        match retry_on_intr(|| read(&file, &mut bytes[length..])).ok()? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    std::str::from_utf8(&bytes[..length]).ok().map(ask)
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok()
 }
 
 /// "20000 100000": microseconds of each period of so many.
 fn parse_limit(text: &str) -> Option<f64> {
-    let mut words = text.split_whitespace().map(|word| word.parse::<f64>().ok());
-    let (quota, period) = (words.next()??, words.next()??);
+    let (quota, period) = text.trim().split_once(' ')?;
+    share(number(quota)?, number(period)?)
+}
+
+fn share(quota: f64, period: f64) -> Option<f64> {
     (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
@@ -111,7 +149,7 @@ fn find(mounts: &str, groups: &str) -> Vec<Group> {
         // Without a slash at the end.
         let own: PathBuf = Path::new(point).join(within).components().collect();
         for dir in own.ancestors() {
-            found.push(Group { dir: dir.to_owned(), version });
+            found.extend(Group::new(dir.to_owned(), version));
             if dir == Path::new(point) {
                 break;
             }
