@@ -25,7 +25,7 @@ const USED: f64 = 0.8;
 /// How long a loop goes without a look, in nanoseconds.
 pub(super) const LOOK_EVERY: u64 = 1_000_000_000;
 
-/// See the [module](self).
+/// What a CPU quota leaves for spinning: see above.
 #[derive(Debug)]
 pub struct Quota {
     groups: Vec<Group>,
