@@ -9,6 +9,7 @@ mod enable;
 mod fork_gate;
 #[cfg(feature = "watch")]
 mod hold;
+mod idle_count;
 #[cfg(feature = "keeper")]
 mod keeper;
 mod keeper_client;

@@ -2,17 +2,20 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::idle_count::IdleCount;
 use crate::latency_device;
 
-/// Wakes that are timed for one median.
+/// Wakes of an idle CPU that are timed for one median.
 const WAKES: usize = 21;
+/// So many are tried. The others met a CPU at work, and say nothing about a halt.
+const TRIES: usize = 3 * WAKES;
 /// Medians of each kind and CPU, in turns.
 const ROUNDS: usize = 3;
 /// So long a thread sleeps in front of each: long enough for its CPU to halt.
@@ -50,14 +53,15 @@ pub struct Gain {
     pub unheld: Duration,
     /// The same with CPUs that are held.
     pub held: Duration,
+    /// The CPU was idle at each of these wakes, as far as the kernel says.
+    is_of_idle: bool,
 }
 
 impl Gain {
-    const UNKNOWN: Self = Self { unheld: Duration::MAX, held: Duration::MAX };
-
-    /// Measures on two of the process's CPUs, on two threads, which takes some 60 ms. The calling
-    /// thread is one of them, and stays pinned. Where somebody keeps one of the CPUs busy nothing
-    /// is gained there: that of the other one counts.
+    /// Measures on two of the process's CPUs, on two threads. It takes some 60 ms; up to 250 ms
+    /// where the CPUs are at work for most of the time. The calling thread is one of the two, and
+    /// stays pinned. Where somebody keeps one of the CPUs busy nothing is gained there: that of the
+    /// other one counts.
     ///
     /// # Errors
     /// No thread, no descriptor, or the device refuses.
@@ -74,30 +78,51 @@ impl Gain {
         holding: &mut impl Holding,
         cpus: Option<&[usize]>,
     ) -> io::Result<Self> {
-        let mut gains = [Self::UNKNOWN; 2];
-        for _ in 0..ROUNDS {
-            for (gain, from) in gains.iter_mut().zip([Sleeper::First, Sleeper::Second]) {
-                gain.unheld = gain.unheld.min(wake_cost_of(from, cpus)?);
-                holding.hold()?;
-                let held = wake_cost_of(from, cpus);
-                holding.release()?;
-                gain.held = gain.held.min(held?);
-            }
-        }
-        let [first, second] = gains;
+        // First without: behind a hold haltpoll goes on polling, for as long as no pause exceeds a
+        // sixteenth of a tick.
+        let unheld = best_of_rounds(cpus)?;
+        holding.hold()?;
+        let held = best_of_rounds(cpus);
+        holding.release()?;
+        let held = held?;
+        let [first, second] = [0, 1].map(|cpu| Self {
+            unheld: unheld[cpu].median,
+            held: held[cpu].median,
+            is_of_idle: unheld[cpu].is_of_idle && held[cpu].is_of_idle,
+        });
         Ok(first.or_better(second))
     }
 
-    /// The one in which a wake is shortened to the smaller part.
+    /// That of a CPU that was idle; of two such, the one in which a wake is shortened to the
+    /// smaller part.
     fn or_better(self, other: Self) -> Self {
-        let part = |gain: &Self| gain.held.as_secs_f64() / gain.unheld.as_secs_f64();
-        if part(&other) < part(&self) { other } else { self }
+        let rank =
+            |gain: &Self| (!gain.is_of_idle, gain.held.as_secs_f64() / gain.unheld.as_secs_f64());
+        if rank(&other) < rank(&self) { other } else { self }
     }
 
     /// A quarter at least, which is more than such a measurement's noise.
     #[must_use]
     pub fn is_worth_it(&self) -> bool {
         self.held.saturating_mul(4) < self.unheld.saturating_mul(3)
+    }
+}
+
+/// What wakes took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cost {
+    median: Duration,
+    /// The CPU was idle at each of them. (Also where the kernel does not say.)
+    is_of_idle: bool,
+}
+
+impl Cost {
+    const UNKNOWN: Self = Self { median: Duration::MAX, is_of_idle: false };
+
+    /// The better one. That of a CPU at work counts only if there is no other.
+    fn or_better(self, other: Self) -> Self {
+        let rank = |cost: &Self| (!cost.is_of_idle, cost.median);
+        if rank(&other) < rank(&self) { other } else { self }
     }
 }
 
@@ -108,16 +133,29 @@ enum Sleeper {
     Second,
 }
 
+/// Of either sleeper.
+fn best_of_rounds(cpus: Option<&[usize]>) -> io::Result<[Cost; 2]> {
+    let mut best = [Cost::UNKNOWN; 2];
+    for _ in 0..ROUNDS {
+        for (best, sleeper) in best.iter_mut().zip([Sleeper::First, Sleeper::Second]) {
+            *best = best.or_better(wake_cost_of(sleeper, cpus)?);
+        }
+    }
+    Ok(best)
+}
+
 /// How long it takes, in the median, until a thread that slept on a CPU of its own runs, on that of
 /// two CPUs where it takes longer. Pins the calling thread to one of the process's CPUs.
 ///
 /// # Errors
 /// No thread can be started, or no descriptor is left.
 pub fn wake_cost() -> io::Result<Duration> {
-    Ok(wake_cost_of(Sleeper::First, None)?.max(wake_cost_of(Sleeper::Second, None)?))
+    let [first, second] =
+        [wake_cost_of(Sleeper::First, None)?, wake_cost_of(Sleeper::Second, None)?];
+    Ok(first.median.max(second.median))
 }
 
-fn wake_cost_of(sleeper: Sleeper, among: Option<&[usize]>) -> io::Result<Duration> {
+fn wake_cost_of(sleeper: Sleeper, among: Option<&[usize]>) -> io::Result<Cost> {
     // Not only where the thread is pinned that asked for it.
     pin_to(0..CpuSet::MAX_CPU)?;
     let allowed = sched_getaffinity(None)?;
@@ -127,18 +165,24 @@ fn wake_cost_of(sleeper: Sleeper, among: Option<&[usize]>) -> io::Result<Duratio
     if let (Sleeper::Second, Some(_)) = (sleeper, second) {
         std::mem::swap(&mut first, &mut second);
     }
-    // One read a ring, also behind two of them.
-    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?;
-    let (rung, epoch) = (AtomicU64::new(0), Instant::now());
+    let trial = Trial {
+        bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?,
+        epoch: Instant::now(),
+        rung: AtomicU64::new(0),
+        idle_before: AtomicU64::new(0),
+        heard: AtomicUsize::new(0),
+        is_over: AtomicBool::new(false),
+        idle: first.and_then(IdleCount::of),
+    };
     thread::scope(|scope| {
         let sleeper = thread::Builder::new().name("wake-cost".to_owned());
         let sleeper = sleeper.spawn_scoped(scope, || {
             let pinned = pin(first);
-            wakes(&bell, &rung, epoch).and_then(|took| pinned.map(|()| took))
+            trial.wakes().and_then(|cost| pinned.map(|()| cost))
         })?;
         // In any case it rings: the other one sleeps until it does.
         let pinned = pin(second);
-        let rings = ring(&bell, &rung, epoch);
+        let rings = trial.ring();
         let wakes = sleeper.join().unwrap_or_else(|_| Err(io::Error::other("a panic")));
         pinned.and(rings).and(wakes)
     })
@@ -154,27 +198,76 @@ fn pin_to(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-fn nanoseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+/// What the two threads share. One rings, and waits until the other one has heard it.
+struct Trial {
+    bell: OwnedFd,
+    epoch: Instant,
+    /// When it was rung last, in nanoseconds.
+    rung: AtomicU64,
+    /// How often the sleeper's CPU had been idle just before.
+    idle_before: AtomicU64,
+    /// How many rings the sleeper has heard.
+    heard: AtomicUsize,
+    /// One of the two has had enough.
+    is_over: AtomicBool,
+    idle: Option<IdleCount>,
 }
 
-fn ring(bell: &OwnedFd, rung: &AtomicU64, epoch: Instant) -> io::Result<()> {
-    for _ in 0..WAKES {
-        thread::sleep(PAUSE);
-        rung.store(nanoseconds(epoch), Ordering::Relaxed);
-        rustix::io::write(bell, &1_u64.to_ne_bytes())?;
+impl Trial {
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
-    Ok(())
-}
 
-fn wakes(bell: &OwnedFd, rung: &AtomicU64, epoch: Instant) -> io::Result<Duration> {
-    let mut took = [0; WAKES];
-    for took in &mut took {
-        rustix::io::retry_on_intr(|| rustix::io::read(bell, &mut [0; 8]))?;
-        *took = nanoseconds(epoch).saturating_sub(rung.load(Ordering::Relaxed));
+    fn ring(&self) -> io::Result<()> {
+        for rings in 0..TRIES {
+            thread::sleep(PAUSE);
+            while self.heard.load(Ordering::Acquire) < rings && !self.is_over() {
+                thread::sleep(PAUSE);
+            }
+            if self.is_over() {
+                return Ok(());
+            }
+            if let Some(before) = self.idle.as_ref().and_then(IdleCount::read) {
+                self.idle_before.store(before, Ordering::Relaxed);
+            }
+            self.rung.store(self.now(), Ordering::Relaxed);
+            self.write()?;
+        }
+        Ok(())
     }
-    took.sort_unstable();
-    Ok(Duration::from_nanos(took[WAKES / 2]))
+
+    fn write(&self) -> io::Result<()> {
+        Ok(rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).map(drop)?)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn wakes(&self) -> io::Result<Cost> {
+        let cost = self.listen();
+        self.is_over.store(true, Ordering::Relaxed);
+        cost
+    }
+
+    fn listen(&self) -> io::Result<Cost> {
+        let (mut of_idle, mut all) = (Vec::with_capacity(WAKES), Vec::with_capacity(TRIES));
+        while all.len() < TRIES && of_idle.len() < WAKES {
+            rustix::io::retry_on_intr(|| rustix::io::read(&self.bell, &mut [0; 8]))?;
+            let took = self.now().saturating_sub(self.rung.load(Ordering::Relaxed));
+            let idle_after = self.idle.as_ref().and_then(IdleCount::read);
+            all.push(took);
+            // A stay counts when it ends, which this ring has brought about.
+            if idle_after.is_none_or(|after| after > self.idle_before.load(Ordering::Relaxed)) {
+                of_idle.push(took);
+            }
+            self.heard.store(all.len(), Ordering::Release);
+        }
+        let is_of_idle = of_idle.len() == WAKES;
+        let mut took = if is_of_idle { of_idle } else { all };
+        took.sort_unstable();
+        Ok(Cost { median: Duration::from_nanos(took[took.len() / 2]), is_of_idle })
+    }
 }
 
 #[cfg(test)]
@@ -187,23 +280,31 @@ mod tests {
         assert!(cost > Duration::ZERO && cost < Duration::from_secs(1), "{cost:?}");
     }
 
+    fn gain(unheld: u64, held: u64) -> Gain {
+        let [unheld, held] = [unheld, held].map(Duration::from_micros);
+        Gain { unheld, held, is_of_idle: true }
+    }
+
     #[test]
     fn a_cpu_that_is_kept_busy_says_nothing_against_the_other() {
-        let gain = |unheld, held| Gain {
-            unheld: Duration::from_micros(unheld),
-            held: Duration::from_micros(held),
-        };
         let (busy, idle) = (gain(10, 10), gain(50, 12));
         assert_eq!((busy.or_better(idle), idle.or_better(busy)), (idle, idle));
         assert_eq!(idle.or_better(gain(0, 0)), idle);
+        let at_work = Gain { is_of_idle: false, ..gain(50, 1) };
+        assert_eq!((at_work.or_better(idle), idle.or_better(at_work)), (idle, idle));
+    }
+
+    #[test]
+    fn rounds_in_which_the_cpu_was_at_work_count_only_alone() {
+        let cost = |micros, is_of_idle| Cost { median: Duration::from_micros(micros), is_of_idle };
+        let best = |costs: &[Cost]| costs.iter().copied().fold(Cost::UNKNOWN, Cost::or_better);
+        assert_eq!(best(&[cost(4, false), cost(3, false)]), cost(3, false));
+        let mixed = [cost(3, false), cost(20, true), cost(2, false), cost(30, true)];
+        assert_eq!(best(&mixed), cost(20, true));
     }
 
     #[test]
     fn a_quarter_is_worth_it_and_less_is_not() {
-        let gain = |unheld, held| Gain {
-            unheld: Duration::from_micros(unheld),
-            held: Duration::from_micros(held),
-        };
         assert!(gain(50, 12).is_worth_it());
         assert!(!gain(50, 38).is_worth_it());
         assert!(!gain(0, 0).is_worth_it());

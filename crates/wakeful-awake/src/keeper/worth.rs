@@ -101,7 +101,7 @@ fn gain(
     if gain.is_worth_it() {
         Ok(gain)
     } else {
-        let Gain { unheld, held } = gain;
+        let Gain { unheld, held, .. } = gain;
         Err(format!("nothing is gained: a wake takes {unheld:.1?}, with its CPU held {held:.1?}"))
     }
 }

@@ -1,10 +1,11 @@
 //! Whether a wake gets shorter here when CPUs are held: found out once in a process, on a thread of
-//! its own that lives for some 60 ms, when a loop that would hold them has seen traffic. A machine
-//! that is busy just then says no: it is asked twice again.
+//! its own, in some 60 ms, when a loop that would hold them has seen traffic. The thread lives on
+//! behind a no, and asks again: a machine
+//! that is busy just then says no, and an idle driver may be loaded later.
 
 use std::io;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::sleep;
 use std::time::Duration;
 
 use wakeful_awake::{Gain, latency_device};
@@ -13,29 +14,65 @@ use super::survey::is_first;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
 
-/// How often it is measured until a no is believed, and the pause in front of the next.
-const ATTEMPTS: u32 = 3;
-const PAUSE: Duration = Duration::from_secs(5);
+/// A no is asked again after this, and then after twice as long, up to the second.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
+/// So many are told: the first may be by chance.
+const TOLD: u32 = 3;
 
-static IS_WORTH_IT: OnceLock<bool> = OnceLock::new();
+static IS_WORTH_IT: AtomicBool = AtomicBool::new(false);
 
-/// Is a hold worth it here? `None`: not known yet. The first call in the process of `stamp` begins
-/// to find out.
-pub(super) fn is_worth_it(stamp: u32) -> Option<bool> {
+/// Is a hold worth it here, as far as is known? The first call in the process of `stamp` begins to
+/// find out.
+pub(super) fn is_worth_it(stamp: u32) -> bool {
     static BEGUN: AtomicU32 = AtomicU32::new(0);
-    let known = IS_WORTH_IT.get();
-    if known.is_none() && is_first(&BEGUN, stamp) {
-        let began = without_signals(|| {
-            start_thread("wakeful-survey", || {
-                let _ = IS_WORTH_IT.set(find_out(ATTEMPTS));
-            })
-        });
+    let is_worth_it = IS_WORTH_IT.load(Ordering::Relaxed);
+    if !is_worth_it && is_first(&BEGUN, stamp) {
+        let began = without_signals(|| start_thread("wakeful-survey", find_out));
         if let Err(error) = began {
             panics::log!(warn, %error, "cannot find out what holding CPUs gains: they are not held");
-            let _ = IS_WORTH_IT.set(false);
         }
     }
-    known.copied()
+    is_worth_it
+}
+
+fn find_out() {
+    let mut pause = AGAIN.0;
+    for attempt in 1_u32.. {
+        let is_told = attempt == TOLD;
+        match measure() {
+            Ok(None) => break,
+            Ok(Some(gain)) if gain.is_worth_it() => {
+                let Gain { unheld, held, .. } = gain;
+                panics::log!(
+                    info,
+                    ?unheld,
+                    ?held,
+                    "CPUs are held while there is traffic: a wake is shorter"
+                );
+                break;
+            }
+            Ok(Some(Gain { unheld, held, .. })) if is_told => panics::log!(
+                warn,
+                ?unheld,
+                ?held,
+                "CPUs are not held, the loops park: a wake is hardly shorter with it here \
+                 (`wakeful awake --probe` says more)"
+            ),
+            Ok(Some(Gain { unheld, held, .. })) => panics::log!(
+                debug,
+                ?unheld,
+                ?held,
+                "a wake seems to be hardly shorter with CPUs held: measured again in {pause:?}"
+            ),
+            Err(error) if is_told => {
+                panics::log!(warn, %error, "cannot find out what holding CPUs gains: they are not held");
+            }
+            Err(error) => panics::log!(debug, %error, "cannot find out what holding CPUs gains"),
+        }
+        sleep(pause);
+        pause = (pause * 2).min(AGAIN.1);
+    }
+    IS_WORTH_IT.store(true, Ordering::Relaxed);
 }
 
 /// `None`: somebody else holds the CPUs already, so there is nothing to compare with, and to join
@@ -45,39 +82,5 @@ fn measure() -> io::Result<Option<Gain>> {
     match latency_device::in_force(&device)? {
         Some(latency) if latency.is_zero() => Ok(None),
         _ => Gain::measure(&device).map(Some),
-    }
-}
-
-fn find_out(attempts: u32) -> bool {
-    match measure() {
-        Ok(None) => true,
-        Ok(Some(gain)) if gain.is_worth_it() => {
-            let Gain { unheld, held } = gain;
-            panics::log!(
-                info,
-                ?unheld,
-                ?held,
-                "CPUs are held while there is traffic: a wake is shorter"
-            );
-            true
-        }
-        Ok(Some(_)) if attempts > 1 => {
-            std::thread::sleep(PAUSE);
-            find_out(attempts - 1)
-        }
-        Ok(Some(Gain { unheld, held })) => {
-            panics::log!(
-                warn,
-                ?unheld,
-                ?held,
-                "CPUs are not held, the loops park: a wake is hardly shorter with it here \
-                 (`wakeful awake --probe` says more)"
-            );
-            false
-        }
-        Err(error) => {
-            panics::log!(warn, %error, "cannot find out what holding CPUs gains: they are not held");
-            false
-        }
     }
 }

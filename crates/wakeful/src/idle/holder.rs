@@ -201,15 +201,9 @@ impl Holder {
 
     #[cold]
     fn begin(&mut self) {
-        if matches!(self.means, Means::Device(_)) {
-            match hold_gain::is_worth_it(self.process.stamp()) {
-                None => return,
-                Some(false) => {
-                    self.state = State::Useless;
-                    return;
-                }
-                Some(true) => {}
-            }
+        let by_device = matches!(self.means, Means::Device(_));
+        if by_device && !hold_gain::is_worth_it(self.process.stamp()) {
+            return;
         }
         let quiet_since = match self.state {
             State::Held { quiet_since } => quiet_since,

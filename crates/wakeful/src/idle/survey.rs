@@ -45,7 +45,7 @@ pub(super) fn survey(stamp: u32) -> Option<&'static Survey> {
 }
 
 pub(super) fn is_first(begun: &AtomicU32, stamp: u32) -> bool {
-    begun.swap(stamp, Ordering::Relaxed) != stamp
+    begun.load(Ordering::Relaxed) != stamp && begun.swap(stamp, Ordering::Relaxed) != stamp
 }
 
 /// What was found out, and nothing begins.
