@@ -25,6 +25,9 @@ use crate::sys::fork_check::Process;
 use crate::sys::panics;
 
 const SILENCE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
+/// The time between two ticks of most kernels. A sleep that ends no earlier needs no timer interrupt
+/// of its own, which in a virtual machine costs microseconds.
+const TICK: Duration = Duration::from_millis(4);
 /// A keeper that was not there, or said no, is asked again after this, in nanoseconds.
 const ASK_AGAIN: u64 = 10_000_000_000;
 /// And one whose connection has ended: it may have been started anew.
@@ -105,7 +108,8 @@ impl Holder {
         })
     }
 
-    /// The loop would spin for `window` from `now` on. Can it sleep with its CPU held for as long?
+    /// The loop would spin for `window` from `now` on. Can it sleep with its CPU held for as long,
+    /// and until the next tick at most?
     #[inline]
     pub(crate) fn replaces_spin(&mut self, now: u64, window: u64) -> bool {
         match &mut self.state {
@@ -119,7 +123,7 @@ impl Holder {
             }
             State::Useless => return false,
         }
-        self.silence = Duration::from_nanos(window);
+        self.silence = Duration::from_nanos(window).max(TICK);
         true
     }
 

@@ -156,10 +156,10 @@ impl Spinner {
         Process::is_own_stamp(self.place.stamp())
     }
 
-    /// Is it worth asking the kernel once before the clock is read?
+    /// Is it worth asking the kernel once before the clock is read? Not in front of a sleep.
     #[inline]
     pub fn expects_soon(&self) -> bool {
-        self.governor.expects_soon()
+        self.governor.expects_soon() && !self.holder.as_ref().is_some_and(Holder::is_held)
     }
 
     /// Nothing is runnable: spin, or sleep at once?
