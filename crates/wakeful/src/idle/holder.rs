@@ -25,8 +25,8 @@ use crate::sys::fork_check::Process;
 use crate::sys::panics;
 
 const SILENCE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
-/// The time between two ticks of most kernels. A sleep that ends no earlier needs no timer interrupt
-/// of its own, which in a virtual machine costs microseconds.
+/// The time between two ticks of most kernels. A sleep that ends no earlier needs no timer
+/// interrupt of its own, which in a virtual machine costs microseconds.
 const TICK: Duration = Duration::from_millis(4);
 /// A keeper that was not there, or said no, is asked again after this, in nanoseconds.
 const ASK_AGAIN: u64 = 10_000_000_000;
