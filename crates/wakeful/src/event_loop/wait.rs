@@ -53,7 +53,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Sleeps in the place of a spin, with the CPU held for as long as that would have lasted.
+    /// Sleeps in the place of a spin, with the CPU held for as long as that would have
+    /// lasted, or a tick.
     #[inline(never)]
     fn hold_instead(&self, spinner: &mut Spinner, until: Option<Instant>) -> io::Result<()> {
         let ended = self.park(until, spinner.holder())?;

@@ -1,6 +1,6 @@
 //! Keeps CPUs from halting while a loop meets events: [`Hold`]; or, in the place of a spin, for as
-//! long as the spin would have lasted ([`Adaptive`](super::Adaptive), if the machine's keeper
-//! consents).
+//! long as the spin would have lasted, or a tick ([`Adaptive`](super::Adaptive), if the machine's
+//! keeper consents).
 //!
 //! The loop takes the hold before it sleeps, if there was an event since the last silence, and
 //! gives it back when a wait of the length of a silence has brought none. So a hold costs two

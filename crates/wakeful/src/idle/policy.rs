@@ -62,10 +62,10 @@ impl Default for IdlePolicy {
 ///
 /// **Where a keeper of CPUs runs on the machine** (`wakeful keeper`) and lets this process hold
 /// some, the loop does not spin: it sleeps, and its CPU is kept from halting for as long as the
-/// spin would have lasted. That is about as fast, and costs no CPU time. The keeper is looked for
-/// when there is traffic, every 10 s, at the path in the environment variable `WAKEFUL_KEEPER`, or
-/// at `/run/wakeful/keeper.sock` without it; an empty variable is no keeper.
-/// [`never_hold`](Self::never_hold) spins all the same.
+/// spin would have lasted, or a tick of the kernel (4 ms) if that is longer. That is about as fast,
+/// and costs no CPU time. The keeper is looked for when there is traffic, every 10 s, at the path
+/// in the environment variable `WAKEFUL_KEEPER`, or at `/run/wakeful/keeper.sock` without it; an
+/// empty variable is no keeper. [`never_hold`](Self::never_hold) spins all the same.
 ///
 /// A loop whose thread has a real-time scheduling policy (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE)
 /// does not spin, because `sched_yield` does not let an ordinary thread run then. The policy may

@@ -78,8 +78,8 @@ pub struct Spinner {
 pub enum Next {
     /// It goes on, or begins.
     Spin,
-    /// A sleep with the CPU held takes its place, for as long as it would have lasted. Only where
-    /// it began.
+    /// A sleep with the CPU held takes its place, for as long as it would have lasted, or a
+    /// tick. Only where it began.
     Hold,
     /// It ends, or does not begin.
     Sleep,

@@ -70,6 +70,17 @@ fn timers_within_the_silence_do_not_end_it_and_do_not_prolong_it() {
 }
 
 #[test]
+fn in_the_place_of_a_spin_it_lasts_as_long_but_no_shorter_than_a_tick() {
+    let (mut holder, file) = holder(State::Silent);
+    for (window, lasts) in [(100_000, TICK), (16_700_000, Duration::from_nanos(16_700_000))] {
+        assert!(holder.replaces_spin(1, window));
+        holder.state = State::Held { quiet_since: None };
+        assert_eq!(holder.before_sleep(), Some(lasts));
+    }
+    assert!(wishes(&file).is_empty());
+}
+
+#[test]
 fn an_event_begins_the_silence_anew() {
     let (mut holder, file) = holder(State::Unheld);
     held(&file, &mut holder);
