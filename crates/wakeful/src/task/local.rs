@@ -22,6 +22,9 @@
 //! ASLEEP by a drain. A push while the loop is awake pays nothing for this.
 //!
 //! Work that has no node (callbacks, timers) asks [`Local::is_asleep`] after it was queued.
+//!
+//! A loop that has Tokio as its guest shares its thread with Tokio's tasks, which run while the
+//! queue says asleep. What they wake needs no bell: `hosted` is the way around it.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -54,6 +57,8 @@ pub(crate) struct Local {
     /// Futures that are spawned while the loop ends. Nothing new is accepted from its begin on.
     pub(super) late: Late,
     pub(super) counters: Arc<Counters>,
+    #[cfg(feature = "tokio")]
+    pub(super) host: super::hosted::Host,
 }
 
 thread_local! {
@@ -73,6 +78,8 @@ impl Local {
             asleep: Cell::new(false),
             late: Late::default(),
             counters,
+            #[cfg(feature = "tokio")]
+            host: super::hosted::Host::default(),
         }
     }
 
@@ -277,6 +284,10 @@ pub(super) unsafe fn schedule(
 /// As for [`schedule`].
 #[inline(never)]
 unsafe fn push_remote(queue: &Queue, node: NonNull<Node>) -> Result<(), NonNull<Node>> {
+    #[cfg(feature = "tokio")]
+    if super::hosted::push(queue, node) {
+        return Ok(());
+    }
     // The oldest of a batch finds the queue empty, and says when it came.
     if !queue.is_pending() {
         // SAFETY: the caller's promise.

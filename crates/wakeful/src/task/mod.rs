@@ -15,6 +15,9 @@ pub(crate) mod coop;
 #[allow(unsafe_code)]
 mod header;
 mod held_back;
+#[cfg(feature = "tokio")]
+#[allow(unsafe_code)]
+mod hosted;
 #[allow(unsafe_code)]
 mod join;
 mod join_error;
