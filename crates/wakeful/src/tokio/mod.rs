@@ -56,8 +56,9 @@
 //! # Fork
 //! In a forked child, `run` and `block_on` are errors, as for every loop. The child's copy of the
 //! runtime is leaked: Tokio's tasks and sockets stay as they are until the child ends or calls
-//! `exec`. A child that was forked within one of *Tokio's* tasks should do that at once, since Tokio
-//! does not know forks.
+//! `exec`. Tokio itself does not know forks: a child that drops one of Tokio's sockets takes it off
+//! the parent's epoll, and one that was forked within one of *Tokio's* tasks should call `exec` or
+//! `_exit` at once.
 
 use std::future::Future;
 
