@@ -214,12 +214,11 @@ impl Server {
     pub(super) fn take_group(&mut self) -> LoopGroupBuilder {
         let group = std::mem::take(&mut self.group);
         #[cfg(feature = "tokio")]
-        return match self.tokio.take() {
+        let group = match self.tokio.take() {
             Some(WithTokio::Guest) => group.tokio(),
             Some(WithTokio::Beside(handle)) => group.tokio_handle(handle),
             None => group,
         };
-        #[cfg(not(feature = "tokio"))]
         group
     }
 

@@ -324,8 +324,8 @@ impl Server {
         B::Error: Into<BoxError>,
     {
         let started_at = self.started_at.unwrap_or(Location::caller());
-        let tls: Arc<[_]> = self.tls.into();
         let group = self.take_group();
+        let tls: Arc<[_]> = self.tls.into();
         let loops = group.loop_count()?;
         let max_connections = self.limits.max_connections;
         let limits = self.limits.clamped();

@@ -167,12 +167,13 @@ impl LoopGroupBuilder {
     /// Is Tokio a guest of its loops? They sleep in Tokio's epoll then.
     pub(crate) fn has_guests(&self) -> bool {
         #[cfg(feature = "tokio")]
-        return match &self.tokio {
+        let guests = match &self.tokio {
             Some(choice) => choice.is_guest(),
             None => self.event_loop.has_guest(),
         };
         #[cfg(not(feature = "tokio"))]
-        false
+        let guests = false;
+        guests
     }
 
     /// How many loops there will be.

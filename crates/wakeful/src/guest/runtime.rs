@@ -79,11 +79,9 @@ impl Runtime {
             .on_thread_park(hooks.before_park)
             .on_thread_unpark(hooks.after_park)
             .build_local(LocalOptions::default())?;
-        let epoll = epoll.try_clone_to_owned().map_err(|error| match error.raw_os_error() {
-            Some(number) => explain_call("fcntl")(rustix::io::Errno::from_raw_os_error(number)),
-            None => error,
-        })?;
+        let epoll = rustix::io::fcntl_dupfd_cloexec(epoll, 0).map_err(explain_call("fcntl"))?;
         let entered = runtime.enter();
+        #[allow(deprecated, reason = "an `OwnedFd` is what the unsafe successor asks for")]
         let epoll = AsyncFd::with_interest(epoll, Interest::READABLE)?;
         drop(entered);
         Ok(Self { epoll, runtime, together: settings.together, process })
