@@ -138,7 +138,8 @@ impl Inner {
         self.end_permission();
         // Since the last poll Tokio's tasks ran.
         self.stopwatch.skip();
-        if !state.owes_turn.take() {
+        let owed_turn = state.owes_turn.take();
+        if !owed_turn {
             if let Poll::Ready(output) = look(cx) {
                 return Poll::Ready(Ok(output));
             }
@@ -148,7 +149,8 @@ impl Inner {
                 return Poll::Pending;
             }
         }
-        if self.turn_as_guest(runtime, state, cx)? {
+        // The wake that this poll came by may have been for the user's future.
+        if self.turn_as_guest(runtime, state, cx)? || owed_turn {
             cx.waker().wake_by_ref();
         }
         Poll::Pending

@@ -19,9 +19,9 @@ struct Dropped {
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        tokio::runtime::Handle::current();
+        let _ = tokio::runtime::Handle::current();
         if self.wants_loop {
-            LoopHandle::current();
+            let _ = LoopHandle::current();
         }
         self.count.fetch_add(1, Ordering::SeqCst);
     }

@@ -15,6 +15,7 @@ mod silence;
 mod wakes;
 
 use std::future::Future;
+use std::time::Instant;
 
 use wakeful::time::timeout;
 use wakeful::{EventLoop, IdlePolicy};
@@ -29,7 +30,11 @@ fn guest() -> EventLoop {
 /// Waits for what has to come: only what is lost makes it fail. It is the far timer beside which
 /// nothing may be late.
 async fn soon<F: Future>(future: F) -> F::Output {
-    timeout(LONG, future).await.expect("a wake was lost")
+    let start = Instant::now();
+    let output = timeout(LONG, future).await.expect("a wake was lost");
+    // What a lost wake has left lying is found when that timer fires.
+    assert!(start.elapsed() < LONG, "a wake came by another timer");
+    output
 }
 
 /// Runs `test` on a loop with a guest.
