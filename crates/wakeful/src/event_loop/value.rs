@@ -151,6 +151,7 @@ impl EventLoop {
         self.inner.stopwatch.skip();
         #[cfg(feature = "tokio")]
         if let Some(guest) = &self.guest {
+            guest.check_thread()?;
             return super::as_guest::run(&self.inner, guest);
         }
         while !self.inner.handle.take_stop() {
@@ -179,6 +180,7 @@ impl EventLoop {
         self.inner.stopwatch.skip();
         #[cfg(feature = "tokio")]
         if let Some(guest) = &self.guest {
+            guest.check_thread()?;
             return super::as_guest::block_on(&self.inner, guest, future, called_at);
         }
         let root = Root::new(self.inner.handle.queue().clone());

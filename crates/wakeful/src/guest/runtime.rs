@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use ::tokio::io::Interest;
 use ::tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
-use ::tokio::runtime::{Builder, EnterGuard, LocalOptions, LocalRuntime};
+use ::tokio::runtime::{Builder, EnterGuard, Handle, LocalOptions, LocalRuntime};
 
 use super::together::Together;
 use crate::sys::fork_check::Process;
@@ -80,11 +80,18 @@ impl Runtime {
             .on_thread_unpark(hooks.after_park)
             .build_local(LocalOptions::default())?;
         let epoll = rustix::io::fcntl_dupfd_cloexec(epoll, 0).map_err(explain_call("fcntl"))?;
+        check_thread()?;
         let entered = runtime.enter();
         #[allow(deprecated, reason = "an `OwnedFd` is what the unsafe successor asks for")]
         let epoll = AsyncFd::with_interest(epoll, Interest::READABLE)?;
         drop(entered);
         Ok(Self { epoll, runtime, together: settings.together, process })
+    }
+
+    /// # Errors
+    /// The thread ends, and Tokio cannot run there any more.
+    pub(crate) fn check_thread(&self) -> io::Result<()> {
+        check_thread()
     }
 
     /// Tokio's tasks run meanwhile.
@@ -96,9 +103,10 @@ impl Runtime {
         self.runtime.block_on(future)
     }
 
-    /// Makes it the thread's runtime until the guard goes.
-    pub(crate) fn enter(&self) -> EnterGuard<'_> {
-        self.runtime.enter()
+    /// Makes it the thread's runtime until the guard goes; unless the thread ends, and Tokio can have
+    /// none there any more.
+    pub(crate) fn enter(&self) -> Option<EnterGuard<'_>> {
+        (!thread_ends()).then(|| self.runtime.enter())
     }
 
     /// Has the loop's epoll something to ask for? Pending: it has nothing, and when it has, the
@@ -121,11 +129,26 @@ impl Runtime {
         let Self { epoll, runtime, together, .. } = self;
         drop(epoll);
         // Where something unwinds, a second panic would end the process.
-        if let Some(together) = together.filter(|_| !std::thread::panicking()) {
+        let can_run = !std::thread::panicking() && !thread_ends();
+        if let Some(together) = together.filter(|_| can_run) {
             runtime.block_on(together.others());
         }
         runtime.shutdown_background();
     }
+}
+
+fn check_thread() -> io::Result<()> {
+    if thread_ends() {
+        return Err(io::Error::other(
+            "Tokio cannot run here, because the thread ends: this was called in the destructor of a thread-local",
+        ));
+    }
+    Ok(())
+}
+
+/// Are Tokio's thread-locals gone?
+pub(super) fn thread_ends() -> bool {
+    Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 
 impl Readable<'_> {
