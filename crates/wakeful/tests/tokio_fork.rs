@@ -80,9 +80,7 @@ fn a_fork_within_a_task_ends_the_child_s_run_with_an_error_and_the_parent_goes_o
         sockets
     });
     let (ours, theirs) = StdUnixStream::pair().unwrap();
-    let forked = event_loop.block_on(async {
-        wakeful::spawn(async { fork() }).await.unwrap()
-    });
+    let forked = event_loop.block_on(async { wakeful::spawn(async { fork() }).await.unwrap() });
     match forked {
         // The task has no place to go on to: the child's run is over.
         Err(error) => report(&theirs, move || {

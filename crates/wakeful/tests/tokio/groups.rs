@@ -101,7 +101,8 @@ fn a_server_on_loops_with_guests_serves_by_each_strategy_also_the_default_one() 
         if strategy.is_none() {
             // The first loop hands them out in turn.
             let counts = serving.counts();
-            let per_loop: Vec<_> = counts.loops().map(wakeful::accept::LoopCounts::accepted).collect();
+            let per_loop: Vec<_> =
+                counts.loops().map(wakeful::accept::LoopCounts::accepted).collect();
             assert_eq!(per_loop, [4, 4]);
         }
         serving.shutdown(LONG).unwrap();
