@@ -1,4 +1,4 @@
-//! Handlers that need a Tokio runtime: with Tokio as a guest of each loop, and with one beside them.
+//! Handlers that need a Tokio runtime: with Tokio as each loop's guest, and with one beside them.
 
 mod common;
 

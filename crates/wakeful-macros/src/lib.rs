@@ -39,8 +39,8 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
     })
 }
 
-/// Makes a test of an `async fn`: it runs on an event loop of its own. `#[wakeful::test(tokio)]` has
-/// Tokio as that loop's guest.
+/// Makes a test of an `async fn`: it runs on an event loop of its own. `#[wakeful::test(tokio)]`
+/// has Tokio as that loop's guest.
 ///
 /// ```ignore
 /// #[wakeful::test]

@@ -1,6 +1,6 @@
-//! A child that was forked within a loop that has Tokio as its guest: its run ends with an error, and
-//! what it does harms neither the parent's loop nor the parent's Tokio. A process of its own, one
-//! test at a time, so that no other thread holds a lock at the fork.
+//! A child that was forked within a loop that has Tokio as its guest: its run ends with an error,
+//! and what it does harms neither the parent's loop nor the parent's Tokio. A process of its own,
+//! one test at a time, so that no other thread holds a lock at the fork.
 
 #![allow(unsafe_code)] // `fork`, and how a child ends.
 

@@ -126,8 +126,8 @@ impl ConnectionServer {
     }
 
     /// How connections reach the loops. By default, [`AcceptStrategy::Exclusive`]; on loops that
-    /// have Tokio as a guest (feature `tokio`), [`AcceptStrategy::Dispatch`]: those sleep in Tokio's
-    /// epoll, and the kernel would wake all of them for a connection.
+    /// have Tokio as a guest (feature `tokio`), [`AcceptStrategy::Dispatch`]: those sleep in
+    /// Tokio's epoll, and the kernel would wake all of them for a connection.
     pub fn strategy(mut self, strategy: AcceptStrategy) -> Self {
         self.strategy = Some(strategy);
         self

@@ -103,8 +103,8 @@ impl Runtime {
         self.runtime.block_on(future)
     }
 
-    /// Makes it the thread's runtime until the guard goes; unless the thread ends, and Tokio can have
-    /// none there any more.
+    /// Makes it the thread's runtime until the guard goes; unless the thread ends, and Tokio can
+    /// have none there any more.
     pub(crate) fn enter(&self) -> Option<EnterGuard<'_>> {
         (!thread_ends()).then(|| self.runtime.enter())
     }

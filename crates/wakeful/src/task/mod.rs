@@ -16,7 +16,6 @@ pub(crate) mod coop;
 mod header;
 mod held_back;
 #[cfg(feature = "tokio")]
-#[allow(unsafe_code)]
 mod hosted;
 #[allow(unsafe_code)]
 mod join;

@@ -19,7 +19,7 @@
 //! sockets, timers and tasks work beside them, also from Tokio's tasks. There are four ways in:
 //!
 //! * [`block_on`], or `#[wakeful::main(tokio)]`;
-//! * [`EventLoopBuilder::tokio`](crate::EventLoopBuilder::tokio) for a loop with settings of its own;
+//! * [`EventLoopBuilder::tokio`](crate::EventLoopBuilder::tokio) for a loop with its own settings;
 //! * [`LoopGroupBuilder::tokio`](crate::LoopGroupBuilder::tokio) for each loop of a group;
 //! * `wakeful_http::Server::tokio`.
 //!
@@ -28,16 +28,17 @@
 //! # How it works
 //! Each loop's thread has a [`LocalRuntime`](::tokio::runtime::LocalRuntime). Tokio owns the sleep:
 //! the loop's epoll is in Tokio's, and a turn of the loop is a poll of the runtime's root future.
-//! Turns and Tokio's tasks take turns: behind each turn that leaves something over, up to 61 of
-//! Tokio's tasks run, and Tokio looks at its sockets and timers; behind 61 of its tasks comes a turn.
+//! Turns and Tokio's tasks alternate: behind each turn that leaves something over, up to 61 of
+//! Tokio's tasks run, and Tokio looks at its sockets and timers; behind 61 of its tasks comes a
+//! turn.
 //!
 //! # What is different
 //! * The loop sleeps as soon as it has nothing to do, whatever its [idle
-//!   policy](crate::IdlePolicy): it neither spins nor holds its CPU. (`KeepWarm` works.)
+//!   policy](crate::IdlePolicy): it neither spins nor holds its CPU. `KeepWarm` works.
 //! * Tokio lets 128 of its operations succeed before it puts one off. The tasks of a turn share
 //!   these, and what has used the last one ends the turn.
-//! * A wait ends by Tokio's timer only on a whole millisecond, as everywhere in Tokio. The loop's own
-//!   timers are as exact as ever.
+//! * A wait ends by Tokio's timer only on a whole millisecond, as everywhere in Tokio. The loop's
+//!   own timers are as exact as ever.
 //! * The loop cannot be driven by another loop: [`turn`](crate::EventLoop::turn) and
 //!   [`prepare_to_park`](crate::EventLoop::prepare_to_park) are errors.
 //!
@@ -67,9 +68,9 @@ use crate::event_loop::EventLoop;
 /// As [`wakeful::block_on`](crate::block_on), with Tokio as the loop's guest.
 ///
 /// # Panics
-/// When the future does; when a loop, or a Tokio runtime, already runs on this thread; when a loop or
-/// a runtime cannot be built (no descriptors left). [`EventLoop::block_on`] gives errors instead, but
-/// for the runtime that runs already.
+/// When the future does; when a loop, or a Tokio runtime, already runs on this thread; when a loop
+/// or a runtime cannot be built (no descriptors left). [`EventLoop::block_on`] gives errors
+/// instead, but for the runtime that runs already.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     // No closure here: it would be the caller.
