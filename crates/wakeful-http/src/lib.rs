@@ -25,8 +25,9 @@
 //!
 //! # Handlers that need a tokio runtime
 //! A library that calls `tokio::spawn`, or tokio's timers or sockets, needs a tokio runtime around
-//! it. Give it one on the side, and call it through its handle: the example `tokio_side_runtime`
-//! shows how.
+//! it. With the feature `tokio`, `Server::tokio` has one on each loop's own thread (the example
+//! `tokio_guest`), and `Server::tokio_handle` one of yours beside the loops. Without it, call a
+//! runtime on the side through its handle: the example `tokio_side_runtime` shows how.
 //!
 //! # Layers
 //! axum's own middleware works, and so do tower-http's layers (`tests/tower_http.rs` runs these):

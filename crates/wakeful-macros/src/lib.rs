@@ -16,6 +16,16 @@ use syn::{Error, ItemFn, Result};
 /// }
 /// ```
 ///
+/// With the argument `tokio` (and the feature `tokio` of `wakeful-rt`), Tokio is a guest of that
+/// loop: `wakeful::tokio` says what that means.
+///
+/// ```ignore
+/// #[wakeful::main(tokio)]
+/// async fn main() {
+///     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+/// }
+/// ```
+///
 /// # Panics
 /// The generated function panics where `wakeful::block_on` does: no descriptors left, or a loop
 /// already running on this thread.
@@ -29,7 +39,8 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
     })
 }
 
-/// Makes a test of an `async fn`: it runs on an event loop of its own.
+/// Makes a test of an `async fn`: it runs on an event loop of its own. `#[wakeful::test(tokio)]`
+/// has Tokio as that loop's guest.
 ///
 /// ```ignore
 /// #[wakeful::test]
@@ -53,12 +64,16 @@ fn expand(
     attribute_for: impl FnOnce(&ItemFn) -> Result<proc_macro2::TokenStream>,
 ) -> TokenStream {
     let expanded = || {
-        if !arguments.is_empty() {
-            return Err(Error::new(
-                proc_macro2::Span::call_site(),
-                "this attribute takes no arguments; build an `EventLoop` or a `LoopGroup` for settings",
-            ));
-        }
+        let block_on = match arguments.to_string().as_str() {
+            "" => quote!(::wakeful::block_on),
+            "tokio" => quote!(::wakeful::tokio::block_on),
+            _ => {
+                return Err(Error::new(
+                    proc_macro2::Span::call_site(),
+                    "this attribute takes no argument but `tokio`; build an `EventLoop` or a `LoopGroup` for settings",
+                ));
+            }
+        };
         let mut function: ItemFn = syn::parse(item)?;
         if function.sig.asyncness.take().is_none() {
             return Err(Error::new(function.sig.fn_token.span(), "this must be an `async fn`"));
@@ -69,7 +84,7 @@ fn expand(
             #(#attrs)*
             #attribute
             #vis #sig {
-                ::wakeful::block_on(async move #block)
+                #block_on(async move #block)
             }
         })
     };

@@ -71,6 +71,8 @@ mod balance;
 mod driver;
 mod event_loop;
 pub mod group;
+#[cfg(feature = "tokio")]
+mod guest;
 pub mod idle;
 pub mod io;
 pub mod log;
@@ -89,6 +91,9 @@ mod sys;
 pub mod task;
 pub mod time;
 mod timers;
+#[cfg(feature = "tokio")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+pub mod tokio;
 
 pub use event_loop::{
     EventLoop, EventLoopBuilder, Hook, LoopHandle, PanicPayload, PostAndWaitError, SendError,

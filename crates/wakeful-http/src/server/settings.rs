@@ -22,7 +22,8 @@ use crate::tls::ServerTls;
 /// |---|---|---|---|
 /// | [`group`](Self::group) | one loop for each CPU | | |
 /// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] | |
-/// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | | |
+/// | `tokio`, `tokio_handle` (feature `tokio`) | no Tokio | | handlers that need Tokio panic |
+/// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`]; with Tokio on each loop, [`AcceptStrategy::Dispatch`] | | |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
 /// | [`descriptors`](Self::descriptors) | a sixteenth, and at least 16, are kept back | [`Descriptors`] | further connections wait |
 /// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
@@ -35,7 +36,10 @@ pub struct Server {
     /// For each listener.
     pub(super) tls: Vec<Option<ServerTls>>,
     pub(super) group: LoopGroupBuilder,
-    pub(super) strategy: AcceptStrategy,
+    #[cfg(feature = "tokio")]
+    pub(super) tokio: Option<WithTokio>,
+    /// `None`: as suits the group.
+    pub(super) strategy: Option<AcceptStrategy>,
     pub(super) moves: Option<Moves>,
     pub(super) descriptors: Descriptors,
     pub(super) limits: Limits,
@@ -45,6 +49,15 @@ pub struct Server {
     /// Where it was, if that is known before [`start_per_connection`](Self::start_per_connection).
     pub(super) started_at: Option<&'static Location<'static>>,
     pub(super) set_ups: Vec<SetUp>,
+}
+
+/// Which Tokio runtime handlers find.
+#[cfg(feature = "tokio")]
+pub(super) enum WithTokio {
+    /// One of the loop's own.
+    Guest,
+    /// The program's.
+    Beside(tokio::runtime::Handle),
 }
 
 pub(super) type SetUp =
@@ -135,7 +148,9 @@ impl Server {
             listeners,
             tls,
             group: LoopGroupBuilder::default(),
-            strategy: AcceptStrategy::default(),
+            #[cfg(feature = "tokio")]
+            tokio: None,
+            strategy: None,
             moves: Some(Moves::default()),
             descriptors: Descriptors::default(),
             limits: Limits::default(),
@@ -162,9 +177,54 @@ impl Server {
         self
     }
 
+    /// Has Tokio as a guest on each loop, so that handlers may use `tokio::spawn`, `tokio::time`,
+    /// `tokio::net` and all crates that need them, on the loop's own thread: see
+    /// [`wakeful::tokio`].
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use axum::{Router, routing::get};
+    ///
+    /// fn main() -> std::io::Result<()> {
+    ///     let app = Router::new().route("/", get(|| async {
+    ///         tokio::time::sleep(Duration::from_millis(1)).await;
+    ///         "hello"
+    ///     }));
+    ///     wakeful_http::Server::bind("127.0.0.1:8080")?.tokio().serve(app)
+    /// }
+    /// ```
+    #[cfg(feature = "tokio")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+    pub fn tokio(mut self) -> Self {
+        self.tokio = Some(WithTokio::Guest);
+        self
+    }
+
+    /// Has a Tokio runtime of yours, on threads of its own, beside the loops: see
+    /// [`LoopGroupBuilder::tokio_handle`]. The start of the server refuses one that has no threads
+    /// of its own.
+    #[cfg(feature = "tokio")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+    pub fn tokio_handle(mut self, handle: tokio::runtime::Handle) -> Self {
+        self.tokio = Some(WithTokio::Beside(handle));
+        self
+    }
+
+    /// The group's settings, with what the server's own say of Tokio.
+    pub(super) fn take_group(&mut self) -> LoopGroupBuilder {
+        let group = std::mem::take(&mut self.group);
+        #[cfg(feature = "tokio")]
+        let group = match self.tokio.take() {
+            Some(WithTokio::Guest) => group.tokio(),
+            Some(WithTokio::Beside(handle)) => group.tokio_handle(handle),
+            None => group,
+        };
+        group
+    }
+
     /// How connections reach the loops.
     pub fn strategy(mut self, strategy: AcceptStrategy) -> Self {
-        self.strategy = strategy;
+        self.strategy = Some(strategy);
         self
     }
 

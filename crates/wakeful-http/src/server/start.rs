@@ -313,7 +313,7 @@ impl Server {
     /// # Errors
     /// As for [`start`](Self::start).
     #[track_caller]
-    pub fn start_per_connection<M, C, S, B>(self, make: M) -> io::Result<Running>
+    pub fn start_per_connection<M, C, S, B>(mut self, make: M) -> io::Result<Running>
     where
         M: Fn() -> C + Send + Sync + 'static,
         C: Fn(Caller) -> S + 'static,
@@ -324,8 +324,9 @@ impl Server {
         B::Error: Into<BoxError>,
     {
         let started_at = self.started_at.unwrap_or(Location::caller());
+        let group = self.take_group();
         let tls: Arc<[_]> = self.tls.into();
-        let loops = self.group.loop_count()?;
+        let loops = group.loop_count()?;
         let max_connections = self.limits.max_connections;
         let limits = self.limits.clamped();
         if let Some(idle) = limits.keepalive {
@@ -339,9 +340,9 @@ impl Server {
         let of_loops = server.clone();
         let frame = ConnectionServer::new(self.listeners);
         let frame = self.set_ups.into_iter().fold(frame, ConnectionServer::on_each_loop);
+        let frame = self.strategy.into_iter().fold(frame, ConnectionServer::strategy);
         let serving = frame
-            .group(self.group.loops(loops))
-            .strategy(self.strategy)
+            .group(group.loops(loops))
             .moves(self.moves)
             .max_connections(max_connections)
             .descriptors(self.descriptors)

@@ -30,6 +30,7 @@ use super::strategy::AcceptStrategy;
 use super::syn_filter::SynFilter;
 use crate::balance::balancer::Balancer;
 use crate::balance::counts::Counts;
+use crate::balance::dispatch_placement::Placement;
 use crate::balance::move_settings::Moves;
 use crate::event_loop::spawn;
 use crate::group::LoopGroupBuilder;
@@ -79,7 +80,7 @@ pub struct ConnectionServer {
     group: LoopGroupBuilder,
     max_connections: Option<usize>,
     descriptors: Descriptors,
-    strategy: AcceptStrategy,
+    strategy: Option<AcceptStrategy>,
     moves: Option<Moves>,
     started_at: Option<&'static Location<'static>>,
     set_ups: Vec<SetUp>,
@@ -94,7 +95,7 @@ impl ConnectionServer {
             group: LoopGroupBuilder::default(),
             max_connections: None,
             descriptors: Descriptors::default(),
-            strategy: AcceptStrategy::default(),
+            strategy: None,
             moves: Some(Moves::default()),
             started_at: None,
             set_ups: Vec::new(),
@@ -124,9 +125,11 @@ impl ConnectionServer {
         self
     }
 
-    /// How connections reach the loops. By default, [`AcceptStrategy::Exclusive`].
+    /// How connections reach the loops. By default, [`AcceptStrategy::Exclusive`]; on loops that
+    /// have Tokio as a guest (feature `tokio`), [`AcceptStrategy::Dispatch`]: those sleep in
+    /// Tokio's epoll, and the kernel would wake all of them for a connection.
     pub fn strategy(mut self, strategy: AcceptStrategy) -> Self {
-        self.strategy = strategy;
+        self.strategy = Some(strategy);
         self
     }
 
@@ -206,10 +209,14 @@ impl ConnectionServer {
         if self.max_connections == Some(0) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, SERVES_NOBODY));
         }
+        let strategy = self.strategy.unwrap_or(match self.group.has_guests() {
+            true => AcceptStrategy::Dispatch(Placement::default()),
+            false => AcceptStrategy::default(),
+        });
         let group = self.group.build()?;
         set_up::run(self.set_ups, group.handles())?;
         let loops = group.handles().len();
-        let openings = self.strategy.openings(&self.listeners, loops)?;
+        let openings = strategy.openings(&self.listeners, loops)?;
         let mut filter = SynFilter::default();
         for opening in openings.iter().flatten() {
             filter.add(opening.socket(), opening.holders());
@@ -236,8 +243,8 @@ impl ConnectionServer {
         let shared = Shared { open, limit, counts: counts.clone(), balancer, tell };
         let addrs = self.listeners.iter().map(|l| l.local_addr().clone()).collect();
         let files = self.listeners.iter().filter_map(SharedListener::file).collect();
-        let is_dispatched = matches!(self.strategy, AcceptStrategy::Dispatch(_));
-        let mut dispatch = Dispatch::new(self.strategy, &counts, loops);
+        let is_dispatched = matches!(strategy, AcceptStrategy::Dispatch(_));
+        let mut dispatch = Dispatch::new(strategy, &counts, loops);
         let make = Arc::new(make);
         let openings = openings.into_iter().zip(open_on_loops).zip(asked);
         for (number, (handle, ((openings, open), asked))) in

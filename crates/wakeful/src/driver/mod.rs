@@ -263,6 +263,21 @@ impl Driver {
         self.counted(self.epoll.wait(&mut events, self.batch, timeout), &events)
     }
 
+    /// Before somebody else's loop waits for this one's descriptor: see [`wait`](Self::wait).
+    #[inline]
+    pub(crate) fn before_foreign_wait(&self) {
+        if self.look_at_shared.get() {
+            self.step_back_from_listeners();
+        }
+    }
+
+    /// Is a descriptor watched level-triggered? It stays ready in the kernel behind a wait that has
+    /// reported it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_level_triggered(&self) -> bool {
+        self.high.get().is_some() || !self.shared.borrow().is_empty()
+    }
+
     /// A shared listener has perhaps lost who accepts there: the next wait that may sleep looks. To
     /// be said wherever a waiter goes, or may have failed to come.
     fn look_at_shared(&self) {

@@ -3,11 +3,15 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::num::NonZeroU64;
+#[cfg(feature = "tokio")]
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
+#[cfg(feature = "tokio")]
+use super::as_guest::HOOKS;
 use super::handle::LoopHandle;
 use super::inner::Inner;
 use super::loop_values::LoopValues;
@@ -15,6 +19,8 @@ use super::pulse::Pulse;
 use super::settings::Settings;
 use super::value::EventLoop;
 use crate::driver::Driver;
+#[cfg(feature = "tokio")]
+use crate::guest::{Choice, Runtime};
 use crate::idle::{Hold, Holder, Idle, IdlePolicy, KeepWarm, Spinner};
 use crate::metrics::Stopwatch;
 use crate::sys::fork_check::Process;
@@ -37,7 +43,7 @@ impl EventLoop {
         EventLoopBuilder::default()
     }
 
-    fn with_settings(settings: Settings) -> io::Result<Self> {
+    fn with_settings(#[allow(unused_mut)] mut settings: Settings) -> io::Result<Self> {
         let process = Process::current()?;
         let (driver, bell) = Driver::new(process, settings.io_batch)?;
         // Refused only by a seccomp filter: then timers are 50 µs later, which is no reason to
@@ -60,6 +66,11 @@ impl EventLoop {
             IdlePolicy::KeepWarm => Idle::Park(Some(KeepWarm::begin(process)?)),
             IdlePolicy::Hold(chosen) => hold(chosen, process),
         };
+        #[cfg(feature = "tokio")]
+        let guest = match settings.tokio.take_guest()? {
+            Some(chosen) => Some(Box::new(Runtime::new(chosen, HOOKS, driver.as_fd(), process)?)),
+            None => None,
+        };
         let inner = Inner {
             local: Local::new(handle.queue().clone(), counters.clone()),
             handle,
@@ -78,7 +89,11 @@ impl EventLoop {
             values: LoopValues::default(),
             turn_time: Cell::new(None),
         };
-        Ok(Self { inner: Rc::new(inner) })
+        Ok(Self {
+            inner: Rc::new(inner),
+            #[cfg(feature = "tokio")]
+            guest,
+        })
     }
 }
 
@@ -187,6 +202,39 @@ impl EventLoopBuilder {
     /// Give names of your own with [`name_slow_work`](crate::metrics::name_slow_work).
     pub fn slow_turn(mut self, time: Duration) -> Self {
         self.settings.slow_turn = time;
+        self
+    }
+
+    /// Has Tokio as a guest of this loop: see [`wakeful::tokio`](crate::tokio).
+    #[cfg(feature = "tokio")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+    pub fn tokio(mut self) -> Self {
+        self.settings.tokio = Choice::guest();
+        self
+    }
+
+    /// Has a Tokio runtime of yours beside this loop: see
+    /// [`LoopGroupBuilder::tokio_handle`](crate::LoopGroupBuilder::tokio_handle).
+    /// [`build`](Self::build) refuses one that has no threads of its own.
+    #[cfg(feature = "tokio")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+    pub fn tokio_handle(mut self, handle: ::tokio::runtime::Handle) -> Self {
+        self.settings.tokio = Choice::Beside(handle);
+        self
+    }
+
+    /// Returns whether its loops have Tokio as a guest.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_guest(&self) -> bool {
+        self.settings.tokio.is_guest()
+    }
+
+    /// For the loops of one group, with `chosen` in the place of what these settings say. Guests
+    /// share what a process has, and end together.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn for_each_of(mut self, loops: usize, chosen: Option<Choice>) -> Self {
+        let choice = chosen.unwrap_or(self.settings.tokio);
+        self.settings.tokio = choice.for_each_of(loops);
         self
     }
 

@@ -149,8 +149,17 @@ impl Inner {
     #[inline]
     pub(super) fn queued(&self) {
         if self.local.is_asleep() {
-            self.handle.wake();
+            self.end_sleep();
         }
+    }
+
+    #[cold]
+    fn end_sleep(&self) {
+        #[cfg(feature = "tokio")]
+        if self.local.wake_host() {
+            return;
+        }
+        self.handle.wake();
     }
 
     /// Has `look` called at the end of a turn, when this much time has passed since the last call.

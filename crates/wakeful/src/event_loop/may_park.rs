@@ -40,17 +40,27 @@ impl Inner {
     pub(super) fn prepare_to_park(&self) -> io::Result<bool> {
         self.handle.process().check_quickly()?;
         self.end_permission();
-        if !self.callbacks.before_park.is_empty() && !self.work().any() {
-            self.run_hooks(&self.callbacks.before_park);
-        }
-        // Left-over events do not make the descriptor readable.
-        if self.driver.has_left_over() || self.may_park() != MayPark::Yes {
+        if !self.may_foreign_loop_wait() {
             return Ok(false);
         }
-        self.leave_cpu();
         let next = self.until_next_timer();
         self.driver.arm_timer(next).inspect_err(|_| self.end_permission())?;
         Ok(true)
+    }
+
+    /// May somebody else's loop wait for this one's descriptor now? If so, the queue says asleep.
+    /// It must say awake before.
+    pub(super) fn may_foreign_loop_wait(&self) -> bool {
+        if !self.callbacks.before_park.is_empty() && !self.work().any() {
+            self.run_hooks(&self.callbacks.before_park);
+        }
+        self.driver.before_foreign_wait();
+        // Left-over events do not make the descriptor readable.
+        let may_wait = !self.driver.has_left_over() && self.may_park() == MayPark::Yes;
+        if may_wait {
+            self.leave_cpu();
+        }
+        may_wait
     }
 
     /// The one predicate that decides whether the loop may sleep.

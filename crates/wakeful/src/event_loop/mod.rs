@@ -8,6 +8,8 @@
 //! code asks of that one, [`end`] what happens when it is dropped.
 
 mod arrivals;
+#[cfg(feature = "tokio")]
+mod as_guest;
 mod builder;
 mod callbacks;
 mod current;

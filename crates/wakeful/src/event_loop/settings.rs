@@ -14,6 +14,8 @@ pub(super) struct Settings {
     pub(super) callback_budget: u32,
     pub(super) cooperative_budget: u32,
     pub(super) slow_turn: Duration,
+    #[cfg(feature = "tokio")]
+    pub(super) tokio: crate::guest::Choice,
 }
 
 impl Default for Settings {
@@ -27,6 +29,8 @@ impl Default for Settings {
             callback_budget: 256,
             cooperative_budget: 128,
             slow_turn: Duration::from_millis(1),
+            #[cfg(feature = "tokio")]
+            tokio: crate::guest::Choice::None,
         }
     }
 }

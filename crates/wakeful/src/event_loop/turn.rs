@@ -12,10 +12,21 @@ use crate::task::{Share, coop};
 impl Inner {
     /// See [`EventLoop`](super::EventLoop#a-turn). The loop is entered.
     pub(super) fn turn(&self, max_wait: Option<Duration>) -> io::Result<()> {
+        self.turn_by(|| self.wait(max_wait), None)
+    }
+
+    /// A turn whose phase 1 is `wait`. Phase 6 stops, behind its first poll, when there are no
+    /// `operations` left.
+    #[inline(always)]
+    pub(super) fn turn_by(
+        &self,
+        wait: impl FnOnce() -> io::Result<()>,
+        operations: Option<fn() -> bool>,
+    ) -> io::Result<()> {
         self.handle.process().check_quickly()?;
         self.counters.turns.add(1);
         self.end_permission();
-        let waited = self.wait(max_wait);
+        let waited = wait();
         // Before any user's code can run, and also behind an error: from here on the queue says
         // awake.
         self.take_remote();
@@ -24,7 +35,8 @@ impl Inner {
         self.turn_time.set(None);
         self.dispatch_events();
         let process = self.handle.process();
-        let mut budget = Budget { limit: self.settings.turn_budget, start: None, process };
+        let limit = self.settings.turn_budget;
+        let mut budget = Budget { limit, start: None, process, operations };
         self.expire_timers(&mut budget);
         self.run_next_turn_callbacks(&mut budget);
         self.run_ready(&mut budget, &mut polls);
@@ -146,7 +158,7 @@ impl Inner {
             && let Some(spawned_at) = next()
         {
             self.stopwatch.polled_first(spawned_at, polls);
-            while budget.allows(polls.number, self.settings.task_budget) {
+            while budget.allows_poll(polls.number, self.settings.task_budget) {
                 let Some(spawned_at) = next() else { break };
                 self.stopwatch.polled_next(spawned_at, polls);
             }
@@ -160,7 +172,7 @@ impl Inner {
     #[inline(never)]
     fn run_by_class(&self, budget: &mut Budget<'_>, polls: &mut Polls) {
         let mut share = Share::new(self.settings.task_budget, STEPS_PER_LOOK);
-        while budget.allows(polls.number, self.settings.task_budget) {
+        while budget.allows_poll(polls.number, self.settings.task_budget) {
             coop::reset(self.settings.cooperative_budget);
             let Some(spawned_at) = self.local.run_by_class(polls.number, &mut share) else {
                 return;
@@ -189,6 +201,9 @@ struct Budget<'a> {
     limit: Duration,
     start: Option<Instant>,
     process: &'a Process,
+    /// Are there operations left that all tasks of a turn share? For a loop within a runtime whose
+    /// budget is for all that it does in one poll.
+    operations: Option<fn() -> bool>,
 }
 
 /// A clock read costs 8 ns or more: one for so many steps.
@@ -202,6 +217,12 @@ impl Budget<'_> {
         done < most
             && !self.process.is_forked()
             && (done == 0 || !done.is_multiple_of(STEPS_PER_LOOK) || !self.is_spent())
+    }
+
+    /// As [`allows`](Self::allows), for polls of tasks.
+    #[inline]
+    fn allows_poll(&mut self, done: u32, most: u32) -> bool {
+        self.allows(done, most) && (done == 0 || self.operations.is_none_or(|left| left()))
     }
 
     fn is_spent(&mut self) -> bool {

@@ -126,6 +126,8 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 /// The loop leaks what they add beyond that, and logs an error.
 pub struct EventLoop {
     pub(super) inner: Rc<Inner>,
+    #[cfg(feature = "tokio")]
+    pub(super) guest: Option<Box<crate::guest::Runtime>>,
 }
 
 impl EventLoop {
@@ -144,7 +146,14 @@ impl EventLoop {
     /// or the kernel refused to wait.
     pub fn run(&mut self) -> io::Result<()> {
         let _entered = self.enter_to_run()?;
+        #[cfg(feature = "tokio")]
+        let _beside = self.inner.settings.tokio.enter_beside();
         self.inner.stopwatch.skip();
+        #[cfg(feature = "tokio")]
+        if let Some(guest) = &self.guest {
+            guest.check_thread()?;
+            return super::as_guest::run(&self.inner, guest);
+        }
         while !self.inner.handle.take_stop() {
             self.inner.turn(None)?;
         }
@@ -165,8 +174,15 @@ impl EventLoop {
     #[track_caller]
     pub fn block_on<F: Future>(&mut self, future: F) -> io::Result<F::Output> {
         let _entered = self.enter_to_run()?;
+        #[cfg(feature = "tokio")]
+        let _beside = self.inner.settings.tokio.enter_beside();
         let called_at = Location::caller();
         self.inner.stopwatch.skip();
+        #[cfg(feature = "tokio")]
+        if let Some(guest) = &self.guest {
+            guest.check_thread()?;
+            return super::as_guest::block_on(&self.inner, guest, future, called_at);
+        }
         let root = Root::new(self.inner.handle.queue().clone());
         let waker = root.clone().into();
         let mut cx = Context::from_waker(&waker);
@@ -207,11 +223,15 @@ impl EventLoop {
     /// It may be called inside another loop's turn, which is how a loop is embedded in another one.
     ///
     /// # Errors
-    /// The process was forked since the loop was built; or the kernel refused to wait.
+    /// The process was forked since the loop was built; the kernel refused to wait; or Tokio is a
+    /// guest of this loop.
     pub fn turn(&mut self, max_wait: Option<Duration>) -> io::Result<()> {
+        self.check_who_sleeps()?;
         self.inner.handle.process().check_quickly()?;
         keep_a_thread(self.inner.handle.process());
         let _entered = current::enter(&self.inner);
+        #[cfg(feature = "tokio")]
+        let _beside = self.inner.settings.tokio.enter_beside();
         self.inner.stopwatch.skip();
         self.inner.turn(max_wait)
     }
@@ -253,11 +273,25 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// The process was forked since the loop was built; or the kernel refused a timerfd (no
-    /// descriptors left).
+    /// The process was forked since the loop was built; the kernel refused a timerfd (no
+    /// descriptors left); or Tokio is a guest of this loop.
     pub fn prepare_to_park(&mut self) -> io::Result<bool> {
+        self.check_who_sleeps()?;
         let _entered = current::enter(&self.inner);
         self.inner.prepare_to_park()
+    }
+
+    /// Tokio, as a guest, owns the sleep, and has no other way to run than that.
+    #[inline]
+    fn check_who_sleeps(&self) -> io::Result<()> {
+        #[cfg(feature = "tokio")]
+        if self.guest.is_some() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a loop that has Tokio as its guest cannot be driven by another loop: use `run` or `block_on`",
+            ));
+        }
+        Ok(())
     }
 
     /// Spawns a task on this loop. It runs when the loop does.
@@ -346,6 +380,13 @@ impl AsFd for EventLoop {
 
 impl Drop for EventLoop {
     fn drop(&mut self) {
+        #[cfg(feature = "tokio")]
+        if let Some(guest) = self.guest.take() {
+            self.inner.end_with_tokio(*guest);
+            return;
+        }
+        #[cfg(feature = "tokio")]
+        let _beside = self.inner.settings.tokio.enter_beside();
         self.inner.end();
     }
 }

@@ -247,7 +247,7 @@ impl Inner {
     }
 
     #[inline]
-    fn ask(&self, timeout: Timeout) -> io::Result<usize> {
+    pub(super) fn ask(&self, timeout: Timeout) -> io::Result<usize> {
         self.skipped.set(false);
         self.counters.waits.add(1);
         let events = self.driver.wait(timeout)?;

@@ -8,6 +8,8 @@ use super::worker::Worker;
 use crate::balance::activity::{Activity, Targets};
 use crate::balance::board::{Board, Seat};
 use crate::event_loop::{EventLoopBuilder, LoopHandle};
+#[cfg(feature = "tokio")]
+use crate::guest::Choice;
 use crate::sys::fork_check::Process;
 use crate::sys::thread::allowed_cpus;
 use crate::task::keep_a_thread;
@@ -39,6 +41,7 @@ impl LoopGroup {
 /// | [`name`](Self::name) | `wakeful` | up to 10 bytes are seen | threads are named `NAME-0`, `NAME-1`, ... |
 /// | [`concentrate`](Self::concentrate) | up to a utilisation of 0.6 | [`Targets`] | light load is concentrated on few loops |
 /// | [`event_loop`](Self::event_loop) | [`EventLoopBuilder`]'s | | settings of each loop |
+/// | `tokio`, `tokio_handle` (feature `tokio`) | none | | Tokio on each loop, or beside them |
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
 pub struct LoopGroupBuilder {
@@ -47,6 +50,9 @@ pub struct LoopGroupBuilder {
     name: String,
     concentration: Option<Targets>,
     event_loop: EventLoopBuilder,
+    /// In the place of what the loops' settings say.
+    #[cfg(feature = "tokio")]
+    tokio: Option<Choice>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +69,8 @@ impl Default for LoopGroupBuilder {
             name: "wakeful".to_owned(),
             concentration: Some(Targets::default()),
             event_loop: EventLoopBuilder::default(),
+            #[cfg(feature = "tokio")]
+            tokio: None,
         }
     }
 }
@@ -128,6 +136,46 @@ impl LoopGroupBuilder {
         self
     }
 
+    /// Has Tokio as a guest on each loop: see [`wakeful::tokio`](crate::tokio). The loops share 512
+    /// threads for `tokio::task::spawn_blocking`, and each may have 8 at least.
+    ///
+    /// At the group's end a loop's Tokio goes on until all loops have ended, for half a second at
+    /// most: it may have the sockets of a client that the other loops use, too.
+    ///
+    /// A [`ConnectionServer`](crate::accept::ConnectionServer) on this group accepts by
+    /// [`Dispatch`](crate::accept::AcceptStrategy::Dispatch), unless it is told otherwise.
+    #[cfg(feature = "tokio")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+    pub fn tokio(mut self) -> Self {
+        self.tokio = Some(Choice::guest());
+        self
+    }
+
+    /// Has a Tokio runtime of yours, on threads of its own, beside the loops: `tokio::spawn`,
+    /// `tokio::time` and `tokio::net` work in the loops' tasks, and Tokio's sockets, timers and
+    /// tasks are that runtime's. Each wake of a loop comes from another thread then. The runtime
+    /// has to outlive the group.
+    ///
+    /// [`build`](Self::build) refuses a runtime that has no threads of its own (`current_thread`).
+    #[cfg(feature = "tokio")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+    pub fn tokio_handle(mut self, handle: ::tokio::runtime::Handle) -> Self {
+        self.tokio = Some(Choice::Beside(handle));
+        self
+    }
+
+    /// Is Tokio a guest of its loops? They sleep in Tokio's epoll then.
+    pub(crate) fn has_guests(&self) -> bool {
+        #[cfg(feature = "tokio")]
+        let guests = match &self.tokio {
+            Some(choice) => choice.is_guest(),
+            None => self.event_loop.has_guest(),
+        };
+        #[cfg(not(feature = "tokio"))]
+        let guests = false;
+        guests
+    }
+
     /// How many loops there will be.
     ///
     /// # Errors
@@ -143,7 +191,8 @@ impl LoopGroupBuilder {
     ///
     /// # Errors
     /// No threads or descriptors left; more than 65,536 loops; the affinity mask cannot be read or
-    /// set. What was started by then is stopped.
+    /// set; the runtime of `tokio_handle` has no threads of its own. What was started by then is
+    /// stopped.
     pub fn build(self) -> io::Result<LoopGroup> {
         let loops = self.loop_count()?;
         if loops > MOST_LOOPS {
@@ -158,6 +207,9 @@ impl LoopGroupBuilder {
         let board = Arc::new(Board::new(loops, activity)?);
         // From this thread, which is not pinned to one loop's CPU.
         keep_a_thread(&Process::current()?);
+        let event_loop = self.event_loop;
+        #[cfg(feature = "tokio")]
+        let event_loop = event_loop.for_each_of(loops, self.tokio);
         let mut group = LoopGroup {
             workers: Vec::with_capacity(loops),
             handles: Vec::new(),
@@ -167,8 +219,10 @@ impl LoopGroupBuilder {
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
             let name = format!("{}-{number}", self.name);
             let seat = Seat::new(board.clone(), number);
-            group.workers.push(Worker::start(name, cpu, self.event_loop.clone(), seat)?);
+            group.workers.push(Worker::start(name, cpu, event_loop.clone(), seat)?);
         }
+        // The guests of the loops end together, when nobody has these any more.
+        drop(event_loop);
         group.handles =
             group.workers.iter().map(Worker::handle).cloned().collect::<Vec<LoopHandle>>();
         Ok(group)

@@ -84,8 +84,9 @@ pub(crate) fn advise(payload: &(dyn Any + Send)) {
         error,
         panic = message,
         count,
-        "a task used I/O, a timer or a spawn of Tokio, and no Tokio runtime runs on this loop. Use `wakeful::net`, `wakeful::time` \
-         and `wakeful::spawn` instead, or enter a Tokio runtime of your own around that code (`Handle::enter`)"
+        "a task used I/O, a timer or a spawn of Tokio, and no Tokio runtime runs on this loop. Have Tokio on each loop (feature \
+         `tokio`: `LoopGroupBuilder::tokio`, `Server::tokio`, `wakeful::tokio::block_on`), or give the loops a runtime of your own \
+         (`LoopGroupBuilder::tokio_handle`, `Server::tokio_handle`); or use `wakeful::net`, `wakeful::time` and `wakeful::spawn`"
     );
 }
 

@@ -22,17 +22,24 @@
 //! ASLEEP by a drain. A push while the loop is awake pays nothing for this.
 //!
 //! Work that has no node (callbacks, timers) asks [`Local::is_asleep`] after it was queued.
+//!
+//! A loop that has Tokio as its guest shares its thread with Tokio's tasks, which run while the
+//! queue says asleep. What they wake needs no bell: `hosted` is the way around it.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::task::Waker;
 
 use slab::Slab;
 
 use super::Queue;
 use super::header::{self, Header};
+#[cfg(feature = "tokio")]
+use super::hosted::Host;
 use super::late::Late;
 use super::queued::Queued;
 
@@ -54,11 +61,19 @@ pub(crate) struct Local {
     /// Futures that are spawned while the loop ends. Nothing new is accepted from its begin on.
     pub(super) late: Late,
     pub(super) counters: Arc<Counters>,
+    #[cfg(feature = "tokio")]
+    host: Host,
 }
 
 thread_local! {
     /// The loop whose turn runs on this thread, while its queue says awake.
     static CURRENT: Cell<*const Local> = const { Cell::new(ptr::null()) };
+}
+
+#[cfg(feature = "tokio")]
+thread_local! {
+    /// The loop of this thread that has a host, while that one runs it: see [`super::hosted`].
+    static HOSTED: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
 
 impl Local {
@@ -73,6 +88,8 @@ impl Local {
             asleep: Cell::new(false),
             late: Late::default(),
             counters,
+            #[cfg(feature = "tokio")]
+            host: Host::default(),
         }
     }
 
@@ -277,6 +294,10 @@ pub(super) unsafe fn schedule(
 /// As for [`schedule`].
 #[inline(never)]
 unsafe fn push_remote(queue: &Queue, node: NonNull<Node>) -> Result<(), NonNull<Node>> {
+    #[cfg(feature = "tokio")]
+    if push_hosted(queue, node) {
+        return Ok(());
+    }
     // The oldest of a batch finds the queue empty, and says when it came.
     if !queue.is_pending() {
         // SAFETY: the caller's promise.
@@ -284,6 +305,55 @@ unsafe fn push_remote(queue: &Queue, node: NonNull<Node>) -> Result<(), NonNull<
     }
     // SAFETY: the caller's promise.
     unsafe { queue.push(node) }
+}
+
+/// Queues `node` without a ring if its loop is this thread's, has a host, and sleeps. `false`: it
+/// does not, and the node is still the caller's.
+#[cfg(feature = "tokio")]
+fn push_hosted(queue: &Queue, node: NonNull<Node>) -> bool {
+    // SAFETY: the pointer is set only while its `InHost` borrows the `Local`.
+    let Some(local) = (unsafe { HOSTED.get().as_ref() }) else { return false };
+    if !ptr::eq(&raw const *local.queue, queue) || !local.is_asleep() || local.late.has_begun() {
+        return false;
+    }
+    local.push(node);
+    local.wake_host();
+    true
+}
+
+#[cfg(feature = "tokio")]
+impl Local {
+    /// From now on a host's root future is polled, until the guard goes.
+    pub(crate) fn enter_host(&self) -> InHost<'_> {
+        InHost { local: self, outer: HOSTED.replace(self), ran: self.host.set_runs(true) }
+    }
+
+    /// How the root future is woken.
+    #[inline]
+    pub(crate) fn know_host(&self, waker: &Waker) {
+        self.host.know(waker);
+    }
+
+    /// Has the root future polled again. `false`: no host runs this loop.
+    pub(crate) fn wake_host(&self) -> bool {
+        self.host.wake()
+    }
+}
+
+/// While this lives, a host runs its loop. Guards end in the reverse of their order.
+#[cfg(feature = "tokio")]
+pub(crate) struct InHost<'a> {
+    local: &'a Local,
+    outer: *const Local,
+    ran: bool,
+}
+
+#[cfg(feature = "tokio")]
+impl Drop for InHost<'_> {
+    fn drop(&mut self) {
+        HOSTED.set(self.outer);
+        self.local.host.set_runs(self.ran);
+    }
 }
 
 /// As [`schedule`], for what runs in the order in which its thread sent it: on the loop's own

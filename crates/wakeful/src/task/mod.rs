@@ -15,6 +15,8 @@ pub(crate) mod coop;
 #[allow(unsafe_code)]
 mod header;
 mod held_back;
+#[cfg(feature = "tokio")]
+mod hosted;
 #[allow(unsafe_code)]
 mod join;
 mod join_error;

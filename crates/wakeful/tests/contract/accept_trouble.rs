@@ -38,6 +38,11 @@ fn group<B: Backend>(loops: usize) -> LoopGroupBuilder {
     B::group().loops(loops).spread().event_loop(B::builder().idle(IdlePolicy::Park))
 }
 
+/// The default, but for loops that have Tokio as a guest.
+fn exclusive(server: ConnectionServer) -> ConnectionServer {
+    server.strategy(AcceptStrategy::Exclusive)
+}
+
 fn localhost() -> SharedListener {
     SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap()
 }
@@ -221,8 +226,9 @@ fn a_server_whose_connections_are_reset_serves_the_next_one<B: Backend>() {
 
 /// No loop that is busy holds an accept event that another one could take.
 fn no_connection_waits_for_a_loop_that_is_busy<B: Backend>() {
-    let serving =
-        ConnectionServer::new(vec![localhost()]).group(group::<B>(2)).start(|| answer).unwrap();
+    let serving = exclusive(ConnectionServer::new(vec![localhost()]).group(group::<B>(2)))
+        .start(|| answer)
+        .unwrap();
     ask(addr(&serving, 0));
     for busy in [0, 1] {
         let (held, is_held) = mpsc::channel();
@@ -245,22 +251,23 @@ fn where_the_active_loops_are_blocked_another_one_stands_in<B: Backend>() {
     let (release, released) = mpsc::channel::<()>();
     let released = Arc::new(Mutex::new(released));
     let group = B::group().loops(3).concentrate(Targets::default());
-    let serving = ConnectionServer::new(vec![localhost()]).group(group).start(move || {
-        let (held, released) = (held.clone(), released.clone());
-        move |mut connection| {
+    let serving =
+        exclusive(ConnectionServer::new(vec![localhost()]).group(group)).start(move || {
             let (held, released) = (held.clone(), released.clone());
-            async move {
-                let mut buf = [0; 1];
-                let _ = connection.stream.read(&mut buf).await;
-                if &buf == b"!" {
-                    held.send(()).unwrap();
-                    // One waits for the other, and both for the test.
-                    let _ = released.lock().map(|released| released.recv());
+            move |mut connection| {
+                let (held, released) = (held.clone(), released.clone());
+                async move {
+                    let mut buf = [0; 1];
+                    let _ = connection.stream.read(&mut buf).await;
+                    if &buf == b"!" {
+                        held.send(()).unwrap();
+                        // One waits for the other, and both for the test.
+                        let _ = released.lock().map(|released| released.recv());
+                    }
+                    let _ = connection.stream.write_all(&buf).await;
                 }
-                let _ = connection.stream.write_all(&buf).await;
             }
-        }
-    });
+        });
     let serving = serving.unwrap();
     // Dropped before it, should the test fail.
     let release = release;
@@ -279,7 +286,8 @@ fn where_the_active_loops_are_blocked_another_one_stands_in<B: Backend>() {
 
 fn nobody_stands_in_for_a_loop_that_sleeps<B: Backend>() {
     let group = B::group().loops(2).concentrate(Targets::default());
-    let serving = ConnectionServer::new(vec![localhost()]).group(group).start(|| answer).unwrap();
+    let serving =
+        exclusive(ConnectionServer::new(vec![localhost()]).group(group)).start(|| answer).unwrap();
     let parks = || serving.handles().iter().map(|handle| handle.metrics().parks).sum::<u64>();
     // A machine that is busy may hold up a connection's end until then; but not every time.
     let (mut asked, mut in_peace) = (0, 0);
@@ -299,23 +307,24 @@ fn a_loop_that_stepped_back_stands_in_for_one_that_is_blocked<B: Backend>() {
     let (held, is_held) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
     let released = Arc::new(Mutex::new(released));
-    let serving = ConnectionServer::new(vec![localhost()]).group(group::<B>(2)).start(move || {
-        let (held, released) = (held.clone(), released.clone());
-        let on_first = std::thread::current().name().is_some_and(|name| name.ends_with("-0"));
-        move |mut connection| {
+    let serving =
+        exclusive(ConnectionServer::new(vec![localhost()]).group(group::<B>(2))).start(move || {
             let (held, released) = (held.clone(), released.clone());
-            async move {
-                let mut buf = [0; 1];
-                while let Ok(1) = connection.stream.read(&mut buf).await {
-                    if &buf == b"!" {
-                        held.send(()).unwrap();
-                        let _ = released.lock().map(|released| released.recv());
+            let on_first = std::thread::current().name().is_some_and(|name| name.ends_with("-0"));
+            move |mut connection| {
+                let (held, released) = (held.clone(), released.clone());
+                async move {
+                    let mut buf = [0; 1];
+                    while let Ok(1) = connection.stream.read(&mut buf).await {
+                        if &buf == b"!" {
+                            held.send(()).unwrap();
+                            let _ = released.lock().map(|released| released.recv());
+                        }
+                        let _ = connection.stream.write_all(&[u8::from(on_first)]).await;
                     }
-                    let _ = connection.stream.write_all(&[u8::from(on_first)]).await;
                 }
             }
-        }
-    });
+        });
     let serving = serving.unwrap();
     // Dropped before it, should the test fail.
     let release = release;

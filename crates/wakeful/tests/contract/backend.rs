@@ -40,7 +40,7 @@ pub(crate) struct Epoll;
 
 impl Backend for Epoll {
     fn builder() -> EventLoopBuilder {
-        EventLoop::builder().idle(idle())
+        with_guest(EventLoop::builder().idle(idle()))
     }
 
     fn group() -> LoopGroupBuilder {
@@ -53,6 +53,16 @@ impl Backend for Epoll {
 fn idle() -> IdlePolicy {
     let chosen = std::env::var("WAKEFUL_TEST_IDLE");
     chosen.map_or(IdlePolicy::Park, |name| name.parse().expect("an idle policy"))
+}
+
+/// With `WAKEFUL_TEST_TOKIO=1`, Tokio is each loop's guest (feature `tokio`). All tests pass so but
+/// those that drive a loop from outside and those of what Tokio's sleep changes.
+fn with_guest(settings: EventLoopBuilder) -> EventLoopBuilder {
+    #[cfg(feature = "tokio")]
+    if std::env::var_os("WAKEFUL_TEST_TOKIO").is_some() {
+        return settings.tokio();
+    }
+    settings
 }
 
 /// Makes a test of each function, on each backend.

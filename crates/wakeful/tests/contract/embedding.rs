@@ -7,16 +7,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use wakeful::net::UnixStream;
+use wakeful::accept::SharedListener;
+use wakeful::net::{ListenAddr, UnixStream};
 use wakeful::{EventLoop, spawn};
 
 use crate::backend::Backend;
+use crate::support::soon;
 
 on_every_backend! {
     timers_posts_and_sockets_arrive_through_plain_poll,
     preparing_is_refused_while_there_is_work_and_ended_by_a_turn,
     a_loop_is_driven_by_a_task_of_another_loop,
     work_of_the_own_thread_after_the_permission_makes_the_descriptor_readable,
+    a_listener_that_nobody_accepts_from_is_left_before_another_loop_waits,
 }
 
 /// A foreign loop: it knows nothing of wakeful but a descriptor that turns readable.
@@ -159,4 +162,20 @@ fn work_of_the_own_thread_after_the_permission_makes_the_descriptor_readable<B: 
         assert_eq!(readable, 1, "{name}");
         event_loop.turn(Some(Duration::ZERO)).unwrap();
     }
+}
+
+fn a_listener_that_nobody_accepts_from_is_left_before_another_loop_waits<B: Backend>() {
+    let path = std::env::temp_dir().join(format!("wakeful-embedding-{}", std::process::id()));
+    let shared = SharedListener::bind(&ListenAddr::Unix(path.clone())).unwrap();
+    let mut event_loop = B::event_loop();
+    let listener = event_loop.block_on(async { shared.attach().unwrap() }).unwrap();
+    assert!(event_loop.prepare_to_park().unwrap());
+    // It waits in the backlog when this returns.
+    let _client = StdUnixStream::connect(&path).unwrap();
+    let now = rustix::event::Timespec::default();
+    let ready = poll(&mut [PollFd::new(&event_loop, PollFlags::IN)], Some(&now)).unwrap();
+    assert_eq!(ready, 0, "a connection would wake a loop that does not take it");
+    event_loop.block_on(soon(listener.accept())).unwrap().unwrap();
+    drop(shared);
+    let _ = std::fs::remove_file(path);
 }

@@ -1,0 +1,251 @@
+//! A loop that has Tokio as its guest: it is the root future of the thread's Tokio runtime, which
+//! owns the sleep.
+//!
+//! A poll of the root future polls the user's future if that was woken, and takes one turn, which
+//! does not wait. It asks the kernel only if Tokio says that the loop's epoll has something, or a
+//! timer is due. If anything is left then, the root future wakes itself: Tokio's tasks, sockets and
+//! timers have their turn in between. Otherwise [`may_park`](super::may_park) decides, as in front
+//! of every sleep, and the queue says asleep until the next poll. So other threads ring the bell,
+//! which is in the loop's epoll, which is in Tokio's. This thread wakes the root future
+//! (`task::hosted`).
+//!
+//! # Tokio's budget
+//! Tokio gives each poll of the root future 128 operations, and all tasks of a turn share them.
+//! When none is left, the turn's phase 6 is over. If the user's future has used them up, its next
+//! poll comes behind a whole turn.
+//!
+//! # The edge
+//! Tokio watches edge-triggered. Its readiness is taken back only when an ask of the loop's epoll
+//! has brought all that there was: less than a batch, and nothing at all where something is watched
+//! level-triggered, which stays ready without another edge.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::panic::Location;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use ::tokio::task::coop::has_budget_remaining;
+
+use super::current::current;
+use super::inner::Inner;
+use crate::driver::epoll::Timeout;
+use crate::guest::{Hooks, Runtime};
+use crate::task::coop;
+
+pub(super) const HOOKS: Hooks = Hooks { before_park, after_park };
+
+/// Runs the loop of `inner`, which is entered, until `look` is ready. `look` is called in front of
+/// each turn.
+#[track_caller]
+fn drive<T>(
+    inner: &Inner,
+    runtime: &Runtime,
+    mut look: impl FnMut(&mut Context<'_>) -> Poll<T>,
+) -> io::Result<T> {
+    let _in_host = inner.local.enter_host();
+    let state = State::default();
+    let root = poll_fn(|cx| inner.poll_as_guest(runtime, &state, &mut look, cx));
+    runtime.block_on(root)
+}
+
+/// What one poll of the root future leaves for the next.
+#[derive(Debug, Default)]
+struct State {
+    /// The last poll had no operations left for a turn.
+    owes_turn: Cell<bool>,
+    /// When the timer in the epoll fires, on the loop's clock.
+    armed: Cell<Option<u64>>,
+}
+
+/// See [`EventLoop::run`](super::EventLoop::run).
+pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
+    let stopped = |_: &mut Context<'_>| match inner.handle.take_stop() {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    };
+    drive(inner, runtime, stopped)?;
+    let _entered = runtime.enter();
+    // What was sent before the stop is taken, and run as far as a turn goes.
+    inner.turn(Some(Duration::ZERO))
+}
+
+/// See [`EventLoop::block_on`](super::EventLoop::block_on).
+#[track_caller]
+pub(super) fn block_on<F: Future>(
+    inner: &Inner,
+    runtime: &Runtime,
+    future: F,
+    called_at: &'static Location<'static>,
+) -> io::Result<F::Output> {
+    let mut future = pin!(future);
+    let mut woken: Option<(Arc<Woken>, Waker)> = None;
+    drive(inner, runtime, |cx| {
+        let (woken, waker) = woken.get_or_insert_with(|| {
+            let woken = Arc::new(Woken { woken: true.into(), root: cx.waker().clone() });
+            (woken.clone(), woken.into())
+        });
+        if !woken.take() {
+            return Poll::Pending;
+        }
+        let _ration = coop::ration(inner.settings.cooperative_budget);
+        let polled = future.as_mut().poll(&mut Context::from_waker(waker));
+        inner.stopwatch.polled_root(called_at);
+        polled
+    })
+}
+
+/// The user's future was woken, and not only the root future.
+struct Woken {
+    woken: AtomicBool,
+    root: Waker,
+}
+
+impl Woken {
+    fn take(&self) -> bool {
+        // A wake that comes after this look wakes the root future again.
+        self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // The flag first: who is polled by the wake sees it.
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            self.root.wake_by_ref();
+        }
+    }
+}
+
+impl Inner {
+    fn poll_as_guest<T>(
+        &self,
+        runtime: &Runtime,
+        state: &State,
+        look: &mut dyn FnMut(&mut Context<'_>) -> Poll<T>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        self.handle.process().check_quickly()?;
+        self.local.know_host(cx.waker());
+        self.end_permission();
+        // Since the last poll Tokio's tasks ran.
+        self.stopwatch.skip();
+        let owed_turn = state.owes_turn.take();
+        if !owed_turn {
+            if let Poll::Ready(output) = look(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            if !has_budget_remaining() {
+                state.owes_turn.set(true);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        // The wake that this poll came by may have been for the user's future.
+        if self.turn_as_guest(runtime, state, cx)? || owed_turn {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Takes a turn. `true`: something is left to do. `false`: the queue says asleep, and what
+    /// comes now wakes the root future.
+    fn turn_as_guest(
+        &self,
+        runtime: &Runtime,
+        state: &State,
+        cx: &mut Context<'_>,
+    ) -> io::Result<bool> {
+        let readable = match runtime.poll_readable(cx) {
+            Poll::Ready(readable) => Some(readable?),
+            Poll::Pending => None,
+        };
+        let brought_all = Cell::new(false);
+        let wait = || {
+            if readable.is_none() && !self.driver.has_left_over() && !self.work().due_timers {
+                return Ok(());
+            }
+            if self.next_deadline().is_some() {
+                // What is due by now is to expire in this turn.
+                self.now();
+            }
+            let left_over = self.driver.has_left_over();
+            let events = self.ask(Timeout::Zero)?;
+            let most = if self.driver.has_level_triggered() { 1 } else { self.driver.batch() };
+            brought_all.set(!left_over && !self.driver.was_interrupted() && events < most);
+            Ok(())
+        };
+        self.turn_by(wait, Some(has_budget_remaining))?;
+        // A child that was forked in the turn must not touch the descriptors.
+        self.handle.process().check_quickly()?;
+        if let Some(readable) = readable {
+            if !brought_all.get() {
+                return Ok(true);
+            }
+            readable.is_over();
+            // Ready is what never comes here, because only Tokio, outside of this poll, says so.
+            if runtime.poll_readable(cx).is_ready() {
+                return Ok(true);
+            }
+        }
+        if !self.may_foreign_loop_wait() {
+            return Ok(true);
+        }
+        self.arm_timer(state).inspect_err(|_| self.end_permission())?;
+        Ok(false)
+    }
+
+    /// Has the epoll readable when the next timer is due, if it will not be so before. An early one
+    /// costs a turn in which nothing is due; most timers are limits, which are never reached.
+    fn arm_timer(&self, state: &State) -> io::Result<()> {
+        let Some(next) = self.next_deadline() else { return Ok(()) };
+        let now = self.now();
+        if state.armed.get().is_some_and(|armed| (now..=next).contains(&armed)) {
+            return Ok(());
+        }
+        self.driver.arm_timer(Some(Duration::from_nanos(next.saturating_sub(now))))?;
+        state.armed.set(Some(next));
+        Ok(())
+    }
+
+    /// The end of a loop that has Tokio as its guest, on its thread. The runtime ends last.
+    pub(super) fn end_with_tokio(self: &std::rc::Rc<Self>, runtime: Runtime) {
+        let entered = runtime.enter();
+        self.end();
+        drop(entered);
+        runtime.end();
+    }
+}
+
+/// Tokio looks behind this whether there is work.
+fn before_park() {
+    let Some(inner) = current() else { return };
+    if inner.handle.process().is_forked() {
+        // The root future tells the child that it must not go on.
+        inner.local.wake_host();
+        return;
+    }
+    inner.counters.parks.add(1);
+    if let Some(sleep_observer) = inner.sleep_observer.get() {
+        sleep_observer.before_sleep();
+    }
+    inner.stopwatch.skip();
+}
+
+fn after_park() {
+    let Some(inner) = current() else { return };
+    inner.stopwatch.idle(&inner.counters.park_time);
+    if let Some(sleep_observer) = inner.sleep_observer.get()
+        && !inner.handle.process().is_forked()
+    {
+        sleep_observer.after_sleep();
+    }
+}

@@ -1,0 +1,65 @@
+//! Which Tokio runtime a loop's tasks find.
+
+use std::io;
+
+use ::tokio::runtime::{EnterGuard, Handle, RuntimeFlavor};
+
+use super::runtime::{Settings, thread_ends};
+
+/// A loop's setting.
+#[derive(Debug, Clone)]
+pub(crate) enum Choice {
+    None,
+    /// One of its own, on its thread.
+    Guest(Settings),
+    /// The user's, on threads of its own.
+    Beside(Handle),
+}
+
+impl Choice {
+    pub(crate) fn guest() -> Self {
+        Self::Guest(Settings::default())
+    }
+
+    pub(crate) fn is_guest(&self) -> bool {
+        matches!(self, Self::Guest(_))
+    }
+
+    /// For each of so many loops of a group.
+    pub(crate) fn for_each_of(self, loops: usize) -> Self {
+        match self {
+            Self::Guest(_) => Self::Guest(Settings::for_each_of(loops)),
+            other => other,
+        }
+    }
+
+    /// What the guest is built by, if there is to be one.
+    ///
+    /// # Errors
+    /// The runtime beside the loop cannot work.
+    pub(crate) fn take_guest(&mut self) -> io::Result<Option<Settings>> {
+        match self {
+            Self::Beside(handle) if handle.runtime_flavor() != RuntimeFlavor::MultiThread => {
+                Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "this Tokio runtime has no threads of its own, so nothing would run its timers and sockets beside the loops: \
+                     give `tokio_handle` one of `Builder::new_multi_thread`, or have Tokio as a guest (`tokio`)",
+                ))
+            }
+            Self::Guest(_) => match std::mem::replace(self, Self::None) {
+                Self::Guest(settings) => Ok(Some(settings)),
+                Self::None | Self::Beside(_) => Ok(None),
+            },
+            Self::None | Self::Beside(_) => Ok(None),
+        }
+    }
+
+    /// Makes the runtime beside the loop that of this thread, until the guard goes.
+    #[inline]
+    pub(crate) fn enter_beside(&self) -> Option<EnterGuard<'_>> {
+        match self {
+            Self::Beside(handle) if !thread_ends() => Some(handle.enter()),
+            Self::None | Self::Guest(_) | Self::Beside(_) => None,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Tokio's side of a loop that has Tokio as its guest: the runtime of the loop's thread, and the
+//! loop's epoll within Tokio's.
+//!
+//! Tokio owns the sleep: no stable call of it says whether it has tasks that can run, so nobody
+//! else can decide that the thread may sleep. The loop is one future, which `event_loop::as_guest`
+//! polls. The other direction, from Tokio's tasks to the loop, is `task::hosted`.
+
+mod choice;
+mod runtime;
+mod together;
+
+pub(crate) use self::choice::Choice;
+pub(crate) use self::runtime::{Hooks, Runtime};

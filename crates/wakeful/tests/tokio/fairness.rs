@@ -1,0 +1,155 @@
+//! Whatever floods the thread, the other side has its step.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::thread;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use wakeful::LoopHandle;
+
+use crate::on_a_guest;
+
+const ROUNDS: usize = 100;
+
+#[test]
+fn a_flood_of_tokio_s_tasks_does_not_starve_the_loop() {
+    on_a_guest(async {
+        let flood: Vec<_> = (0..500)
+            .map(|_| {
+                tokio::spawn(async {
+                    loop {
+                        tokio::task::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        let handle = LoopHandle::current();
+        let posts = wakeful::task::spawn_blocking(move || {
+            (0..ROUNDS).for_each(|_| handle.post_and_wait(|| ()).unwrap());
+        });
+        for _ in 0..ROUNDS {
+            wakeful::task::yield_now().await;
+        }
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut ours = wakeful::net::UnixStream::from_std(ours).unwrap();
+        for _ in 0..ROUNDS {
+            std::io::Write::write_all(&mut theirs, b"x").unwrap();
+            assert_eq!(ours.read(&mut [0]).await.unwrap(), 1);
+        }
+        wakeful::time::sleep(std::time::Duration::from_millis(1)).await;
+        posts.await.unwrap();
+        assert!(flood.iter().all(|task| !task.is_finished()));
+    });
+}
+
+#[test]
+fn a_flood_of_the_loop_s_tasks_does_not_starve_tokio() {
+    on_a_guest(async {
+        let flood: Vec<_> = (0..500)
+            .map(|_| {
+                wakeful::spawn(async {
+                    loop {
+                        wakeful::task::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut buf = [0; 1];
+            while let Ok(1) = stream.read(&mut buf).await {
+                stream.write_all(&buf).await.unwrap();
+            }
+        });
+        let client = tokio::spawn(async move {
+            let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+            for _ in 0..ROUNDS {
+                stream.write_all(b"x").await.unwrap();
+                assert_eq!(stream.read(&mut [0]).await.unwrap(), 1);
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        });
+        client.await.unwrap();
+        server.await.unwrap();
+        assert!(flood.iter().all(|task| !task.is_finished()));
+    });
+}
+
+/// Never pending by itself: only the budget makes it give way.
+async fn takes_without_end(taken: Rc<Cell<u64>>) {
+    let (sender, mut receiver) = mpsc::unbounded_channel();
+    loop {
+        sender.send(()).unwrap();
+        receiver.recv().await;
+        taken.set(taken.get() + 1);
+    }
+}
+
+#[test]
+fn a_task_that_tokio_never_lets_wait_gives_way_to_the_others() {
+    on_a_guest(async {
+        let counts: Vec<_> = (0..3).map(|_| Rc::new(Cell::new(0))).collect();
+        let greedy: Vec<_> = counts.iter().cloned().map(takes_without_end).collect();
+        let _greedy: Vec<_> = greedy.into_iter().map(wakeful::spawn).collect();
+        let handle = LoopHandle::current();
+        let posts = wakeful::task::spawn_blocking(move || {
+            (0..ROUNDS).for_each(|_| handle.post_and_wait(|| ()).unwrap());
+        });
+        for _ in 0..ROUNDS {
+            tokio::task::yield_now().await;
+            wakeful::task::yield_now().await;
+        }
+        posts.await.unwrap();
+        assert!(counts.iter().all(|count| count.get() > 0), "{counts:?}");
+    });
+}
+
+#[test]
+fn a_root_that_uses_all_of_tokio_s_budget_does_not_starve_the_loop_s_tasks() {
+    let done = Rc::new(Cell::new(false));
+    let task_s = done.clone();
+    on_a_guest(async move {
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        wakeful::spawn(async move {
+            for _ in 0..ROUNDS {
+                // An operation of Tokio, for which there has to be some budget.
+                let (send, receive) = tokio::sync::oneshot::channel();
+                send.send(()).unwrap();
+                receive.await.unwrap();
+                wakeful::task::yield_now().await;
+            }
+            task_s.set(true);
+        })
+        .detach();
+        while !done.get() {
+            sender.send(()).unwrap();
+            receiver.recv().await;
+        }
+    });
+}
+
+#[test]
+fn both_kinds_of_timers_fire_while_both_kinds_of_tasks_flood() {
+    on_a_guest(async {
+        let _ours = wakeful::spawn(async {
+            loop {
+                wakeful::task::yield_now().await;
+            }
+        });
+        let tokio_s = tokio::spawn(async {
+            loop {
+                tokio::task::yield_now().await;
+            }
+        });
+        for _ in 0..20 {
+            wakeful::time::sleep(std::time::Duration::from_micros(100)).await;
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        let blocking = tokio::task::spawn_blocking(|| thread::current().id());
+        assert_ne!(blocking.await.unwrap(), thread::current().id());
+        tokio_s.abort();
+    });
+}
