@@ -190,7 +190,7 @@ impl Inner {
             if !brought_all.get() {
                 return Ok(true);
             }
-            readable.is_over();
+            readable.take_back();
             // Ready is what never comes here, because only Tokio, outside of this poll, says so.
             if runtime.poll_readable(cx).is_ready() {
                 return Ok(true);

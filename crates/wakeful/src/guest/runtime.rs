@@ -154,7 +154,7 @@ pub(super) fn thread_ends() -> bool {
 impl Readable<'_> {
     /// The loop's epoll was asked and has nothing any more. Tokio tells of what comes from now on;
     /// what came since the question is told, too.
-    pub(crate) fn is_over(mut self) {
+    pub(crate) fn take_back(mut self) {
         self.0.clear_ready();
     }
 }
