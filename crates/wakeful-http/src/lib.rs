@@ -42,7 +42,8 @@
 //! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | [`files::ServeDir`] |
 //! | tower-http's `metrics` | tokio's timers | [`Running::http_counts`], `counts`, `loads` and `handles`, which exist after `start`: the crate `wakeful-prometheus` makes Prometheus text of them, and its docs have the router |
 //! | tower's `limit`, `buffer`, `spawn-ready`, `retry`, `hedge`, `load`, `balance` | tokio's timers or `spawn` | [`Limits::max_connections`], [`Limits::max_requests`], `async-lock`'s semaphore |
-//! | axum's feature `tokio` (`axum::serve`, `ConnectInfo`) | tokio's sockets | [`Server`]; [`Peer`] with [`insert_peer`](observe::Observe::insert_peer) |
+//! | axum's `axum::serve` | tokio's sockets | [`Server`] |
+//! | axum's `ConnectInfo` | axum's feature `tokio`, of which it runs nothing | [`Peer`], or [`Server::serve_make_service`] |
 //!
 //! ```
 //! use std::time::Duration;
@@ -140,6 +141,7 @@ mod in_time;
 mod limits;
 mod loop_state;
 pub mod observe;
+mod peer;
 mod read;
 mod request;
 mod server;
@@ -153,7 +155,9 @@ pub use drain::{DrainBegins, DrainPlan, Readiness, drain_begins};
 pub use error::BoxError;
 pub use hyper::service::service_fn;
 pub use limits::{AmbiguousLength, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate};
-pub use observe::Peer;
+pub use peer::Peer;
+#[cfg(feature = "axum")]
+pub use peer::{NoClientCertificate, NoPeer};
 pub use request::RequestBody;
 pub use server::{Caller, Running, Server};
 pub use tls::security::Security;
