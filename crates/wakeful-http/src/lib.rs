@@ -43,6 +43,7 @@
 //! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | `files::ServeDir` (feature `files`) |
 //! | tower-http's `metrics` | tokio's timers | [`Running::http_counts`], `counts`, `loads` and `handles`, which exist after `start`: the crate `wakeful-prometheus` makes Prometheus text of them, and its docs have the router |
 //! | tower's `buffer`, `spawn-ready`, `retry`, `hedge`, `load`, `balance` | tokio's timers or `spawn` | |
+//! | axum's `Sse::keep_alive` | tokio's timers | [`sse::KeepAlive`] |
 //! | axum's `axum::serve` | tokio's sockets | [`Server`] |
 //! | axum's `ConnectInfo` | axum's feature `tokio`, of which it runs nothing | [`Peer`], or [`Server::serve_make_service`] |
 //!
@@ -113,7 +114,7 @@
 //! bounded, `counts` how often that struck, and `drain` how a server ends. [`client`] is the other
 //! side: requests to servers. [`tls`], [`upgrade`], `ws` (feature `ws`) and `grpc` (feature `grpc`)
 //! are what connections may speak besides. `files` serves a directory (feature `files`), [`layers`]
-//! bound what handlers take, [`Peer`] is who asks,
+//! bound what handlers take, [`sse`] keeps streams of events alive, [`Peer`] is who asks,
 //! [`observe`] and [`access_log`] tell what a server does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -144,6 +145,7 @@ mod peer;
 mod read;
 mod request;
 mod server;
+pub mod sse;
 pub mod tls;
 pub mod upgrade;
 #[cfg(feature = "ws")]
