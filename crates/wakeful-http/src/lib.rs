@@ -40,7 +40,7 @@
 //! |---|---|---|
 //! | tower-http's `timeout`, tower's `timeout` | tokio's timers: a panic in the first request | [`layers::TimeoutLayer`] |
 //! | tower's `limit` | tokio's timers, in the rate limit | [`layers::ConcurrencyLimitLayer`], [`layers::RateLimitLayer`]; for the whole server [`Limits`] |
-//! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | `files::ServeDir` (feature `files`) |
+//! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | `files::ServeDir`, `files::ServeFile` (feature `files`) |
 //! | tower-http's `metrics` | tokio's timers | [`Running::http_counts`], `counts`, `loads` and `handles`, which exist after `start`: the crate `wakeful-prometheus` makes Prometheus text of them, and its docs have the router |
 //! | tower's `buffer`, `spawn-ready`, `retry`, `hedge`, `load`, `balance` | tokio's timers or `spawn` | |
 //! | axum's `Sse::keep_alive` | tokio's timers | [`sse::KeepAlive`] |
