@@ -7,8 +7,8 @@
 //! (`beneath`), whatever the path says (`path`) and wherever links lead.
 //!
 //! `answer` puts the response together, `conditional` and `ranges` are RFC 9110 without I/O, `body`
-//! is what is sent, `otherwise` what is sent in place of a file that is not there, `jobs` bounds the
-//! pool's work.
+//! is what is sent, `otherwise` what is sent in place of a file that is not there, `jobs` bounds
+//! the pool's work.
 
 mod answer;
 mod beneath;

@@ -23,8 +23,8 @@ use tower_service::Service;
 /// use http::StatusCode;
 /// use wakeful_http::layers::TimeoutLayer;
 ///
-/// let five_seconds = TimeoutLayer::new(Duration::from_secs(5)).status(StatusCode::GATEWAY_TIMEOUT);
-/// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(five_seconds);
+/// let in_time = TimeoutLayer::new(Duration::from_secs(5)).status(StatusCode::GATEWAY_TIMEOUT);
+/// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(in_time);
 /// ```
 ///
 /// The time runs from the call to the response's head; a body that streams has no limit by it. The
