@@ -1,8 +1,7 @@
-//! Server-sent events: each client hears a tick once a second. A server that drains gives the
-//! streams the grace period, and then ends them.
-//!
-//! (`Sse::keep_alive` needs axum's feature `tokio` and its timers: send comments by
-//! `Event::default().comment(…)` where a proxy asks for them.)
+//! Server-sent events: each client hears a tick once in five seconds, and a comment after each
+//! second of silence, so that no proxy takes the connection for an idle one. When the server
+//! drains, it says so and ends the streams. A client that leaves is noticed by the next event or
+//! comment at the latest, and its stream is dropped.
 //!
 //! ```console
 //! $ cargo run --release -p wakeful-http --example sse
@@ -14,20 +13,36 @@ use std::time::Duration;
 
 use axum::response::sse::{Event, Sse};
 use axum::{Router, routing::get};
+use futures_lite::FutureExt;
 use futures_lite::stream::{self, Stream};
 use wakeful::time::sleep;
-use wakeful_http::DrainPlan;
+use wakeful_http::sse::KeepAlive;
+use wakeful_http::{DrainPlan, drain_begins};
+
+/// The next number to tell; `None` after the last event.
+type Next = Option<u64>;
+
+async fn event(next: Next) -> Option<(Result<Event, Infallible>, Next)> {
+    let number = next?;
+    let tick = async {
+        sleep(Duration::from_secs(if number > 0 { 5 } else { 0 })).await;
+        Some(number + 1)
+    };
+    let end = async {
+        drain_begins().await;
+        None
+    };
+    let event = match tick.or(end).await {
+        None => (Event::default().event("end").data("the server ends"), None),
+        next => (Event::default().id(number.to_string()).data(format!("tick {number}")), next),
+    };
+    Some((Ok(event.0), event.1))
+}
 
 async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let numbered = stream::unfold(0_u64, |number| async move {
-        if number > 0 {
-            sleep(Duration::from_secs(1)).await;
-        }
-        let event =
-            Event::default().id(number.to_string()).event("tick").data(format!("tick {number}"));
-        Some((Ok(event), number + 1))
-    });
-    Sse::new(numbered)
+    let comment = || Event::default().comment("still here");
+    let events = KeepAlive::new(stream::unfold(Some(0), event), comment);
+    Sse::new(events.every(Duration::from_secs(1)))
 }
 
 fn main() -> std::io::Result<()> {

@@ -39,28 +39,27 @@
 //!
 //! | | needs | instead |
 //! |---|---|---|
-//! | tower-http's `timeout`, tower's `timeout` | tokio's timers: a panic in the first request | a middleware with [`wakeful::time::timeout`], below |
-//! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | [`files::ServeDir`] |
+//! | tower-http's `timeout`, tower's `timeout` | tokio's timers: a panic in the first request | [`layers::TimeoutLayer`] |
+//! | tower's `limit` | tokio's timers, in the rate limit | [`layers::ConcurrencyLimitLayer`], [`layers::RateLimitLayer`]; for the whole server [`Limits`] |
+//! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | `files::ServeDir`, `files::ServeFile` (feature `files`) |
 //! | tower-http's `metrics` | tokio's timers | [`Running::http_counts`], `counts`, `loads` and `handles`, which exist after `start`: the crate `wakeful-prometheus` makes Prometheus text of them, and its docs have the router |
-//! | tower's `limit`, `buffer`, `spawn-ready`, `retry`, `hedge`, `load`, `balance` | tokio's timers or `spawn` | [`Limits::max_connections`], [`Limits::max_requests`], `async-lock`'s semaphore |
-//! | axum's feature `tokio` (`axum::serve`, `ConnectInfo`) | tokio's sockets | [`Server`]; [`Peer`] with [`insert_peer`](observe::Observe::insert_peer) |
+//! | tower's `buffer`, `spawn-ready`, `retry`, `hedge`, `load`, `balance` | tokio's timers or `spawn` | |
+//! | axum's `Sse::keep_alive` | tokio's timers | [`sse::KeepAlive`] |
+//! | axum's `axum::serve` | tokio's sockets | [`Server`] |
+//! | axum's `ConnectInfo` | axum's feature `tokio`, of which it runs nothing | [`Peer`], or [`Server::serve_make_service`] |
+//!
+//! tower's `load-shed` needs none, and goes well with the limits: see [`layers`].
 //!
 //! ```
 //! use std::time::Duration;
-//! use axum::extract::Request;
-//! use axum::http::StatusCode;
-//! use axum::middleware::{Next, from_fn};
-//! use axum::response::{IntoResponse, Response};
-//! use axum::Router;
+//! use axum::{Router, routing::get};
+//! use wakeful_http::layers::{ConcurrencyLimitLayer, TimeoutLayer};
 //!
-//! async fn deadline(request: Request, next: Next) -> Response {
-//!     match wakeful::time::timeout(Duration::from_secs(5), next.run(request)).await {
-//!         Ok(response) => response,
-//!         Err(_) => StatusCode::GATEWAY_TIMEOUT.into_response(),
-//!     }
-//! }
-//!
-//! let app: Router = Router::new().layer(from_fn(deadline));
+//! // The outer layer is the last one: the time counts while a request waits for its place.
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(ConcurrencyLimitLayer::new(100))
+//!     .layer(TimeoutLayer::new(Duration::from_secs(5)));
 //! ```
 //!
 //! # Logs and traces
@@ -115,7 +114,8 @@
 //! HTTP/1 begin and end, `loop_state` is what the connections of a loop share, `limits` what is
 //! bounded, `counts` how often that struck, and `drain` how a server ends. [`client`] is the other
 //! side: requests to servers. [`tls`], [`upgrade`], `ws` (feature `ws`) and `grpc` (feature `grpc`)
-//! are what connections may speak besides. `files` serves a directory (feature `files`),
+//! are what connections may speak besides. `files` serves a directory (feature `files`), [`layers`]
+//! bound what handlers take, [`sse`] keeps streams of events alive, [`Peer`] is who asks,
 //! [`observe`] and [`access_log`] tell what a server does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -138,12 +138,15 @@ pub mod grpc;
 mod http1;
 mod http2;
 mod in_time;
+pub mod layers;
 mod limits;
 mod loop_state;
 pub mod observe;
+mod peer;
 mod read;
 mod request;
 mod server;
+pub mod sse;
 pub mod tls;
 pub mod upgrade;
 #[cfg(feature = "ws")]
@@ -154,7 +157,9 @@ pub use drain::{DrainBegins, DrainPlan, Readiness, drain_begins};
 pub use error::BoxError;
 pub use hyper::service::service_fn;
 pub use limits::{AmbiguousLength, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate};
-pub use observe::Peer;
+pub use peer::Peer;
+#[cfg(feature = "axum")]
+pub use peer::{NoClientCertificate, NoPeer};
 pub use request::RequestBody;
 pub use server::{Caller, Running, Server};
 pub use tls::security::Security;

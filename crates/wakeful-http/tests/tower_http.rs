@@ -151,8 +151,7 @@ fn requests_are_validated_and_their_bodies_limited() {
     assert!(post(11).starts_with("HTTP/1.1 413 "));
 }
 
-/// What the crate's documentation has in place of tower-http's `TimeoutLayer`, which needs tokio's
-/// timers.
+/// As `layers::TimeoutLayer` does it, by hand.
 #[test]
 fn a_deadline_is_a_middleware_on_the_loops_own_timer() {
     async fn within(deadline: Duration, request: Request, next: Next) -> Response {

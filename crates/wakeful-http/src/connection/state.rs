@@ -20,12 +20,14 @@ use super::request_table::RequestTable;
 use super::response_writes::ResponseWrites;
 use crate::framing::Framing;
 use crate::loop_state::LoopState;
+use crate::peer::Peer;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     loop_state: Rc<LoopState>,
     protocol: Protocol,
+    peer: Peer,
     movable: MovableState,
     requests: RequestTable,
     last_body: LastBody,
@@ -43,6 +45,7 @@ impl ConnectionState {
         loop_state: Rc<LoopState>,
         protocol: Protocol,
         movable: MovableState,
+        peer: Peer,
     ) -> Rc<Self> {
         let framing = match protocol {
             Protocol::Http1 => Framing::wanted(loop_state.limits()),
@@ -52,6 +55,7 @@ impl ConnectionState {
             clock: PhaseClock::new(movable.arrived(), movable.served()),
             loop_state,
             protocol,
+            peer,
             movable,
             requests: RequestTable::new(protocol),
             last_body: LastBody::default(),
@@ -69,6 +73,11 @@ impl ConnectionState {
 
     pub(crate) fn protocol(&self) -> Protocol {
         self.protocol
+    }
+
+    /// Who is at the other end.
+    pub(crate) fn peer(&self) -> Peer {
+        self.peer
     }
 
     /// What goes along when the connection moves.

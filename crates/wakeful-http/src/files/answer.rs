@@ -27,7 +27,7 @@ use crate::foreign_code;
 
 const INDEX: &[u8] = b"index.html";
 
-/// Answers a GET or HEAD.
+/// Answers a GET or HEAD of `uri`.
 pub(super) fn answer(
     shared: &Shared,
     target: Target,
@@ -35,11 +35,32 @@ pub(super) fn answer(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Response<FileBody> {
+    answer_as(shared, target, method, headers, || redirect(uri))
+}
+
+/// Answers a GET or HEAD of a file that the program has chosen.
+pub(super) fn answer_file(
+    shared: &Shared,
+    target: Target,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Response<FileBody> {
+    answer_as(shared, target, method, headers, || plain(StatusCode::NOT_FOUND))
+}
+
+/// `of_directory` answers for a directory that was asked for without a slash at its end.
+fn answer_as(
+    shared: &Shared,
+    target: Target,
+    method: &Method,
+    headers: &HeaderMap,
+    of_directory: impl FnOnce() -> Response<FileBody>,
+) -> Response<FileBody> {
     let name = target.name.clone();
     find(shared, target, headers)
         .and_then(|found| match found {
             Some(found) => respond(shared, found, method, headers),
-            None => Ok(redirect(uri)),
+            None => Ok(of_directory()),
         })
         .unwrap_or_else(|error| {
             let status = status_of(&error);
@@ -125,11 +146,15 @@ fn respond(
     if let Some(encoding) = encoding {
         out.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
     }
-    let (kind, size) = (content_type(&name), metadata.len());
+    let kind = match &shared.content_type {
+        Some(kind) => kind.clone(),
+        None => content_type(&name),
+    };
+    let size = metadata.len();
     let ranges = validators.range(method, headers);
     let pieces = match ranges.map_or(Ranges::Whole, |range| ranges::parse(range.as_bytes(), size)) {
         Ranges::Whole => {
-            insert(out, header::CONTENT_TYPE, &kind);
+            out.insert(header::CONTENT_TYPE, kind);
             vec![Piece::File(0..size)]
         }
         Ranges::Unsatisfiable => {
@@ -138,7 +163,7 @@ fn respond(
             return Ok(response);
         }
         Ranges::Parts(parts) => {
-            let pieces = partial(parts, &kind, size, out);
+            let pieces = partial(parts, kind, size, out);
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
             pieces
         }
@@ -152,11 +177,16 @@ fn respond(
 }
 
 /// One part as it is, several as `multipart/byteranges` (RFC 9110, 14.6).
-fn partial(mut parts: Vec<Range<u64>>, kind: &str, size: u64, out: &mut HeaderMap) -> Vec<Piece> {
+fn partial(
+    mut parts: Vec<Range<u64>>,
+    kind: HeaderValue,
+    size: u64,
+    out: &mut HeaderMap,
+) -> Vec<Piece> {
     let content_range = |part: &Range<u64>| format!("bytes {}-{}/{size}", part.start, part.end - 1);
     if parts.len() == 1 {
         insert(out, header::CONTENT_RANGE, &content_range(&parts[0]));
-        insert(out, header::CONTENT_TYPE, kind);
+        out.insert(header::CONTENT_TYPE, kind);
         return parts.drain(..).map(Piece::File).collect();
     }
     // Of 128 random bits: no file holds it but by chance.
@@ -166,9 +196,9 @@ fn partial(mut parts: Vec<Range<u64>>, kind: &str, size: u64, out: &mut HeaderMa
     let mut before = "";
     for part in parts {
         let range = content_range(&part);
-        let head = format!(
-            "{before}--{boundary}\r\ncontent-type: {kind}\r\ncontent-range: {range}\r\n\r\n"
-        );
+        let mut head = format!("{before}--{boundary}\r\ncontent-type: ").into_bytes();
+        head.extend_from_slice(kind.as_bytes());
+        head.extend_from_slice(format!("\r\ncontent-range: {range}\r\n\r\n").as_bytes());
         pieces.extend([Piece::Text(head.into()), Piece::File(part)]);
         before = "\r\n";
     }
@@ -203,11 +233,14 @@ pub(super) fn plain(status: StatusCode) -> Response<FileBody> {
 }
 
 /// By the name's extension. Text is taken for UTF-8.
-fn content_type(name: &[u8]) -> String {
+fn content_type(name: &[u8]) -> HeaderValue {
     let guess = mime_guess::from_path(Path::new(OsStr::from_bytes(name)));
     let kind = guess.first_raw().unwrap_or("application/octet-stream");
-    let charset = if kind.starts_with("text/") { "; charset=utf-8" } else { "" };
-    format!("{kind}{charset}")
+    if !kind.starts_with("text/") {
+        return HeaderValue::from_static(kind);
+    }
+    let kind = HeaderValue::try_from(format!("{kind}; charset=utf-8"));
+    kind.unwrap_or(HeaderValue::from_static("text/plain; charset=utf-8"))
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {

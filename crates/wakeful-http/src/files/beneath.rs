@@ -38,6 +38,8 @@ pub(super) struct Root {
 pub(super) enum Way {
     Openat2,
     EachName,
+    /// Links are followed wherever they lead: for a name that the program gives, and no client.
+    Trusted,
 }
 
 impl Root {
@@ -51,6 +53,16 @@ impl Root {
             _ => Way::Openat2,
         };
         Ok(Self { path, way })
+    }
+
+    /// The directory of one file, which is opened by its name.
+    ///
+    /// # Errors
+    /// It is not there, or may not be opened.
+    pub(super) fn of_file(directory: &Path) -> io::Result<Self> {
+        let path = std::path::absolute(directory)?;
+        retry_on_intr(|| openat(CWD, &path, DIRECTORY, Mode::empty()))?;
+        Ok(Self { path, way: Way::Trusted })
     }
 
     #[cfg(test)]
@@ -80,6 +92,7 @@ impl Opened {
         match self.way {
             Way::Openat2 => self.beneath(name),
             Way::EachName => self.each_name(name),
+            Way::Trusted => retry_on_intr(|| openat(&self.directory, name, FILE, Mode::empty())),
         }
         .map(File::from)
     }

@@ -1,5 +1,5 @@
-//! Files of a directory: [`ServeDir`], a tower service for `Server::serve` or axum's
-//! `fallback_service` and `nest_service`.
+//! Files of a directory: [`ServeDir`], and single ones: [`ServeFile`]. Both are tower services, for
+//! `Server::serve` or axum's `fallback_service`, `nest_service` and `route_service`.
 //!
 //! No loop waits for a disk: a request is one job on the [blocking
 //! pool](wakeful::task::spawn_blocking) that opens the file, decides, and reads the first chunk; a
@@ -7,7 +7,8 @@
 //! (`beneath`), whatever the path says (`path`) and wherever links lead.
 //!
 //! `answer` puts the response together, `conditional` and `ranges` are RFC 9110 without I/O, `body`
-//! is what is sent, `jobs` bounds the pool's work.
+//! is what is sent, `otherwise` what is sent in place of a file that is not there, `jobs` bounds
+//! the pool's work.
 
 mod answer;
 mod beneath;
@@ -15,32 +16,29 @@ mod body;
 mod conditional;
 mod encoding;
 mod jobs;
+mod otherwise;
 mod path;
 mod ranges;
+mod response_future;
+mod serve_file;
 mod settings;
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode};
 use tower_service::Service;
 
 pub use body::FileBody;
+pub use response_future::ResponseFuture;
+pub use serve_file::ServeFile;
 pub use settings::{HiddenFiles, Precompressed};
 
-use jobs::{Job, Jobs};
+use otherwise::Otherwise;
 use settings::Shared;
-
-use crate::counts::Refusal;
-use crate::loop_state;
-
-const DEFAULT_CHUNK: usize = 64 * 1024;
-const DEFAULT_MAX_JOBS: usize = 4096;
 
 /// Serves the files of a directory.
 ///
@@ -63,6 +61,8 @@ const DEFAULT_MAX_JOBS: usize = 4096;
 /// | [`hidden_files`](Self::hidden_files) | [`HiddenFiles::Refuse`] | | names that begin with a dot |
 /// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | what is read at a time, and what is sent by one job |
 /// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | 503 with `retry-after: 1` beyond it |
+/// | [`fallback`](Self::fallback) | none | [`ServeFile`] | is sent in place of what is not there |
+/// | [`not_found_service`](Self::not_found_service) | none | [`ServeFile`] | the same, with 404 |
 ///
 /// # What it answers
 /// * GET and HEAD; 405 with `allow` for any other method. A directory is its `index.html`, and
@@ -94,6 +94,7 @@ const DEFAULT_MAX_JOBS: usize = 4096;
 #[derive(Debug, Clone)]
 pub struct ServeDir {
     shared: Arc<Shared>,
+    otherwise: Option<Otherwise>,
 }
 
 impl ServeDir {
@@ -107,15 +108,7 @@ impl ServeDir {
         let opened = beneath::Root::new(root).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot serve {}: {error}", root.display()))
         })?;
-        let shared = Shared {
-            root: Arc::new(opened),
-            cache_control: None,
-            precompressed: Precompressed::Ignore,
-            hidden_files: HiddenFiles::Refuse,
-            chunk_size: DEFAULT_CHUNK as u64,
-            jobs: Jobs::new(DEFAULT_MAX_JOBS),
-        };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(Shared::new(opened)), otherwise: None })
     }
 
     /// What caches are told, as `max-age=3600` or `no-cache`.
@@ -139,14 +132,47 @@ impl ServeDir {
     /// How many bytes a job reads. A slow client holds two chunks in memory.
     #[must_use]
     pub fn chunk_size(self, bytes: usize) -> Self {
-        self.with(|shared| shared.chunk_size = bytes.clamp(4 * 1024, 1024 * 1024) as u64)
+        self.with(|shared| shared.set_chunk_size(bytes))
     }
 
     /// How many jobs of this service may run or wait on the blocking pool before requests get 503.
     /// Responses that have begun go on, with a job each.
     #[must_use]
     pub fn max_jobs(self, jobs: usize) -> Self {
-        self.with(|shared| shared.jobs = Jobs::new(jobs.max(1)))
+        self.with(|shared| shared.set_max_jobs(jobs))
+    }
+
+    /// Answers with `file`, and its status, what would be 404: for a single-page application, whose
+    /// script reads the path. Every path without a file has the page then, a mistyped one of a
+    /// script or a picture too: put these beneath a `nest_service` of their own where that matters.
+    ///
+    /// ```no_run
+    /// use axum::Router;
+    /// use http::HeaderValue;
+    /// use wakeful_http::files::{ServeDir, ServeFile};
+    ///
+    /// fn main() -> std::io::Result<()> {
+    ///     let page = ServeFile::new("app/index.html")?
+    ///         .cache_control(HeaderValue::from_static("no-cache"));
+    ///     let app = Router::new()
+    ///         .nest_service("/assets", ServeDir::new("app/assets")?)
+    ///         .fallback_service(ServeDir::new("app")?.fallback(page));
+    ///     wakeful_http::Server::bind("127.0.0.1:8080")?.serve(app)
+    /// }
+    /// ```
+    ///
+    /// `file` has settings of its own, but for [`max_jobs`](Self::max_jobs): it is read by the
+    /// directory's job.
+    #[must_use]
+    pub fn fallback(self, file: ServeFile) -> Self {
+        Self { otherwise: Some(Otherwise::found(file)), ..self }
+    }
+
+    /// Answers with `file` and 404 what would be 404 without a page: conditions and ranges of the
+    /// request do not count for it. The last of this and [`fallback`](Self::fallback) holds.
+    #[must_use]
+    pub fn not_found_service(self, file: ServeFile) -> Self {
+        Self { otherwise: Some(Otherwise::not_found(file)), ..self }
     }
 
     fn with(mut self, set: impl FnOnce(&mut Shared)) -> Self {
@@ -166,66 +192,26 @@ impl<B> Service<Request<B>> for ServeDir {
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture {
         let (parts, _) = request.into_parts();
-        if parts.method != Method::GET && parts.method != Method::HEAD {
-            let mut response = answer::plain(StatusCode::METHOD_NOT_ALLOWED);
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return ResponseFuture::ready(response);
+        if let Some(refused) = ResponseFuture::of_method(&parts.method) {
+            return refused;
         }
-        let Some(target) = path::resolve(parts.uri.path(), self.shared.hidden_files) else {
+        let target = path::resolve(parts.uri.path(), self.shared.hidden_files);
+        if target.is_none() && self.otherwise.is_none() {
             return ResponseFuture::ready(answer::plain(StatusCode::NOT_FOUND));
-        };
-        let shared = self.shared.clone();
-        let job = self.shared.jobs.try_run(move || {
-            answer::answer(&shared, target, &parts.method, &parts.uri, &parts.headers)
-        });
-        match job {
-            Some(job) => ResponseFuture(State::Running(job)),
-            None => ResponseFuture::ready(unavailable(Refusal::FileJobs)),
         }
+        let (shared, otherwise) = (self.shared.clone(), self.otherwise.clone());
+        ResponseFuture::of_job(&self.shared.jobs, move || {
+            let (method, uri, headers) = (&parts.method, &parts.uri, &parts.headers);
+            let response = match target {
+                Some(target) => answer::answer(&shared, target, method, uri, headers),
+                None => answer::plain(StatusCode::NOT_FOUND),
+            };
+            match otherwise {
+                Some(otherwise) if response.status() == StatusCode::NOT_FOUND => {
+                    otherwise.answer(method, headers)
+                }
+                _ => response,
+            }
+        })
     }
-}
-
-/// The future of [`ServeDir`]. Dropped, it takes its job off the pool's queue.
-#[derive(Debug)]
-#[must_use = "futures do nothing unless polled"]
-pub struct ResponseFuture(State);
-
-#[derive(Debug)]
-enum State {
-    Running(Job<Response<FileBody>>),
-    Ready(Option<Box<Response<FileBody>>>),
-}
-
-impl ResponseFuture {
-    fn ready(response: Response<FileBody>) -> Self {
-        Self(State::Ready(Some(Box::new(response))))
-    }
-}
-
-impl Future for ResponseFuture {
-    type Output = Result<Response<FileBody>, Infallible>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let response = match &mut self.0 {
-            State::Running(job) => match ready!(Pin::new(job).poll(cx)) {
-                Ok(response) => response,
-                // The job cannot have been aborted: it has been refused a thread, which is in the
-                // log.
-                Err(error) if error.is_cancelled() => unavailable(Refusal::NoThread),
-                // It panicked, which the hook has told.
-                Err(_) => answer::plain(StatusCode::INTERNAL_SERVER_ERROR),
-            },
-            State::Ready(response) => match response.take() {
-                Some(response) => *response,
-                None => answer::plain(StatusCode::INTERNAL_SERVER_ERROR),
-            },
-        };
-        Poll::Ready(Ok(response))
-    }
-}
-
-#[cold]
-fn unavailable(refusal: Refusal) -> Response<FileBody> {
-    loop_state::refuse_here(refusal);
-    answer::plain(StatusCode::SERVICE_UNAVAILABLE)
 }

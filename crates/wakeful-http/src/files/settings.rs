@@ -7,16 +7,44 @@ use http::HeaderValue;
 use super::beneath::Root;
 use super::jobs::Jobs;
 
+const DEFAULT_CHUNK: usize = 64 * 1024;
+const DEFAULT_MAX_JOBS: usize = 4096;
+
 /// What clones of a service share.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) root: Arc<Root>,
+    /// In place of that of the name's extension.
+    pub(super) content_type: Option<HeaderValue>,
     pub(super) cache_control: Option<HeaderValue>,
     pub(super) precompressed: Precompressed,
     pub(super) hidden_files: HiddenFiles,
     /// In bytes.
     pub(super) chunk_size: u64,
     pub(super) jobs: Jobs,
+}
+
+impl Shared {
+    /// The defaults.
+    pub(super) fn new(root: Root) -> Self {
+        Self {
+            root: Arc::new(root),
+            content_type: None,
+            cache_control: None,
+            precompressed: Precompressed::Ignore,
+            hidden_files: HiddenFiles::Refuse,
+            chunk_size: DEFAULT_CHUNK as u64,
+            jobs: Jobs::new(DEFAULT_MAX_JOBS),
+        }
+    }
+
+    pub(super) fn set_chunk_size(&mut self, bytes: usize) {
+        self.chunk_size = bytes.clamp(4 * 1024, 1024 * 1024) as u64;
+    }
+
+    pub(super) fn set_max_jobs(&mut self, jobs: usize) {
+        self.jobs = Jobs::new(jobs.max(1));
+    }
 }
 
 /// Whether compressed files beside the files are used.

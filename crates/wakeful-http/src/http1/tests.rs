@@ -15,6 +15,7 @@ use crate::connection::{MovableState, Protocol};
 use crate::drain::Readiness;
 use crate::loop_state::{LoopState, ServerState};
 use crate::observe::Observe;
+use crate::peer::Peer;
 
 use super::*;
 
@@ -34,8 +35,9 @@ where
     let io = Rewound { start: Bytes::copy_from_slice(unread), stream };
     let server = ServerState::new(Limits::default(), 1, Readiness::new());
     let loop_state = LoopState::of_next_loop(&server, &Observe::new());
-    let state = ConnectionState::new(loop_state, Protocol::Http1, MovableState::new(None, None));
-    let service = ConnectionService::new(service, PeerAddr::Unix, state.clone());
+    let (movable, peer) = (MovableState::new(None, None), Peer::new(PeerAddr::Unix));
+    let state = ConnectionState::new(loop_state, Protocol::Http1, movable, peer);
+    let service = ConnectionService::new(service, state.clone());
     run(io, service, &state, &Draining::default(), || true).await.unwrap()
 }
 

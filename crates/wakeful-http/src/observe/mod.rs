@@ -1,5 +1,4 @@
-//! What a server tells about its requests: access log, request ids, trace context, `tracing` spans,
-//! and who the peer is.
+//! What a server tells about its requests: access log, request ids, trace context, `tracing` spans.
 //!
 //! Nothing of it is on by default but the span, at debug level: without a subscriber that wants it
 //! a request pays for one look at a static. What is asked for costs a request an allocation, and
@@ -19,10 +18,10 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri, Version};
 use tracing::Span;
-use wakeful::net::PeerAddr;
 
 use crate::access_log::{AccessLog, LoopLog};
 
+pub use crate::peer::Peer;
 pub(crate) use observed_request::ObservedRequest;
 pub use request_id::RequestIds;
 pub use trace_parent::TraceParent;
@@ -35,7 +34,7 @@ pub use trace_parent::TraceParent;
 /// | [`request_ids`](Self::request_ids) | [`RequestIds::Off`] | `x-request-id` of requests and responses |
 /// | [`trace_context`](Self::trace_context) | [`TraceContext::Ignore`] | W3C `traceparent` |
 /// | [`span`](Self::span), [`no_span`](Self::no_span) | `request`, at debug level | a `tracing` span around each request |
-/// | [`insert_peer`](Self::insert_peer) | not inserted | [`Peer`] among the request's extensions |
+/// | [`insert_peer`](Self::insert_peer) | not inserted | [`Peer`] among the request's extensions, too |
 ///
 /// The span's target is `wakeful_http::request`, and its fields are `method`, `path`, `protocol`,
 /// `peer`, `request_id`, `trace_id`, and at the end `status` and `aborted`. It is entered whenever
@@ -77,16 +76,6 @@ pub enum TraceContext {
     Continue,
     /// As `Continue`, and a request without one begins a trace, that nobody has sampled.
     Start,
-}
-
-/// Who sent a request: an extension of it, if [`Observe::insert_peer`] asks for it.
-///
-/// In axum, `Extension(peer): Extension<Peer>`. (axum's `ConnectInfo` needs tokio's sockets.)
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Peer {
-    /// The other end of the connection; behind a proxy it is the proxy's.
-    pub addr: PeerAddr,
 }
 
 /// A request without its body, for [`Observe::span`].
@@ -153,7 +142,9 @@ impl Observe {
         self
     }
 
-    /// Each request has a [`Peer`] among its extensions.
+    /// Each request has a [`Peer`] among its extensions: for layers that run a request's handler in
+    /// a task of its own, or on another thread, where [`Peer::current`] finds none. It costs a
+    /// request up to three allocations.
     #[must_use]
     pub fn insert_peer(mut self) -> Self {
         self.peers = Peers::Inserted;

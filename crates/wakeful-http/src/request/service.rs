@@ -17,7 +17,6 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
-use wakeful::net::PeerAddr;
 
 use super::admission;
 use super::body::{RequestBody, ResponseBody};
@@ -28,7 +27,8 @@ use super::refused::{self, Refused};
 use crate::connection::{ConnectionState, Progress, Protocol, TimeLimits};
 use crate::counts::Refusal;
 use crate::foreign_code::Contained;
-use crate::observe::{ObservedRequest, Observer, Peer};
+use crate::observe::{ObservedRequest, Observer};
+use crate::peer;
 use crate::upgrade::{self, Offered, Offers};
 
 /// See the module's documentation.
@@ -37,17 +37,16 @@ pub(crate) struct ConnectionService<S> {
     service: Contained<S>,
     connection: Rc<ConnectionState>,
     observer: Rc<Observer>,
-    peer: Peer,
     /// Of HTTP/1: the upgrades of HTTP/2 are hyper's own.
     offers: Option<Rc<Offers>>,
 }
 
 impl<S> ConnectionService<S> {
-    pub(crate) fn new(service: S, peer: PeerAddr, connection: Rc<ConnectionState>) -> Self {
+    pub(crate) fn new(service: S, connection: Rc<ConnectionState>) -> Self {
         let observer = connection.loop_state().observer().clone();
         let offers = (connection.protocol() == Protocol::Http1).then(Rc::default);
         let service = Contained::new(service);
-        Self { service, connection, observer, peer: Peer { addr: peer }, offers }
+        Self { service, connection, observer, offers }
     }
 
     /// What its requests were offered, if it is HTTP/1's.
@@ -99,11 +98,12 @@ where
         let protocol = self.connection.protocol();
         let offered = self.offers.as_ref().and_then(|offers| offers.offer(&mut request));
         // Outside of the limits, so that what they answer is told as well.
-        let observed =
-            match kept_panic::keep(protocol, || self.observer.begin(&mut request, self.peer)) {
-                Ok(observed) => observed,
-                Err(payload) => return self.panicked(payload, offered),
-            };
+        let peer = self.connection.peer();
+        let observed = match kept_panic::keep(protocol, || self.observer.begin(&mut request, peer))
+        {
+            Ok(observed) => observed,
+            Err(payload) => return self.panicked(payload, offered),
+        };
         let connection = &self.connection;
         connection.loop_state().counts().request_begins();
         if let Err(refused) = admission::admit(connection, &request) {
@@ -126,6 +126,7 @@ where
         let request = request.map(|body| RequestBody::new(body, progress, most));
         let call = || {
             let _entered = observed.as_deref().map(ObservedRequest::enter);
+            let _peer = peer::enter(peer);
             State::Serving { future: self.service.call(request) }
         };
         let state = kept_panic::keep_as(protocol, call, |payload| State::Panicked {
@@ -179,7 +180,10 @@ where
                 let held = this.held.take().and_then(Contained::into_inner);
                 held.map_or(Poll::Pending, |held| Poll::Ready(*held))
             }
-            StateProjection::Serving { future } => future.poll(cx),
+            StateProjection::Serving { future } => {
+                let _peer = this.in_flight.as_ref().map(|it| peer::enter(it.connection().peer()));
+                future.poll(cx)
+            }
             StateProjection::Refused { head } => {
                 drop(entered);
                 let head = head.take().expect("polled after its end");

@@ -19,6 +19,7 @@ use crate::http1;
 use crate::http2;
 use crate::limits::peers::{PeerKey, TooMany};
 use crate::loop_state::LoopState;
+use crate::peer::Peer;
 use crate::request::{ConnectionService, RequestBody};
 use crate::tls::ServerTls;
 
@@ -73,8 +74,8 @@ pub(crate) async fn serve<S, B>(
         return;
     };
     let io = Rewound { start, stream };
-    let state = ConnectionState::new(loop_state, protocol, movable);
-    let service = ConnectionService::new(service, peer, state.clone());
+    let state = ConnectionState::new(loop_state, protocol, movable, Peer::new(peer));
+    let service = ConnectionService::new(service, state.clone());
     let result = match protocol {
         Protocol::Http1 => http1::serve(io, service, peer, &state, &draining, &moving).await,
         Protocol::Http2 => http2::serve(io, service, &state, &draining).await,

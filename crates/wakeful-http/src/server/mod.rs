@@ -14,6 +14,7 @@ mod caller;
 mod connection;
 mod detect;
 mod first_request;
+mod make_service;
 mod running;
 mod settings;
 mod start;

@@ -29,8 +29,10 @@ impl Server {
     ///
     /// A router is given as it is, without `into_make_service` (which makes a service for each
     /// connection: that is [`start_per_connection`](Self::start_per_connection) here) and without
-    /// `into_make_service_with_connect_info` (who sent a request is a [`Peer`](crate::Peer)). One
-    /// with state is given after `with_state`.
+    /// `into_make_service_with_connect_info` (who sent a request is a [`Peer`](crate::Peer), which
+    /// handlers take as an argument; for handlers that take `ConnectInfo` there is
+    /// [`serve_make_service`](Self::serve_make_service)). One with state is given after
+    /// `with_state`.
     ///
     /// # Errors
     /// As for [`start`](Self::start); a loop already runs on this thread; a loop was blocked at the

@@ -25,6 +25,7 @@ use crate::foreign_code;
 use crate::http1;
 use crate::http2;
 use crate::loop_state::LoopState;
+use crate::peer::Peer;
 use crate::request::{ConnectionService, RequestBody};
 use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
 
@@ -80,9 +81,10 @@ pub(crate) async fn serve<S, B>(
         Some(Alpn::Http1) => Protocol::Http1,
         Some(Alpn::Http2) => Protocol::Http2,
     };
-    let state = ConnectionState::new(loop_state, protocol, movable);
+    let identity = Peer::new(peer).over_tls(alpn);
+    let state = ConnectionState::new(loop_state, protocol, movable, identity);
     let service = Identified { service, certificates };
-    let service = ConnectionService::new(service, peer, state.clone());
+    let service = ConnectionService::new(service, state.clone());
     let result = match protocol {
         Protocol::Http1 => http1::serve_here(io, service, &state, &draining).await,
         Protocol::Http2 => http2::serve(io, service, &state, &draining).await,

@@ -7,4 +7,5 @@ mod changes;
 mod common;
 mod conditions;
 mod escape;
+mod otherwise;
 mod site;

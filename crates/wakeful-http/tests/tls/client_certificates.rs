@@ -4,13 +4,14 @@ use std::io::Write;
 
 use axum::Router;
 use axum::extract::Extension;
+use axum::http::StatusCode;
 use axum::routing::get;
 use http_body_util::BodyExt;
 use hyper::client::conn::http2;
 use wakeful::io::LoopExecutor;
 use wakeful::net::TcpStream;
-use wakeful_http::Running;
 use wakeful_http::tls::{ClientAuth, PeerCertificates, ServerTls};
+use wakeful_http::{Peer, Running};
 
 use crate::common::{addr, request, server, until};
 use crate::material::{Authority, Issued, Site};
@@ -95,5 +96,39 @@ fn each_request_of_http2_says_who_asks() {
             let body = response.into_body().collect().await.unwrap().to_bytes();
             assert_eq!(body, expected);
         }
+    });
+}
+
+/// `Tls, Some(Http2), 1`: what protects the connection, the protocol, and how many certificates.
+async fn identity(peer: Peer, certificates: Option<PeerCertificates>) -> String {
+    let count = certificates.map_or(0, |certificates| certificates.chain().len());
+    assert!(peer.socket_addr().is_some());
+    format!("{:?}, {:?}, {count}", peer.security, peer.alpn)
+}
+
+#[test]
+fn a_handler_s_peer_says_tls_and_protocol_and_its_certificates_are_an_argument() {
+    let site = Site::new();
+    let tls = site.builder().client_ca(ClientAuth::Request, site.ca()).build().unwrap();
+    let app = Router::new()
+        .route("/", get(identity))
+        .route("/certified", get(|_: PeerCertificates| async { "certified" }));
+    let running = server().tls(tls).start(app).unwrap();
+    let certified = site.authority.issue("a client");
+    for (client, expected) in [(None, "Tls, None, 0"), (Some(&certified), "Tls, None, 1")] {
+        assert_eq!(answer(&running, &site, client).unwrap(), expected);
+    }
+    let tls = site.client().build().unwrap();
+    wakeful::block_on(async {
+        let stream = TcpStream::connect(addr(&running)).await.unwrap();
+        let stream = tls.connect(stream, "localhost").await.unwrap();
+        let (mut sender, connection) =
+            http2::Builder::new(LoopExecutor).handshake(stream).await.unwrap();
+        wakeful::spawn(connection).detach();
+        let response = sender.send_request(request("GET", "/", "")).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, "Tls, Some(Http2), 0");
+        let refused = sender.send_request(request("GET", "/certified", "")).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN);
     });
 }

@@ -1,0 +1,51 @@
+//! What is sent in place of a file that is not there.
+
+use http::{HeaderMap, Method, Response, StatusCode, header};
+
+use super::body::FileBody;
+use super::serve_file::ServeFile;
+
+/// A file, and how it is said to be another one.
+#[derive(Debug, Clone)]
+pub(super) struct Otherwise {
+    file: ServeFile,
+    says: Says,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Says {
+    Found,
+    NotFound,
+}
+
+impl Otherwise {
+    pub(super) fn found(file: ServeFile) -> Self {
+        Self { file, says: Says::Found }
+    }
+
+    pub(super) fn not_found(file: ServeFile) -> Self {
+        Self { file, says: Says::NotFound }
+    }
+
+    /// Blocks.
+    pub(super) fn answer(&self, method: &Method, headers: &HeaderMap) -> Response<FileBody> {
+        if matches!(self.says, Says::Found) {
+            return self.file.answer(method, headers);
+        }
+        // Conditions and ranges are about what the path names, which is not there (RFC 9110, 13.2.1
+        // and 14.2).
+        let mut asked = HeaderMap::new();
+        for value in headers.get_all(header::ACCEPT_ENCODING) {
+            asked.append(header::ACCEPT_ENCODING, value.clone());
+        }
+        let mut response = self.file.answer(method, &asked);
+        if response.status() == StatusCode::OK {
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            // They would be the other file's.
+            for name in [header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES] {
+                response.headers_mut().remove(name);
+            }
+        }
+        response
+    }
+}

@@ -1,0 +1,144 @@
+//! One file.
+
+use std::convert::Infallible;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use tower_service::Service;
+
+use super::answer;
+use super::beneath::Root;
+use super::body::FileBody;
+use super::path::Target;
+use super::response_future::ResponseFuture;
+use super::settings::{Precompressed, Shared};
+
+/// Serves one file, whatever the request's path is.
+///
+/// ```no_run
+/// use axum::Router;
+/// use wakeful_http::files::ServeFile;
+///
+/// fn main() -> std::io::Result<()> {
+///     let app = Router::new().route_service("/favicon.ico", ServeFile::new("public/icon.ico")?);
+///     wakeful_http::Server::bind("127.0.0.1:8080")?.serve(app)
+/// }
+/// ```
+///
+/// It answers as [`ServeDir`](super::ServeDir) answers for a file: GET and HEAD, ranges,
+/// conditions, and 404 when the file is no longer there. As the
+/// [`fallback`](super::ServeDir::fallback) of a directory it is the page of a single-page
+/// application.
+///
+/// | setting | default | range | what it does |
+/// |---|---|---|---|
+/// | [`content_type`](Self::content_type) | by the name's extension | any value | `content-type` |
+/// | [`cache_control`](Self::cache_control) | none | any value | `cache-control` of 200, 206 and 304 |
+/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | sends `file.br` or `file.gz` in its place to clients that take it |
+/// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | what is read at a time, and what is sent by one job |
+/// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | 503 with `retry-after: 1` beyond it |
+///
+/// The file is opened for each request, so a deployment may replace it. No client chooses its path,
+/// so symbolic links are followed, wherever they lead.
+///
+/// *Threads*: `Send` and `Sync`; clones share their settings and limits.
+#[derive(Debug, Clone)]
+pub struct ServeFile {
+    shared: Arc<Shared>,
+    name: Arc<[u8]>,
+}
+
+impl ServeFile {
+    /// Serves the file at `path`. A relative path is one from the directory in which the process is
+    /// now.
+    ///
+    /// # Errors
+    /// There is no such file, it is no regular file, or it may not be opened.
+    pub fn new(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        Self::open(path).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot serve {}: {error}", path.display()))
+        })
+    }
+
+    fn open(path: &Path) -> io::Result<Self> {
+        let path = std::path::absolute(path)?;
+        let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(no_file());
+        };
+        let root = Root::of_file(directory)?;
+        let name = name.as_bytes();
+        if !root.open()?.file(name)?.metadata()?.is_file() {
+            return Err(no_file());
+        }
+        Ok(Self { shared: Arc::new(Shared::new(root)), name: name.into() })
+    }
+
+    /// What it is said to be, in place of what its name's extension says.
+    #[must_use]
+    pub fn content_type(self, value: HeaderValue) -> Self {
+        self.with(|shared| shared.content_type = Some(value))
+    }
+
+    /// What caches are told, as `max-age=3600` or `no-cache`.
+    #[must_use]
+    pub fn cache_control(self, value: HeaderValue) -> Self {
+        self.with(|shared| shared.cache_control = Some(value))
+    }
+
+    /// Whether compressed files beside the file are used.
+    #[must_use]
+    pub fn precompressed(self, precompressed: Precompressed) -> Self {
+        self.with(|shared| shared.precompressed = precompressed)
+    }
+
+    /// How many bytes a job reads. A slow client holds two chunks in memory.
+    #[must_use]
+    pub fn chunk_size(self, bytes: usize) -> Self {
+        self.with(|shared| shared.set_chunk_size(bytes))
+    }
+
+    /// How many jobs of this service may run or wait on the blocking pool before requests get 503.
+    /// Responses that have begun go on, with a job each.
+    #[must_use]
+    pub fn max_jobs(self, jobs: usize) -> Self {
+        self.with(|shared| shared.set_max_jobs(jobs))
+    }
+
+    fn with(mut self, set: impl FnOnce(&mut Shared)) -> Self {
+        set(Arc::make_mut(&mut self.shared));
+        self
+    }
+
+    /// Answers a GET or HEAD. Blocks.
+    pub(super) fn answer(&self, method: &Method, headers: &HeaderMap) -> Response<FileBody> {
+        let target = Target { name: self.name.to_vec(), is_directory: false };
+        answer::answer_file(&self.shared, target, method, headers)
+    }
+}
+
+impl<B> Service<Request<B>> for ServeFile {
+    type Response = Response<FileBody>;
+    type Error = Infallible;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> ResponseFuture {
+        let (parts, _) = request.into_parts();
+        if let Some(refused) = ResponseFuture::of_method(&parts.method) {
+            return refused;
+        }
+        let this = self.clone();
+        ResponseFuture::of_job(&self.shared.jobs, move || {
+            this.answer(&parts.method, &parts.headers)
+        })
+    }
+}

@@ -1,0 +1,331 @@
+//! A number of permits, and a queue of those who wait for one.
+//!
+//! One word has how many permits are free, and whether somebody waits. While nobody does, a permit
+//! is taken and given back by a compare-and-swap of that word. Somebody waits only while no permit
+//! is free: what comes back then goes to the first in the queue, not to the word, so nobody who
+//! comes later is faster.
+//!
+//! **The invariant.** WAITED is set if and only if the queue has somebody, and then no permit is
+//! free; it is set and cleared under the queue's lock only. So:
+//!
+//! * Who finds no permit locks the queue, and looks again, because one may have come back. It sets
+//!   WAITED by a compare-and-swap from "none free": one that comes back before is found, one that
+//!   comes back after finds WAITED.
+//! * Who gives one back and finds WAITED locks the queue. If its last waiter has left meanwhile,
+//!   WAITED is clear, and the permit goes to the word.
+//!
+//! Wakers are somebody else's code: they are cloned, dropped and woken where no lock is held.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crossbeam_utils::CachePadded;
+
+use crate::foreign_code;
+
+/// Somebody waits.
+const WAITED: usize = 1;
+/// A free permit.
+const ONE: usize = 2;
+
+#[derive(Debug)]
+pub(super) struct Permits {
+    word: CachePadded<AtomicUsize>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// By their tickets: the lowest came first. Who is given a permit is taken out.
+    waiting: BTreeMap<u64, Waker>,
+    next_ticket: u64,
+}
+
+impl Permits {
+    pub(super) fn new(count: usize) -> Self {
+        let free = count.min(usize::MAX / ONE) * ONE;
+        Self { word: CachePadded::new(AtomicUsize::new(free)), queue: Mutex::default() }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a permit if one is free.
+    fn takes_free(&self) -> bool {
+        let take = |word: usize| (word & WAITED == 0).then(|| word.checked_sub(ONE)).flatten();
+        self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).is_ok()
+    }
+
+    fn give_back(&self) {
+        let give = |word: usize| (word & WAITED == 0).then_some(word + ONE);
+        if self.word.fetch_update(Ordering::Release, Ordering::Relaxed, give).is_err() {
+            self.hand_on();
+        }
+    }
+
+    /// Gives a permit to the first who waits.
+    #[cold]
+    fn hand_on(&self) {
+        let mut queue = self.queue();
+        let first = queue.waiting.pop_first();
+        if first.is_none() {
+            // The last has left meanwhile, and cleared WAITED.
+            self.word.fetch_add(ONE, Ordering::Release);
+        } else if queue.waiting.is_empty() {
+            self.word.fetch_and(!WAITED, Ordering::Relaxed);
+        }
+        drop(queue);
+        if let Some((_, waker)) = first {
+            foreign_code::wake(waker);
+        }
+    }
+
+    /// Takes a permit that has come back meanwhile, or joins the queue.
+    fn take_or_join(&self, waker: Waker) -> Result<(), u64> {
+        let mut queue = self.queue();
+        // Changed by others between the two only from "none free" to more.
+        while queue.waiting.is_empty() {
+            if self.takes_free() {
+                drop(queue);
+                foreign_code::discard(Some(waker));
+                return Ok(());
+            }
+            let (set, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+            if self.word.compare_exchange(0, WAITED, set, failed).is_ok() {
+                break;
+            }
+        }
+        let ticket = queue.next_ticket;
+        queue.next_ticket += 1;
+        queue.waiting.insert(ticket, waker);
+        Err(ticket)
+    }
+
+    /// Returns whether `ticket` waits, and then has `waker` in the place of its last one.
+    fn still_waits(&self, ticket: u64, waker: Waker) -> bool {
+        let replaced = {
+            let mut queue = self.queue();
+            match queue.waiting.get_mut(&ticket) {
+                Some(place) => Ok(std::mem::replace(place, waker)),
+                None => Err(waker),
+            }
+        };
+        let waits = replaced.is_ok();
+        let (Ok(unused) | Err(unused)) = replaced;
+        foreign_code::discard(Some(unused));
+        waits
+    }
+
+    /// Has `ticket` leave the queue. It may have been given a permit.
+    #[cold]
+    fn leave(&self, ticket: u64) {
+        let mut queue = self.queue();
+        let waited = queue.waiting.remove(&ticket);
+        if waited.is_some() && queue.waiting.is_empty() {
+            self.word.fetch_and(!WAITED, Ordering::Relaxed);
+        }
+        drop(queue);
+        match waited {
+            None => self.give_back(),
+            waker => foreign_code::discard(waker),
+        }
+    }
+}
+
+/// Gives its permit back when it is dropped, on any thread.
+#[derive(Debug)]
+pub(super) struct Permit(Arc<Permits>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+/// Waits for a permit. Dropped, it leaves the queue, and gives what it was given to the next.
+#[derive(Debug)]
+pub(super) struct Acquire {
+    permits: Arc<Permits>,
+    ticket: Option<u64>,
+}
+
+impl Acquire {
+    pub(super) fn new(permits: Arc<Permits>) -> Self {
+        Self { permits, ticket: None }
+    }
+}
+
+impl Future for Acquire {
+    type Output = Permit;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
+        let this = &mut *self;
+        match this.ticket {
+            None if this.permits.takes_free() => {}
+            None => {
+                if let Err(ticket) = this.permits.take_or_join(cx.waker().clone()) {
+                    this.ticket = Some(ticket);
+                    return Poll::Pending;
+                }
+            }
+            Some(ticket) => {
+                if this.permits.still_waits(ticket, cx.waker().clone()) {
+                    return Poll::Pending;
+                }
+                this.ticket = None;
+            }
+        }
+        Poll::Ready(Permit(this.permits.clone()))
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.permits.leave(ticket);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+    use std::thread;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Someone who waits, or has a permit.
+    struct Someone {
+        acquire: Acquire,
+        woken: Arc<Woken>,
+    }
+
+    impl Someone {
+        fn of(permits: &Arc<Permits>) -> Self {
+            Self { acquire: Acquire::new(permits.clone()), woken: Arc::default() }
+        }
+
+        fn poll(&mut self) -> Option<Permit> {
+            let waker = Waker::from(self.woken.clone());
+            match Pin::new(&mut self.acquire).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(permit) => Some(permit),
+                Poll::Pending => None,
+            }
+        }
+
+        fn is_woken(&self) -> bool {
+            self.woken.0.load(Ordering::Relaxed) > 0
+        }
+    }
+
+    fn free(permits: &Permits) -> usize {
+        let word = permits.word.load(Ordering::Relaxed);
+        assert_eq!(word & WAITED != 0, !permits.queue().waiting.is_empty());
+        word / ONE
+    }
+
+    #[test]
+    fn who_came_first_is_next_and_who_comes_later_is_not_faster() {
+        let permits = Arc::new(Permits::new(1));
+        let held = Someone::of(&permits).poll().expect("it is free");
+        let (mut first, mut second) = (Someone::of(&permits), Someone::of(&permits));
+        assert!(first.poll().is_none() && second.poll().is_none());
+        drop(held);
+        assert!(first.is_woken() && !second.is_woken());
+        assert!(Someone::of(&permits).poll().is_none(), "it is the first one's");
+        assert!(second.poll().is_none(), "it is the first one's");
+        let held = first.poll().expect("it was given");
+        drop(held);
+        assert!(second.poll().is_some());
+        assert_eq!(free(&permits), 1);
+    }
+
+    #[test]
+    fn who_leaves_the_queue_holds_nobody_up_whether_it_waits_or_was_given_one() {
+        let permits = Arc::new(Permits::new(1));
+        let held = Someone::of(&permits).poll().expect("it is free");
+        let [mut first, mut second, mut third] = [(); 3].map(|()| Someone::of(&permits));
+        assert!([&mut first, &mut second, &mut third].iter_mut().all(|it| it.poll().is_none()));
+        drop(first);
+        drop(held);
+        assert!(second.is_woken() && !third.is_woken());
+        drop(second);
+        assert!(third.is_woken());
+        drop(third);
+        assert_eq!(free(&permits), 1);
+        assert!(Someone::of(&permits).poll().is_some());
+    }
+
+    #[test]
+    fn the_waker_of_the_last_poll_is_woken() {
+        let permits = Arc::new(Permits::new(1));
+        let held = Someone::of(&permits).poll().expect("it is free");
+        let mut waiting = Someone::of(&permits);
+        assert!(waiting.poll().is_none());
+        let before = std::mem::take(&mut waiting.woken);
+        assert!(waiting.poll().is_none());
+        drop(held);
+        assert!(waiting.is_woken() && before.0.load(Ordering::Relaxed) == 0);
+    }
+
+    #[test]
+    fn without_permits_all_wait() {
+        let permits = Arc::new(Permits::new(0));
+        let mut waiting = Someone::of(&permits);
+        assert!(waiting.poll().is_none());
+        drop(waiting);
+        assert_eq!(free(&permits), 0);
+        assert!(Someone::of(&Arc::new(Permits::new(usize::MAX))).poll().is_some());
+    }
+
+    /// Threads take permits, give up waiting, and give back: never more hold one than there are,
+    /// nobody waits for ever, and all come back.
+    #[test]
+    fn permits_hold_under_contention() {
+        const PERMITS: usize = 2;
+        let permits = Arc::new(Permits::new(PERMITS));
+        let (holders, rounds) = (AtomicUsize::new(0), 20_000);
+        thread::scope(|scope| {
+            for number in 0..4_u64 {
+                let (permits, holders) = (&permits, &holders);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(number);
+                    for _ in 0..rounds {
+                        let mut someone = Someone::of(permits);
+                        let gives_up = random.u8(..4) == 0;
+                        let permit = loop {
+                            match someone.poll() {
+                                None if gives_up => break None,
+                                None => thread::yield_now(),
+                                permit => break permit,
+                            }
+                        };
+                        if permit.is_some() {
+                            assert!(holders.fetch_add(1, Ordering::SeqCst) < PERMITS);
+                            if random.bool() {
+                                thread::yield_now();
+                            }
+                            holders.fetch_sub(1, Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(free(&permits), PERMITS);
+    }
+}

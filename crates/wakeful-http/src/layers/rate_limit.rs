@@ -1,0 +1,161 @@
+//! How many requests may come in a time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+use wakeful::time::turn_time;
+
+use super::bucket::Bucket;
+use super::scope::Scope;
+
+/// Answers 429 to requests that come faster than a rate, with `retry-after`: after so many seconds
+/// the next one would be let in. Nobody waits.
+///
+/// ```
+/// use std::time::Duration;
+/// use axum::{Router, routing::post};
+/// use wakeful_http::layers::RateLimitLayer;
+///
+/// let ten_a_minute = RateLimitLayer::new(10, Duration::from_secs(60)).burst(3);
+/// let mail = post(|| async { "sent" }).layer(ten_a_minute);
+/// let app: Router = Router::new().route("/mail", mail);
+/// ```
+///
+/// It is a bucket of tokens: `burst` requests may come at once, and the rate fills it again. It is
+/// one for all clients, all loops, and all routes that the layer is given to, in one atomic word,
+/// without a lock. With [`each_loop`](Self::each_loop) a loop shares nothing with others. The rate
+/// of each peer is [`Limits::peer_rate`](crate::Limits::peer_rate).
+///
+/// The time is the turn's ([`turn_time`]), so a request may be let in up to a millisecond late.
+#[derive(Debug, Clone)]
+#[must_use = "a layer does nothing by itself"]
+pub struct RateLimitLayer {
+    rate: Rate,
+    scope: Scope<Bucket>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    requests: u32,
+    per: Duration,
+    burst: u32,
+}
+
+impl Rate {
+    fn bucket(self) -> Bucket {
+        Bucket::new(self.requests, self.per, self.burst, Instant::now())
+    }
+}
+
+impl RateLimitLayer {
+    /// `requests` in `per`, all of which may come at once. 0 is taken as 1.
+    pub fn new(requests: u32, per: Duration) -> Self {
+        let rate = Rate { requests, per, burst: requests };
+        Self { rate, scope: Scope::all(rate.bucket()) }
+    }
+
+    /// Sets how many requests may come at once: 1 and more, and 0 is taken as 1.
+    pub fn burst(self, requests: u32) -> Self {
+        let rate = Rate { burst: requests, ..self.rate };
+        match self.scope {
+            Scope::AllLoops(_) => Self { rate, scope: Scope::all(rate.bucket()) },
+            Scope::EachLoop(_) => Self { rate, scope: Scope::each(move || rate.bucket()) },
+        }
+    }
+
+    /// As many on each loop.
+    pub fn each_loop(self) -> Self {
+        let rate = self.rate;
+        Self { rate, scope: Scope::each(move || rate.bucket()) }
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        RateLimit { inner, scope: self.scope.clone() }
+    }
+}
+
+/// The service of [`RateLimitLayer`].
+///
+/// # Panics
+/// `call` with [`each_loop`](RateLimitLayer::each_loop), where no loop runs.
+#[derive(Debug, Clone)]
+pub struct RateLimit<S> {
+    inner: S,
+    scope: Scope<Bucket>,
+}
+
+impl<S, R, B> Service<Request<R>> for RateLimit<S>
+where
+    S: Service<Request<R>, Response = Response<B>>,
+    B: Default,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<R>) -> Self::Future {
+        let state = match self.scope.here().take(turn_time()) {
+            Ok(()) => State::Allowed { answer: self.inner.call(request) },
+            Err(wait) => State::Refused { wait },
+        };
+        ResponseFuture { state }
+    }
+}
+
+pin_project! {
+    /// The future of [`RateLimit`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ResponseFuture<F> {
+        #[pin]
+        state: State<F>,
+    }
+}
+
+pin_project! {
+    #[derive(Debug)]
+    #[project = StateProjection]
+    enum State<F> {
+        Allowed { #[pin] answer: F },
+        Refused { wait: Duration },
+    }
+}
+
+impl<F, B, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    B: Default,
+{
+    type Output = Result<Response<B>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProjection::Allowed { answer } => answer.poll(cx),
+            StateProjection::Refused { wait } => Poll::Ready(Ok(refused(*wait))),
+        }
+    }
+}
+
+#[cold]
+fn refused<B: Default>(wait: Duration) -> Response<B> {
+    let seconds = wait.as_nanos().div_ceil(1_000_000_000).max(1);
+    let mut response = Response::new(B::default());
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    response
+}

@@ -1,0 +1,123 @@
+//! A time limit on handlers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Gives a handler up that has not answered in time, and answers in its place, with an empty body.
+///
+/// The answer is 503, as of [`Limits::request_timeout`](crate::Limits::request_timeout): it is the
+/// server that was too slow. tower-http's layer of this name used to answer 408, which tells the
+/// client that *it* was, and has browsers ask again at once; [`status`](Self::status) sets 408, or
+/// 504 for a gateway.
+///
+/// ```
+/// use std::time::Duration;
+/// use axum::{Router, routing::get};
+/// use http::StatusCode;
+/// use wakeful_http::layers::TimeoutLayer;
+///
+/// let in_time = TimeoutLayer::new(Duration::from_secs(5)).status(StatusCode::GATEWAY_TIMEOUT);
+/// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(in_time);
+/// ```
+///
+/// The time runs from the call to the response's head; a body that streams has no limit by it. The
+/// handler's future is dropped at once when the time is up, and no earlier than what had arrived in
+/// time was read (see [`Deadline`](wakeful::time::Deadline)). A handler that blocks its loop is not
+/// interrupted.
+///
+/// # Panics
+/// Its services, where no loop runs.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "a layer does nothing by itself"]
+pub struct TimeoutLayer {
+    limit: Duration,
+    status: StatusCode,
+}
+
+impl TimeoutLayer {
+    /// Handlers have `limit` for the response's head.
+    pub const fn new(limit: Duration) -> Self {
+        Self { limit, status: StatusCode::SERVICE_UNAVAILABLE }
+    }
+
+    /// Answers `status` when the time is up.
+    pub const fn status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+}
+
+impl<S> Layer<S> for TimeoutLayer {
+    type Service = Timeout<S>;
+
+    fn layer(&self, inner: S) -> Timeout<S> {
+        Timeout { inner, settings: *self }
+    }
+}
+
+/// The service of [`TimeoutLayer`].
+#[derive(Debug, Clone)]
+pub struct Timeout<S> {
+    inner: S,
+    settings: TimeoutLayer,
+}
+
+impl<S, R, B> Service<Request<R>> for Timeout<S>
+where
+    S: Service<Request<R>, Response = Response<B>>,
+    B: Default,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<R>) -> Self::Future {
+        let TimeoutLayer { limit, status } = self.settings;
+        let answer = wakeful::time::timeout(limit, self.inner.call(request));
+        ResponseFuture { answer: Some(answer), status }
+    }
+}
+
+pin_project! {
+    /// The future of [`Timeout`]. Dropped, it drops the handler's.
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ResponseFuture<F> {
+        // `None`: it was ready.
+        #[pin]
+        answer: Option<wakeful::time::Timeout<F>>,
+        status: StatusCode,
+    }
+}
+
+impl<F, B, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    B: Default,
+{
+    type Output = Result<Response<B>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let answer = this.answer.as_mut().as_pin_mut().expect("polled after its end");
+        let in_time = ready!(answer.poll(cx));
+        // With all that the handler holds.
+        this.answer.set(None);
+        Poll::Ready(in_time.unwrap_or_else(|_| {
+            let mut late = Response::new(B::default());
+            *late.status_mut() = *this.status;
+            Ok(late)
+        }))
+    }
+}

@@ -1,0 +1,126 @@
+//! Who sent a request.
+//!
+//! A connection knows its peer, and says so while it polls a request's service: a thread-local, so
+//! that nothing has to be put into each request, and who does not ask pays for two stores.
+//! `extract` reads it for axum's handlers.
+
+#[cfg(feature = "axum")]
+mod extract;
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+
+use wakeful::net::PeerAddr;
+
+use crate::tls::Alpn;
+use crate::tls::security::Security;
+
+#[cfg(feature = "axum")]
+pub use self::extract::{NoClientCertificate, NoPeer};
+
+thread_local! {
+    static CURRENT: Cell<Option<Peer>> = const { Cell::new(None) };
+}
+
+/// Who sent a request, and how.
+///
+/// A handler of axum takes it as an argument (feature `axum`, which is on by default):
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use wakeful_http::Peer;
+///
+/// async fn who(peer: Peer) -> String {
+///     format!("{}, by {:?}\n", peer.addr, peer.security)
+/// }
+///
+/// let app: Router = Router::new().route("/", get(who));
+/// ```
+///
+/// Other services call [`Peer::current`]. The client's certificates, if it has shown any, are a
+/// [`PeerCertificates`](crate::tls::PeerCertificates), which a handler takes in the same way.
+///
+/// A request that has a `Peer` among its extensions is taken for that one's: a layer may put there
+/// who a trusted proxy says it was, and a test whom it likes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Peer {
+    /// The other end of the connection; behind a proxy it is the proxy's.
+    pub addr: PeerAddr,
+    /// What protects the connection.
+    pub security: Security,
+    /// The protocol that both sides agreed on in the TLS handshake. `None`: without TLS, or the
+    /// client named none.
+    pub alpn: Option<Alpn>,
+}
+
+impl Peer {
+    /// Returns a peer without TLS.
+    #[must_use]
+    pub const fn new(addr: PeerAddr) -> Self {
+        Self { addr, security: Security::Plain, alpn: None }
+    }
+
+    /// Returns who sent the request whose handler runs on this thread now. `None` where none does:
+    /// in a task that a handler has spawned, on another thread, and in a response's body.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        CURRENT.get()
+    }
+
+    /// Returns the other end's address. `None`: it came by a Unix socket.
+    #[must_use]
+    pub const fn socket_addr(&self) -> Option<SocketAddr> {
+        match self.addr {
+            PeerAddr::Tcp(addr) => Some(addr),
+            _ => None,
+        }
+    }
+
+    pub(crate) const fn over_tls(self, alpn: Option<Alpn>) -> Self {
+        Self { security: Security::Tls, alpn, ..self }
+    }
+}
+
+/// Until it is dropped, what runs on this thread runs for `peer`. A server within a handler of
+/// another one is no exception: the outer peer comes back, after a panic too.
+#[inline]
+pub(crate) fn enter(peer: Peer) -> Entered {
+    Entered { before: CURRENT.replace(Some(peer)) }
+}
+
+/// See [`enter`].
+#[must_use]
+pub(crate) struct Entered {
+    before: Option<Peer>,
+}
+
+impl Drop for Entered {
+    #[inline]
+    fn drop(&mut self) {
+        CURRENT.set(self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    #[test]
+    fn the_peer_before_comes_back_after_a_panic_too() {
+        let (first, second) = (Peer::new(PeerAddr::Unix), Peer::new(PeerAddr::Unix).over_tls(None));
+        assert_eq!(Peer::current(), None);
+        let entered = enter(first);
+        let panicked = catch_unwind(|| {
+            let _entered = enter(second);
+            assert_eq!(Peer::current(), Some(second));
+            panic!("on purpose");
+        });
+        assert!(panicked.is_err());
+        assert_eq!(Peer::current(), Some(first));
+        drop(entered);
+        assert_eq!(Peer::current(), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! Services that are made for each connection by a tower service, as axum's
+//! `into_make_service_with_connect_info` makes them.
+
+use std::future::{Ready, poll_fn, ready};
+use std::io;
+use std::net::SocketAddr;
+use std::panic::Location;
+
+use futures_util::FutureExt;
+use futures_util::future::Either;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::service::Service as HyperService;
+use hyper_util::service::TowerToHyperService;
+use tower_service::Service;
+use wakeful::net::{ListenAddr, PeerAddr};
+use wakeful::signal;
+
+use super::caller::Caller;
+use super::running::Running;
+use super::settings::Server;
+use crate::error::BoxError;
+use crate::foreign_code;
+use crate::request::RequestBody;
+
+impl Server {
+    /// As [`serve`](Self::serve), with a service for each connection, which `make` makes of the
+    /// peer's address: of axum, `into_make_service_with_connect_info::<SocketAddr>()`, so that
+    /// handlers may take `ConnectInfo<SocketAddr>`. axum has both with its feature `tokio` only.
+    ///
+    /// ```no_run
+    /// use std::net::SocketAddr;
+    /// use axum::{Router, extract::ConnectInfo, routing::get};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let who = |ConnectInfo(addr): ConnectInfo<SocketAddr>| async move { addr.to_string() };
+    /// let app = Router::new().route("/", get(who));
+    /// let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    /// wakeful_http::Server::bind("127.0.0.1:8080")?.serve_make_service(app)
+    /// # }
+    /// ```
+    ///
+    /// [`serve`](Self::serve) takes routers, and does not compile with what makes them:
+    ///
+    /// ```compile_fail
+    /// # use std::net::SocketAddr;
+    /// # fn main() -> std::io::Result<()> {
+    /// # let app: axum::Router = axum::Router::new();
+    /// let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    /// wakeful_http::Server::bind("127.0.0.1:8080")?.serve(app)
+    /// # }
+    /// ```
+    ///
+    /// A router whose handlers take a [`Peer`](crate::Peer) needs none of it.
+    ///
+    /// # Errors
+    /// As for [`serve`](Self::serve); the server listens on a Unix socket, whose clients have no
+    /// address.
+    #[track_caller]
+    pub fn serve_make_service<M, S, B>(mut self, make: M) -> io::Result<()>
+    where
+        M: Service<SocketAddr, Response = S> + Clone + Send + Sync + 'static,
+        M::Error: Into<BoxError>,
+        S: Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        // The closure below is a caller of its own.
+        self.started_at = Some(Location::caller());
+        let plan = self.drain_plan;
+        let drained = signal::run_until_terminated_or_failed(
+            || self.start_make_service(make),
+            Running::failure,
+            move |running: Running| running.drain(plan),
+        )?;
+        drained.unwrap_or(Ok(0)).map(|_| ())
+    }
+
+    /// As [`start`](Self::start), with a service for each connection, as
+    /// [`serve_make_service`](Self::serve_make_service) says. A connection that moves to another
+    /// loop gets another service.
+    ///
+    /// `make` has to be ready, and its future too, at their first poll, as axum's are: a connection
+    /// whose service is not made by then is closed, and that is logged.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start); the server listens on a Unix socket, whose clients have no
+    /// address.
+    #[track_caller]
+    pub fn start_make_service<M, S, B>(self, make: M) -> io::Result<Running>
+    where
+        M: Service<SocketAddr, Response = S> + Clone + Send + Sync + 'static,
+        M::Error: Into<BoxError>,
+        S: Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        if self.local_addrs().any(|addr| !matches!(addr, ListenAddr::Tcp(_))) {
+            let text =
+                "clients of a Unix socket have no address to make a service of: take a `Peer`";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        self.start_per_connection(move || {
+            let make = make.clone();
+            move |caller: Caller| Made::by(make.clone(), caller)
+        })
+    }
+}
+
+/// A connection's service, or none.
+struct Made<S>(Option<TowerToHyperService<S>>);
+
+impl<S> Made<S> {
+    fn by<M>(mut make: M, caller: Caller) -> Self
+    where
+        M: Service<SocketAddr, Response = S>,
+        M::Error: Into<BoxError>,
+    {
+        let PeerAddr::Tcp(addr) = caller.peer else { return Self(None) };
+        let making = async {
+            poll_fn(|cx| make.poll_ready(cx)).await?;
+            make.call(addr).await
+        };
+        let failed: BoxError = match making.now_or_never() {
+            Some(Ok(service)) => return Self(Some(TowerToHyperService::new(service))),
+            Some(Err(error)) => error.into(),
+            None => "it was not ready at once".into(),
+        };
+        foreign_code::log!(warn, peer = %caller.peer, error = %failed, "no service was made for a connection");
+        Self(None)
+    }
+}
+
+impl<S, B> HyperService<Request<RequestBody>> for Made<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone,
+    S::Error: Into<BoxError>,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = Either<
+        futures_util::future::MapErr<
+            <TowerToHyperService<S> as HyperService<Request<RequestBody>>>::Future,
+            fn(S::Error) -> BoxError,
+        >,
+        Ready<Result<Response<B>, BoxError>>,
+    >;
+
+    fn call(&self, request: Request<RequestBody>) -> Self::Future {
+        use futures_util::TryFutureExt as _;
+        match &self.0 {
+            Some(service) => Either::Left(service.call(request).map_err(Into::into as fn(_) -> _)),
+            None => Either::Right(ready(Err("no service was made for this connection".into()))),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Server-sent events: what keeps a stream of them alive while there is nothing to say.
+//!
+//! axum's own `Sse::keep_alive` needs tokio's timers, and panics without a tokio runtime.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::Stream;
+use pin_project_lite::pin_project;
+use wakeful::time::{Sleep, sleep, turn_time};
+
+/// As axum's `KeepAlive` has it.
+const EVERY: Duration = Duration::from_secs(15);
+const LEAST: Duration = Duration::from_millis(1);
+
+pin_project! {
+    /// A stream of events that says something at least once in an interval, 15 seconds unless
+    /// [`every`](Self::every) sets another one, so that proxies do not close its connection as an
+    /// idle one, and the server notices a client that has gone.
+    ///
+    /// Around the stream of axum's `Sse`, with a comment, which no client shows:
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    /// use axum::response::sse::{Event, Sse};
+    /// use futures_lite::stream::{self, Stream};
+    /// use wakeful_http::sse::KeepAlive;
+    ///
+    /// async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    ///     let news = stream::once(Ok(Event::default().data("news")));
+    ///     let comment = || Event::default().comment("still here");
+    ///     Sse::new(KeepAlive::new(news, comment).every(Duration::from_secs(10)))
+    /// }
+    /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(events));
+    /// ```
+    ///
+    /// The interval begins anew with each item of the stream. It ends with the stream, and is
+    /// dropped with the response's body when the client has gone.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when a wait for its next item is dropped.
+    ///
+    /// # Threads
+    /// `Send` and `Sync` if stream and closure are. Its timer belongs to the loop that polls it.
+    ///
+    /// # Panics
+    /// When it is polled where no loop runs, and has to wait.
+    #[must_use = "streams do nothing unless polled"]
+    pub struct KeepAlive<S, F> {
+        #[pin]
+        stream: S,
+        comment: F,
+        every: Duration,
+        // `None`: it was not needed yet.
+        timer: Option<Sleep>,
+        // Since when the stream is silent, the timer does not know yet.
+        has_spoken: bool,
+    }
+}
+
+impl<S, F> KeepAlive<S, F> {
+    /// Returns `stream`, with what `comment` makes when it was silent for 15 seconds.
+    pub fn new<T, E>(stream: S, comment: F) -> Self
+    where
+        S: Stream<Item = Result<T, E>>,
+        F: FnMut() -> T,
+    {
+        Self { stream, comment, every: EVERY, timer: None, has_spoken: false }
+    }
+
+    /// Sets how long the stream may be silent: 1 ms and more. A shorter time becomes 1 ms.
+    pub fn every(mut self, interval: Duration) -> Self {
+        self.every = interval.max(LEAST);
+        self
+    }
+}
+
+impl<S, F, T, E> Stream for KeepAlive<S, F>
+where
+    S: Stream<Item = Result<T, E>>,
+    F: FnMut() -> T,
+{
+    type Item = Result<T, E>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.project();
+        if let Poll::Ready(item) = this.stream.poll_next(cx) {
+            *this.has_spoken = true;
+            return Poll::Ready(item);
+        }
+        let every = *this.every;
+        let timer = this.timer.get_or_insert_with(|| {
+            *this.has_spoken = false;
+            sleep(every)
+        });
+        // Once for any number of items in a row.
+        if std::mem::take(this.has_spoken) {
+            restart(timer, every);
+        }
+        if Pin::new(&mut *timer).poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        restart(timer, every);
+        Poll::Ready(Some(Ok((this.comment)())))
+    }
+}
+
+/// An interval that no clock can hold is as good as none.
+fn restart(timer: &mut Sleep, every: Duration) {
+    match turn_time().checked_add(every) {
+        Some(deadline) => timer.reset(deadline),
+        None => *timer = sleep(every),
+    }
+}
+
+impl<S: fmt::Debug, F> fmt::Debug for KeepAlive<S, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeepAlive")
+            .field("stream", &self.stream)
+            .field("every", &self.every)
+            .finish_non_exhaustive()
+    }
+}
