@@ -79,8 +79,9 @@ use settings::Shared;
 ///   it stays within the directory (Linux 5.6 and newer; on older ones, and where a seccomp profile
 ///   forbids `openat2`, no link is). 403 where the file system says so, 503 when there are no
 ///   descriptors, no memory, too many jobs, or no thread to read on and none can be started
-///   (`ulimit -u`, `pids.max`). The last two count as [`Refusal::FileJobs`] and
-///   [`Refusal::NoThread`].
+///   (`ulimit -u`, `pids.max`). The last two count as
+///   [`Refusal::FileJobs`](crate::Refusal::FileJobs) and
+///   [`Refusal::NoThread`](crate::Refusal::NoThread).
 /// * A file that becomes shorter while it is sent, or for whose next chunk there is no memory, ends
 ///   the connection (HTTP/2: the stream); one that grows is sent as long as it was.
 ///
