@@ -326,7 +326,7 @@ impl Server {
         let started_at = self.started_at.unwrap_or(Location::caller());
         let tls: Arc<[_]> = self.tls.into();
         let loops = self.group.loop_count()?;
-        let max_connections = self.limits.max_connections;
+        let (max_connections, when_full) = (self.limits.max_connections, self.limits.when_full);
         let limits = self.limits.clamped();
         if let Some(idle) = limits.keepalive {
             let every = (idle / PROBES).max(Duration::from_secs(1));
@@ -344,6 +344,7 @@ impl Server {
             .strategy(self.strategy)
             .moves(self.moves)
             .max_connections(max_connections)
+            .when_full(when_full)
             .descriptors(self.descriptors)
             .started_at(started_at)
             .start(move || {
