@@ -6,7 +6,9 @@ mod lab;
 mod load;
 mod logging;
 mod numbers;
+mod passed_sockets;
 mod serve;
+mod stack;
 mod stop_signals;
 
 use std::process::ExitCode;
@@ -37,6 +39,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    stack::with_room(run)
+}
+
+#[inline(never)]
+fn run() -> ExitCode {
     // Usage errors end here, with exit code 2.
     let command = numbers::take_negative_values(Arguments::command());
     let arguments =

@@ -2,8 +2,12 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{GUARD, Service, get};
@@ -107,6 +111,64 @@ fn operators_that_keep_asking_shut_no_other_out() {
         let mut answer = [0; 15];
         other.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"HTTP/1.1 200 OK", "{name}");
+    });
+}
+
+/// Has the server closed it? What it has said is read.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    loop {
+        match stream.read(&mut [0; 1024]) {
+            Ok(1..) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+            Ok(0) | Err(_) => return true,
+        }
+    }
+}
+
+#[test]
+fn connections_that_say_nothing_shut_no_operator_out() {
+    /// More in the same second than there are places, many times over.
+    const A_SECOND: u32 = 200;
+    /// Open at a time: if only silence ended them, it would take minutes.
+    const MOST: usize = 800;
+    let pieces: [&[u8]; 4] = [
+        b"",
+        b"GET /healthz HTTP/1.1\r\nho",
+        // Answered, and more comes than is read.
+        b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\nGET /",
+        b"POST /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n",
+    ];
+    each(&[], |name, _service, _addr, admin| {
+        for piece in pieces {
+            let (over, addr) = (Arc::new(AtomicBool::new(false)), admin.to_owned());
+            let came = Arc::new(AtomicUsize::new(0));
+            let (is_over, count) = (over.clone(), came.clone());
+            let attack = thread::spawn(move || {
+                let mut open = VecDeque::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    while open.front_mut().is_some_and(is_closed) {
+                        open.pop_front();
+                    }
+                    // The kernel may refuse one more that waits.
+                    if open.len() < MOST
+                        && let Ok(mut stream) = TcpStream::connect(&addr)
+                    {
+                        let _ = stream.write_all(piece);
+                        open.push_back(stream);
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                    thread::sleep(Duration::from_secs(1) / A_SECOND);
+                }
+            });
+            for number in 1..=20 {
+                // All places are taken, and others wait.
+                until("more come", || came.load(Ordering::Relaxed) > 30 + 5 * number);
+                assert!(get(admin, "/healthz").ends_with("\r\n\r\nok\n"), "{name}");
+            }
+            over.store(true, Ordering::Relaxed);
+            attack.join().unwrap();
+        }
     });
 }
 

@@ -52,11 +52,28 @@ fn a_command_and_its_children_have_the_library_and_the_settings() {
     let library = library().canonicalize().unwrap();
     let library = library.display();
     let mut command = spin(&["--max-cpu", "0.5", "--", "sh", "-c", script]);
-    assert_eq!(run(&mut command), (Some(7), format!("{library} 1 0.5\n"), String::new()));
+    let (code, out, said) = run(&mut command);
+    assert_eq!((code, out), (Some(7), format!("{library} 1 0.5\n")));
+    assert!(said.starts_with("wakeful awake: in 0.") && said.lines().count() == 1, "{said}");
     // A library of others stays in front. (The loader says that there is none.)
     let mut command = spin(&["--", "sh", "-c", script]);
     let (code, said, _) = run(command.env("LD_PRELOAD", "/nonexistent.so"));
     assert_eq!((code, said), (Some(7), format!("/nonexistent.so:{library} 1\n")));
+}
+
+#[test]
+fn at_its_end_it_says_how_much_cpu_time_the_command_used() {
+    // As much as it takes to have a tenth of a second of CPU time, however long that is.
+    let script = "while :; do read -r _ _ _ _ _ _ _ _ _ _ _ _ _ used _ < /proc/$$/stat; [ \"$used\" -lt 10 ] || exit 0; done";
+    let (code, _, said) = run(&mut spin(&["--", "sh", "-c", script]));
+    let used = said.split("the command used ").nth(1).and_then(|rest| rest.split(' ').next());
+    let used: f64 = used.unwrap_or_else(|| panic!("{said}")).parse().unwrap();
+    assert_eq!(code, Some(0));
+    assert!(used >= 0.1 && said.ends_with(" of a CPU\n"), "{said}");
+    for quiet in [&["--quiet", "--", "true"][..], &["--", "/nonexistent/command"]] {
+        let (_, _, said) = run(&mut spin(quiet));
+        assert!(!said.contains("CPU time"), "{said}");
+    }
 }
 
 #[test]

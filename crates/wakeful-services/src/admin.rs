@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use wakeful::accept::{Descriptors, SharedListener};
+use wakeful::accept::{Descriptors, SharedListener, WhenFull};
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup};
 use wakeful_http::{DrainPlan, Limits, MaxAge, Readiness, Running, Server};
@@ -84,9 +84,11 @@ impl RunningService {
         let event_loop = EventLoop::builder().idle(IdlePolicy::Park);
         let group = LoopGroup::builder().loops(1).event_loop(event_loop);
         // Operators that kept their connections and kept asking would shut all others out. A probe
-        // or a scrape is a single request: a connection for each costs little.
+        // or a scrape is a single request: a connection for each costs little. And one more is let
+        // in in any case: another one, of which nothing comes, closes for it.
         let limits = Limits::new()
             .max_connections(connections_of_operators(Descriptors::limit()))
+            .when_full(WhenFull::Replace)
             .max_requests_per_connection(1)
             .max_age(MaxAge::new(AGE).grace(AGE))
             .header_timeout(SILENCE)

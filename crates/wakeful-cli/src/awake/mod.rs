@@ -1,6 +1,7 @@
 //! `wakeful awake`: CPUs are kept from halting while a process has traffic.
 
 mod command;
+mod cpu_time;
 mod elf;
 mod relay;
 mod report;
@@ -12,7 +13,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use rustix::process::Pid;
@@ -45,7 +46,7 @@ lately. Without one, all CPUs of the machine are held (/dev/cpu_dma_latency), so
 take --hold machine. \
 Nothing is held that gains nothing: it is measured first. However this program ends, the hold ends with it.
 
-Once a minute and at the end it says what it did. Where CPUs may not be held a COMMAND runs all the same, and a \
+Once a minute and at the end it says what it did (with --spin at the end only). Where CPUs may not be held a COMMAND runs all the same, and a \
 line says why. The exit code is the command's (128 and the signal's number, if one ended it). Signals are passed on, \
 but for real-time ones.
 
@@ -103,7 +104,8 @@ pub(crate) struct Arguments {
     /// before they sleep in epoll_wait or poll, as long as that pays. For machines on which CPUs
     /// may not be held, or halt all the same. The bill is CPU time while there is traffic: up to a
     /// whole CPU for each thread. It is preloaded (LD_PRELOAD), so it is for programs that are
-    /// linked dynamically with glibc; children inherit it. Nothing is reported.
+    /// linked dynamically with glibc; children inherit it. At the end it says how much CPU time the
+    /// command used, its spins included.
     #[arg(
         long,
         requires = "command",
@@ -140,10 +142,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         if !arguments.spin {
             return command::run(command, |pid| watch(arguments, Target::Process(pid), None));
         }
-        if let Some(why) = spin::prepare(&mut command, arguments.max_cpu)? {
-            say(format_args!("wakeful awake: {why}"));
-        }
-        return command::run(command, |_| Ok(()));
+        return spin(arguments, command);
     }
     let target = match (arguments.pid.and_then(Pid::from_raw), &arguments.cgroup) {
         (Some(pid), _) => Target::Process(pid),
@@ -153,6 +152,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let stop = stop_signals(&[SIGINT, SIGTERM]).map_err(|error| format!("signals: {error}"))?;
     watch(arguments, target, Some(&stop)).map_err(|error| error.to_string())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a command that spins by itself.
+fn spin(arguments: &Arguments, mut command: Command) -> Result<ExitCode, String> {
+    let why_not = spin::prepare(&mut command, arguments.max_cpu)?;
+    if let Some(why_not) = &why_not {
+        say(format_args!("wakeful awake: {why_not}"));
+    }
+    // `None`: it could not be started.
+    let mut began = None;
+    let code = command::run(command, |_| {
+        began = Some(Instant::now());
+        Ok(())
+    });
+    let is_told = why_not.is_none() && !arguments.quiet;
+    if let (Some(began), Some(used), true) = (began, cpu_time::of_children(), is_told) {
+        say(report::of_spin(began.elapsed(), used));
+    }
+    code
 }
 
 fn share(text: &str) -> Result<f64, String> {

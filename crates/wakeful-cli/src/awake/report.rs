@@ -1,4 +1,6 @@
-//! What a watch has done, in a line.
+//! What a watch has done, or a command that spins, in a line.
+
+use std::time::Duration;
 
 use wakeful_awake::Done;
 
@@ -21,4 +23,28 @@ pub(super) fn line(done: &Done) -> String {
         line += &format!("; not held at the last traffic: {why_not}");
     }
     line
+}
+
+/// Of a command that spun: nobody but the command knows how much of that were spins.
+pub(super) fn of_spin(ran: Duration, used: Duration) -> String {
+    let share = used.as_secs_f64() / ran.as_secs_f64().max(f64::MIN_POSITIVE);
+    format!(
+        "wakeful awake: in {:.1} s, the command used {:.2} s of CPU time, its spins included: {share:.2} of a CPU",
+        ran.as_secs_f64(),
+        used.as_secs_f64()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_spun_is_told_by_its_time() {
+        assert_eq!(
+            of_spin(Duration::from_millis(20_000), Duration::from_millis(5_120)),
+            "wakeful awake: in 20.0 s, the command used 5.12 s of CPU time, its spins included: 0.26 of a CPU"
+        );
+        assert!(of_spin(Duration::ZERO, Duration::ZERO).ends_with(": 0.00 of a CPU"));
+    }
 }

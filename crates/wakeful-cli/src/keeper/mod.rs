@@ -1,6 +1,5 @@
 //! `wakeful keeper`: one process holds CPUs awake for all that ask.
 
-mod activation;
 mod group;
 
 use std::io::{self, Write};
@@ -16,6 +15,7 @@ use wakeful_awake::{Keeper, KeeperClient, KeeperLine, KeeperSettings};
 
 use crate::logging::say;
 use crate::numbers::{CpuList, cpu_list, positive_count, time_in};
+use crate::passed_sockets::passed_sockets;
 use crate::stop_signals::stop_signals;
 
 /// How long `--status` waits for the keeper, which measures for some 60 ms at most.
@@ -143,7 +143,11 @@ fn settings(arguments: Arguments) -> Result<(KeeperSettings, String), String> {
                 say(format_args!("wakeful keeper: {line}"));
             }
         });
-    if let Some(socket) = activation::passed_socket()? {
+    let mut passed = passed_sockets()?;
+    if passed.len() > 1 {
+        return Err("systemd passes several sockets: one is expected".to_owned());
+    }
+    if let Some(socket) = passed.pop() {
         "systemd's socket".clone_into(&mut place);
         settings = settings.listener(socket);
     }

@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use wakeful::IdlePolicy;
-use wakeful::accept::{AcceptStrategy, Placement};
+use wakeful::accept::{AcceptStrategy, Placement, SharedListener};
 use wakeful::net::{InvalidListenAddr, ListenAddr};
 use wakeful_services::ServeOptions;
 use wakeful_services::options::Pinning;
 
 use super::activity::ActivityArguments;
 use super::idle::IdleArguments;
+use crate::passed_sockets::passed_sockets;
+
+/// What stands for the sockets that it passes, in the place of an address.
+const SYSTEMD: &str = "systemd";
 
 #[derive(Debug, Args)]
 pub(super) struct CommonArguments {
@@ -19,7 +23,7 @@ pub(super) struct CommonArguments {
         long,
         value_name = "ADDR",
         default_value = "127.0.0.1:8080",
-        help = "Where to listen: 127.0.0.1:8080, [::1]:8080, unix:PATH. May be repeated"
+        help = "Where to listen: 127.0.0.1:8080, [::1]:8080, unix:PATH, or systemd: on the sockets that systemd passes (LISTEN_FDS). May be repeated"
     )]
     listen: Vec<String>,
 
@@ -71,6 +75,10 @@ impl CommonArguments {
     pub(super) fn check_with_admin(&self, admin: &[String]) -> Result<(), String> {
         self.strategy()?;
         self.idle_policy()?;
+        if self.is_passed_sockets() && self.accept == Accept::ReusePort {
+            let reason = "--accept reuse-port makes a socket for each loop: with --listen systemd take exclusive or dispatch";
+            return Err(reason.to_owned());
+        }
         let listen = self.listen.iter().map(|addr| ("--listen", addr));
         let admin = admin.iter().map(|addr| ("--admin", addr));
         each_once(listen.chain(admin))
@@ -103,8 +111,25 @@ impl CommonArguments {
         self.idle.policy()
     }
 
+    /// Listens everywhere that was asked for.
+    ///
+    /// # Errors
+    /// A line for the user.
+    pub(super) fn bind(&self, options: &ServeOptions) -> Result<Vec<SharedListener>, String> {
+        let mut listeners = options.bind()?;
+        if self.is_passed_sockets() {
+            listeners.extend(passed()?);
+        }
+        Ok(listeners)
+    }
+
+    fn is_passed_sockets(&self) -> bool {
+        self.listen.iter().any(|addr| addr == SYSTEMD)
+    }
+
     fn addresses(&self) -> Result<Vec<ListenAddr>, String> {
-        let addrs = self.listen.iter().map(|addr| address(addr)).collect::<Result<_, _>>();
+        let addrs = self.listen.iter().filter(|addr| *addr != SYSTEMD);
+        let addrs = addrs.map(|addr| address(addr)).collect::<Result<_, _>>();
         addrs.map_err(|error| format!("--listen: {error}"))
     }
 
@@ -118,6 +143,18 @@ impl CommonArguments {
             (Accept::ReusePort, None) => Ok(AcceptStrategy::ReusePort),
         }
     }
+}
+
+/// # Errors
+/// There is none, or it cannot be listened on: a line for the user.
+fn passed() -> Result<Vec<SharedListener>, String> {
+    let sockets = passed_sockets()?;
+    if sockets.is_empty() {
+        let reason = "--listen systemd: no socket is passed (LISTEN_FDS): this is for a service with a .socket unit";
+        return Err(reason.to_owned());
+    }
+    let listeners = sockets.into_iter().map(SharedListener::from_socket).collect::<Result<_, _>>();
+    listeners.map_err(|error| format!("--listen systemd: {error}"))
 }
 
 /// # Errors

@@ -76,7 +76,7 @@ pub(super) fn serve(arguments: &EchoArguments, caught: Caught) -> Result<(), Str
     let echo = given(echo, arguments.stalls.idle_timeout(), EchoOptions::idle_timeout);
     let echo = given(echo, arguments.stalls.stall_timeout(), EchoOptions::stall_timeout);
     let echo = given(echo, arguments.stalls.keepalive(), EchoOptions::keepalive);
-    let listeners = options.bind()?;
+    let listeners = arguments.common.bind(&options)?;
     until_terminated(&arguments.common, Scheme::Plain, caught, Vec::new(), || {
         match &backend {
             Some(backend) => echo::start_frontend(&options, echo, listeners, backend),

@@ -63,7 +63,7 @@ pub(super) fn serve(arguments: &HttpArguments, caught: Caught) -> Result<(), Str
     let http_options = arguments.site.options()?;
     let pre_drain = arguments.drain.pre_drain;
     let admin = arguments.admin.bind()?;
-    let listeners = options.bind()?;
+    let listeners = arguments.common.bind(&options)?;
     until_terminated(
         &arguments.common,
         Scheme::of(tls.as_ref()),

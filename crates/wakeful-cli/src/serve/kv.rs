@@ -84,7 +84,7 @@ pub(super) fn serve(arguments: &KvArguments, caught: Caught) -> Result<(), Strin
     let kv = given(kv, arguments.stalls.idle_timeout(), KvOptions::idle_timeout);
     let kv = given(kv, arguments.stalls.stall_timeout(), KvOptions::stall_timeout);
     let kv = given(kv, arguments.stalls.keepalive(), KvOptions::keepalive);
-    let listeners = options.bind()?;
+    let listeners = arguments.common.bind(&options)?;
     until_terminated(&arguments.common, Scheme::Plain, caught, Vec::new(), || {
         kv::start(&options, kv, listeners).map(serving)
     })

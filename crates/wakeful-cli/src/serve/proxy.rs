@@ -63,6 +63,11 @@ pub(super) struct ProxyArguments {
     #[arg(long, value_name = "N", value_parser = positive_count)]
     upstream_connections: Option<usize>,
 
+    /// How many fields the header of a backend's response may have by HTTP/1.1; one with more is
+    /// answered 502 [default: 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=24_576))]
+    max_response_headers: Option<u32>,
+
     /// How much of a request's body is read before a backend is asked; the rest is streamed. gRPC
     /// is streamed from the start; what else waits for an answer in the middle of its body needs 0
     /// [default: 64KiB]
@@ -166,6 +171,8 @@ impl ProxyArguments {
         let proxy = given(proxy, self.connect_timeout, ProxyOptions::connect_timeout);
         let proxy = given(proxy, self.upstream_timeout, ProxyOptions::upstream_timeout);
         let proxy = given(proxy, self.upstream_connections, ProxyOptions::connections);
+        let most = self.max_response_headers.map(|most| most as usize);
+        let proxy = given(proxy, most, ProxyOptions::max_response_headers);
         let proxy = given(proxy, self.request_buffer, ProxyOptions::request_buffer);
         let proxy = given(proxy, self.response_buffer, ProxyOptions::response_buffer);
         let proxy = given(proxy, self.loop_buffer, ProxyOptions::loop_buffer);
@@ -196,7 +203,7 @@ pub(super) fn serve(arguments: &ProxyArguments, caught: Caught) -> Result<(), St
     let pre_drain = arguments.drain.pre_drain;
     let proxy_options = arguments.proxy_options()?;
     let admin = arguments.admin.bind()?;
-    let listeners = options.bind()?;
+    let listeners = arguments.common.bind(&options)?;
     until_terminated(
         &arguments.common,
         Scheme::of(tls.as_ref()),

@@ -61,7 +61,7 @@ pub(super) fn serve(arguments: &RpcArguments, caught: Caught) -> Result<(), Stri
     let pre_drain = arguments.drain.pre_drain;
     let rpc_options = given(RpcOptions::new(), arguments.max_message, RpcOptions::max_message);
     let admin = arguments.admin.bind()?;
-    let listeners = options.bind()?;
+    let listeners = arguments.common.bind(&options)?;
     until_terminated(
         &arguments.common,
         Scheme::of(tls.as_ref()),

@@ -87,6 +87,21 @@ pub enum ClientError {
         /// What hyper said.
         source: hyper::Error,
     },
+    /// The server has answered, and the header of its response is beyond a limit of the client
+    /// (HTTP/1.1). A larger one can be set by
+    /// [`ClientBuilder::max_headers`](super::ClientBuilder::max_headers) and
+    /// [`max_header_size`](super::ClientBuilder::max_header_size).
+    #[error(
+        "the header of {target}'s response has more than {max_headers} fields (max_headers) or {max_header_size} bytes (max_header_size)"
+    )]
+    HeaderTooLarge {
+        /// The server.
+        target: Arc<str>,
+        /// How many fields it may have.
+        max_headers: usize,
+        /// How many bytes it may have.
+        max_header_size: usize,
+    },
     /// The connection ended while the request waited for a stream on it (HTTP/2). The server has
     /// hardly seen it.
     #[error("no response from {target}: the connection ended before the request had a stream")]

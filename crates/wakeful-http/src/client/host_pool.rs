@@ -178,7 +178,7 @@ impl<B: OutgoingBody> Slot<B> {
     async fn connect(mut self) -> Result<Lease<B>, ClientError> {
         let pool = self.pool.clone();
         let transport = pool.connect().await?;
-        let broken = |source| ClientError::Exchange { target: pool.label.clone(), source };
+        let broken = |source| pool.broken(source);
         let lease = match pool.target.version {
             HttpVersion::Http1 => {
                 let owner: Weak<Pool<B>> = Rc::downgrade(&pool);
@@ -208,6 +208,17 @@ impl<B: OutgoingBody> Slot<B> {
 }
 
 impl<B: OutgoingBody> Pool<B> {
+    /// Why an exchange broke off.
+    pub(super) fn broken(&self, source: hyper::Error) -> ClientError {
+        let target = self.label.clone();
+        if !source.is_parse_too_large() {
+            return ClientError::Exchange { target, source };
+        }
+        let (max_headers, max_header_size) =
+            (self.settings.max_headers, self.settings.max_header_size);
+        ClientError::HeaderTooLarge { target, max_headers, max_header_size }
+    }
+
     /// A new connection, which is nobody's yet.
     pub(super) async fn connect(&self) -> Result<Transport, ClientError> {
         let after = self.settings.connect_timeout;

@@ -19,7 +19,7 @@ use hyper::client::conn::{TrySendError, http1};
 use wakeful::time::sleep_until;
 
 use super::body::{Outgoing, OutgoingBody};
-use super::settings::ClientBuilder;
+use super::settings::{ClientBuilder, HYPERS_MAX_HEADERS};
 use super::transport::{Observed, ObservedTransport, Transport};
 use crate::foreign_code;
 
@@ -60,11 +60,7 @@ impl<B: OutgoingBody> Http1<B> {
         transport: Transport,
     ) -> hyper::Result<Rc<Self>> {
         let (io, observed) = ObservedTransport::new(transport);
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(settings.max_header_size)
-            .max_header_size(settings.max_header_size)
-            .handshake::<_, Outgoing<B>>(io)
-            .await?;
+        let (sender, connection) = builder(settings).handshake::<_, Outgoing<B>>(io).await?;
         let this = Rc::new(Self {
             sender: RefCell::new(Some(sender)),
             observed,
@@ -116,6 +112,16 @@ impl<B: OutgoingBody> Http1<B> {
         let mut sender = self.sender.borrow_mut();
         sender.as_mut().expect("a leased connection has its sender").try_send_request(request)
     }
+}
+
+/// hyper's, with the limits of `settings`.
+pub(super) fn builder(settings: &ClientBuilder) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(settings.max_header_size).max_header_size(settings.max_header_size);
+    if settings.max_headers != HYPERS_MAX_HEADERS {
+        builder.max_headers(settings.max_headers);
+    }
+    builder
 }
 
 async fn drive<B: OutgoingBody>(

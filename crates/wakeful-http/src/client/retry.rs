@@ -145,11 +145,11 @@ impl<B: OutgoingBody> Host<B> {
             request = match failure.request.or(again.filter(|_| is_safe)) {
                 Some(request) if *left > 0 => request,
                 untouched => {
-                    let (target, source) = (pool.label.clone(), failure.error);
+                    let target = pool.label.clone();
                     let error = match failure.cause {
                         Cause::Panic => ClientError::Panicked { target },
                         Cause::EndedBefore => ClientError::Ended { target },
-                        Cause::Error => ClientError::Exchange { target, source },
+                        Cause::Error => pool.broken(failure.error),
                     };
                     return Err(SendFailure { error, request: untouched.and_then(given) });
                 }

@@ -9,6 +9,10 @@ use crate::tls::ClientTls;
 
 /// hyper's least for the buffer of a connection.
 const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
+/// As many fields fit on hyper's stack: another number costs an allocation for each response.
+pub(super) const HYPERS_MAX_HEADERS: usize = 100;
+/// `http::HeaderMap` holds no more.
+const GREATEST_HEADERS_LIMIT: usize = 24_576;
 
 /// The settings of a [`Client`](super::Client). Those that count connections are for each host on
 /// each loop.
@@ -25,7 +29,8 @@ const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
 /// | [`queue_timeout`](Self::queue_timeout) | 5 s | any | [`QueueTimeout`](super::ClientError::QueueTimeout) |
 /// | [`max_idle`](Self::max_idle) | 32 | any | the connection is closed |
 /// | [`idle_timeout`](Self::idle_timeout) | 30 s | any | the connection is closed |
-/// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | the response is refused |
+/// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | [`HeaderTooLarge`](super::ClientError::HeaderTooLarge) (HTTP/2: [`Exchange`](super::ClientError::Exchange)) |
+/// | [`max_headers`](Self::max_headers) | 100 | 1 to 24,576 | HTTP/1.1: [`HeaderTooLarge`](super::ClientError::HeaderTooLarge); HTTP/2: no limit but `max_header_size` |
 /// | [`retries`](Self::retries) | 2 | any | the error is the caller's |
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
@@ -41,6 +46,7 @@ pub struct ClientBuilder {
     pub(super) max_idle: usize,
     pub(super) idle_timeout: Duration,
     pub(super) max_header_size: usize,
+    pub(super) max_headers: usize,
     pub(super) retries: u32,
 }
 
@@ -58,6 +64,7 @@ impl Default for ClientBuilder {
             max_idle: 32,
             idle_timeout: Duration::from_secs(30),
             max_header_size: 64 * 1024,
+            max_headers: HYPERS_MAX_HEADERS,
             retries: 2,
         }
     }
@@ -135,6 +142,13 @@ impl ClientBuilder {
     /// connection's read buffer is bounded by as much.
     pub fn max_header_size(mut self, bytes: usize) -> Self {
         self.max_header_size = bytes.max(SMALLEST_HEADER_LIMIT);
+        self
+    }
+
+    /// How many fields the header of a response may have by HTTP/1.1. Another number than 100 costs
+    /// two allocations for each response, of 32 bytes for each field that there may be.
+    pub fn max_headers(mut self, fields: usize) -> Self {
+        self.max_headers = fields.clamp(1, GREATEST_HEADERS_LIMIT);
         self
     }
 

@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 
 use super::body::Outgoing;
+use super::http1::builder;
 use super::retry::given;
 use super::transport::ObservedTransport;
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendFailure};
@@ -67,10 +68,8 @@ impl<B: OutgoingBody> Host<B> {
             Ok(transport) => transport,
             Err(error) => return Err(SendFailure { error, request: given(request) }),
         };
-        let broken = |source| ClientError::Exchange { target: pool.label.clone(), source };
-        let (mut sender, connection) = http1::Builder::new()
-            .max_buf_size(pool.settings.max_header_size)
-            .max_header_size(pool.settings.max_header_size)
+        let broken = |source| pool.broken(source);
+        let (mut sender, connection) = builder(&pool.settings)
             .handshake::<_, Outgoing<B>>(ObservedTransport::new(transport).0)
             .await
             .map_err(broken)?;

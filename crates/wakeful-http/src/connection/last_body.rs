@@ -2,6 +2,7 @@
 //! or nobody wants the rest of it.
 
 use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
 
 use super::body_progress::Progress;
 
@@ -11,12 +12,32 @@ pub(crate) struct LastBody {
     progress: RefCell<Option<Progress>>,
     /// See [`is_left`](Self::is_left).
     is_left: Cell<bool>,
+    /// How much had come of it at the last look, and since when.
+    looked: Cell<Option<(u64, Instant)>>,
 }
 
 impl LastBody {
     /// Begins a request, with a body or without.
     pub(crate) fn begin(&self, progress: Option<Progress>) {
         self.progress.replace(progress);
+        self.looked.set(None);
+    }
+
+    /// Returns for how long nothing has come of a body that somebody still holds, though its
+    /// request is not in flight any more: by the looks so far. `stopped` does not count.
+    pub(super) fn stands_still(&self, now: Instant, stopped: Duration) -> Duration {
+        let progress = self.progress.borrow();
+        let Some(body) = progress.as_ref().filter(|body| !body.is_alone()) else {
+            self.looked.set(None);
+            return Duration::ZERO;
+        };
+        let (received, _) = body.now();
+        let since = match self.looked.get() {
+            Some((before, since)) if before == received => since + stopped,
+            _ => now,
+        };
+        self.looked.set(Some((received, since)));
+        now.saturating_duration_since(since)
     }
 
     /// Returns whether somebody still holds the body, though its request is not in flight any more.

@@ -8,8 +8,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Instant;
 
-use wakeful::accept::{GivesWay, Standing};
+use wakeful::accept::{GivesWay, Standing, WhenFull};
 
 use super::closing::Closing;
 use super::last_body::LastBody;
@@ -115,6 +116,12 @@ impl ConnectionState {
         number
     }
 
+    /// Since when nothing is in flight. `None`: something is.
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        let is_busy = self.requests.is_in_flight() || self.writes.is_blocked();
+        (!is_busy).then(|| self.clock.since())
+    }
+
     /// Has the next flush check that an HTTP/1 client is still there.
     pub(super) fn check_client(&self) {
         self.checks_client.set(self.protocol == Protocol::Http1);
@@ -133,6 +140,8 @@ impl GivesWay for ConnectionState {
     fn standing(&self) -> Standing {
         match (self.clock.phase(), self.protocol) {
             _ if self.closing.has_begun() => Standing::Stays,
+            // All of it is asked: `server::replaceable`.
+            _ if self.loop_state.limits().when_full == WhenFull::Replace => Standing::Stays,
             (Phase::Idle, _) => Standing::Idle(self.clock.since()),
             (Phase::Busy, Protocol::Http1) => Standing::Busy(self.movable.served()),
             (Phase::First | Phase::Header | Phase::Busy, _) => Standing::Stays,

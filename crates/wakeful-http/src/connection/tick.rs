@@ -42,6 +42,13 @@ impl ConnectionState {
             self.loop_state().refuse(Refusal::SlowResponse);
             return Some(Act::End(Refusal::SlowResponse));
         }
+        if !self.requests().is_in_flight()
+            && self.last_body().stands_still(now, stopped) >= limits.idle_timeout
+        {
+            // Nobody may ever read it, and hyper reads no other request before its end.
+            self.loop_state().refuse(Refusal::IdleTimeout);
+            return Some(Act::End(Refusal::IdleTimeout));
+        }
         let window = limits.min_rate.map_or(Duration::MAX, |rate| rate.window);
         let mut act = None;
         let mut wake = Vec::new();

@@ -16,6 +16,8 @@ mod timeouts;
 
 use std::time::Duration;
 
+use wakeful::accept::WhenFull;
+
 pub use http2::Http2Limits;
 pub use max_age::MaxAge;
 pub use rate_settings::{MinRate, PeerRate};
@@ -59,6 +61,7 @@ pub(crate) const PROBES: u32 = 3;
 /// | [`keepalive`](Self::keepalive) | 75 s | 1 s to 32,767 s | a silent peer is probed by TCP; if it does not answer for as long again, the connection is gone |
 /// | [`min_rate`](Self::min_rate) | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only that has no room) |
 /// | [`max_connections`](Self::max_connections) | none: as many as the process has [descriptors](crate::Server::descriptors) for | 1 and more; the server does not start with 0 | further ones wait in the backlog; while they wait, idle ones close |
+/// | [`when_full`](Self::when_full) | [`WhenFull::Wait`] | [`WhenFull`] | what becomes of a connection beyond `max_connections` |
 /// | [`max_connections_per_peer`](Self::max_connections_per_peer) | none | any | 503 and close, at once; by TLS: close |
 /// | [`max_requests`](Self::max_requests) | none | any | 503 with `retry-after` |
 /// | [`peer_rate`](Self::peer_rate) | none | [`PeerRate`] | 429 with `retry-after` |
@@ -100,6 +103,7 @@ pub struct Limits {
     pub(crate) keepalive: Option<Duration>,
     pub(crate) min_rate: Option<MinRate>,
     pub(crate) max_connections: Option<usize>,
+    pub(crate) when_full: WhenFull,
     pub(crate) max_connections_per_peer: Option<u32>,
     pub(crate) max_requests: Option<usize>,
     pub(crate) peer_rate: Option<PeerRate>,
@@ -154,6 +158,7 @@ impl Default for Limits {
             // Kestrel's rate; its grace is half as long.
             min_rate: Some(MinRate::new(240, Duration::from_secs(10))),
             max_connections: None,
+            when_full: WhenFull::default(),
             max_connections_per_peer: None,
             max_requests: None,
             peer_rate: None,
@@ -184,6 +189,11 @@ impl Limits {
     }
 
     /// Sets how long a connection may be open without a request.
+    ///
+    /// A request whose response is over counts as none, though somebody still holds its body: a
+    /// task that reads it on behalf of its handler may do so while some of it comes within this
+    /// time. Otherwise the connection closes, because hyper reads no other request before the end
+    /// of a body that somebody has (or has forgotten, by [`std::mem::forget`]).
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
@@ -230,6 +240,19 @@ impl Limits {
     /// in flight on it.
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         self.max_connections = connections.into();
+        self
+    }
+
+    /// Sets what becomes of a connection beyond [`max_connections`](Self::max_connections).
+    ///
+    /// [`WhenFull::Replace`] lets it in, and closes another one at once, as if it were aborted, and
+    /// counts [`Refusal::GaveWay`](crate::Refusal::GaveWay): the one that has been silent for
+    /// longest, if one has been for 50 ms (nothing is in flight on it, whether its header has begun
+    /// or not), else the one that has been open for longest. What it has sent until then is read
+    /// first. Connections that were upgraded count as silent. For a few short connections, as of
+    /// health checks, which nobody is to keep out by connections that say nothing.
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
         self
     }
 

@@ -5,10 +5,11 @@ use std::rc::Rc;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::service::Service;
-use wakeful::accept::Connection;
+use wakeful::accept::{Connection, WhenFull};
 use wakeful::net::{PeerAddr, Stream};
 
 use super::first_request::{drained, first_request};
+use super::replaceable::Replaceable;
 use super::tls_connection;
 use crate::connection::{ConnectionState, MovableState, Protocol, Rewound, unasked_answer};
 use crate::counts::Refusal;
@@ -30,6 +31,30 @@ pub(crate) async fn serve<S, B>(
     service: S,
     loop_state: Rc<LoopState>,
     tls: Option<ServerTls>,
+) where
+    S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
+    S::Future: 'static,
+    S::Error: Into<BoxError>,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    if loop_state.limits().when_full == WhenFull::Wait {
+        return serve_to_its_end(connection, service, loop_state, tls, None).await;
+    }
+    let (draining, of_loop) = (connection.draining.clone(), loop_state.clone());
+    let replaceable = Replaceable::new();
+    let known = Some(replaceable.clone());
+    // Boxed: a connection of another server is no larger for it.
+    let serving = Box::pin(serve_to_its_end(connection, service, loop_state, tls, known));
+    replaceable.serve(serving, &draining, &of_loop).await;
+}
+
+async fn serve_to_its_end<S, B>(
+    connection: Connection,
+    service: S,
+    loop_state: Rc<LoopState>,
+    tls: Option<ServerTls>,
+    replaceable: Option<Rc<Replaceable>>,
 ) where
     S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Future: 'static,
@@ -63,7 +88,13 @@ pub(crate) async fn serve<S, B>(
     if let Some(tls) = tls {
         // Boxed: a connection without TLS is no larger for it.
         return Box::pin(tls_connection::serve(
-            stream, peer, draining, service, movable, loop_state, tls,
+            (stream, peer),
+            draining,
+            service,
+            movable,
+            loop_state,
+            tls,
+            replaceable,
         ))
         .await;
     }
@@ -75,6 +106,9 @@ pub(crate) async fn serve<S, B>(
     };
     let io = Rewound { start, stream };
     let state = ConnectionState::new(loop_state, protocol, movable, Peer::new(peer));
+    if let Some(replaceable) = replaceable {
+        replaceable.begins(&state);
+    }
     let service = ConnectionService::new(service, state.clone());
     let result = match protocol {
         Protocol::Http1 => http1::serve(io, service, peer, &state, &draining, &moving).await,

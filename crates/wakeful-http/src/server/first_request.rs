@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::rt::Read;
-use wakeful::accept::{Draining, GivesWay, Standing};
+use wakeful::accept::{Draining, GivesWay, Standing, WhenFull};
 use wakeful::net::PeerAddr;
 use wakeful::time::{Deadline, timeout};
 
@@ -55,8 +55,11 @@ pub(crate) async fn first_request<IO: Read + Unpin>(
 /// The draining has begun, and nothing comes any more of what may have been on its way. So it is
 /// when the server asks for the place of a connection that has come from another loop, idle.
 pub(crate) async fn drained(draining: &Draining, movable: &MovableState, loop_state: &LoopState) {
+    let is_replaced = loop_state.limits().when_full == WhenFull::Replace;
     match movable.served() {
         0 => draining.started().await,
+        // `replaceable` is asked in its place.
+        _ if is_replaced => draining.started().await,
         _ => draining.started_or_asked(Rc::new(HasMoved(movable.arrived()))).await,
     }
     if !draining.is_started() {

@@ -8,13 +8,15 @@
 //! sends nothing holds no more than its socket and its place.
 //!
 //! A limit of connections that is full waits in the kernel's backlog: the accept frame of `wakeful`
-//! takes no connection without a permit.
+//! takes no connection without a permit. Where the next one is let in all the same, `replaceable`
+//! ends another one.
 
 mod caller;
 mod connection;
 mod detect;
 mod first_request;
 mod make_service;
+mod replaceable;
 mod running;
 mod settings;
 mod start;

@@ -329,7 +329,7 @@ impl Server {
         let group = self.take_group();
         let tls: Arc<[_]> = self.tls.into();
         let loops = group.loop_count()?;
-        let max_connections = self.limits.max_connections;
+        let (max_connections, when_full) = (self.limits.max_connections, self.limits.when_full);
         let limits = self.limits.clamped();
         if let Some(idle) = limits.keepalive {
             let every = (idle / PROBES).max(Duration::from_secs(1));
@@ -347,6 +347,7 @@ impl Server {
             .group(group.loops(loops))
             .moves(self.moves)
             .max_connections(max_connections)
+            .when_full(when_full)
             .descriptors(self.descriptors)
             .started_at(started_at)
             .start(move || {

@@ -18,6 +18,7 @@ use wakeful::net::{PeerAddr, Stream};
 use wakeful::time::{Deadline, timeout};
 
 use super::first_request::{drained, first_request, until};
+use super::replaceable::Replaceable;
 use crate::connection::{ConnectionState, MovableState, Protocol, Rewound};
 use crate::counts::Refusal;
 use crate::error::BoxError;
@@ -35,13 +36,13 @@ const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Serves it until it closes.
 pub(crate) async fn serve<S, B>(
-    mut stream: Stream,
-    peer: PeerAddr,
+    (mut stream, peer): (Stream, PeerAddr),
     draining: Draining,
     service: S,
     movable: MovableState,
     loop_state: Rc<LoopState>,
     tls: ServerTls,
+    replaceable: Option<Rc<Replaceable>>,
 ) where
     S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Future: 'static,
@@ -83,6 +84,9 @@ pub(crate) async fn serve<S, B>(
     };
     let identity = Peer::new(peer).over_tls(alpn);
     let state = ConnectionState::new(loop_state, protocol, movable, identity);
+    if let Some(replaceable) = replaceable {
+        replaceable.begins(&state);
+    }
     let service = Identified { service, certificates };
     let service = ConnectionService::new(service, state.clone());
     let result = match protocol {

@@ -211,6 +211,37 @@ fn what_is_no_http_is_an_error_that_names_the_server() {
 }
 
 #[test]
+fn a_header_beyond_the_limits_is_an_error_that_names_them() {
+    on_a_loop(async {
+        for (fields, bytes) in [(101, 1), (2, 10_000)] {
+            let addr = scripted(move |_, mut stream| async move {
+                read_request(&mut stream).await;
+                let value = "x".repeat(bytes);
+                // With the length.
+                let more: String = (1..fields).map(|at| format!("x-{at}: {value}\r\n")).collect();
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{more}\r\n");
+                let _ = stream.write_all(head.as_bytes()).await;
+                until_closed(&mut stream).await;
+            })
+            .await;
+            let (_client, host) = http1(Client::builder().max_header_size(9_000), addr);
+            let error = host.send(get("/")).await.unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error, ClientError::HeaderTooLarge { .. }), "{text}");
+            for part in
+                [&addr.to_string(), "100 fields (max_headers)", "9000 bytes (max_header_size)"]
+            {
+                assert!(text.contains(part), "{text}");
+            }
+            // As many as are asked for.
+            let settings = Client::builder().max_header_size(1 << 20).max_headers(fields);
+            let (_client, host) = http1(settings, addr);
+            assert_eq!(host.send(get("/")).await.unwrap().headers().len(), fields);
+        }
+    });
+}
+
+#[test]
 fn a_unix_socket_that_is_not_there_is_an_error_of_the_connection() {
     on_a_loop(async {
         let client = Client::new();

@@ -85,6 +85,7 @@ use crate::admin::{self, RunningService};
 /// | [`max_waiting`](Self::max_waiting) | 1,024, for each backend on each loop | any | another backend, then 503 |
 /// | [`queue_timeout`](Self::queue_timeout) | 2 s | any | another backend, then 503 |
 /// | [`idle_timeout`](Self::idle_timeout) | 20 s | any | the connection to the backend is closed. So it is at once where idle ones exceed an eighth of `RLIMIT_NOFILE` and the server has no `max_connections` |
+/// | [`max_response_headers`](Self::max_response_headers) | 1,000 | 1 to 24,576 | 502; the backend is not taken for broken |
 /// | [`attempts`](Self::attempts) | 3 | 1 and more | the last failure is the answer |
 /// | [`request_buffer`](Self::request_buffer) | 64 KiB | any | the rest is streamed |
 /// | [`response_buffer`](Self::response_buffer) | 256 KiB | any | the backend is read as the client reads |
@@ -106,6 +107,7 @@ pub struct ProxyOptions {
     max_waiting: usize,
     queue_timeout: Duration,
     idle_timeout: Duration,
+    max_response_headers: usize,
     attempts: usize,
     request_buffer: usize,
     response_buffer: usize,
@@ -130,6 +132,7 @@ impl ProxyOptions {
             max_waiting: 1024,
             queue_timeout: Duration::from_secs(2),
             idle_timeout: Duration::from_secs(20),
+            max_response_headers: 1000,
             attempts: 3,
             request_buffer: 64 * 1024,
             response_buffer: 256 * 1024,
@@ -190,6 +193,14 @@ impl ProxyOptions {
     /// the backend's own limit.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
+        self
+    }
+
+    /// Sets how many fields the header of a response may have by HTTP/1.1; all of it may have 64
+    /// KiB. By HTTP/2 there is no limit but these 64 KiB, where each field counts 32 bytes more
+    /// than it has.
+    pub fn max_response_headers(mut self, fields: usize) -> Self {
+        self.max_response_headers = fields;
         self
     }
 
@@ -327,6 +338,7 @@ fn of_a_loop(
         .max_waiting(options.max_waiting)
         .queue_timeout(options.queue_timeout)
         .idle_timeout(options.idle_timeout)
+        .max_headers(options.max_response_headers)
         .retries(1)
         .build();
     let counts = counts.of_a_loop(client.counts());

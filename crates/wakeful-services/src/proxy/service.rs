@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
+use wakeful::log::OncePerSecond;
 use wakeful_http::RequestBody;
 use wakeful_http::client::{ClientError, HttpVersion};
 
@@ -49,6 +50,8 @@ pub(super) enum Trouble {
     Overload(ClientError),
     TimedOut,
     BadGateway,
+    /// A backend has answered, and more than is passed on.
+    HeaderTooLarge,
 }
 
 impl Proxy {
@@ -145,6 +148,15 @@ impl Proxy {
             self.counts.overloads.add(1);
             return Trouble::Overload(error);
         }
+        if matches!(error, ClientError::HeaderTooLarge { .. }) {
+            // It answers, so it is not to be left out for others.
+            exchange.succeeded();
+            static LIMIT: OncePerSecond = OncePerSecond::new();
+            if let Some(count) = LIMIT.pass() {
+                log::log!(warn, %error, count, "a response is not passed on");
+            }
+            return Trouble::HeaderTooLarge;
+        }
         exchange.failed(&error);
         if error.is_timeout() { Trouble::TimedOut } else { Trouble::BadGateway }
     }
@@ -208,6 +220,10 @@ impl Proxy {
             }
             Trouble::BadGateway => {
                 (StatusCode::BAD_GATEWAY, "the backend did not answer\n".to_owned())
+            }
+            Trouble::HeaderTooLarge => {
+                let text = "the header of the backend's response is too large\n";
+                (StatusCode::BAD_GATEWAY, text.to_owned())
             }
         };
         let mut response = answer(status, ProxyBody::text(text));

@@ -8,6 +8,7 @@ mod forwarding;
 mod http2;
 mod interim;
 mod limits;
+mod many_headers;
 mod streaming;
 mod tunnels_end;
 mod upgrades;

@@ -11,6 +11,8 @@ pub enum Standing {
     Idle(Instant),
     /// It is doing something, may close when that is done, and has had so many requests.
     Busy(u64),
+    /// It is doing something, has been open since then, and may close in the middle of it.
+    Open(Instant),
     /// It should stay.
     Stays,
 }

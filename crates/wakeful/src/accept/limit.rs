@@ -13,6 +13,7 @@ use async_lock::{Semaphore, SemaphoreGuardArc};
 
 use super::descriptors::{self, Descriptors};
 use super::room::{LOOK, Room};
+use super::when_full::WhenFull;
 use crate::balance::counts::LoopCounts;
 use crate::net::Listener;
 use crate::net::accepted::Accepted;
@@ -59,7 +60,9 @@ impl Drop for Permit {
 impl Limit {
     /// The user's limit.
     pub(super) fn of(connections: usize, process: Process, room: Arc<Room>) -> Self {
-        let semaphore = Arc::new(Semaphore::new(connections));
+        // The one that replaces another is there before that has left.
+        let replaces = usize::from(room.when_full() == WhenFull::Replace);
+        let semaphore = Arc::new(Semaphore::new(connections.saturating_add(replaces)));
         let bound = Arc::new(Bound::new(connections, None));
         Self(Some(Permits { semaphore, process, bound, room }))
     }
@@ -130,7 +133,12 @@ impl Limit {
             };
             wait = None;
             match accept.as_mut().poll(cx) {
-                Poll::Ready(result) => Poll::Ready(result.map(|accepted| (accepted, permit))),
+                Poll::Ready(result) => {
+                    if result.is_ok() {
+                        self.replace();
+                    }
+                    Poll::Ready(result.map(|accepted| (accepted, permit)))
+                }
                 Poll::Pending => {
                     // One that has spent its budget has not asked, or has only passed over what is
                     // gone.
@@ -142,6 +150,18 @@ impl Limit {
             }
         })
         .await
+    }
+
+    /// A connection came. If it has the last place, and the server replaces connections, another
+    /// one is asked to leave.
+    fn replace(&self) {
+        if let Some(permits) = &self.0
+            && permits.room.when_full() == WhenFull::Replace
+            && permits.semaphore.try_acquire_arc().is_none()
+        {
+            permits.bound.log(WhenFull::Replace);
+            permits.room.ask();
+        }
     }
 }
 
@@ -169,7 +189,7 @@ impl Permits {
         if more > 0 {
             self.semaphore.add_permits(more);
         } else {
-            self.bound.log();
+            self.bound.log(self.room.when_full());
         }
     }
 }
@@ -212,12 +232,18 @@ impl Bound {
         connections.saturating_sub(self.connections.fetch_max(connections, Ordering::Relaxed))
     }
 
-    fn log(&self) {
+    fn log(&self, when_full: WhenFull) {
         if !self.is_time(&self.logged, LOG_AGAIN) {
             return;
         }
         let connections = self.connections.load(Ordering::Relaxed);
-        if self.by_descriptors.is_some() {
+        if when_full == WhenFull::Replace {
+            panics::log!(
+                warn,
+                connections,
+                "the limit of connections is reached: another one closes for each further one"
+            );
+        } else if self.by_descriptors.is_some() {
             panics::log!(
                 warn,
                 connections,
@@ -250,7 +276,7 @@ mod tests {
     fn a_permit_goes_back_in_its_own_process_alone() {
         let (here, elsewhere) = (Process::current().unwrap(), Process::of_parent());
         for (process, is_back) in [(here, true), (elsewhere, false)] {
-            let limit = Limit::of(1, process, Room::new(1).0);
+            let limit = Limit::of(1, process, Room::new(1, WhenFull::Wait).0);
             let permit = limit.try_permit();
             assert!(permit.is_some() && limit.try_permit().is_none());
             drop(permit);

@@ -34,6 +34,7 @@ mod socket_file;
 mod stop;
 mod strategy;
 mod syn_filter;
+mod when_full;
 
 pub use self::connection::Connection;
 pub use self::descriptors::Descriptors;
@@ -44,6 +45,7 @@ pub use self::server::ConnectionServer;
 pub use self::serving::Serving;
 pub use self::shared_listener::SharedListener;
 pub use self::strategy::AcceptStrategy;
+pub use self::when_full::WhenFull;
 pub use crate::balance::counts::{Counts, LoopCounts};
 pub use crate::balance::dispatch_placement::{Picker, Placement, UnknownPlacement};
 pub use crate::balance::move_settings::Moves;

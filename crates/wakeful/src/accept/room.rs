@@ -9,7 +9,11 @@
 //!
 //! The kernel does not say how many wait. So the first request is for one place, and each further
 //! one, while connections still wait, for twice as many as were given up before.
+//!
+//! With [`WhenFull::Replace`] nobody waits: whoever takes the last place asks for one at once, and
+//! the next one to come has it.
 
+use std::cmp::Reverse;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -19,6 +23,7 @@ use async_channel::{Receiver, Sender};
 
 use super::draining::Draining;
 use super::gives_way::Standing;
+use super::when_full::WhenFull;
 use crate::task::yield_now;
 
 /// So often a loop that waits for a permit looks whether a connection waits.
@@ -41,6 +46,7 @@ const LOOKS: usize = 64;
 /// What the loops of a server share: how many places are wanted.
 #[derive(Debug)]
 pub(super) struct Room {
+    when_full: WhenFull,
     epoch: Instant,
     /// In milliseconds since the epoch; 0: never.
     asked_at: AtomicU64,
@@ -55,10 +61,11 @@ pub(super) struct Room {
 
 impl Room {
     /// And what each loop hears, in the order of the loops' numbers.
-    pub(super) fn new(loops: usize) -> (Arc<Self>, Vec<Receiver<()>>) {
+    pub(super) fn new(loops: usize, when_full: WhenFull) -> (Arc<Self>, Vec<Receiver<()>>) {
         let (loops, asked): (Vec<_>, Vec<_>) =
             (0..loops).map(|_| async_channel::bounded(1)).unzip();
         let room = Self {
+            when_full,
             epoch: Instant::now(),
             asked_at: AtomicU64::new(0),
             asked_for: AtomicUsize::new(0),
@@ -69,9 +76,17 @@ impl Room {
         (Arc::new(room), asked)
     }
 
+    pub(super) fn when_full(&self) -> WhenFull {
+        self.when_full
+    }
+
     /// A connection waits, and there is no permit for it.
     #[cold]
     pub(super) fn ask(&self) {
+        if self.when_full == WhenFull::Replace {
+            self.asks_busy.store(true, Ordering::Relaxed);
+            return self.want(1);
+        }
         let now = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
         let before = self.asked_at.load(Ordering::Relaxed);
         let passed = Duration::from_millis(now.saturating_sub(before));
@@ -95,6 +110,10 @@ impl Room {
         };
         self.asked_for.store(number, Ordering::Relaxed);
         self.asks_busy.store(goes_on && left > 0, Ordering::Relaxed);
+        self.want(number);
+    }
+
+    fn want(&self, number: usize) {
         // The channels order it.
         self.wanted.store(number, Ordering::Relaxed);
         for asked in &self.loops {
@@ -120,18 +139,27 @@ pub(super) async fn give_way(asked: Rc<Receiver<()>>, room: Weak<Room>, connecti
         let Some(room) = room.upgrade() else { return };
         let idle = |standing| match standing {
             Standing::Idle(since) => Some(since),
-            Standing::Busy(_) | Standing::Stays => None,
+            Standing::Busy(_) | Standing::Open(_) | Standing::Stays => None,
         };
         ask_first_by(idle, &room, &connections).await;
         if room.asks_busy.load(Ordering::Relaxed) {
-            // One that has had many requests is done with this one soon, and had its turn.
             let busy = |standing| match standing {
-                Standing::Busy(requests) => Some(std::cmp::Reverse(requests)),
+                Standing::Open(since) => Some(Busy::Open(since)),
+                Standing::Busy(requests) => Some(Busy::Requests(Reverse(requests))),
                 Standing::Idle(_) | Standing::Stays => None,
             };
             ask_first_by(busy, &room, &connections).await;
         }
     }
+}
+
+/// In which order those are asked that are busy.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Busy {
+    /// First those that need not end what they do, the longest open one before the others.
+    Open(Instant),
+    /// One that has had many requests is done with this one soon, and had its turn.
+    Requests(Reverse<u64>),
 }
 
 /// Asks as many connections as are wanted, in the order of `key`; those without a key are not
@@ -197,7 +225,7 @@ mod tests {
         for one in &mut waiting {
             assert!(Pin::new(one).poll(&mut cx).is_pending());
         }
-        let (room, mut asked) = Room::new(1);
+        let (room, mut asked) = Room::new(1, WhenFull::Wait);
         room.wanted.store(wanted, Ordering::Relaxed);
         room.asks_busy.store(asks_busy, Ordering::Relaxed);
         room.loops[0].try_send(()).unwrap();
@@ -222,14 +250,31 @@ mod tests {
         assert_eq!(asked(&standings, 9, true), [0, 2, 3, 4, 5]);
         assert_eq!(asked(&standings, 9, false), [0, 3, 5]);
         assert!(asked(&standings, 0, true).is_empty());
+        // One that may be closed in the middle goes before those that end what they do.
+        let open = |seconds| Standing::Open(now + Duration::from_secs(seconds));
+        let standings = [busy(7), open(2), idle(9), open(1), stays];
+        assert_eq!(asked(&standings, 1, true), [2]);
+        assert_eq!(asked(&standings, 2, true), [2, 3]);
+        assert_eq!(asked(&standings, 9, true), [0, 1, 2, 3]);
         // More than are looked at without a break.
         let many: Vec<_> = (0..1000).map(|place| idle(1000 - place)).collect();
         assert_eq!(asked(&many, 3, false), [997, 998, 999]);
     }
 
     #[test]
+    fn where_the_next_one_replaces_another_each_asks_for_one_place_at_once() {
+        let (room, asked) = Room::new(2, WhenFull::Replace);
+        for _ in 0..3 {
+            room.ask();
+            assert_eq!(room.wanted(), 1);
+            assert!(asked.iter().all(|asked| asked.try_recv().is_ok()));
+            assert!(room.asks_busy.load(Ordering::Relaxed));
+        }
+    }
+
+    #[test]
     fn more_is_asked_for_only_while_connections_wait() {
-        let (room, asked) = Room::new(2);
+        let (room, asked) = Room::new(2, WhenFull::Wait);
         let hears = || asked.iter().filter(|asked| asked.try_recv().is_ok()).count();
         room.ask();
         assert_eq!((room.wanted(), hears()), (1, 2));

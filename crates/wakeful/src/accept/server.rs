@@ -28,6 +28,7 @@ use super::shared_listener::SharedListener;
 use super::stop::Stop;
 use super::strategy::AcceptStrategy;
 use super::syn_filter::SynFilter;
+use super::when_full::WhenFull;
 use crate::balance::balancer::Balancer;
 use crate::balance::counts::Counts;
 use crate::balance::dispatch_placement::Placement;
@@ -79,6 +80,7 @@ pub struct ConnectionServer {
     listeners: Vec<SharedListener>,
     group: LoopGroupBuilder,
     max_connections: Option<usize>,
+    when_full: WhenFull,
     descriptors: Descriptors,
     strategy: Option<AcceptStrategy>,
     moves: Option<Moves>,
@@ -94,6 +96,7 @@ impl ConnectionServer {
             listeners,
             group: LoopGroupBuilder::default(),
             max_connections: None,
+            when_full: WhenFull::default(),
             descriptors: Descriptors::default(),
             strategy: None,
             moves: Some(Moves::default()),
@@ -115,6 +118,12 @@ impl ConnectionServer {
     /// [`Draining::started_or_asked`](super::Draining::started_or_asked).
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         self.max_connections = connections.into();
+        self
+    }
+
+    /// What becomes of a connection beyond the limit. By default, [`WhenFull::Wait`].
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
         self
     }
 
@@ -232,7 +241,7 @@ impl ConnectionServer {
         let (open, all_closed) = mpsc::channel();
         let (tell, told) = async_channel::bounded(1);
         let counts = Arc::new(Counts::new(loops));
-        let (room, asked) = Room::new(loops);
+        let (room, asked) = Room::new(loops, self.when_full);
         // After the loops and the listeners, whose descriptors count as open.
         let limit = match self.max_connections {
             None => Limit::by_descriptors(self.descriptors, process, room.clone()),

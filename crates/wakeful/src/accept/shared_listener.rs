@@ -63,6 +63,42 @@ impl SharedListener {
         Ok(Self { file, fd: Arc::new(fd), addr, memberships: Arc::new(memberships), holders })
     }
 
+    /// Accepts from a socket that listens already, which somebody else has made and may keep: a
+    /// service manager (systemd's socket activation), or a parent process.
+    ///
+    /// What waits in its backlog when a server ends is still there for the next one, as long as
+    /// somebody keeps the socket open. So a server that drains lets connections come in, accepts
+    /// what there is, and stops; it removes no file.
+    ///
+    /// # Errors
+    /// It is no socket, or does not listen; or it is of another kind than TCP and stream sockets of
+    /// Unix.
+    pub fn from_socket(socket: OwnedFd) -> io::Result<Self> {
+        let (memberships, holders) =
+            (ListenerMembers::new(Process::current()?), Holders::of_new_socket()?);
+        // Somebody else has it.
+        holders.lend();
+        let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
+        let known = SockRef::from(&socket);
+        if !known.is_listener()? {
+            return Err(invalid("the socket does not listen"));
+        }
+        if known.r#type()? != socket2::Type::STREAM {
+            return Err(invalid("the socket is none of streams"));
+        }
+        let addr = known.local_addr()?;
+        let addr = match (addr.as_socket(), addr.as_pathname(), addr.as_abstract_namespace()) {
+            (Some(addr), ..) => ListenAddr::Tcp(addr),
+            (None, Some(path), _) => ListenAddr::Unix(path.to_owned()),
+            (None, None, Some(name)) => ListenAddr::Abstract(name.into()),
+            (None, None, None) => return Err(invalid("the socket is neither TCP nor Unix")),
+        };
+        known.set_nonblocking(true)?;
+        known.set_cloexec(true)?;
+        let (fd, memberships) = (Arc::new(socket), Arc::new(memberships));
+        Ok(Self { file: None, fd, addr, memberships, holders })
+    }
+
     /// A listener on the same socket for this thread's loop.
     ///
     /// # Errors

@@ -156,8 +156,13 @@ impl Activity {
 
     /// How busy they were for about a tenth of a second.
     fn mean(&mut self, now: u64, busy: f64) -> f64 {
-        // Nobody knows how long the first one was.
-        let (last, mean) = self.mean.unwrap_or((now, 0.0));
+        // Nobody knows how long the first one was. (A branch, and no default for what is not there:
+        // an optimised build may calculate with both and choose behind that, of which valgrind
+        // warns.)
+        let Some((last, mean)) = self.mean else {
+            self.mean = Some((now, 0.0));
+            return 0.0;
+        };
         let kept = (-(now.saturating_sub(last) as f64) / MEMORY).exp();
         let mean = mean * kept + busy * (1.0 - kept);
         self.mean = Some((now, mean));

@@ -1,0 +1,31 @@
+//! A program with a small stack (`ulimit -s 64`).
+//!
+//! The kernel lets the main thread's stack grow up to RLIMIT_STACK, and kills whoever goes beyond.
+//! What describes all options (clap) takes most of 64 KiB in an optimised build, and more in
+//! another one. A thread has the stack that its starter asks for, so there everything runs on one,
+//! and the main thread waits for it. The limit stays as it is: a command that the program starts
+//! inherits it.
+
+use std::panic::resume_unwind;
+use std::thread;
+
+use rustix::process::{Resource, getrlimit};
+
+/// With as much, everything runs where it is.
+const ENOUGH: u64 = 1 << 20;
+/// As the standard library gives other threads.
+const OWN: usize = 2 << 20;
+
+/// Calls `f` with a stack that is large enough. Where no thread can be started, that is this one's
+/// all the same.
+#[inline(never)]
+pub(crate) fn with_room<T: Send + 'static>(f: fn() -> T) -> T {
+    if getrlimit(Resource::Stack).current.is_none_or(|limit| limit >= ENOUGH) {
+        return f();
+    }
+    let room = thread::Builder::new().name("wakeful-main".to_owned()).stack_size(OWN);
+    match room.spawn(f) {
+        Ok(thread) => thread.join().unwrap_or_else(|payload| resume_unwind(payload)),
+        Err(_) => f(),
+    }
+}

@@ -1,0 +1,77 @@
+//! A connection that another one may replace ([`WhenFull::Replace`](wakeful::accept::WhenFull)): it
+//! ends at once when its place is asked for, whatever it is doing.
+//!
+//! It is asked as a whole, from its accept to the end of its close, so that nobody keeps a place by
+//! being slow: not before its request, nor in the middle of its header, nor as it reads the answer.
+
+use std::cell::OnceCell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use wakeful::accept::{Draining, GivesWay, Standing};
+use wakeful::time::turn_time;
+
+use crate::connection::ConnectionState;
+use crate::counts::Refusal;
+use crate::loop_state::LoopState;
+
+/// One that has been silent for so long goes before all others. A client that means to ask has done
+/// so by then, unless it is far away.
+const SILENCE: Duration = Duration::from_millis(50);
+
+/// What is known of it.
+pub(super) struct Replaceable {
+    arrived: Instant,
+    /// Once its first bytes have come.
+    state: OnceCell<Rc<ConnectionState>>,
+}
+
+impl Replaceable {
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self { arrived: Instant::now(), state: OnceCell::new() })
+    }
+
+    /// Its first bytes have come.
+    pub(super) fn begins(&self, state: &Rc<ConnectionState>) {
+        // Once for each.
+        let _ = self.state.set(state.clone());
+    }
+
+    /// Runs `serving` until it ends, or is to make room.
+    pub(super) async fn serve(
+        self: Rc<Self>,
+        serving: impl Future<Output = ()>,
+        draining: &Draining,
+        loop_state: &LoopState,
+    ) {
+        let mut serving = pin!(serving);
+        let mut asked = pin!(draining.started_or_asked(self));
+        poll_fn(|cx| {
+            // First: it reads what has come.
+            if serving.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            // It hears of a drain by itself.
+            if draining.is_started() || asked.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            loop_state.refuse(Refusal::GaveWay);
+            Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+impl GivesWay for Replaceable {
+    fn standing(&self) -> Standing {
+        let silent_since = match self.state.get() {
+            Some(state) => state.silent_since(),
+            None => Some(self.arrived),
+        };
+        let is_silent = |since: &Instant| turn_time().saturating_duration_since(*since) >= SILENCE;
+        silent_since.filter(is_silent).map_or(Standing::Open(self.arrived), Standing::Idle)
+    }
+}

@@ -1,0 +1,148 @@
+//! Bodies of HTTP/1.1 requests that somebody still has when the response is over.
+
+mod common;
+
+use std::convert::Infallible;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use wakeful::LoopGroup;
+use wakeful_http::{Limits, Refusal, RequestBody, Running, Server, service_fn};
+
+use common::*;
+
+const IDLE: Duration = Duration::from_millis(200);
+
+/// A server that answers at once, and has `keep` do something with the body. Nothing but the idle
+/// timeout closes a connection.
+fn start(
+    idle_timeout: Duration,
+    keep: impl Fn(RequestBody) + Clone + Send + Sync + 'static,
+) -> Running {
+    let limits = Limits::new()
+        .idle_timeout(idle_timeout)
+        .header_timeout(100 * GUARD)
+        // So that it looks often: this one is for bodies of requests in flight.
+        .body_timeout(IDLE)
+        .min_rate(None)
+        .keepalive(None);
+    let service = move || {
+        let keep = keep.clone();
+        service_fn(move |request: Request<RequestBody>| {
+            keep(request.into_body());
+            std::future::ready(Ok::<_, Infallible>(Response::new("hello".to_owned())))
+        })
+    };
+    let server = Server::bind("127.0.0.1:0").unwrap().group(LoopGroup::builder().loops(1));
+    server.limits(limits).start_with(service).unwrap()
+}
+
+fn ask(stream: &mut TcpStream, length: usize, body: &str) {
+    let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}");
+    stream.write_all(head.as_bytes()).unwrap();
+}
+
+fn read_answer(stream: &mut TcpStream) {
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"hello") {
+        let mut piece = [0; 4096];
+        let count = stream.read(&mut piece).unwrap();
+        assert!(count > 0, "closed before its answer");
+        answer.extend_from_slice(&piece[..count]);
+    }
+}
+
+fn is_over(running: &Running, stream: TcpStream) {
+    // What was sent behind the body is not answered: it was not read.
+    assert!(!read_all(stream).contains("hello"));
+    until("it is closed", || running.counts().open() == 0);
+    assert_eq!(running.http_counts().refused(Refusal::IdleTimeout), 1);
+}
+
+#[test]
+fn a_body_that_is_forgotten_ends_its_connection_behind_the_response() {
+    let forgets: fn(RequestBody) = |body| std::mem::forget(body);
+    let keeps: fn(RequestBody) = |body| {
+        let keep = async move {
+            std::future::pending::<()>().await;
+            drop(body);
+        };
+        wakeful::spawn(keep).detach();
+    };
+    for keep in [forgets, keeps] {
+        for (length, body, rest) in [(5, "12", "345"), (5, "", ""), (1 << 20, "12", "")] {
+            let running = start(IDLE, keep);
+            let mut stream = raw(&running);
+            ask(&mut stream, length, body);
+            read_answer(&mut stream);
+            if !rest.is_empty() {
+                stream.write_all(rest.as_bytes()).unwrap();
+                ask(&mut stream, 0, "");
+            }
+            is_over(&running, stream);
+        }
+        // What has come as a whole with its head is in nobody's way.
+        let running = start(IDLE, keep);
+        let mut stream = raw(&running);
+        for _ in 0..3 {
+            ask(&mut stream, 5, "12345");
+            read_answer(&mut stream);
+        }
+        is_over(&running, stream);
+    }
+}
+
+#[test]
+fn a_task_that_reads_on_behind_the_response_reads_all_that_comes() {
+    // A pause of this machine is not to be taken for one of the client.
+    let long = 10 * IDLE;
+    let received = Arc::<AtomicUsize>::default();
+    let count = received.clone();
+    let running = start(long, move |mut body| {
+        let count = count.clone();
+        let read = async move {
+            while let Some(Ok(frame)) = body.frame().await {
+                count.fetch_add(frame.data_ref().map_or(0, bytes::Bytes::len), Ordering::Relaxed);
+            }
+        };
+        wakeful::spawn(read).detach();
+    });
+    let mut stream = raw(&running);
+    ask(&mut stream, 12, "");
+    read_answer(&mut stream);
+    // In all, for longer than the timeout.
+    for sent in 1..=12 {
+        thread::sleep(long / 8);
+        stream.write_all(b"x").unwrap();
+        until("it is read", || received.load(Ordering::Relaxed) == sent);
+    }
+    // And the connection goes on.
+    ask(&mut stream, 0, "");
+    read_answer(&mut stream);
+}
+
+#[test]
+fn a_body_that_is_complete_and_held_keeps_no_connection_open() {
+    let running = start(IDLE, |mut body| {
+        let read = async move {
+            while let Some(Ok(frame)) = body.frame().await {
+                drop(frame);
+            }
+            std::future::pending::<()>().await;
+            drop(body);
+        };
+        wakeful::spawn(read).detach();
+    });
+    let mut stream = raw(&running);
+    for _ in 0..3 {
+        ask(&mut stream, 5, "12345");
+        read_answer(&mut stream);
+    }
+    is_over(&running, stream);
+}

@@ -1,0 +1,162 @@
+//! A server that replaces connections (`WhenFull::Replace`): whoever comes is let in, and another
+//! one closes for it at once, so that nobody keeps others out by being slow.
+
+mod common;
+
+use std::convert::Infallible;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use futures_util::stream;
+use hyper::body::Bytes;
+use wakeful::LoopGroup;
+use wakeful::accept::WhenFull;
+use wakeful_http::{Limits, Refusal, Running};
+
+use common::*;
+
+/// Larger than what the sockets of both sides hold.
+const LARGE: usize = 64 << 20;
+const PIECE: usize = 64 << 10;
+
+fn start(connections: usize) -> Running {
+    // Nothing but the limit of connections closes one.
+    let never = 100 * GUARD;
+    let limits = Limits::new()
+        .max_connections(connections)
+        .when_full(WhenFull::Replace)
+        .idle_timeout(never)
+        .header_timeout(never)
+        .body_timeout(None)
+        .min_rate(None);
+    let piece = || Ok::<_, Infallible>(Bytes::from_static(&[0; PIECE]));
+    let large = move || async move {
+        Body::from_stream(stream::iter((0..LARGE / PIECE).map(move |_| piece())))
+    };
+    let app: Router = router().route("/large", get(large));
+    server().group(LoopGroup::builder().loops(1)).limits(limits).start(app).unwrap()
+}
+
+fn connect(running: &Running) -> TcpStream {
+    let stream = TcpStream::connect(addr(running)).unwrap();
+    stream.set_read_timeout(Some(GUARD)).unwrap();
+    stream
+}
+
+/// A connection that has said `text` and is open.
+fn one_that_says(running: &Running, text: &str) -> TcpStream {
+    let accepted = running.counts().accepted();
+    let mut stream = connect(running);
+    stream.write_all(text.as_bytes()).unwrap();
+    until("it is accepted", || running.counts().accepted() > accepted);
+    stream
+}
+
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let read = stream.read(&mut [0; 1]);
+    stream.set_nonblocking(false).unwrap();
+    !matches!(read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+fn gave_way(running: &Running) -> u64 {
+    running.http_counts().refused(Refusal::GaveWay)
+}
+
+#[test]
+fn the_one_that_is_silent_for_longest_closes_for_one_more() {
+    for half in ["", "G", "GET / HTTP/1.1\r\nhost: "] {
+        let running = start(3);
+        let mut silent: Vec<_> = (0..3).map(|_| one_that_says(&running, half)).collect();
+        is_served(&running);
+        until("the first one is closed", || is_closed(&mut silent[0]));
+        assert!(!silent[1..].iter_mut().any(is_closed));
+        assert_eq!(gave_way(&running), 1);
+    }
+}
+
+#[test]
+fn it_keeps_as_many_as_its_limit_says_while_no_more_come() {
+    for limit in [1, 3] {
+        let running = start(limit);
+        let mut silent: Vec<_> = (0..limit).map(|_| one_that_says(&running, "")).collect();
+        // For longer than it would take to notice that connections wait.
+        thread::sleep(Duration::from_millis(200));
+        assert!(!silent.iter_mut().any(is_closed));
+        assert_eq!((running.counts().open(), gave_way(&running)), (limit, 0));
+    }
+}
+
+#[test]
+fn those_that_do_not_read_their_answers_keep_nobody_out() {
+    let running = start(3);
+    let request = "GET /large HTTP/1.1\r\nhost: x\r\n\r\n";
+    let reads_nothing: Vec<_> = (0..3).map(|_| one_that_says(&running, request)).collect();
+    until("all are in flight", || running.http_counts().in_flight() == 3);
+    // Each is the newest and has sent nothing at first, which is no reason to close it.
+    for _ in 0..5 {
+        is_served(&running);
+    }
+    until("one has closed for them", || gave_way(&running) > 0);
+    drop(reads_nothing);
+}
+
+#[test]
+fn a_silent_one_closes_before_one_that_reads_its_answer() {
+    let running = start(2);
+    let mut reads =
+        one_that_says(&running, "GET /large HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    until("it is in flight", || running.http_counts().in_flight() == 1);
+    let mut silent = one_that_says(&running, "");
+    // As long as it takes to be taken for silent.
+    thread::sleep(Duration::from_millis(100));
+    is_served(&running);
+    until("the silent one is closed", || is_closed(&mut silent));
+    let mut answer = Vec::new();
+    reads.read_to_end(&mut answer).unwrap();
+    assert!(answer.len() > LARGE);
+}
+
+#[test]
+fn those_that_linger_keep_nobody_out() {
+    let running = start(2);
+    // Refused; what it announced does not come, and is waited for.
+    let refused = "POST / HTTP/1.1\r\nhost: x\r\nhost: y\r\ncontent-length: 100\r\n\r\n";
+    let linger: Vec<_> = (0..2).map(|_| one_that_says(&running, refused)).collect();
+    until("both are answered", || running.http_counts().refused(Refusal::Host) == 2);
+    for _ in 0..5 {
+        is_served(&running);
+    }
+    drop(linger);
+}
+
+#[test]
+fn a_request_that_came_with_its_connection_is_answered_whoever_comes_behind_it() {
+    let running = start(1);
+    // All are accepted in one turn, or in few.
+    let asked: Vec<_> = (0..50)
+        .map(|_| {
+            let mut stream = connect(&running);
+            stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+            stream
+        })
+        .collect();
+    for mut stream in asked {
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        assert!(answer.ends_with(b"hello"));
+    }
+}
+
+#[test]
+fn it_drains_as_any_other() {
+    let running = start(2);
+    let mut silent = one_that_says(&running, "");
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+    assert!(is_closed(&mut silent));
+}
