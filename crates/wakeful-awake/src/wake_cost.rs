@@ -14,7 +14,7 @@ use crate::latency_device;
 
 /// Wakes of an idle CPU that are timed for one median.
 const WAKES: usize = 21;
-/// So many are tried. The others met a CPU at work, and say nothing about a halt.
+/// Wakes that are tried for them. One that finds the CPU at work says nothing about a halt.
 const TRIES: usize = 3 * WAKES;
 /// Medians of each kind and CPU, in turns.
 const ROUNDS: usize = 3;
@@ -78,8 +78,8 @@ impl Gain {
         holding: &mut impl Holding,
         cpus: Option<&[usize]>,
     ) -> io::Result<Self> {
-        // First without: behind a hold haltpoll goes on polling, for as long as no pause exceeds a
-        // sixteenth of a tick.
+        // First without a hold. After one, haltpoll still polls until the CPU has been idle for
+        // longer than a sixteenth of a tick.
         let unheld = best_of_rounds(cpus)?;
         holding.hold()?;
         let held = best_of_rounds(cpus);

@@ -14,7 +14,6 @@ use hyper::service::Service as HyperService;
 use hyper_util::service::TowerToHyperService;
 use tower_service::Service;
 use wakeful::net::{ListenAddr, PeerAddr};
-use wakeful::signal;
 
 use super::caller::Caller;
 use super::running::Running;
@@ -67,15 +66,8 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
-        // The closure below is a caller of its own.
         self.started_at = Some(Location::caller());
-        let plan = self.drain_plan;
-        let drained = signal::run_until_terminated_or_failed(
-            || self.start_make_service(make),
-            Running::failure,
-            move |running: Running| running.drain(plan),
-        )?;
-        drained.unwrap_or(Ok(0)).map(|_| ())
+        self.serve_by(|server| server.start_make_service(make))
     }
 
     /// As [`start`](Self::start), with a service for each connection, as

@@ -88,11 +88,18 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
-        // The closure below is a caller of its own.
         self.started_at = Some(Location::caller());
+        self.serve_by(|server| server.start_with(make))
+    }
+
+    /// Runs what `start` starts, until a signal ends it or its last listener has failed.
+    pub(super) fn serve_by(
+        self,
+        start: impl FnOnce(Self) -> io::Result<Running>,
+    ) -> io::Result<()> {
         let plan = self.drain_plan;
         let drained = signal::run_until_terminated_or_failed(
-            || self.start_with(make),
+            || start(self),
             Running::failure,
             move |running: Running| running.drain(plan),
         )?;
