@@ -71,7 +71,7 @@ struct State {
     times: u32,
     out_until: Option<Instant>,
     told: Told,
-    /// When it was last said that it fails though it stays.
+    /// When something was last told against it.
     told_at: Option<Instant>,
     /// One request tries it: until then no other one does, if it tells nothing. (It may be a
     /// client's that takes its time.)
@@ -170,10 +170,11 @@ impl Health {
         if is_out && !was_tried || !is_out && state.failures < self.settings.failures {
             return Verdict::Stays;
         }
+        // One that fails now and then is not told of each time.
+        let is_late = |at: Instant| now.saturating_duration_since(at) >= self.settings.shortest;
+        let may_tell = state.told_at.is_none_or(is_late);
         if in_beside == 0 {
-            // One that fails now and then is not told of each time.
-            let is_late = |at: Instant| now.saturating_duration_since(at) >= self.settings.shortest;
-            if state.told != Told::Nothing || !state.told_at.is_none_or(is_late) {
+            if state.told != Told::Nothing || !may_tell {
                 return Verdict::Stays;
             }
             (state.told, state.told_at) = (Told::Fails, Some(now));
@@ -186,9 +187,11 @@ impl Health {
         let for_ = doubled.clamp(self.settings.shortest, self.settings.longest);
         state.times = state.times.saturating_add(1);
         state.out_until = now.checked_add(for_);
-        let before = std::mem::replace(&mut state.told, Told::IsOut);
-        let news = if before == Told::IsOut { News::No } else { News::Yes };
-        Verdict::Ejected { for_, news }
+        if state.told == Told::IsOut || !may_tell {
+            return Verdict::Ejected { for_, news: News::No };
+        }
+        (state.told, state.told_at) = (Told::IsOut, Some(now));
+        Verdict::Ejected { for_, news: News::Yes }
     }
 }
 
@@ -314,5 +317,29 @@ mod tests {
         let again = Verdict::Ejected { for_: 2 * SECOND, news: News::No };
         assert_eq!(two.failed(0, now + SECOND), again);
         assert_eq!((two.succeeded(0), two.succeeded(0)), (News::Yes, News::No));
+    }
+
+    #[test]
+    fn one_that_is_left_out_and_back_all_the_time_is_told_of_once_in_the_shortest_time() {
+        let (mut health, now) = health(2);
+        let mut told = (0, 0);
+        for at in 0..1_000 {
+            let now = now + at * SECOND / 100;
+            let Verdict::Ejected { news, .. } = eject(&mut health, 0, now) else {
+                panic!("not ejected")
+            };
+            told.0 += u32::from(news == News::Yes);
+            told.1 += u32::from(health.succeeded(0) == News::Yes);
+        }
+        assert_eq!(told, (10, 10), "in ten seconds");
+        // One that stays out then is told of by its next trial.
+        eject(&mut health, 0, now + 10 * SECOND);
+        health.succeeded(0);
+        let now = now + 10 * SECOND + SECOND / 2;
+        assert_eq!(eject(&mut health, 0, now), Verdict::Ejected { for_: SECOND, news: News::No });
+        let now = now + SECOND;
+        health.begin_trial(0, now);
+        let out = Verdict::Ejected { for_: 2 * SECOND, news: News::Yes };
+        assert_eq!(health.failed(0, now), out);
     }
 }
