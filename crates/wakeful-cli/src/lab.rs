@@ -17,6 +17,7 @@ use wakeful_load::internals::table::{self, Style};
 pub(crate) use self::arguments::Arguments;
 use self::arguments::Refusal;
 use self::others::{Others, print_peers, wanted};
+use crate::file_size;
 use crate::load::{INTERRUPTED, Outputs, command_line, print, until_interrupted};
 use crate::logging::say;
 
@@ -29,6 +30,7 @@ const DOES_NOT_HOLD: u8 = 3;
 /// # Errors
 /// A line for the user.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    file_size::survive_limits();
     match run_experiments(arguments) {
         Ok(code) => Ok(code),
         Err(Refusal::WrongUsage(line)) => {

@@ -1,6 +1,7 @@
 //! The program `wakeful`: a thin shell around the crates.
 
 mod awake;
+mod file_size;
 mod keeper;
 mod lab;
 mod load;

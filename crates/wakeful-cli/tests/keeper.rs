@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tempfile::TempDir;
 use wakeful_awake::KeeperClient;
 use wakeful_awake::keeper_protocol::Answer;
@@ -195,6 +195,27 @@ fn a_second_keeper_and_a_user_that_may_not_are_refused() {
     let (code, said) = failed(status.uid(USER).gid(USER));
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("may not be used by this user: its group may"), "{said}");
+}
+
+#[test]
+fn a_state_file_at_its_size_limit_is_a_refusal() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let directory = directory();
+    let keeper = Keeper::start(directory.path(), &[]);
+    let pid = Pid::from_child(&keeper.child);
+    let few = Rlimit { current: Some(10), maximum: None };
+    prlimit(Some(pid), Resource::Fsize, few).unwrap();
+    let client = KeeperClient::connect(&directory.path().join("sock")).unwrap();
+    let answer = client.hold_and_wait(&[0], Duration::ZERO, GUARD).unwrap();
+    let Answer::Refused(reason) = answer else { panic!("{answer:?}") };
+    assert!(reason.contains("File too large"), "{reason}");
+    assert_eq!(FirstCpu::says(), "0");
+    let unlimited = Rlimit { current: None, maximum: None };
+    prlimit(Some(pid), Resource::Fsize, unlimited).unwrap();
+    let answer = client.hold_and_wait(&[0], Duration::ZERO, GUARD).unwrap();
+    assert_eq!(answer, Answer::Held(vec![0]));
+    assert_eq!(keeper.end(Signal::TERM).0, Some(0));
+    assert_eq!(FirstCpu::says(), "0");
 }
 
 #[test]

@@ -139,6 +139,43 @@ fn logs_and_reports_are_written_and_logs_merged() {
 }
 
 #[test]
+fn a_report_at_its_size_limit_is_an_error_and_the_figures_are_printed() {
+    let dir = std::env::temp_dir().join(format!("wakeful-size-limit-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let report = dir.join("a.html");
+    let mut limited = Command::new("sh");
+    limited.args([
+        "-c",
+        "ulimit -f 0 && exec \"$0\" \"$@\"",
+        env!("CARGO_BIN_EXE_wakeful"),
+        "load",
+    ]);
+    limited.args(["--server", &echo(), "--protocol", "frames", "--rate", "2k"]).args(SHORT);
+    let output = limited.arg("--report").arg(&report).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("File too large"), "{output:?}");
+    assert!(text(&output.stdout).contains("echo"), "{output:?}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_stdout_that_is_full_costs_neither_the_report_nor_the_log() {
+    let dir = std::env::temp_dir().join(format!("wakeful-full-stdout-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (report, log) = (dir.join("a.html"), dir.join("a.hlog"));
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut run = wakeful();
+    run.args(["load", "--server", &echo(), "--protocol", "frames", "--rate", "2k"]).args(SHORT);
+    run.arg("--report").arg(&report).arg("--log").arg(&log);
+    let output = run.stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("cannot write to stdout"), "{output:?}");
+    assert!(std::fs::read_to_string(&report).unwrap().contains("<svg"));
+    assert!(load(&["merge", log.to_str().unwrap()]).status.success());
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn the_report_and_the_log_are_two_files() {
     let dir = std::env::temp_dir().join(format!("wakeful-one-file-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();

@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use wakeful_awake::keeper_protocol::{SOCKET, format_cpus};
 use wakeful_awake::{Keeper, KeeperClient, KeeperLine, KeeperSettings};
 
+use crate::file_size;
 use crate::logging::say;
 use crate::numbers::{CpuList, cpu_list, positive_count, time_in};
 use crate::passed_sockets::passed_sockets;
@@ -111,6 +112,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
     if arguments.status {
         return status(&arguments.socket);
     }
+    // Its state file may reach the limit: then a hold is refused.
+    file_size::survive_limits();
     // Before the keeper has anything to restore.
     let stop = stop_signals(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
     let stop = stop.map_err(|error| format!("signals: {error}"))?;

@@ -21,6 +21,7 @@ use wakeful_load::internals::statistics::MIN_PAIRS;
 use wakeful_load::internals::{compare, find_max, floor, format, machine, quiet};
 use wakeful_load::{Rate, Recording, Run, Validity};
 
+use crate::file_size;
 use crate::logging::say;
 
 pub(crate) use arguments::Arguments;
@@ -36,6 +37,8 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// # Errors
 /// A line for the user.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    // What was measured is printed also where a report or a log finds no room.
+    file_size::survive_limits();
     match &arguments.command {
         None => measure(arguments),
         Some(Command::Merge { logs, out }) => {

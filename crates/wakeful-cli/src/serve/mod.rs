@@ -19,12 +19,11 @@ mod stalls;
 mod tls;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use signal_hook::consts::SIGXFSZ;
 use wakeful::accept::Descriptors;
 
+use crate::file_size;
 use crate::logging::say;
 
 use self::other_signals::Caught;
@@ -70,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         say(format_args!("wakeful: {line}"));
         return Ok(ExitCode::from(WRONG_USAGE));
     }
-    survive_file_size_limits();
+    file_size::survive_limits();
     raise_descriptor_limit();
     match &arguments.service {
         None => http::serve(&arguments.http, caught),
@@ -81,13 +80,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         Some(Service::Proxy(arguments)) => proxy::serve(arguments, caught),
     }
     .map(|()| ExitCode::SUCCESS)
-}
-
-/// A write beyond `RLIMIT_FSIZE` ends the process by SIGXFSZ. If that is caught, the write fails.
-fn survive_file_size_limits() {
-    if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
-        tracing::warn!(%error, "cannot catch SIGXFSZ: a log that reaches the file size limit ends the process");
-    }
 }
 
 /// Connections are descriptors. The soft limit is often 1,024, for programs that use select(2); the
