@@ -80,18 +80,18 @@ impl Outputs {
             }
             Stdout::Text(style) => text(results, style),
         };
-        print(&text)?;
-        if let Some((path, mut file)) = self.report {
-            let html =
-                report::html(results).map_err(|error| format!("{}: {error}", path.display()))?;
-            file.write_all(html.as_bytes())
-                .map_err(|error| format!("{}: {error}", path.display()))?;
-        }
-        if let Some((path, file)) = self.log {
-            write_log(&Log::of_runs(recordings), file, self.started)
-                .map_err(|error| format!("{}: {error}", path.display()))?;
-        }
-        Ok(())
+        // One that fails is no reason to lose the others.
+        let printed = print(&text);
+        let reported = self.report.map_or(Ok(()), |(path, mut file)| {
+            let html = report::html(results).map_err(std::io::Error::other);
+            let written = html.and_then(|html| file.write_all(html.as_bytes()));
+            written.map_err(|error| format!("{}: {error}", path.display()))
+        });
+        let logged = self.log.map_or(Ok(()), |(path, file)| {
+            let written = write_log(&Log::of_runs(recordings), file, self.started);
+            written.map_err(|error| format!("{}: {error}", path.display()))
+        });
+        printed.and(reported).and(logged)
     }
 }
 
