@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::balance::board::{SAY_EVERY, Seat};
 use crate::event_loop::{EventLoopBuilder, LoopHandle};
+use crate::sys::arenas;
 use crate::sys::panics;
 use crate::sys::patience::Patience;
 use crate::sys::thread::{pin_to, start_thread};
@@ -35,6 +36,7 @@ impl Worker {
         let (told, own_name) = (is_told.clone(), name.clone());
         let (started, is_started) = mpsc::sync_channel(1);
         let (ends, ended) = mpsc::sync_channel::<()>(1);
+        arenas::fit_to_limit();
         let thread = start_thread(&name, move || {
             // Dropped last: it tells that everything else is gone.
             let last_turn = ends;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::Destination;
 use super::background::{Background, Counts, Inline, Message};
 use super::output::line_feeds;
+use crate::sys::arenas;
 use crate::sys::thread::{start_thread, without_signals};
 use crate::time::deadline_after;
 
@@ -280,6 +281,7 @@ impl Drop for FlushOnDrop {
 }
 
 fn start(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    arenas::fit_to_limit();
     without_signals(|| start_thread(name, run)).map(drop)
 }
 

@@ -3,6 +3,8 @@
 //!
 //! `unsafe` is allowed file by file, here and in the other rooms that ARCHITECTURE.md names.
 
+#[allow(unsafe_code)]
+pub(crate) mod arenas;
 pub(crate) mod before_fork;
 #[allow(unsafe_code)]
 pub(crate) mod clock;
