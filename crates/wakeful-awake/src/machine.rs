@@ -13,14 +13,22 @@ const MOST_CPUS: usize = 4;
 /// The machine has CPUs that are not this process's: to hold them all takes a user who says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the device holds all {cpus} CPUs of the machine, of which this process may use {usable}: without being told to, it is used on machines of at \
-     most {MOST_CPUS} CPUs of which at least half are the process's"
+    "the device holds {}, of which this process may use {usable}: without being told to, it is used on machines of at \
+     most {MOST_CPUS} CPUs of which at least half are the process's",
+    all(*.cpus)
 )]
 pub struct LargeMachine {
-    /// How many the machine has.
+    /// How many the machine has; `usize::MAX` where `/sys` does not say.
     pub cpus: usize,
     /// How many of them this thread may run on.
     pub usable: usize,
+}
+
+fn all(cpus: usize) -> String {
+    match cpus {
+        usize::MAX => "all CPUs of the machine (how many there are, /sys does not say)".to_owned(),
+        cpus => format!("all {cpus} CPUs of the machine"),
+    }
 }
 
 /// Is most of the machine this process's?
@@ -62,5 +70,14 @@ mod tests {
         assert_eq!(share(4, 1), Err(LargeMachine { cpus: 4, usable: 1 }));
         assert_eq!(share(5, 5), Err(LargeMachine { cpus: 5, usable: 5 }));
         assert!(share(usize::MAX, 0).is_err());
+    }
+
+    #[test]
+    fn a_machine_whose_cpus_are_not_known_is_told_of_without_a_number() {
+        let text = |cpus| LargeMachine { cpus, usable: 2 }.to_string();
+        let known = "the device holds all 8 CPUs of the machine, of which this process may use 2: ";
+        assert!(text(8).starts_with(known), "{}", text(8));
+        let unknown = "the device holds all CPUs of the machine (how many there are, /sys";
+        assert!(text(usize::MAX).starts_with(unknown), "{}", text(usize::MAX));
     }
 }
