@@ -14,6 +14,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use wakeful::net::{Stream, TcpStream, UnixStream};
 use wakeful::time::timeout;
 
+use super::local_port;
 use super::look_up::LookUp;
 use super::target::Place;
 use super::transport::Transport;
@@ -78,7 +79,8 @@ async fn handshake(
 }
 
 async fn connect_tcp(addr: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(addr).await?;
+    let stream = TcpStream::connect(addr).await;
+    let stream = stream.map_err(|error| local_port::explain(error, addr))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }

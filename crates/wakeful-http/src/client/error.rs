@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::local_port;
+
 /// The text or URI names no server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} names no HTTP server: {reason}")]
@@ -149,7 +151,7 @@ impl ClientError {
     }
 
     /// This side had no place for the request: too many are under way, or waited for too long, or
-    /// it has no descriptors or memory left for a connection.
+    /// it has no descriptors, no memory or no local ports left for a connection.
     #[must_use]
     pub fn is_overload(&self) -> bool {
         match self {
@@ -168,11 +170,9 @@ impl ClientError {
 
 /// Here, and not at the server.
 fn is_shortage(error: &io::Error) -> bool {
-    // The loop's streams explain it, and give the kernel's as its cause.
-    let cause = error.get_ref().and_then(|explained| explained.source());
-    let cause = cause.and_then(|cause| cause.downcast_ref()).unwrap_or(error);
     let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::NOSPC];
-    Errno::from_io_error(cause).is_some_and(|errno| shortages.contains(&errno))
+    let code = local_port::errno(error);
+    code.is_some_and(|code| shortages.contains(&code)) || local_port::is_missing(error)
 }
 
 /// hyper says what it did, and its source why that failed.

@@ -52,6 +52,7 @@ mod host_pool;
 mod hosts;
 mod http1;
 mod http2;
+mod local_port;
 mod look_up;
 mod retry;
 mod settings;

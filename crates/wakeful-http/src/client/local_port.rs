@@ -1,0 +1,62 @@
+//! No local port is left for a connection. That is a shortage on this machine, and says nothing
+//! about the server.
+//!
+//! The kernel's error for it, EADDRNOTAVAIL, is also that of a machine without an address from
+//! which the server can be reached. Ports of UDP are others: a socket of UDP for the same address
+//! fails in the second case only. It sends nothing.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use rustix::io::Errno;
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}: all local ports are in use for that address (net.ipv4.ip_local_port_range)")]
+struct NoPort(Errno);
+
+/// What `error`, of a connection to `addr`, means: itself, or that no local port is left.
+pub(super) fn explain(error: io::Error, addr: SocketAddr) -> io::Error {
+    match errno(&error) {
+        Some(code @ Errno::ADDRNOTAVAIL) if can_be_reached(addr) => {
+            io::Error::new(error.kind(), NoPort(code))
+        }
+        _ => error,
+    }
+}
+
+/// Has [`explain`] found that there was no port?
+pub(super) fn is_missing(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<NoPort>())
+}
+
+/// What the kernel said: the loop's streams explain it, and give it as the cause.
+pub(super) fn errno(error: &io::Error) -> Option<Errno> {
+    let cause = error.get_ref().and_then(|explained| explained.source());
+    let cause = cause.and_then(|cause| cause.downcast_ref()).unwrap_or(error);
+    Errno::from_io_error(cause)
+}
+
+fn can_be_reached(addr: SocketAddr) -> bool {
+    let any = match addr {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    UdpSocket::bind(any).and_then(|socket| socket.connect(addr)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_where_the_server_can_be_reached_is_it_a_want_of_ports() {
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
+        let none = explain(Errno::ADDRNOTAVAIL.into(), here);
+        assert!(is_missing(&none), "{none}");
+        assert!(none.to_string().contains("(os error 99): all local ports"), "{none}");
+        assert!(!is_missing(&explain(Errno::CONNREFUSED.into(), here)));
+        // The broadcast address cannot be connected to without asking for it.
+        let nowhere = SocketAddr::from((Ipv4Addr::BROADCAST, 80));
+        assert!(!is_missing(&explain(Errno::ADDRNOTAVAIL.into(), nowhere)));
+    }
+}
