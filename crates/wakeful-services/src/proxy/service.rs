@@ -179,8 +179,13 @@ impl Proxy {
             return Err(Trouble::BadGateway);
         }
         exchange.answered();
+        let asked = progress.clone();
         let body = ProxyBody::read(body, exchange, progress, self.ahead.clone());
-        Ok(Response::from_parts(parts, body.map_err(|_| Trouble::BadGateway)?))
+        let body = body.map_err(|error| match asked.client_has_gone() {
+            true => Trouble::Client(error.to_string()),
+            false => Trouble::BadGateway,
+        });
+        Ok(Response::from_parts(parts, body?))
     }
 
     pub(super) fn answer(
