@@ -22,7 +22,7 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +35,7 @@ use super::current::current;
 use super::inner::Inner;
 use crate::driver::epoll::Timeout;
 use crate::guest::{Hooks, Runtime};
+use crate::sys::panics;
 use crate::task::coop;
 
 pub(super) const HOOKS: Hooks = Hooks { before_park, after_park };
@@ -68,7 +69,18 @@ pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
         true => Poll::Ready(()),
         false => Poll::Pending,
     };
-    drive(inner, runtime, stopped)?;
+    // Turns contain what panics in them. What comes here is a waker that Tokio has called itself.
+    match catch_unwind(AssertUnwindSafe(|| drive(inner, runtime, stopped))) {
+        Ok(driven) => driven?,
+        Err(payload) => {
+            panics::swallow(payload);
+            runtime.breaks();
+            return Err(io::Error::other(
+                "a waker panicked as Tokio called it, which leaves Tokio without its timers and sockets: \
+                 what polls Tokio's types with a waker of its own must not panic in `wake`",
+            ));
+        }
+    }
     let _entered = runtime.enter();
     // What was sent before the stop is taken, and run as far as a turn goes.
     inner.turn(Some(Duration::ZERO))

@@ -1,5 +1,6 @@
 //! The Tokio runtime of a loop's thread.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -59,6 +60,8 @@ pub(crate) struct Runtime {
     runtime: LocalRuntime,
     together: Option<Together>,
     process: Process,
+    /// It cannot run any more.
+    broken: Cell<bool>,
 }
 
 /// The loop's epoll has something, or had when it was asked last.
@@ -85,7 +88,7 @@ impl Runtime {
         #[allow(deprecated, reason = "an `OwnedFd` is what the unsafe successor asks for")]
         let epoll = AsyncFd::with_interest(epoll, Interest::READABLE)?;
         drop(entered);
-        Ok(Self { epoll, runtime, together: settings.together, process })
+        Ok(Self { epoll, runtime, together: settings.together, process, broken: Cell::new(false) })
     }
 
     /// # Errors
@@ -101,6 +104,11 @@ impl Runtime {
     #[track_caller]
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
+    }
+
+    /// A panic has come out of Tokio itself: it has lost its timers and sockets.
+    pub(crate) fn breaks(&self) {
+        self.broken.set(true);
     }
 
     /// Makes it the thread's runtime until the guard goes; unless the thread ends, and Tokio can
@@ -126,10 +134,10 @@ impl Runtime {
             std::mem::forget(self);
             return;
         }
-        let Self { epoll, runtime, together, .. } = self;
+        let Self { epoll, runtime, together, broken, .. } = self;
         drop(epoll);
         // Where something unwinds, a second panic would end the process.
-        let can_run = !std::thread::panicking() && !thread_ends();
+        let can_run = !std::thread::panicking() && !thread_ends() && !broken.get();
         if let Some(together) = together.filter(|_| can_run) {
             runtime.block_on(together.others());
         }

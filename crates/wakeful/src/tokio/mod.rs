@@ -50,6 +50,11 @@
 //! [`JoinHandle`](crate::JoinHandle) and one of Tokio's by Tokio's. A panic in the future of
 //! `block_on` unwinds out of that, and the loop can be used again.
 //!
+//! Tokio itself calls wakers as its timers fire and its sockets become ready. One that panics there
+//! (of a task never does; of an executor of your own that polls Tokio's types it may) takes Tokio's
+//! timers and sockets with it, and so the loop: [`run`](crate::EventLoop::run) is an error then,
+//! and `block_on` panics.
+//!
 //! # Cancellation
 //! When the loop ends, its own tasks are dropped first, within the runtime, and then Tokio's. What
 //! runs in `spawn_blocking` goes on, and nobody waits for it.
