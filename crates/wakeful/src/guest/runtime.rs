@@ -82,13 +82,17 @@ impl Runtime {
             .on_thread_park(hooks.before_park)
             .on_thread_unpark(hooks.after_park)
             .build_local(LocalOptions::default())?;
-        let epoll = rustix::io::fcntl_dupfd_cloexec(epoll, 0).map_err(explain_call("fcntl"))?;
-        check_thread()?;
-        let entered = runtime.enter();
-        #[allow(deprecated, reason = "an `OwnedFd` is what the unsafe successor asks for")]
-        let epoll = AsyncFd::with_interest(epoll, Interest::READABLE)?;
-        drop(entered);
-        Ok(Self { epoll, runtime, together: settings.together, process, broken: Cell::new(false) })
+        match watch(&runtime, epoll) {
+            Ok(epoll) => {
+                let Settings { together, .. } = settings;
+                Ok(Self { epoll, runtime, together, process, broken: Cell::new(false) })
+            }
+            Err(error) => {
+                // Its drop panics within another runtime.
+                runtime.shutdown_background();
+                Err(error)
+            }
+        }
     }
 
     /// # Errors
@@ -143,6 +147,15 @@ impl Runtime {
         }
         runtime.shutdown_background();
     }
+}
+
+/// Has `runtime` watch a duplicate of `epoll`.
+fn watch(runtime: &LocalRuntime, epoll: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
+    let epoll = rustix::io::fcntl_dupfd_cloexec(epoll, 0).map_err(explain_call("fcntl"))?;
+    check_thread()?;
+    let _entered = runtime.enter();
+    #[allow(deprecated, reason = "an `OwnedFd` is what the unsafe successor asks for")]
+    AsyncFd::with_interest(epoll, Interest::READABLE)
 }
 
 fn check_thread() -> io::Result<()> {
