@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use ::tokio::task::coop::has_budget_remaining;
 
-use super::current::current;
+use super::current::{current, while_guest_goes_on};
 use super::inner::Inner;
 use crate::driver::epoll::Timeout;
 use crate::guest::{Hooks, Runtime};
@@ -233,7 +233,7 @@ impl Inner {
         let entered = runtime.enter();
         self.end();
         drop(entered);
-        runtime.end();
+        while_guest_goes_on(|| runtime.end());
     }
 }
 

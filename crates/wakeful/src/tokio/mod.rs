@@ -59,6 +59,10 @@
 //! When the loop ends, its own tasks are dropped first, within the runtime, and then Tokio's. What
 //! runs in `spawn_blocking` goes on, and nobody waits for it.
 //!
+//! In a group of several loops Tokio's tasks go on in between, until all loops have ended. What
+//! they need of their loop is gone then: its timers never fire, its sockets give errors, its tasks
+//! are cancelled, and `wakeful::spawn` panics.
+//!
 //! # Fork
 //! In a forked child, `run` and `block_on` are errors, as for every loop. The child's copy of the
 //! runtime is leaked: Tokio's tasks and sockets stay as they are until the child ends or calls
