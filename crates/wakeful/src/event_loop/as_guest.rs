@@ -69,16 +69,18 @@ pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
         true => Poll::Ready(()),
         false => Poll::Pending,
     };
-    // Turns contain what panics in them. What comes here is a waker that Tokio has called itself.
+    // Turns contain what panics in them. This comes out of Tokio itself, which a waker of another
+    // executor may have panicked in.
     match catch_unwind(AssertUnwindSafe(|| drive(inner, runtime, stopped))) {
         Ok(driven) => driven?,
         Err(payload) => {
-            panics::swallow(payload);
             runtime.breaks();
-            return Err(io::Error::other(
-                "a waker panicked as Tokio called it, which leaves Tokio without its timers and sockets: \
-                 what polls Tokio's types with a waker of its own must not panic in `wake`",
-            ));
+            let panic = panics::message(&*payload).unwrap_or("not a text").to_owned();
+            panics::swallow(payload);
+            return Err(io::Error::other(format!(
+                "this loop's Tokio has panicked, and cannot go on: {panic} (a waker that panics as Tokio calls it? \
+                 a guard of `Handle::enter` that a task holds across an await?)"
+            )));
         }
     }
     let _entered = runtime.enter();
