@@ -126,9 +126,8 @@ impl ConnectionState {
 
     /// Since when nothing is in flight. `None`: something is, or may be.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
-        let is_busy = self.requests.is_in_flight()
-            || self.writes.is_blocked()
-            || self.is_upgraded.get();
+        let is_busy =
+            self.requests.is_in_flight() || self.writes.is_blocked() || self.is_upgraded.get();
         (!is_busy).then(|| self.clock.since())
     }
 

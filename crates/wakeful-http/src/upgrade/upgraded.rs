@@ -23,9 +23,9 @@ impl<T: Read + Write + Unpin> Io for T {}
 /// dropped, it closes.
 ///
 /// # Errors
-/// Each use of one that its server has closed
-/// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) is `ConnectionAborted`. Who waited is
-/// woken.
+/// Each use of one that its server has closed for another one
+/// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) is `ConnectionAborted`. Who waited
+/// is woken.
 ///
 /// *Threads*: neither `Send` nor `Sync`, as the connection beneath.
 pub struct Upgraded {

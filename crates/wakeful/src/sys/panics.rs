@@ -73,8 +73,8 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Logs what to do about a panic by which a Tokio type says that it has no runtime, or not the right
-/// one. Once a second at most.
+/// Logs what to do about a panic by which a Tokio type says that it has no runtime, or not the
+/// right one. Once a second at most.
 #[cold]
 pub(crate) fn advise(payload: &(dyn Any + Send)) {
     let Some(message) = message(payload) else { return };
@@ -95,7 +95,8 @@ fn advice(message: &str) -> Option<&'static str> {
         );
     }
     let has_none = message.contains("no reactor running")
-        || message.contains("Tokio") && (message.contains("context") || message.contains("runtime"));
+        || message.contains("Tokio")
+            && (message.contains("context") || message.contains("runtime"));
     has_none.then_some(
         "a task used I/O, a timer or a spawn of Tokio, and no Tokio runtime runs on this loop. Have Tokio on each loop (feature \
          `tokio`: `LoopGroupBuilder::tokio`, `Server::tokio`, `wakeful::tokio::block_on`), or give the loops a runtime of your own \
