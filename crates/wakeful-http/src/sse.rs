@@ -59,6 +59,8 @@ pin_project! {
         timer: Option<Sleep>,
         // Since when the stream is silent, the timer does not know yet.
         has_spoken: bool,
+        // The last answer was a comment.
+        has_commented: bool,
     }
 }
 
@@ -69,7 +71,7 @@ impl<S, F> KeepAlive<S, F> {
         S: Stream<Item = Result<T, E>>,
         F: FnMut() -> T,
     {
-        Self { stream, comment, every: EVERY, timer: None, has_spoken: false }
+        Self { stream, comment, every: EVERY, timer: None, has_spoken: false, has_commented: false }
     }
 
     /// Sets how long the stream may be silent: 1 ms and more. A shorter time becomes 1 ms.
@@ -89,7 +91,7 @@ where
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.project();
         if let Poll::Ready(item) = this.stream.poll_next(cx) {
-            *this.has_spoken = true;
+            (*this.has_spoken, *this.has_commented) = (true, false);
             return Poll::Ready(item);
         }
         let every = *this.every;
@@ -102,9 +104,17 @@ where
             restart(timer, every);
         }
         if Pin::new(&mut *timer).poll(cx).is_pending() {
+            *this.has_commented = false;
             return Poll::Pending;
         }
         restart(timer, every);
+        // The stream takes as long as the interval in each poll, and whoever polls would go on and
+        // on: others have their turn.
+        if std::mem::replace(this.has_commented, false) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        *this.has_commented = true;
         Poll::Ready(Some(Ok((this.comment)())))
     }
 }

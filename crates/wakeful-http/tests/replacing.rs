@@ -11,12 +11,16 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::{Path, Request};
+use axum::response::Response;
 use axum::routing::get;
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use futures_util::stream;
+use http::StatusCode;
 use hyper::body::Bytes;
 use wakeful::LoopGroup;
 use wakeful::accept::WhenFull;
-use wakeful_http::{Limits, Refusal, Running};
+use wakeful_http::{Limits, Refusal, Running, upgrade};
 
 use common::*;
 
@@ -38,7 +42,7 @@ fn start(connections: usize) -> Running {
     let large = move || async move {
         Body::from_stream(stream::iter((0..LARGE / PIECE).map(move |_| piece())))
     };
-    let app: Router = router().route("/large", get(large));
+    let app: Router = router().route("/large", get(large)).route("/upgraded/{path}", get(upgraded));
     server().group(LoopGroup::builder().loops(1)).limits(limits).start(app).unwrap()
 }
 
@@ -151,6 +155,71 @@ fn a_request_that_came_with_its_connection_is_answered_whoever_comes_behind_it()
         stream.read_to_end(&mut answer).unwrap();
         assert!(answer.ends_with(b"hello"));
     }
+}
+
+/// Leaves HTTP, and echoes, or has the connection and does nothing with it.
+async fn upgraded(path: Path<String>, mut request: Request) -> Response<Body> {
+    let upgrading = upgrade::on(&mut request);
+    wakeful::spawn(async move {
+        let mut stream = upgrading.await.unwrap();
+        let mut buf = [0; 16];
+        if *path == "holds" {
+            std::future::pending::<()>().await;
+        }
+        while let Ok(read @ 1..) = stream.read(&mut buf).await {
+            stream.write_all(&buf[..read]).await.unwrap();
+        }
+    })
+    .detach();
+    let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+    let response = response.header("connection", "upgrade").header("upgrade", "echo");
+    response.body(Body::empty()).unwrap()
+}
+
+fn one_that_is_upgraded(running: &Running, path: &str) -> TcpStream {
+    let request = format!(
+        "GET /upgraded/{path} HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n"
+    );
+    let mut stream = connect(running);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "));
+    stream
+}
+
+fn is_echoed(stream: &mut TcpStream) {
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+}
+
+#[test]
+fn those_that_were_upgraded_close_for_others_whatever_who_has_them_does() {
+    for path in ["echoes", "holds"] {
+        let running = start(2);
+        let mut all: Vec<_> = (0..5).map(|_| one_that_is_upgraded(&running, path)).collect();
+        until("the first ones are closed", || all[..3].iter_mut().all(is_closed));
+        until("their places are free", || running.counts().open() == 2);
+        assert_eq!(gave_way(&running), 3);
+        assert!(!all[3..].iter_mut().any(is_closed));
+    }
+}
+
+#[test]
+fn one_that_was_upgraded_is_not_taken_for_silent() {
+    let running = start(2);
+    let mut upgraded = one_that_is_upgraded(&running, "echoes");
+    let mut silent = one_that_says(&running, "");
+    // As long as it takes to be taken for silent.
+    thread::sleep(Duration::from_millis(100));
+    is_echoed(&mut upgraded);
+    is_served(&running);
+    until("the silent one is closed", || is_closed(&mut silent));
+    is_echoed(&mut upgraded);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use async_channel::Receiver;
@@ -130,6 +131,24 @@ fn an_interval_that_no_clock_can_hold_is_no_interval() {
         }
         say.close();
         assert_eq!(kept.next().await, None);
+    });
+}
+
+/// Who writes a body asks for more as long as there is some.
+#[test]
+fn a_stream_that_takes_an_interval_for_each_poll_leaves_its_loop_to_others() {
+    on_a_loop(async {
+        let interval = Duration::from_millis(1);
+        let slow = stream::poll_fn(|_| {
+            std::thread::sleep(2 * interval);
+            Poll::<Option<Result<i32, Infallible>>>::Pending
+        });
+        let mut kept = pin!(KeepAlive::new(slow, || -1).every(interval));
+        for _ in 0..3 {
+            assert_eq!(kept.next().await, Some(Ok(-1)));
+            let another = futures_lite::future::poll_once(kept.next()).await;
+            assert_eq!(another, None, "the next one comes behind the others' turn");
+        }
     });
 }
 

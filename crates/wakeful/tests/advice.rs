@@ -3,6 +3,8 @@
 
 mod logged;
 
+use std::time::{Duration, Instant};
+
 #[test]
 fn a_panic_for_want_of_a_tokio_runtime_is_logged_with_what_to_do() {
     logged::from_now_on(tracing::Level::TRACE);
@@ -25,4 +27,24 @@ fn a_panic_for_want_of_a_tokio_runtime_is_logged_with_what_to_do() {
         assert!(advice() < 50);
     });
     assert!(logged::count(&["no reactor running"]) > 0);
+    a_runtime_that_is_not_the_right_one_is_not_called_none();
+}
+
+/// A runtime beside the loop that has ended, or was built without timers. In the same test, because
+/// the log, and its limit of a line a second, is the process's.
+fn a_runtime_that_is_not_the_right_one_is_not_called_none() {
+    let (none, of_another) = (["no Tokio runtime runs"], ["has to outlive the loops"]);
+    let before = logged::count(&none);
+    assert_eq!(logged::count(&of_another), 0);
+    let began = Instant::now();
+    wakeful::block_on(async {
+        while logged::count(&of_another) == 0 {
+            assert!(began.elapsed() < Duration::from_secs(20), "it is never told");
+            let wanting =
+                async { panic!("A Tokio 1.x context was found, but it is being shutdown.") };
+            assert!(wakeful::spawn(wanting).await.is_err());
+            wakeful::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    assert_eq!(logged::count(&none), before);
 }

@@ -192,6 +192,20 @@ fn a_long_shortage_closes_what_waits<B: Backend>() {
     running.shutdown(std::time::Duration::from_secs(20)).unwrap();
 }
 
+/// Whichever descriptor is missing, and within another runtime, where the drop of a whole one would
+/// panic.
+#[cfg(feature = "tokio")]
+fn a_loop_with_a_guest_is_an_error_until_there_are_enough<B: Backend>() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let mut taken = take_all();
+        while let Err(error) = B::builder().tokio().build() {
+            names_the_limit(Err::<(), _>(error));
+            taken.pop().expect("it needs a few");
+        }
+    });
+}
+
 fn no_descriptors_left<B: Backend>() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = tracing::subscriber::set_global_default(&ERRORS);
@@ -200,6 +214,8 @@ fn no_descriptors_left<B: Backend>() {
     setrlimit(Resource::Nofile, limit).unwrap();
     B::block_on(a_shortage_is_an_error_that_passes::<B>());
     a_detached_stream_that_finds_no_descriptor_comes_back::<B>();
+    #[cfg(feature = "tokio")]
+    a_loop_with_a_guest_is_an_error_until_there_are_enough::<B>();
     a_server_backs_off_and_recovers::<B>();
     a_long_shortage_closes_what_waits::<B>();
 }

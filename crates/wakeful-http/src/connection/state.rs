@@ -39,6 +39,8 @@ pub(crate) struct ConnectionState {
     pub(super) framing: Option<RefCell<Framing>>,
     /// HTTP/1: the next poll of hyper checks that the client is still there.
     checks_client: Cell<bool>,
+    /// HTTP/1: it has left HTTP.
+    is_upgraded: Cell<bool>,
 }
 
 impl ConnectionState {
@@ -64,6 +66,7 @@ impl ConnectionState {
             closing: Closing::default(),
             framing,
             checks_client: Cell::new(false),
+            is_upgraded: Cell::new(false),
         })
     }
 
@@ -116,9 +119,15 @@ impl ConnectionState {
         number
     }
 
-    /// Since when nothing is in flight. `None`: something is.
+    /// It leaves HTTP: what is read and written from now on is not seen here.
+    pub(crate) fn leaves_http(&self) {
+        self.is_upgraded.set(true);
+    }
+
+    /// Since when nothing is in flight. `None`: something is, or may be.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
-        let is_busy = self.requests.is_in_flight() || self.writes.is_blocked();
+        let is_busy =
+            self.requests.is_in_flight() || self.writes.is_blocked() || self.is_upgraded.get();
         (!is_busy).then(|| self.clock.since())
     }
 

@@ -182,7 +182,8 @@ where
         && let Some(offer) = offers.and_then(|offers| offers.accepted())
     {
         let parts = connection.into_parts();
-        // It is open as long as its user wants.
+        state.leaves_http();
+        // It is open as long as its user wants, unless its place is taken.
         offer.fulfil(parts.io.io, parts.read_buf).await;
         return Ok(End::Closed);
     }

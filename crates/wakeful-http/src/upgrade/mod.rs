@@ -35,7 +35,9 @@
 //! no other, gets an `Offer` among its extensions; the response decides whether it holds; and when
 //! hyper's connection ends by it, the bytes go to who waits. An upgraded connection stays on its
 //! loop, counts as open until its [`Upgraded`] is dropped, and is aborted when the grace period of
-//! a drain is over: what uses it should await [`drain_begins`](crate::drain_begins).
+//! a drain is over: what uses it should await [`drain_begins`](crate::drain_begins). A server that
+//! replaces connections ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) may close it
+//! for another one; it is never taken for a silent one.
 
 mod error;
 mod offer;

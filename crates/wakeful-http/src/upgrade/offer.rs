@@ -69,13 +69,14 @@ impl Offer {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// Gives the connection to who waits for it, and waits until that one has dropped it.
+    /// Gives the connection to who waits for it, and waits until that one has dropped it. Dropped
+    /// before, it closes the connection.
     pub(crate) async fn fulfil(self, io: impl Io + 'static, unread: Bytes) {
-        let (upgraded, dropped) = Upgraded::watched(io, unread);
+        let (upgraded, held) = Upgraded::held(io, unread);
         self.becomes(State::Fulfilled(upgraded));
         // If nobody waits, that was the last of it.
         drop(self);
-        dropped.await;
+        held.await;
     }
 }
 

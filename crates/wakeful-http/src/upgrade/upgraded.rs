@@ -1,8 +1,8 @@
 //! The connection that an upgrade leaves, whatever it was.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes};
 use futures_io::{AsyncRead, AsyncWrite};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
-use crate::foreign_code::{Locking, SafeWaker};
+use crate::foreign_code::{self, Locking, SafeWaker};
 
 /// Any connection, TLS or not.
 pub(crate) trait Io: Read + Write + Unpin {}
@@ -22,45 +22,67 @@ impl<T: Read + Write + Unpin> Io for T {}
 /// A connection that has left HTTP. Reads and writes by the traits of futures-io and of hyper;
 /// dropped, it closes.
 ///
+/// # Errors
+/// Each use of one that its server has closed for another one
+/// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) is `ConnectionAborted`. Who waited
+/// is woken.
+///
 /// *Threads*: neither `Send` nor `Sync`, as the connection beneath.
 pub struct Upgraded {
     /// Came behind the request, and is read first.
     unread: Bytes,
-    io: Locking<Box<dyn Io>>,
+    open: Rc<Open>,
     wakers: Wakers,
-    _open: Option<OpenGuard>,
 }
 
 impl Upgraded {
     pub(super) fn new(io: impl Io + 'static) -> Self {
-        Self::with(io, Bytes::new(), None)
+        Self::behind(Bytes::new(), io)
     }
 
     /// `unread` was read before, and comes first.
     pub(crate) fn behind(unread: Bytes, io: impl Io + 'static) -> Self {
-        Self { unread, ..Self::new(io) }
+        let io = RefCell::new(Some(Locking::new(Box::new(io) as Box<dyn Io>)));
+        let open = Rc::new(Open { io, ..Open::default() });
+        Self { unread, open, wakers: Wakers::default() }
     }
 
-    /// One whose end somebody waits for, by the future.
-    pub(super) fn watched(
-        io: impl Io + 'static,
-        unread: Bytes,
-    ) -> (Self, impl Future<Output = ()>) {
-        let open = Rc::new(Open::default());
-        let guard = OpenGuard(open.clone());
-        let dropped = poll_fn(move |cx| {
-            if open.is_closed.get() {
-                return Poll::Ready(());
-            }
-            open.waker.set(Some(cx.waker().clone()));
-            Poll::Pending
-        });
-        (Self::with(io, unread, Some(guard)), dropped)
+    /// One that its connection still has in its hand.
+    pub(super) fn held(io: impl Io + 'static, unread: Bytes) -> (Self, Held) {
+        let upgraded = Self::behind(unread, io);
+        upgraded.open.is_held.set(true);
+        let held = Held(upgraded.open.clone());
+        (upgraded, held)
     }
 
-    fn with(io: impl Io + 'static, unread: Bytes, open: Option<OpenGuard>) -> Self {
-        let (io, wakers) = (Locking::new(Box::new(io) as Box<dyn Io>), Wakers::default());
-        Self { unread, io, wakers, _open: open }
+    fn poll_reading<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(Pin<&mut dyn Io>, &mut Context<'_>) -> Poll<io::Result<R>>,
+    ) -> Poll<io::Result<R>> {
+        self.open.reader.keep(cx, self.open.is_held.get());
+        self.wakers.reader.with(cx, |cx| self.open.with_io(|io| poll(io, cx)))
+    }
+
+    fn poll_writing<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(Pin<&mut dyn Io>, &mut Context<'_>) -> Poll<io::Result<R>>,
+    ) -> Poll<io::Result<R>> {
+        self.open.writer.keep(cx, self.open.is_held.get());
+        self.wakers.writer.with(cx, |cx| self.open.with_io(|io| poll(io, cx)))
+    }
+}
+
+impl Drop for Upgraded {
+    fn drop(&mut self) {
+        self.open.close();
+        for waiting in [&self.open.reader, &self.open.writer] {
+            foreign_code::discard(waiting.0.take());
+        }
+        if let Some(connection) = self.open.connection.take() {
+            connection.wake();
+        }
     }
 }
 
@@ -84,8 +106,7 @@ impl Read for Upgraded {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         if self.unread.is_empty() {
-            let this = &mut *self;
-            return this.wakers.reader.with(cx, |cx| Pin::new(&mut *this.io).poll_read(cx, buf));
+            return self.poll_reading(cx, |io, cx| io.poll_read(cx, buf));
         }
         let count = self.unread.len().min(buf.remaining());
         buf.put_slice(&self.unread[..count]);
@@ -100,8 +121,7 @@ impl Write for Upgraded {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        this.wakers.writer.with(cx, |cx| Pin::new(&mut *this.io).poll_write(cx, buf))
+        self.poll_writing(cx, |io, cx| io.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -109,22 +129,19 @@ impl Write for Upgraded {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        this.wakers.writer.with(cx, |cx| Pin::new(&mut *this.io).poll_write_vectored(cx, slices))
+        self.poll_writing(cx, |io, cx| io.poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        self.open.io.borrow().as_ref().is_some_and(|io| io.is_write_vectored())
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        this.wakers.writer.with(cx, |cx| Pin::new(&mut *this.io).poll_flush(cx))
+        self.poll_writing(cx, |io, cx| io.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        this.wakers.writer.with(cx, |cx| Pin::new(&mut *this.io).poll_shutdown(cx))
+        self.poll_writing(cx, |io, cx| io.poll_shutdown(cx))
     }
 }
 
@@ -166,20 +183,129 @@ impl AsyncWrite for Upgraded {
     }
 }
 
-/// Whether an upgraded connection is still in use.
+/// What an upgraded connection and who uses it share.
 #[derive(Default)]
 struct Open {
-    is_closed: Cell<bool>,
-    waker: Cell<Option<Waker>>,
+    /// `None`: it is closed.
+    io: RefCell<Option<Locking<Box<dyn Io>>>>,
+    /// A connection waits for its end, and may end it.
+    is_held: Cell<bool>,
+    connection: Cell<Option<Waker>>,
+    reader: Waiting,
+    writer: Waiting,
 }
 
-struct OpenGuard(Rc<Open>);
-
-impl Drop for OpenGuard {
-    fn drop(&mut self) {
-        self.0.is_closed.set(true);
-        if let Some(waker) = self.0.waker.take() {
-            waker.wake();
+impl Open {
+    fn with_io<R>(
+        &self,
+        poll: impl FnOnce(Pin<&mut dyn Io>) -> Poll<io::Result<R>>,
+    ) -> Poll<io::Result<R>> {
+        match &mut *self.io.borrow_mut() {
+            // What it wakes meanwhile is woken later: `Locking`, `SafeWaker`.
+            Some(io) => poll(Pin::new(&mut ***io)),
+            None => Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "the server has closed this connection",
+            ))),
         }
+    }
+
+    fn close(&self) {
+        let io = self.io.borrow_mut().take();
+        drop(io);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.io.borrow().is_none()
+    }
+}
+
+/// Who polled one direction last.
+#[derive(Default)]
+struct Waiting(Cell<Option<Waker>>);
+
+impl Waiting {
+    fn keep(&self, cx: &Context<'_>, is_held: bool) {
+        if !is_held {
+            return;
+        }
+        // A waker's clone and drop may be anybody's code.
+        let last = self.0.take();
+        if last.as_ref().is_some_and(|last| last.will_wake(cx.waker())) {
+            self.0.set(last);
+            return;
+        }
+        self.0.set(Some(cx.waker().clone()));
+        foreign_code::discard(last);
+    }
+}
+
+/// The connection's side: completes when who uses it has dropped it. Dropped before, it closes the
+/// connection, whoever has it.
+pub(super) struct Held(Rc<Open>);
+
+impl Future for Held {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.0.is_closed() {
+            return Poll::Ready(());
+        }
+        self.0.connection.set(Some(cx.waker().clone()));
+        Poll::Pending
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.is_held.set(false);
+        if self.0.is_closed() {
+            return;
+        }
+        self.0.close();
+        for waiting in [&self.0.reader, &self.0.writer] {
+            if let Some(waker) = waiting.0.take() {
+                foreign_code::wake(waker);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_lite::io::{AsyncReadExt, AsyncWriteExt, split};
+    use wakeful::net::UnixStream;
+    use wakeful::time::timeout;
+
+    use super::*;
+
+    #[test]
+    fn who_reads_or_writes_is_told_that_its_connection_was_taken_away() {
+        let told = async {
+            let (mut client, stream) = UnixStream::pair().unwrap();
+            let (upgraded, held) = Upgraded::held(stream, Bytes::new());
+            let (mut reader, mut writer) = split(upgraded);
+            let reader = wakeful::spawn(async move { reader.read(&mut [0]).await.map(drop) });
+            let writes: wakeful::JoinHandle<io::Result<()>> = wakeful::spawn(async move {
+                // Until the sockets hold no more.
+                loop {
+                    writer.write_all(&[0; 64 << 10]).await?;
+                }
+            });
+            while wakeful::LoopHandle::current().metrics().parks == 0 {
+                wakeful::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert!(!reader.is_finished() && !writes.is_finished());
+            drop(held);
+            for error in [reader.await.unwrap(), writes.await.unwrap()] {
+                assert_eq!(error.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+            }
+            // And so is the client.
+            let mut buf = [0; 64 << 10];
+            while let Ok(1..) = client.read(&mut buf).await {}
+        };
+        wakeful::block_on(timeout(Duration::from_secs(20), told)).expect("nobody waits for ever");
     }
 }

@@ -144,9 +144,10 @@ pub(super) async fn give_way(asked: Rc<Receiver<()>>, room: Weak<Room>, connecti
         ask_first_by(idle, &room, &connections).await;
         if room.asks_busy.load(Ordering::Relaxed) {
             let busy = |standing| match standing {
+                Standing::Idle(since) => Some(Busy::NoMore(since)),
                 Standing::Open(since) => Some(Busy::Open(since)),
                 Standing::Busy(requests) => Some(Busy::Requests(Reverse(requests))),
-                Standing::Idle(_) | Standing::Stays => None,
+                Standing::Stays => None,
             };
             ask_first_by(busy, &room, &connections).await;
         }
@@ -156,6 +157,8 @@ pub(super) async fn give_way(asked: Rc<Receiver<()>>, room: Weak<Room>, connecti
 /// In which order those are asked that are busy.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Busy {
+    /// It has become idle since the idle ones were asked.
+    NoMore(Instant),
     /// First those that need not end what they do, the longest open one before the others.
     Open(Instant),
     /// One that has had many requests is done with this one soon, and had its turn.
@@ -185,9 +188,9 @@ async fn ask_first_by<K: Ord>(
         yield_now().await;
     }
     for (before, place) in first {
-        // Something may have come since.
+        // Something may have come since. One that is asked all the sooner now is asked.
         let is_same =
-            || connections.standing(place).and_then(&key).is_some_and(|now| now == before);
+            || connections.standing(place).and_then(&key).is_some_and(|now| now <= before);
         if is_same() && room.takes_one() {
             connections.ask(place);
         }
@@ -259,6 +262,30 @@ mod tests {
         // More than are looked at without a break.
         let many: Vec<_> = (0..1000).map(|place| idle(1000 - place)).collect();
         assert_eq!(asked(&many, 3, false), [997, 998, 999]);
+    }
+
+    /// Idle from its second look on.
+    struct BecomesIdle(Instant, Cell<u32>);
+
+    impl GivesWay for BecomesIdle {
+        fn standing(&self) -> Standing {
+            let looks = self.1.replace(self.1.get() + 1);
+            if looks == 0 { Standing::Open(self.0) } else { Standing::Idle(self.0) }
+        }
+    }
+
+    #[test]
+    fn one_that_becomes_idle_while_the_others_are_looked_at_is_asked() {
+        let connections = Draining::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        let becomes_idle = Rc::new(BecomesIdle(Instant::now(), Cell::new(0)));
+        let mut waiting = connections.started_or_asked(becomes_idle);
+        assert!(Pin::new(&mut waiting).poll(&mut cx).is_pending());
+        let (room, mut asked) = Room::new(1, WhenFull::Replace);
+        room.ask();
+        room.loops[0].close();
+        block_on(give_way(Rc::new(asked.remove(0)), Arc::downgrade(&room), connections));
+        assert!(Pin::new(&mut waiting).poll(&mut cx).is_ready());
     }
 
     #[test]

@@ -22,7 +22,7 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,10 +31,11 @@ use std::time::Duration;
 
 use ::tokio::task::coop::has_budget_remaining;
 
-use super::current::current;
+use super::current::{current, while_guest_goes_on};
 use super::inner::Inner;
 use crate::driver::epoll::Timeout;
 use crate::guest::{Hooks, Runtime};
+use crate::sys::panics;
 use crate::task::coop;
 
 pub(super) const HOOKS: Hooks = Hooks { before_park, after_park };
@@ -68,7 +69,20 @@ pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
         true => Poll::Ready(()),
         false => Poll::Pending,
     };
-    drive(inner, runtime, stopped)?;
+    // Turns contain what panics in them. This comes out of Tokio itself, which a waker of another
+    // executor may have panicked in.
+    match catch_unwind(AssertUnwindSafe(|| drive(inner, runtime, stopped))) {
+        Ok(driven) => driven?,
+        Err(payload) => {
+            runtime.breaks();
+            let panic = panics::message(&*payload).unwrap_or("not a text").to_owned();
+            panics::swallow(payload);
+            return Err(io::Error::other(format!(
+                "this loop's Tokio has panicked, and cannot go on: {panic} (a waker that panics as Tokio calls it? \
+                 a guard of `Handle::enter` that a task holds across an await?)"
+            )));
+        }
+    }
     let _entered = runtime.enter();
     // What was sent before the stop is taken, and run as far as a turn goes.
     inner.turn(Some(Duration::ZERO))
@@ -221,7 +235,7 @@ impl Inner {
         let entered = runtime.enter();
         self.end();
         drop(entered);
-        runtime.end();
+        while_guest_goes_on(|| runtime.end());
     }
 }
 

@@ -1,5 +1,7 @@
 //! The loop of this thread.
 
+#[cfg(feature = "tokio")]
+use std::cell::Cell;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -74,11 +76,37 @@ pub(super) fn expect_current() -> Rc<Inner> {
     inner
 }
 
-/// Why there is no current loop: `otherwise`, unless the thread ends. A loop may run then, but
-/// nothing can find it.
+#[cfg(feature = "tokio")]
+thread_local! {
+    static GUEST_GOES_ON: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`, in which the guest of this thread's loop goes on behind that one's end.
+#[cfg(feature = "tokio")]
+pub(super) fn while_guest_goes_on(f: impl FnOnce()) {
+    let before = GUEST_GOES_ON.replace(true);
+    f();
+    GUEST_GOES_ON.set(before);
+}
+
+/// Has the loop of this thread ended, and do tasks of its guest still run? They are dropped soon.
+pub(crate) fn guest_goes_on() -> bool {
+    #[cfg(feature = "tokio")]
+    let goes_on = GUEST_GOES_ON.get() && current().is_none();
+    #[cfg(not(feature = "tokio"))]
+    let goes_on = false;
+    goes_on
+}
+
+/// Why there is no current loop: `otherwise`, unless it has ended before its guest, or the thread
+/// ends. A loop may run then, but nothing can find it.
 #[cold]
 pub(crate) fn explain_missing(otherwise: &'static str) -> &'static str {
     match CURRENT.try_with(|_| ()) {
+        Ok(()) if guest_goes_on() => {
+            "the event loop of this thread has ended, and a task of Tokio's, which goes on until the other loops of the group \
+             have ended, has called this"
+        }
         Ok(()) => otherwise,
         Err(_) => {
             "no event loop can be found on this thread, because the thread ends: this was called in the destructor \

@@ -1,5 +1,6 @@
 //! The Tokio runtime of a loop's thread.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -59,6 +60,8 @@ pub(crate) struct Runtime {
     runtime: LocalRuntime,
     together: Option<Together>,
     process: Process,
+    /// It cannot run any more.
+    broken: Cell<bool>,
 }
 
 /// The loop's epoll has something, or had when it was asked last.
@@ -79,13 +82,17 @@ impl Runtime {
             .on_thread_park(hooks.before_park)
             .on_thread_unpark(hooks.after_park)
             .build_local(LocalOptions::default())?;
-        let epoll = rustix::io::fcntl_dupfd_cloexec(epoll, 0).map_err(explain_call("fcntl"))?;
-        check_thread()?;
-        let entered = runtime.enter();
-        #[allow(deprecated, reason = "an `OwnedFd` is what the unsafe successor asks for")]
-        let epoll = AsyncFd::with_interest(epoll, Interest::READABLE)?;
-        drop(entered);
-        Ok(Self { epoll, runtime, together: settings.together, process })
+        match watch(&runtime, epoll) {
+            Ok(epoll) => {
+                let Settings { together, .. } = settings;
+                Ok(Self { epoll, runtime, together, process, broken: Cell::new(false) })
+            }
+            Err(error) => {
+                // Its drop panics within another runtime.
+                runtime.shutdown_background();
+                Err(error)
+            }
+        }
     }
 
     /// # Errors
@@ -101,6 +108,11 @@ impl Runtime {
     #[track_caller]
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
+    }
+
+    /// A panic has come out of Tokio itself: it has lost its timers and sockets.
+    pub(crate) fn breaks(&self) {
+        self.broken.set(true);
     }
 
     /// Makes it the thread's runtime until the guard goes; unless the thread ends, and Tokio can
@@ -126,15 +138,24 @@ impl Runtime {
             std::mem::forget(self);
             return;
         }
-        let Self { epoll, runtime, together, .. } = self;
+        let Self { epoll, runtime, together, broken, .. } = self;
         drop(epoll);
         // Where something unwinds, a second panic would end the process.
-        let can_run = !std::thread::panicking() && !thread_ends();
+        let can_run = !std::thread::panicking() && !thread_ends() && !broken.get();
         if let Some(together) = together.filter(|_| can_run) {
             runtime.block_on(together.others());
         }
         runtime.shutdown_background();
     }
+}
+
+/// Has `runtime` watch a duplicate of `epoll`.
+fn watch(runtime: &LocalRuntime, epoll: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
+    let epoll = rustix::io::fcntl_dupfd_cloexec(epoll, 0).map_err(explain_call("fcntl"))?;
+    check_thread()?;
+    let _entered = runtime.enter();
+    #[allow(deprecated, reason = "an `OwnedFd` is what the unsafe successor asks for")]
+    AsyncFd::with_interest(epoll, Interest::READABLE)
 }
 
 fn check_thread() -> io::Result<()> {

@@ -73,28 +73,35 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Logs what to do about a panic by which a Tokio type says that it has no runtime. Once a second
-/// at most.
+/// Logs what to do about a panic by which a Tokio type says that it has no runtime, or not the
+/// right one. Once a second at most.
 #[cold]
 pub(crate) fn advise(payload: &(dyn Any + Send)) {
-    let Some(message) = message(payload).filter(|message| is_of_tokio(message)) else { return };
+    let Some(message) = message(payload) else { return };
+    let Some(advice) = advice(message) else { return };
     static LIMIT: OncePerSecond = OncePerSecond::new();
     let Some(count) = LIMIT.pass() else { return };
-    log!(
-        error,
-        panic = message,
-        count,
-        "a task used I/O, a timer or a spawn of Tokio, and no Tokio runtime runs on this loop. Have Tokio on each loop (feature \
-         `tokio`: `LoopGroupBuilder::tokio`, `Server::tokio`, `wakeful::tokio::block_on`), or give the loops a runtime of your own \
-         (`LoopGroupBuilder::tokio_handle`, `Server::tokio_handle`); or use `wakeful::net`, `wakeful::time` and `wakeful::spawn`"
-    );
+    log!(error, panic = message, count, "{advice}");
 }
 
 /// Tokio's words: "there is no reactor running, must be called from the context of a Tokio 1.x
-/// runtime", "no timer running", "A Tokio 1.x context was found, but ...".
-fn is_of_tokio(message: &str) -> bool {
-    message.contains("no reactor running")
-        || message.contains("Tokio") && (message.contains("context") || message.contains("runtime"))
+/// runtime", "no timer running"; with a runtime, "A Tokio 1.x context was found, but it is being
+/// shutdown", "..., but timers are disabled".
+fn advice(message: &str) -> Option<&'static str> {
+    if message.contains("Tokio") && message.contains("context was found, but") {
+        return Some(
+            "a task used I/O, a timer or a spawn of Tokio, and the Tokio runtime of this loop's tasks has ended, or was built without \
+             that: one that is given by `tokio_handle` is built with `enable_all`, and has to outlive the loops",
+        );
+    }
+    let has_none = message.contains("no reactor running")
+        || message.contains("Tokio")
+            && (message.contains("context") || message.contains("runtime"));
+    has_none.then_some(
+        "a task used I/O, a timer or a spawn of Tokio, and no Tokio runtime runs on this loop. Have Tokio on each loop (feature \
+         `tokio`: `LoopGroupBuilder::tokio`, `Server::tokio`, `wakeful::tokio::block_on`), or give the loops a runtime of your own \
+         (`LoopGroupBuilder::tokio_handle`, `Server::tokio_handle`); or use `wakeful::net`, `wakeful::time` and `wakeful::spawn`",
+    )
 }
 
 /// The text of a panic, if it has one.

@@ -50,9 +50,18 @@
 //! [`JoinHandle`](crate::JoinHandle) and one of Tokio's by Tokio's. A panic in the future of
 //! `block_on` unwinds out of that, and the loop can be used again.
 //!
+//! Tokio itself calls wakers as its timers fire and its sockets become ready. One that panics there
+//! (of a task never does; of an executor of your own that polls Tokio's types it may) takes Tokio's
+//! timers and sockets with it, and so the loop: [`run`](crate::EventLoop::run) is an error then,
+//! and `block_on` panics.
+//!
 //! # Cancellation
 //! When the loop ends, its own tasks are dropped first, within the runtime, and then Tokio's. What
 //! runs in `spawn_blocking` goes on, and nobody waits for it.
+//!
+//! In a group of several loops Tokio's tasks go on in between, until all loops have ended. What
+//! they need of their loop is gone then: its timers never fire, its sockets give errors, its tasks
+//! are cancelled, and `wakeful::spawn` panics.
 //!
 //! # Fork
 //! In a forked child, `run` and `block_on` are errors, as for every loop. The child's copy of the

@@ -219,3 +219,40 @@ fn loops_that_have_ended_do_not_wait_for_ever_for_one_that_has_not() {
     assert!(error.contains("wakeful-1") && !error.contains("wakeful-0"), "{error}");
     end.send(()).unwrap();
 }
+
+/// Their guests go on for a while behind them.
+#[test]
+fn at_the_end_of_a_group_tokio_s_tasks_that_wait_for_the_loop_s_timers_do_not_panic() {
+    /// Tells whether it was dropped by a panic.
+    struct TellsHow(mpsc::Sender<bool>);
+    impl Drop for TellsHow {
+        fn drop(&mut self) {
+            let _ = self.0.send(std::thread::panicking());
+        }
+    }
+    let group = LoopGroup::builder().loops(2).tokio().build().unwrap();
+    let (tell, dropped) = mpsc::channel();
+    let (begin, begun) = mpsc::channel();
+    for handle in group.handles() {
+        let (tell, begin) = (tell.clone(), begin.clone());
+        let wait = move || {
+            let (by_sleep, begins) = (TellsHow(tell.clone()), begin.clone());
+            tokio::spawn(async move {
+                let _dropped = by_sleep;
+                begins.send(()).unwrap();
+                wakeful::time::sleep(LONG).await;
+            });
+            let by_timeout = TellsHow(tell);
+            tokio::spawn(async move {
+                let _dropped = by_timeout;
+                begin.send(()).unwrap();
+                let _ = wakeful::time::timeout(LONG, std::future::pending::<()>()).await;
+            });
+        };
+        handle.post_and_wait(wait).unwrap();
+    }
+    (0..4).for_each(|_| begun.recv_timeout(LONG).unwrap());
+    drop(tell);
+    group.shutdown(Duration::ZERO).unwrap();
+    assert_eq!(dropped.iter().collect::<Vec<_>>(), [false; 4]);
+}

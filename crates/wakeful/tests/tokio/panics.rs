@@ -1,9 +1,15 @@
 //! A panic ends what it is in, and nothing besides.
 
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
-use wakeful::LoopHandle;
+use wakeful::{LoopGroup, LoopHandle};
 
+use crate::background::LONG;
 use crate::{guest, on_a_guest, soon};
 
 #[test]
@@ -77,4 +83,32 @@ fn a_panic_in_the_root_leaves_a_loop_that_runs() {
         });
         assert_eq!(event_loop.block_on(goes_on).unwrap(), 5);
     }
+}
+
+/// Panics as it is woken.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker, on purpose");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_as_tokio_calls_it_is_the_error_of_the_loop_s_run() {
+    let by_a_waker_that_panics = || async {
+        let mut sleep = pin!(tokio::time::sleep(Duration::from_millis(1)));
+        let waker = Waker::from(Arc::new(Panics));
+        assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        std::future::pending::<()>().await;
+    };
+    // Of two loops, so that the guests end together.
+    let group = LoopGroup::builder().loops(2).tokio().build().unwrap();
+    let [first, other] = group.handles() else { unreachable!("two were asked for") };
+    let task = first.spawn(by_a_waker_that_panics).unwrap();
+    assert!(wakeful::block_on(soon(task)).unwrap_err().is_cancelled());
+    assert_eq!(other.post_and_wait(|| 5).unwrap(), 5);
+    let error = group.shutdown(LONG).unwrap_err().to_string();
+    assert!(error.contains("wakeful-0 had ended with an error: this loop's Tokio"), "{error}");
+    assert!(error.contains("a waker, on purpose"), "{error}");
 }
