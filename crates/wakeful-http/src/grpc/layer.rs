@@ -217,7 +217,7 @@ where
     }
 }
 
-/// Calls `poll`. `None`: it panicked for a call. For another request that is the server's to answer.
+/// Calls `poll`. `None`: it panicked for a call. For another request, the server answers that.
 fn caught<T>(is_call: bool, poll: impl FnOnce() -> T) -> Option<T> {
     if !is_call {
         return Some(poll());

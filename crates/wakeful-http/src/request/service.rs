@@ -210,8 +210,9 @@ where
             let response = Response::from_parts(head, ResponseBody::empty());
             return Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())));
         }
-        // HTTP/1, and the body was dropped before its end. hyper reads for the rest once, and closes
-        // after the response if there is more. The response says so only if that read comes first.
+        // HTTP/1, and the body was dropped before its end. hyper reads for the rest once, and
+        // closes after the response if there is more. The response says so only if that read comes
+        // first.
         let takes_rest = || in_flight.connection().last_body().takes_rest();
         let Poll::Ready(answered) = polled else {
             let StateProjection::Panicked { has_waited } = this.state.project() else {

@@ -11,12 +11,9 @@ use super::connection::Connection;
 use super::inbox::Inbox;
 use super::loop_server::LoopServer;
 use super::routes::Routes;
-use super::strategy::AcceptStrategy;
+use super::strategy::{AcceptStrategy, DISPATCHER};
 use crate::balance::counts::Counts;
 use crate::balance::dispatch_placement::{Picker, Placement};
-
-/// The loop that accepts for all.
-pub(super) const DISPATCHER: usize = 0;
 
 /// What each loop has of a server's dispatching: each an inbox, and, if one accepts for all, what
 /// it needs to do so.

@@ -3,8 +3,8 @@
 //! With [`Dispatch`](super::AcceptStrategy::Dispatch) the first loop accepts for all. If it does
 //! not come back from a turn, the group's watchdog (`balance::board`) has somebody look: another
 //! loop that does come back is called, accepts from the same sockets, and hands what it accepts to
-//! the loops as the dispatcher would, but for that one. It leaves the sockets when the dispatcher is
-//! back. Meanwhile both may accept: the kernel gives each connection to one of them.
+//! the loops as the dispatcher would, but for that one. It leaves the sockets when the dispatcher
+//! is back. Meanwhile both may accept: the kernel gives each connection to one of them.
 //!
 //! A loop that is not called has nothing of it but a task that waits.
 
@@ -18,10 +18,10 @@ use async_channel::{Receiver, Sender};
 
 use super::accepting::accept;
 use super::connection::Connection;
-use super::dispatch::DISPATCHER;
 use super::loop_server::LoopServer;
 use super::route::Route;
 use super::shared_listener::SharedListener;
+use super::strategy::DISPATCHER;
 use crate::balance::board::Board;
 use crate::event_loop::spawn;
 use crate::net::{DetachedListener, ListenAddr};

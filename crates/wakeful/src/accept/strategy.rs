@@ -3,12 +3,14 @@
 use std::fmt;
 use std::io;
 
-use super::dispatch::DISPATCHER;
 use super::opening::Opening;
 use super::reuse_port;
 use super::shared_listener::SharedListener;
 use crate::balance::dispatch_placement::Placement;
 use crate::net::DetachedListener;
+
+/// The loop that accepts for all, where one does.
+pub(super) const DISPATCHER: usize = 0;
 
 /// How a server's connections reach its loops: a setting of
 /// [`ConnectionServer`](super::ConnectionServer).

@@ -45,11 +45,11 @@ pub(super) const HOOKS: Hooks = Hooks { before_park, after_park };
 fn drive<T>(
     inner: &Inner,
     runtime: &Runtime,
-    state: State,
+    state: &State,
     mut look: impl FnMut(&mut Context<'_>) -> Poll<T>,
 ) -> io::Result<T> {
     let _in_host = inner.local.enter_host();
-    let root = poll_fn(|cx| inner.poll_as_guest(runtime, &state, &mut look, cx));
+    let root = poll_fn(|cx| inner.poll_as_guest(runtime, state, &mut look, cx));
     runtime.block_on(root)
 }
 
@@ -70,7 +70,7 @@ pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
         true => Poll::Ready(()),
         false => Poll::Pending,
     };
-    drive(inner, runtime, State { is_run: true, ..State::default() }, stopped)?;
+    drive(inner, runtime, &State { is_run: true, ..State::default() }, stopped)?;
     let _entered = runtime.enter();
     // What was sent before the stop is taken, and run as far as a turn goes.
     inner.turn(Some(Duration::ZERO))
@@ -86,7 +86,7 @@ pub(super) fn block_on<F: Future>(
 ) -> io::Result<F::Output> {
     let mut future = pin!(future);
     let mut woken: Option<(Arc<Woken>, Waker)> = None;
-    drive(inner, runtime, State::default(), |cx| {
+    drive(inner, runtime, &State::default(), |cx| {
         let (woken, waker) = woken.get_or_insert_with(|| {
             let woken = Arc::new(Woken { woken: true.into(), root: cx.waker().clone() });
             (woken.clone(), woken.into())
