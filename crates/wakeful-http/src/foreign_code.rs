@@ -1,8 +1,10 @@
 //! Panics of wakers and of log subscribers end where they began. A waker may be another executor's,
 //! and others wait beside it.
 
+use std::any::Any;
 use std::io::IoSlice;
 use std::ops::{Deref, DerefMut};
+use std::panic::resume_unwind;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
@@ -11,6 +13,13 @@ use http_body::Frame;
 /// Runs `f`, and contains a panic in it, which the loop of this thread counts.
 pub(crate) use wakeful::log::contained as contain;
 pub(crate) use wakeful::task::{Locking, SafeWaker, hold_back_wakers};
+
+/// Ends a panic that was caught. The loop of this thread counts it, and the log says what to do if
+/// a Tokio runtime was missing. The drop of `payload` may panic, too.
+#[cold]
+pub(crate) fn contain_payload(payload: Box<dyn Any + Send>) {
+    contain(|| resume_unwind(payload));
+}
 
 /// Wakes `waker`, and contains a panic in it.
 pub(crate) fn wake(waker: Waker) {

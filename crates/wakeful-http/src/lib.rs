@@ -39,7 +39,7 @@
 //!
 //! | | needs | instead |
 //! |---|---|---|
-//! | tower-http's `timeout`, tower's `timeout` | tokio's timers: a panic in the first request | [`layers::TimeoutLayer`] |
+//! | tower-http's `timeout`, tower's `timeout` | tokio's timers: a panic, and 500, in each request | [`layers::TimeoutLayer`] |
 //! | tower's `limit` | tokio's timers, in the rate limit | [`layers::ConcurrencyLimitLayer`], [`layers::RateLimitLayer`]; for the whole server [`Limits`] |
 //! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | `files::ServeDir`, `files::ServeFile` (feature `files`) |
 //! | tower-http's `metrics` | tokio's timers | [`Running::http_counts`], `counts`, `loads` and `handles`, which exist after `start`: the crate `wakeful-prometheus` makes Prometheus text of them, and its docs have the router |
@@ -96,9 +96,15 @@
 //! ```
 //!
 //! # Panics
-//! A handler that panics closes its connection (HTTP/2: resets its stream) without an answer. The
-//! panic hook reports it; no count does. tower-http's `catch-panic` makes it a 500, which is
-//! counted.
+//! The request of a handler that panics is answered 500, with no body; its connection goes on, and
+//! so do the other requests of an HTTP/2 connection. A call of gRPC is answered INTERNAL by
+//! `grpc::GrpcLayer`. The panic hook reports the panic, and
+//! [`LoopMetrics::panics`](wakeful::metrics::LoopMetrics) counts it. If the handler needed a Tokio
+//! runtime, the log says how to give it one. tower-http's `catch-panic` sees the panic first, for a
+//! response of your own.
+//!
+//! A response's body that panics, when the head has been sent, closes its connection (HTTP/2:
+//! resets its stream).
 //!
 //! # gRPC
 //! Services that tonic generates are served as any other router: see `grpc` (feature `grpc`).

@@ -1,21 +1,23 @@
-//! A handler or a body that panics ends its request (HTTP/1.1: its connection), and gives back what
-//! that held.
+//! A handler that panics is answered 500, a body that panics ends its stream (HTTP/1.1: its
+//! connection), and what the request held is given back.
 
 mod common;
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::io::{Read, Write};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::routing::get;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Buf, Frame};
-use wakeful_http::{Limits, observe};
+use wakeful_http::{Limits, Running, observe};
 
 use common::frames::{Client, *};
 use common::*;
@@ -42,9 +44,8 @@ fn requests_that_panic_give_back_their_places() {
     let limits = Limits::new().max_requests(1).max_connections_per_peer(1);
     let running = server().limits(limits).start(app).unwrap();
     for path in ["/handler", "/body"].repeat(3) {
-        let mut stream = raw(&running);
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).unwrap();
-        assert_eq!(read_all(stream), "");
+        let answer = ask_and_close(&running, path);
+        assert_eq!(answer.starts_with("HTTP/1.1 500 "), path == "/handler", "{answer}");
         until("it is closed", || running.counts().open() == 0);
     }
     assert_eq!(running.http_counts().in_flight(), 0);
@@ -52,10 +53,138 @@ fn requests_that_panic_give_back_their_places() {
     for (number, path) in ["/handler", "/body"].repeat(3).into_iter().enumerate() {
         let stream = 1 + 2 * u32::try_from(number).unwrap();
         client.get(stream, path);
-        let reset = client.wait_for(RST_STREAM);
-        assert_eq!((reset.stream, reset.error()), (stream, CANCEL));
+        if path == "/handler" {
+            let answer = client.wait_for(HEADERS);
+            assert_eq!((answer.stream, answer.status().as_str()), (stream, "500"));
+        } else {
+            let reset = client.wait_for(RST_STREAM);
+            assert_eq!((reset.stream, reset.error()), (stream, CANCEL));
+        }
     }
     assert_eq!(running.http_counts().in_flight(), 0);
+}
+
+fn ask_and_close(running: &Running, path: &str) -> String {
+    let mut stream = raw(running);
+    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    read_all(stream)
+}
+
+/// What unwinding drops, and what a panic carries, may panic again.
+struct PanicsInItsDrop;
+
+impl Drop for PanicsInItsDrop {
+    fn drop(&mut self) {
+        panic!("of a drop, on purpose")
+    }
+}
+
+/// A future that panics when it is polled, and again when it is dropped behind that.
+struct PanicsPolledAndDropped(PanicsInItsDrop);
+
+impl Future for PanicsPolledAndDropped {
+    type Output = Result<http::Response<String>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let _ = &self.0;
+        panic!("of a future, on purpose")
+    }
+}
+
+fn answers_what_panics_in_each_way() -> Running {
+    let service = |request: http::Request<wakeful_http::RequestBody>| {
+        let path = request.uri().path().to_owned();
+        assert_ne!(path, "/call", "of a call, on purpose");
+        if path == "/future" {
+            let future = PanicsPolledAndDropped(PanicsInItsDrop);
+            return Box::pin(future) as Pin<Box<dyn Future<Output = _>>>;
+        }
+        Box::pin(async move {
+            if path == "/later" {
+                wakeful::time::sleep(Duration::from_millis(1)).await;
+                panic!("behind a wait, on purpose");
+            }
+            if path == "/payload" {
+                std::panic::panic_any(PanicsInItsDrop);
+            }
+            let length = request.into_body().collect().await.map_or(0, |it| it.to_bytes().len());
+            Ok(http::Response::new(format!("served {length}")))
+        })
+    };
+    server().start_with(move || wakeful_http::service_fn(service)).unwrap()
+}
+
+#[test]
+fn a_handler_that_panics_is_answered_500_and_its_connection_goes_on() {
+    let running = answers_what_panics_in_each_way();
+    let panics = || running.handles().iter().map(|it| it.metrics().panics).sum::<u64>();
+    let before = panics();
+    let mut stream = raw(&running);
+    for path in ["/call", "/future", "/later", "/payload"] {
+        // The second one comes while the first is served.
+        for method in ["GET", "HEAD"] {
+            let heads = format!(
+                "{method} {path} HTTP/1.1\r\nhost: x\r\n\r\nPOST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbody"
+            );
+            stream.write_all(heads.as_bytes()).unwrap();
+            let mut answers = String::new();
+            while !answers.ends_with("served 4") {
+                let mut piece = [0; 512];
+                let count = stream.read(&mut piece).unwrap();
+                assert_ne!(count, 0, "{path}: {answers}");
+                answers.push_str(std::str::from_utf8(&piece[..count]).unwrap());
+            }
+            let (first, second) = answers.split_once("\r\n\r\n").unwrap();
+            assert!(first.starts_with("HTTP/1.1 500 "), "{path}: {answers}");
+            assert!(second.starts_with("HTTP/1.1 200 "), "{path}: {answers}");
+            assert!(!answers.contains("purpose"), "{path}: {answers}");
+        }
+    }
+    assert_eq!(running.http_counts().responses(5), 8);
+    // The futures' drops, and those of the payloads, count for themselves.
+    assert!(panics() - before >= 8, "{}", panics() - before);
+    until("none is in flight", || running.http_counts().in_flight() == 0);
+    assert_eq!(running.counts().accepted(), 1);
+}
+
+#[test]
+fn a_handler_that_panics_with_http2_is_answered_500_and_the_other_streams_go_on() {
+    let running = answers_what_panics_in_each_way();
+    let mut client = Client::new(&running);
+    client.send(HEADERS, END_HEADERS, 1, &head("POST", "/"));
+    client.send(DATA, 0, 1, b"in two");
+    for (stream, path) in [(3, "/call"), (5, "/future"), (7, "/later"), (9, "/payload")] {
+        client.get(stream, path);
+        let answer = client.wait_for(HEADERS);
+        assert_eq!((answer.stream, answer.status().as_str()), (stream, "500"), "{path}");
+    }
+    client.send(DATA, END_STREAM, 1, b" pieces");
+    let answer = client.wait_for(HEADERS);
+    assert_eq!((answer.stream, answer.status().as_str()), (1, "200"));
+    assert_eq!(client.wait_for(DATA).payload, b"served 13");
+    until("none is in flight", || running.http_counts().in_flight() == 0);
+}
+
+/// The request's body goes with the handler.
+#[test]
+fn a_handler_that_panics_with_its_body_unread_is_answered_500_and_no_later_request_is_misread() {
+    let running = answers_what_panics_in_each_way();
+    for length in [10, 1 << 20] {
+        let mut stream = raw(&running);
+        let head = format!("POST /later HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        // What is sent behind an answer may meet a closed connection.
+        let body = vec![b'G'; length];
+        let next = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        let _ = stream.write_all(&body).and_then(|()| stream.write_all(next));
+        let answer = read_all(stream);
+        assert!(answer.starts_with("HTTP/1.1 500 "), "{length}: {answer}");
+        // It is answered, or its connection was closed in front of it.
+        let rest = &answer[answer.find("\r\n\r\n").unwrap() + 4..];
+        assert!(rest.is_empty() || rest.starts_with("HTTP/1.1 200 "), "{length}: {answer}");
+    }
+    until("none is in flight", || running.http_counts().in_flight() == 0);
 }
 
 /// It is called before there is a future that could contain its panic.
@@ -115,8 +244,8 @@ fn a_call_or_a_span_that_panics_costs_no_other_request_of_its_connection() {
     entered.recv_blocking().unwrap();
     for (stream, path) in [(3, "/call"), (5, "/span"), (7, "/call")] {
         client.get(stream, path);
-        let reset = client.wait_for(RST_STREAM);
-        assert_eq!((reset.stream, reset.error()), (stream, CANCEL), "{path}");
+        let answer = client.wait_for(HEADERS);
+        assert_eq!((answer.stream, answer.status().as_str()), (stream, "500"), "{path}");
     }
     assert_eq!(running.http_counts().in_flight(), 1);
     open.close();
@@ -345,13 +474,14 @@ fn what_panics_and_then_in_its_drop_ends_a_connection_and_not_the_process() {
         })
         .unwrap();
     for path in ["/body", "/service"].repeat(2) {
-        let mut stream = raw(&running);
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).unwrap();
-        assert_eq!(read_all(stream), "", "{path}");
+        let is_answered = path == "/service";
+        let answer = ask_and_close(&running, path);
+        assert_eq!(answer.starts_with("HTTP/1.1 500 "), is_answered, "{path}: {answer}");
         until("it is closed", || running.counts().open() == 0);
         let mut client = Client::new(&running);
         client.get(1, path);
-        assert_eq!(client.wait_for(RST_STREAM).stream, 1, "{path}");
+        let answer = client.wait_for(if is_answered { HEADERS } else { RST_STREAM });
+        assert_eq!(answer.stream, 1, "{path}");
     }
     until("none is in flight", || running.http_counts().in_flight() == 0);
 }

@@ -1,7 +1,8 @@
-//! What tonic's transport would do for a call, without it: its deadline; and the end of streams
-//! when the server drains.
+//! What tonic's transport would do for a call, without it: its deadline, and the answer when its
+//! handler panics; and the end of streams when the server drains.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use wakeful::time::{Timeout, timeout_at};
 
 use super::timeout;
 use super::{CallRequestBody, CallResponseBody};
+use crate::foreign_code::{contain, contain_payload};
 
 /// Honours deadlines (`grpc-timeout`), and ends streams when the server drains. For
 /// `axum::Router::layer`, or around the whole router.
@@ -24,6 +26,8 @@ use super::{CallRequestBody, CallResponseBody};
 ///   response or in the middle of it, and its handler is dropped. A response that the client does
 ///   not read, with its flow-control window full, ends when the client reads on or its connection
 ///   ends.
+/// * A call whose handler panics before its response begins is answered with INTERNAL. (Other
+///   requests that come through here are the server's to answer: 500.)
 /// * When the server drains, a unary call is finished. A stream has [`linger`](Self::linger) to
 ///   come to its end, for which handlers await [`drain_begins`](crate::drain_begins); then
 ///   UNAVAILABLE is its last word: what the handler reads ends with that error, and so does what it
@@ -125,8 +129,9 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let GrpcLayer { max_deadline, linger, is_strict } = self.settings;
-        if is_strict && !is_grpc(request.headers()) {
-            return CallFuture { phase: Phase::OtherType, deadline: None, linger };
+        let is_call = is_grpc(request.headers());
+        if is_strict && !is_call {
+            return CallFuture { phase: Phase::OtherType, deadline: None, linger, is_call };
         }
         let asked = match timeout::of(request.headers()) {
             Ok(asked) => asked,
@@ -135,6 +140,7 @@ where
                     phase: Phase::Refused { status: Some(status) },
                     deadline: None,
                     linger,
+                    is_call,
                 };
             }
         };
@@ -146,7 +152,7 @@ where
             Some(deadline) => Phase::Timed { inner: timeout_at(deadline, inner) },
             None => Phase::Free { inner },
         };
-        CallFuture { phase, deadline, linger }
+        CallFuture { phase, deadline, linger, is_call }
     }
 }
 
@@ -158,6 +164,7 @@ pin_project! {
         phase: Phase<F>,
         deadline: Option<Instant>,
         linger: Duration,
+        is_call: bool,
     }
 }
 
@@ -180,28 +187,42 @@ where
     type Output = Result<Response<CallResponseBody<R>>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
+        let mut this = self.project();
         let (deadline, linger) = (*this.deadline, *this.linger);
-        let answered = match this.phase.project() {
-            PhaseProjection::Free { inner } => inner.poll(cx).map(Ok),
-            PhaseProjection::Timed { inner } => {
+        let is_call = *this.is_call;
+        let polled = match this.phase.as_mut().project() {
+            PhaseProjection::Free { inner } => caught(is_call, || inner.poll(cx).map(Ok)),
+            PhaseProjection::Timed { inner } => caught(is_call, || {
                 inner.poll(cx).map(|in_time| in_time.map_err(|_| deadline_exceeded()))
-            }
+            }),
             PhaseProjection::OtherType => {
                 let mut response = Response::new(CallResponseBody::empty());
                 *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
                 return Poll::Ready(Ok(response));
             }
             PhaseProjection::Refused { status } => {
-                Poll::Ready(Err(status.take().expect("not polled behind its end")))
+                Some(Poll::Ready(Err(status.take().expect("not polled behind its end"))))
             }
         };
+        let answered = polled.unwrap_or_else(|| {
+            // The handler's future may panic in its drop, too.
+            contain(|| this.phase.set(Phase::Refused { status: None }));
+            Poll::Ready(Err(Status::internal("the handler panicked")))
+        });
         answered.map(|answered| match answered {
             Ok(response) => response
                 .map(|response| response.map(|body| CallResponseBody::new(body, deadline, linger))),
             Err(status) => Ok(status.into_http::<()>().map(|()| CallResponseBody::empty())),
         })
     }
+}
+
+/// Calls `poll`. `None`: it panicked for a call. For another request, the server answers that.
+fn caught<T>(is_call: bool, poll: impl FnOnce() -> T) -> Option<T> {
+    if !is_call {
+        return Some(poll());
+    }
+    catch_unwind(AssertUnwindSafe(poll)).map_err(contain_payload).ok()
 }
 
 pub(super) fn deadline_exceeded() -> Status {

@@ -1,33 +1,21 @@
-//! A panic in the user's service, before its future is polled.
-//!
-//! HTTP/2 calls the service in the connection's task, where a panic would end all the other
-//! requests: it is kept for the request's own future, and goes on there. With HTTP/1 there is no
-//! other request. (What a future does when it is polled is its task's own: the task contains it.)
+//! A panic in the user's service is its own request's, and ends here: the request is answered 500,
+//! and the connection's other requests go on.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
 
-use crate::connection::Protocol;
+use crate::foreign_code::contain_payload;
 
-/// Calls `f`, and keeps its panic.
+/// Calls `f`. `None`: it panicked.
 #[inline(always)]
-pub(super) fn keep<R>(protocol: Protocol, f: impl FnOnce() -> R) -> thread::Result<R> {
-    match protocol {
-        Protocol::Http1 => Ok(f()),
-        Protocol::Http2 => catch_unwind(AssertUnwindSafe(f)),
-    }
+pub(super) fn keep<R>(f: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(contain_payload).ok()
 }
 
 /// As [`keep`], for what may be large: `R` is not moved once more for it.
 #[inline(always)]
-pub(super) fn keep_as<R>(
-    protocol: Protocol,
-    f: impl FnOnce() -> R,
-    panicked: impl FnOnce(Box<dyn Any + Send>) -> R,
-) -> R {
-    match protocol {
-        Protocol::Http1 => f(),
-        Protocol::Http2 => catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(panicked),
-    }
+pub(super) fn keep_or<R>(f: impl FnOnce() -> R, panicked: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
+        contain_payload(payload);
+        panicked()
+    })
 }

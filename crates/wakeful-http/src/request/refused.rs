@@ -1,5 +1,5 @@
 //! What is answered to a request that the server refuses: the status of each [`Refusal`], 431 and
-//! 503 among them.
+//! 503 among them; and to one whose handler panicked.
 //!
 //! hyper answers by itself what it cannot parse: a head of HTTP/1 beyond `max_header_size` (431),
 //! and what is malformed (400); `http1` counts these.
@@ -46,6 +46,17 @@ pub(super) fn head(refused: Refused, connection: &ConnectionState) -> http::resp
     }
     say_close(&mut response, connection);
     connection.loop_state().counts().response(status);
+    response.into_parts().0
+}
+
+/// The answer to a request whose handler panicked. It does not tell what the panic said.
+#[cold]
+pub(super) fn head_of_panic(connection: &ConnectionState) -> http::response::Parts {
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(0));
+    say_close(&mut response, connection);
+    connection.loop_state().counts().response(response.status());
     response.into_parts().0
 }
 

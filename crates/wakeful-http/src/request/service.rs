@@ -5,12 +5,10 @@
 //! request and every response once more. What each does is in `upgrade`, `observe`, `admission` and
 //! `in_flight`.
 
-use std::any::Any;
 use std::future::Future;
-use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
@@ -26,7 +24,7 @@ use super::kept_panic;
 use super::refused::{self, Refused};
 use crate::connection::{ConnectionState, Progress, Protocol, TimeLimits};
 use crate::counts::Refusal;
-use crate::foreign_code::Contained;
+use crate::foreign_code::{Contained, contain};
 use crate::observe::{ObservedRequest, Observer};
 use crate::peer;
 use crate::upgrade::{self, Offered, Offers};
@@ -64,23 +62,29 @@ impl<S> ConnectionService<S> {
         let connection = &self.connection;
         connection.loop_state().refuse(refused.refusal);
         connection.loop_state().counts().request_ends();
-        // It counts for the connection as any other.
-        connection.count_request();
-        let head = Some(refused::head(refused, connection));
-        let state = State::Refused { head };
-        Answer { state, held: None, in_flight: None, observed, offered, is_head: false }
+        self.answered(refused::head(refused, connection), observed, offered)
     }
 
     /// The span of a request panicked as it was made.
     #[cold]
-    fn panicked<F: Future>(
+    fn panicked<F: Future>(&self, offered: Option<Offered>) -> Answer<F> {
+        let counts = self.connection.loop_state().counts();
+        counts.request_begins();
+        counts.request_ends();
+        self.answered(refused::head_of_panic(&self.connection), None, offered)
+    }
+
+    /// Without the user's service.
+    fn answered<F: Future>(
         &self,
-        payload: Box<dyn Any + Send>,
+        head: http::response::Parts,
+        observed: Option<Box<ObservedRequest>>,
         offered: Option<Offered>,
     ) -> Answer<F> {
+        // It counts for the connection as any other.
         self.connection.count_request();
-        let state = State::Panicked { payload: Some(payload) };
-        Answer { state, held: None, in_flight: None, observed: None, offered, is_head: false }
+        let state = State::Refused { head: Some(head) };
+        Answer { state, held: None, in_flight: None, observed, offered, is_head: false }
     }
 }
 
@@ -99,11 +103,8 @@ where
         let offered = self.offers.as_ref().and_then(|offers| offers.offer(&mut request));
         // Outside of the limits, so that what they answer is told as well.
         let peer = self.connection.peer();
-        let observed = match kept_panic::keep(protocol, || self.observer.begin(&mut request, peer))
-        {
-            Ok(observed) => observed,
-            Err(payload) => return self.panicked(payload, offered),
-        };
+        let observe = || self.observer.begin(&mut request, peer);
+        let Some(observed) = kept_panic::keep(observe) else { return self.panicked(offered) };
         let connection = &self.connection;
         connection.loop_state().counts().request_begins();
         if let Err(refused) = admission::admit(connection, &request) {
@@ -129,9 +130,7 @@ where
             let _peer = peer::enter(peer);
             State::Serving { future: self.service.call(request) }
         };
-        let state = kept_panic::keep_as(protocol, call, |payload| State::Panicked {
-            payload: Some(payload),
-        });
+        let state = kept_panic::keep_or(call, || State::Panicked { has_waited: false });
         // With HTTP/1, hyper polls the future next. With HTTP/2, another task does.
         if !is_http1 {
             in_flight.worked();
@@ -160,7 +159,8 @@ pin_project! {
     enum State<F> {
         Serving { #[pin] future: F },
         Refused { head: Option<http::response::Parts> },
-        Panicked { payload: Option<Box<dyn Any + Send>> },
+        // The service did, as it was called or polled.
+        Panicked { has_waited: bool },
     }
 }
 
@@ -182,7 +182,11 @@ where
             }
             StateProjection::Serving { future } => {
                 let _peer = this.in_flight.as_ref().map(|it| peer::enter(it.connection().peer()));
-                future.poll(cx)
+                kept_panic::keep(|| future.poll(cx)).unwrap_or_else(|| {
+                    // The service's future may panic in its drop, too.
+                    contain(|| this.state.set(State::Panicked { has_waited: false }));
+                    Poll::Pending
+                })
             }
             StateProjection::Refused { head } => {
                 drop(entered);
@@ -190,10 +194,7 @@ where
                 let response = Response::from_parts(head, ResponseBody::empty());
                 return Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())));
             }
-            StateProjection::Panicked { payload } => {
-                drop(entered);
-                resume_unwind(payload.take().expect("polled after its end"))
-            }
+            StateProjection::Panicked { .. } => Poll::Pending,
         };
         drop(entered);
         let in_flight = this.in_flight.as_ref().expect("polled after its end");
@@ -204,16 +205,29 @@ where
             }
             let head = refused::head(Refused::new(refusal), in_flight.connection());
             // The service's future goes, with the body that it may hold.
-            this.state.set(State::Refused { head: None });
+            contain(|| this.state.set(State::Refused { head: None }));
             *this.in_flight = None;
             let response = Response::from_parts(head, ResponseBody::empty());
             return Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())));
         }
-        let answered = ready!(polled);
-        if !was_held && in_flight.connection().last_body().takes_rest() {
-            // HTTP/1, and the body was dropped before its end. hyper reads for the rest once, and
-            // closes after the response if there is more. The response says so only if that read
-            // comes first.
+        // HTTP/1, and the body was dropped before its end. hyper reads for the rest once, and
+        // closes after the response if there is more. The response says so only if that read comes
+        // first.
+        let takes_rest = || in_flight.connection().last_body().takes_rest();
+        let Poll::Ready(answered) = polled else {
+            let StateProjection::Panicked { has_waited } = this.state.project() else {
+                return Poll::Pending;
+            };
+            if !std::mem::replace(has_waited, true) && takes_rest() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let head = refused::head_of_panic(in_flight.connection());
+            *this.in_flight = None;
+            let response = Response::from_parts(head, ResponseBody::empty());
+            return Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())));
+        };
+        if !was_held && takes_rest() {
             *this.held = Some(Contained::new(Box::new(answered)));
             cx.waker().wake_by_ref();
             return Poll::Pending;

@@ -6,5 +6,6 @@ mod deadlines;
 mod draining;
 mod echo;
 mod limits;
+mod panics;
 mod reflection;
 mod watched;

@@ -35,7 +35,10 @@ pub(super) async fn accept<H, F>(
             Ok(()) => backoff.reset(),
             Err(error) => {
                 if backoff.after(&error, &listener, &server).await.is_break() {
-                    server.open[place].broke(&error);
+                    // One who stands in has none of its own.
+                    if let Some(open) = server.open.get(place) {
+                        open.broke(&error);
+                    }
                     return;
                 }
             }
@@ -48,6 +51,8 @@ pub(super) struct Accepting<H> {
     pub(super) server: Rc<LoopServer<H>>,
     /// A listener that is broken is gone with its task.
     pub(super) listeners: Vec<(Weak<Listener>, JoinHandle<()>)>,
+    /// Accepts while the loop that does so for all is blocked. It ends when its calls are closed.
+    pub(super) stand_in: Option<(async_channel::Receiver<()>, JoinHandle<()>)>,
     pub(super) route: Rc<Route>,
     /// Serves what comes from other loops.
     pub(super) inbox: Option<JoinHandle<()>>,
@@ -79,6 +84,10 @@ where
             yield_now().await;
             draining.start();
         });
+        if let Some((calls, stand_in)) = self.stand_in {
+            calls.close();
+            let _ = stand_in.await;
+        }
         let mut backlogs = Vec::new();
         for (place, (listener, accepting)) in self.listeners.into_iter().enumerate() {
             let Some(listener) = listener.upgrade() else { continue };

@@ -1,5 +1,5 @@
 //! One loop that accepts for all, and hands each connection to the loop that its [`Placement`]
-//! chooses.
+//! chooses. While it is blocked, another one does (`stand_in`).
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -11,15 +11,17 @@ use super::connection::Connection;
 use super::inbox::Inbox;
 use super::loop_server::LoopServer;
 use super::routes::Routes;
-use super::strategy::AcceptStrategy;
+use super::strategy::{AcceptStrategy, DISPATCHER};
 use crate::balance::counts::Counts;
 use crate::balance::dispatch_placement::{Picker, Placement};
 
-/// What each loop has of a server's dispatching: each an inbox, and the first loop the dispatcher,
-/// if there is one.
+/// What each loop has of a server's dispatching: each an inbox, and, if one accepts for all, what
+/// it needs to do so.
 pub(super) struct Dispatch {
     pub(super) routes: Arc<Routes>,
-    dispatcher: Option<Dispatcher>,
+    placement: Option<Placement>,
+    /// The first loop's.
+    closes: Option<ClosesInboxes>,
     inboxes: std::vec::IntoIter<Inbox>,
 }
 
@@ -28,31 +30,39 @@ impl Dispatch {
         let (routes, receivers) = Routes::new(counts, loops);
         let inbox = |arrivals| Inbox { arrivals, routes: routes.clone() };
         let inboxes: Vec<_> = receivers.into_iter().map(inbox).collect();
-        let dispatcher = match strategy {
-            AcceptStrategy::Dispatch(placement) => Some(Dispatcher::new(routes.clone(), placement)),
+        let placement = match strategy {
+            AcceptStrategy::Dispatch(placement) => Some(placement),
             AcceptStrategy::Exclusive | AcceptStrategy::ReusePort => None,
         };
-        Self { routes, dispatcher, inboxes: inboxes.into_iter() }
+        let closes = placement.map(|_| ClosesInboxes(routes.clone()));
+        Self { routes, placement, closes, inboxes: inboxes.into_iter() }
     }
 
     /// The next loop's, in the order of the loops' numbers.
     pub(super) fn of_next_loop(&mut self) -> (Option<Dispatcher>, Option<Inbox>) {
-        (self.dispatcher.take(), self.inboxes.next())
+        let dispatcher = self.placement.map(|placement| Dispatcher {
+            picker: RefCell::new(Picker::new(placement, self.routes.loops())),
+            routes: self.routes.clone(),
+            closes: self.closes.take(),
+        });
+        (dispatcher, self.inboxes.next())
     }
 }
 
-/// The loop that accepts. What was handed over is served also when it has ended, but nothing more
-/// can be.
+/// A loop that accepts for all: the first one, or one that stands in for it. What the first one has
+/// handed over is served also when it has ended, but nothing more can be.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     routes: Arc<Routes>,
     picker: RefCell<Picker>,
+    /// The first loop's.
+    closes: Option<ClosesInboxes>,
 }
 
 impl Dispatcher {
-    fn new(routes: Arc<Routes>, placement: Placement) -> Self {
-        let picker = RefCell::new(Picker::new(placement, routes.loops()));
-        Self { routes, picker }
+    /// Does it stand in for loop `number`? That one may be blocked again at any moment.
+    pub(super) fn avoids(&self, number: usize) -> bool {
+        self.closes.is_none() && number == DISPATCHER
     }
 
     /// The loop that gets the next connection, of the first `active`.
@@ -77,8 +87,12 @@ impl Dispatcher {
     }
 }
 
-impl Drop for Dispatcher {
+/// The first loop accepts no more.
+#[derive(Debug)]
+struct ClosesInboxes(Arc<Routes>);
+
+impl Drop for ClosesInboxes {
     fn drop(&mut self) {
-        self.routes.close();
+        self.0.close();
     }
 }

@@ -31,6 +31,7 @@ mod serving;
 mod set_up;
 mod shared_listener;
 mod socket_file;
+mod stand_in;
 mod stop;
 mod strategy;
 mod syn_filter;

@@ -40,7 +40,11 @@ impl Route {
                 server.serve(arrival).map_err(|refused| refused.error)
             }
             Self::Placed(dispatcher) => {
-                let number = dispatcher.pick(server.shared.balancer.active());
+                let balancer = &server.shared.balancer;
+                let picked = dispatcher.pick(balancer.active());
+                // To this loop, rather than to one that is blocked.
+                let is_avoided = dispatcher.avoids(picked) || balancer.is_stuck(picked);
+                let number = if is_avoided { server.number } else { picked };
                 let arrival = server.arrived(accepted, listener, permit, number);
                 dispatcher.place(arrival, server);
                 Ok(())

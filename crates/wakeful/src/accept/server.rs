@@ -25,6 +25,7 @@ use super::route::Route;
 use super::serving::Serving;
 use super::set_up::{self, SetUp};
 use super::shared_listener::SharedListener;
+use super::stand_in::{self, StandIn};
 use super::stop::Stop;
 use super::strategy::AcceptStrategy;
 use super::syn_filter::SynFilter;
@@ -254,6 +255,10 @@ impl ConnectionServer {
         let files = self.listeners.iter().filter_map(SharedListener::file).collect();
         let is_dispatched = matches!(strategy, AcceptStrategy::Dispatch(_));
         let mut dispatch = Dispatch::new(strategy, &counts, loops);
+        let mut stand_ins = match is_dispatched {
+            true => stand_in::of_loops(group.board(), &self.listeners, loops).into_iter(),
+            false => Vec::new().into_iter(),
+        };
         let make = Arc::new(make);
         let openings = openings.into_iter().zip(open_on_loops).zip(asked);
         for (number, (handle, ((openings, open), asked))) in
@@ -263,6 +268,7 @@ impl ConnectionServer {
             let (make, shared, stopped) = (make.clone(), shared.clone(), stopped.clone());
             let told = told.clone();
             let (dispatcher, inbox) = dispatch.of_next_loop();
+            let stand_in = stand_ins.next().flatten();
             let routes = dispatch.routes.clone();
             let started = handle.post_and_wait(move || {
                 let listeners: io::Result<Vec<_>> =
@@ -293,6 +299,13 @@ impl ConnectionServer {
                     (kept, spawn(supervise("accepting connections", accept)))
                 };
                 let listeners = listeners.into_iter().enumerate().map(accepting).collect();
+                let stands_in = |stand_in: StandIn| {
+                    let (calls, stand_in) = (stand_in.calls(), Rc::new(stand_in));
+                    let (server, route) = (server.clone(), route.clone());
+                    let serve = move || stand_in.clone().serve(server.clone(), route.clone());
+                    (calls, spawn(supervise("standing in for the loop that accepts", serve)))
+                };
+                let stand_in = stand_in.map(stands_in);
                 let serve_inbox = |inbox: Inbox| {
                     let (inbox, server) = (Rc::new(inbox), server.clone());
                     let serve = move || inbox.clone().serve(server.clone());
@@ -304,8 +317,15 @@ impl ConnectionServer {
                     move || room::give_way(asked.clone(), room.clone(), connections.clone());
                 spawn(supervise("making room for connections", give_way)).detach();
                 let draining = StartsAtEnd(server.draining.clone());
-                let accepting =
-                    Accepting { server, listeners, route, inbox, is_dispatched, draining };
+                let accepting = Accepting {
+                    server,
+                    listeners,
+                    stand_in,
+                    route,
+                    inbox,
+                    is_dispatched,
+                    draining,
+                };
                 spawn(accepting.end_when(stopped, told)).detach();
                 io::Result::Ok(())
             });

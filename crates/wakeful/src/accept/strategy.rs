@@ -9,6 +9,9 @@ use super::shared_listener::SharedListener;
 use crate::balance::dispatch_placement::Placement;
 use crate::net::DetachedListener;
 
+/// The loop that accepts for all, where one does.
+pub(super) const DISPATCHER: usize = 0;
+
 /// How a server's connections reach its loops: a setting of
 /// [`ConnectionServer`](super::ConnectionServer).
 ///
@@ -18,7 +21,7 @@ use crate::net::DetachedListener;
 /// | it is served by | the active loop that was first | first the loop that its addresses hash to, also if that is busy or blocked | the loop that the [`Placement`] chose |
 /// | evenness | a loop that took one goes to the end of the kernel's list; one that has far more than the mean steps back | that of a hash: as [`Placement::Random`] | the placement's |
 /// | beside the accept it costs | two `epoll_ctl`, if several loops are active | nothing | a message, and a wake of a loop that sleeps |
-/// | one loop that is blocked holds up | what it has; where no active loop is free for 30 ms, another one stands in | what hashes to it | as the dispatcher: every new connection; else what was handed to it |
+/// | one loop that is blocked holds up | what it has; where no active loop is free for 30 ms, another one stands in | what hashes to it | what was handed to it; as the dispatcher, every new connection for 30 ms, and then another one stands in |
 /// | Unix sockets | yes | no | yes |
 ///
 /// A group that [concentrates](crate::LoopGroupBuilder::concentrate) light load has few active
@@ -56,8 +59,9 @@ pub enum AcceptStrategy {
     ///
     /// As even as the placement. A loop that has ended, or cannot watch another descriptor, is
     /// passed over ([`LoopCounts::passed_on`](super::LoopCounts::passed_on)). The price is a wake
-    /// of the other loop for each connection, and that the first loop is a bottleneck: if it is
-    /// blocked, or ends, nobody accepts.
+    /// of the other loop for each connection, and that the first loop is a bottleneck. If it is
+    /// blocked for 30 ms, another one accepts until it is back, and a loop that is blocked is
+    /// handed nothing; if it ends, nobody accepts.
     Dispatch(Placement),
 }
 
@@ -93,7 +97,7 @@ impl AcceptStrategy {
                 }
                 Self::Dispatch(_) => {
                     let own = DetachedListener::new(listener.fd.clone(), listener.local_addr());
-                    openings[0].push(Opening::Own(own, listener.holders.clone()));
+                    openings[DISPATCHER].push(Opening::Own(own, listener.holders.clone()));
                 }
             }
         }

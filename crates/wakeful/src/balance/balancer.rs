@@ -111,6 +111,11 @@ impl Balancer {
         self.board.active()
     }
 
+    /// Does a loop not come back from its turn?
+    pub(crate) fn is_stuck(&self, number: usize) -> bool {
+        self.board.stuck()(number)
+    }
+
     /// When connections move, if they do.
     pub(crate) fn moves(&self) -> Option<Moves> {
         self.moves

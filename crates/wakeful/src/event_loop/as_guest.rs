@@ -46,11 +46,11 @@ pub(super) const HOOKS: Hooks = Hooks { before_park, after_park };
 fn drive<T>(
     inner: &Inner,
     runtime: &Runtime,
+    state: &State,
     mut look: impl FnMut(&mut Context<'_>) -> Poll<T>,
 ) -> io::Result<T> {
     let _in_host = inner.local.enter_host();
-    let state = State::default();
-    let root = poll_fn(|cx| inner.poll_as_guest(runtime, &state, &mut look, cx));
+    let root = poll_fn(|cx| inner.poll_as_guest(runtime, state, &mut look, cx));
     runtime.block_on(root)
 }
 
@@ -61,6 +61,8 @@ struct State {
     owes_turn: Cell<bool>,
     /// When the timer in the epoll fires, on the loop's clock.
     armed: Cell<Option<u64>>,
+    /// It is a run, which a stop ends.
+    is_run: bool,
 }
 
 /// See [`EventLoop::run`](super::EventLoop::run).
@@ -69,9 +71,10 @@ pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
         true => Poll::Ready(()),
         false => Poll::Pending,
     };
+    let state = State { is_run: true, ..State::default() };
     // Turns contain what panics in them. This comes out of Tokio itself, which a waker of another
     // executor may have panicked in.
-    match catch_unwind(AssertUnwindSafe(|| drive(inner, runtime, stopped))) {
+    match catch_unwind(AssertUnwindSafe(|| drive(inner, runtime, &state, stopped))) {
         Ok(driven) => driven?,
         Err(payload) => {
             runtime.breaks();
@@ -98,7 +101,7 @@ pub(super) fn block_on<F: Future>(
 ) -> io::Result<F::Output> {
     let mut future = pin!(future);
     let mut woken: Option<(Arc<Woken>, Waker)> = None;
-    drive(inner, runtime, |cx| {
+    drive(inner, runtime, &State::default(), |cx| {
         let (woken, waker) = woken.get_or_insert_with(|| {
             let woken = Arc::new(Woken { woken: true.into(), root: cx.waker().clone() });
             (woken.clone(), woken.into())
@@ -164,7 +167,10 @@ impl Inner {
             }
         }
         // The wake that this poll came by may have been for the user's future.
-        if self.turn_as_guest(runtime, state, cx)? || owed_turn {
+        let is_left = self.turn_as_guest(runtime, state, cx)?;
+        // A stop that came behind the look, and whose wake the turn took, wakes nobody any more.
+        let stops = state.is_run && self.handle.has_stop();
+        if is_left || owed_turn || stops {
             cx.waker().wake_by_ref();
         }
         Poll::Pending

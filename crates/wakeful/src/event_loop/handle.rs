@@ -219,6 +219,13 @@ impl LoopHandle {
         self.0.stop.load(Ordering::Relaxed) && self.0.stop.swap(false, Ordering::AcqRel)
     }
 
+    /// Is there one that nobody has taken?
+    #[cfg(feature = "tokio")]
+    pub(super) fn has_stop(&self) -> bool {
+        // The turn that took its wake from the queue has acquired what came before that.
+        self.0.stop.load(Ordering::Relaxed)
+    }
+
     /// The process that built the loop.
     pub(crate) fn process(&self) -> &Process {
         &self.0.process

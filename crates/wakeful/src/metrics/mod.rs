@@ -209,9 +209,10 @@ pub struct LoopMetrics {
     /// turns are long and polls short, look here.
     pub callbacks: u64,
     /// Panics that the loop contained because nobody awaits the code: in closures, callbacks,
-    /// wakers of other executors, log subscribers, and drops of all these and of outputs that
-    /// nobody asked for. Each is counted once. (A destructor that panics while another panic
-    /// unwinds aborts the process, as everywhere in Rust.)
+    /// handlers of wakeful-http (which answers 500), wakers of other executors, log subscribers,
+    /// and drops of all these and of outputs that nobody asked for. Each is counted once. (A
+    /// destructor that panics while another panic unwinds aborts the process, as everywhere in
+    /// Rust.)
     ///
     /// *Misleads*: a task's panic goes to its [`JoinHandle`](crate::JoinHandle) and is not counted
     /// here. *Do*: they are bugs; the panic hook has said where.

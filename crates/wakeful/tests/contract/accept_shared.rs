@@ -17,6 +17,7 @@ use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, Serving, Shar
 use wakeful::net::ListenAddr;
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::background::LONG;
 
 on_every_backend! {
@@ -336,7 +337,7 @@ fn a_busy_loop_takes_several_connections_at_once_and_an_idle_one_takes_one<B: Ba
         let mut most = 0;
         for _ in 0..100 {
             let before = accepted.get();
-            event_loop.turn(Some(Duration::ZERO)).unwrap();
+            event_loop.take_turn(Some(Duration::ZERO)).unwrap();
             most = most.max(accepted.get() - before);
         }
         assert_eq!((accepted.get(), most), (clients.len(), at_once), "beside {busy} ready tasks");

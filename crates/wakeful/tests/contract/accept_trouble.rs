@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, Serving, SharedListener};
 use wakeful::group::Targets;
@@ -25,6 +25,7 @@ on_every_backend! {
     where_the_active_loops_are_blocked_another_one_stands_in,
     nobody_stands_in_for_a_loop_that_sleeps,
     a_loop_that_stepped_back_stands_in_for_one_that_is_blocked,
+    where_the_dispatcher_is_blocked_another_loop_accepts_until_it_is_back,
 }
 
 const STRATEGIES: [AcceptStrategy; 3] = [
@@ -356,4 +357,44 @@ fn a_loop_that_stepped_back_stands_in_for_one_that_is_blocked<B: Backend>() {
     assert!(!connect().1, "the first loop is blocked");
     drop((release, of_first, of_second));
     assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+}
+
+fn where_the_dispatcher_is_blocked_another_loop_accepts_until_it_is_back<B: Backend>() {
+    let groups =
+        [B::group().loops(3).spread(), B::group().loops(2).concentrate(Targets::default())];
+    for (group, placement) in groups.into_iter().zip([Placement::RoundRobin, Placement::default()])
+    {
+        let serving = ConnectionServer::new(vec![localhost(), localhost()])
+            .group(group)
+            .strategy(AcceptStrategy::Dispatch(placement))
+            .start(|| answer)
+            .unwrap();
+        let counts = serving.counts();
+        let wakes_in_vain = || counts.wakes_in_vain();
+        // Again and again.
+        for _ in 0..3 {
+            ask(addr(&serving, 0));
+            let (held, is_held) = mpsc::channel();
+            let (release, released) = mpsc::channel::<()>();
+            let block = move || {
+                held.send(()).unwrap();
+                // Until the test goes on, or has failed.
+                let _ = released.recv();
+            };
+            serving.handles()[0].post(block).unwrap();
+            is_held.recv_timeout(LONG).expect("the dispatcher is blocked");
+            // Both listeners; and none of these is handed to the loop that is blocked.
+            (0..40).for_each(|number| ask(addr(&serving, number % 2)));
+            drop(release);
+            // Once the dispatcher is back, it is the only one that is woken for a connection.
+            wait_until("the other one leaves the listeners", || {
+                let (before, begun) = (wakes_in_vain(), Instant::now());
+                while begun.elapsed() < Duration::from_millis(50) {
+                    (0..2).for_each(|number| ask(addr(&serving, number)));
+                }
+                wakes_in_vain() == before
+            });
+        }
+        assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+    }
 }

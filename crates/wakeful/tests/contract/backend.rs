@@ -5,6 +5,8 @@
 
 #[path = "descriptors.rs"]
 pub(crate) mod descriptors;
+#[path = "driven.rs"]
+pub(crate) mod driven;
 
 use std::future::Future;
 use std::time::Duration;
@@ -55,11 +57,11 @@ fn idle() -> IdlePolicy {
     chosen.map_or(IdlePolicy::Park, |name| name.parse().expect("an idle policy"))
 }
 
-/// With `WAKEFUL_TEST_TOKIO=1`, Tokio is each loop's guest (feature `tokio`). All tests pass so but
-/// those that drive a loop from outside and those of what Tokio's sleep changes.
+/// With `WAKEFUL_TEST_TOKIO=1`, Tokio is each loop's guest (feature `tokio`). What cannot be so is
+/// skipped, and says why ([`driven`]).
 fn with_guest(settings: EventLoopBuilder) -> EventLoopBuilder {
     #[cfg(feature = "tokio")]
-    if std::env::var_os("WAKEFUL_TEST_TOKIO").is_some() {
+    if driven::has_guest() {
         return settings.tokio();
     }
     settings
@@ -73,7 +75,9 @@ macro_rules! on_every_backend {
                 #[test]
                 $(#[$attribute])*
                 fn $test() {
-                    $crate::backend::descriptors::kept_if_alone(super::$test::<$crate::backend::Epoll>);
+                    $crate::backend::driven::unless_skipped(concat!(module_path!(), "::", stringify!($test)), || {
+                        $crate::backend::descriptors::kept_if_alone(super::$test::<$crate::backend::Epoll>);
+                    });
                 }
             )*
         }

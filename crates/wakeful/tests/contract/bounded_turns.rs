@@ -22,6 +22,7 @@ use wakeful::task::yield_now;
 use wakeful::{EventLoop, Priority};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::background::LONG;
 
 on_every_backend! {
@@ -43,7 +44,7 @@ fn bounded<B: Backend>() -> EventLoop {
 /// Takes a turn, which asks the kernel once and keeps its bounds.
 fn turn(event_loop: &mut EventLoop) {
     let before = event_loop.handle().metrics();
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     let after = event_loop.handle().metrics();
     assert_eq!(after.waits - before.waits, 1);
     assert!(after.polls - before.polls <= POLLS);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use wakeful::{EventLoop, run_next_turn, run_this_turn, spawn};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::background::LONG;
 
 on_every_backend! {
@@ -25,7 +26,7 @@ on_every_backend! {
 type Log = Rc<RefCell<Vec<&'static str>>>;
 
 fn one_turn(event_loop: &mut EventLoop) {
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
 }
 
 fn the_phases_of_a_turn_come_in_their_order<B: Backend>() {
@@ -71,7 +72,7 @@ fn a_callback_that_queues_itself_for_ever_is_bounded_and_the_loop_stays_awake<B:
     event_loop.run_this_turn(move || again(first));
     one_turn(&mut event_loop);
     assert_eq!(ran.get(), 10);
-    event_loop.turn(Some(Duration::from_secs(60))).unwrap();
+    event_loop.take_turn(Some(Duration::from_secs(60))).unwrap();
     assert_eq!(ran.get(), 20);
     assert_eq!(event_loop.handle().metrics().parks, 0);
 }
@@ -86,7 +87,7 @@ fn next_turn_s_callbacks_run_once_per_turn<B: Backend>() {
     let first = ran.clone();
     event_loop.run_next_turn(move || again(first));
     for turn in 1..=5 {
-        event_loop.turn(Some(Duration::from_secs(60))).unwrap();
+        event_loop.take_turn(Some(Duration::from_secs(60))).unwrap();
         assert_eq!(ran.get(), turn);
     }
 }
@@ -154,9 +155,9 @@ fn before_park_runs_before_a_wait_and_not_in_a_busy_turn<B: Backend>() {
     let mark = ran.clone();
     let hook = event_loop.before_park(move || mark.set(mark.get() + 1));
     event_loop.run_next_turn(|| ());
-    event_loop.turn(Some(Duration::from_micros(1))).unwrap();
+    event_loop.take_turn(Some(Duration::from_micros(1))).unwrap();
     assert_eq!(ran.get(), 0);
-    event_loop.turn(Some(Duration::from_micros(1))).unwrap();
+    event_loop.take_turn(Some(Duration::from_micros(1))).unwrap();
     assert_eq!(ran.get(), 1);
     drop(hook);
 }

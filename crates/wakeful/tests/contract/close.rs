@@ -19,6 +19,7 @@ use wakeful::time::{sleep, timeout};
 use wakeful::{EventLoop, spawn};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::support::{soon, tcp_pair};
 
 on_every_backend! {
@@ -191,7 +192,7 @@ fn waits<F: Future>(
     let mut poll = || future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
     // The first poll of a new socket may meet its first event.
     assert!(event_loop.block_on(poll_fn(|_| Poll::Ready(poll()))).unwrap());
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     assert!(event_loop.block_on(poll_fn(|_| Poll::Ready(poll()))).unwrap());
     assert_eq!(wakes.count(), 0);
     future

@@ -11,6 +11,7 @@ use std::time::Duration;
 use wakeful::{EventLoop, Hook, after_turn, before_park, run_next_turn};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 
 on_every_backend! {
     every_closure_sent_while_the_loop_ends_is_dropped_at_home_or_given_back,
@@ -22,7 +23,7 @@ on_every_backend! {
 }
 
 fn one_turn(event_loop: &mut EventLoop) {
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
 }
 
 #[derive(Default)]

@@ -21,6 +21,7 @@ use wakeful::time::timeout;
 use wakeful::{EventLoop, Priority};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::background::LONG;
 use crate::support::{soon, tcp_pair};
 
@@ -143,7 +144,7 @@ fn a_wake_that_was_on_its_way_reaches_nobody_behind_a_detach<B: Backend>() {
     .unwrap();
     peers.iter_mut().for_each(|peer| peer.write_all(b"x").unwrap());
     let before = here.handle().metrics();
-    here.turn(Some(Duration::ZERO)).unwrap();
+    here.take_turn(Some(Duration::ZERO)).unwrap();
     let after = here.handle().metrics();
     assert_eq!(after.waits - before.waits, 1, "one batch");
     assert_eq!(after.events - before.events, 1, "the other event is for nobody");
@@ -271,7 +272,7 @@ fn a_stream_s_priority_travels_along<B: Backend>() {
             peers.push(peer);
             reads.push(counts(&event_loop, priority, detached));
         }
-        let turn = |event_loop: &mut EventLoop| event_loop.turn(Some(Duration::ZERO)).unwrap();
+        let turn = |event_loop: &mut EventLoop| event_loop.take_turn(Some(Duration::ZERO)).unwrap();
         (0..20).for_each(|_| turn(&mut event_loop));
         peers.iter_mut().for_each(|peer| peer.write_all(b"x").unwrap());
         turn(&mut event_loop);

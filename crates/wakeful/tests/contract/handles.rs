@@ -8,6 +8,7 @@ use std::time::Duration;
 use wakeful::{LoopHandle, PostAndWaitError};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 
 on_every_backend! {
     what_the_loop_s_own_thread_sends_runs_in_its_order_also_from_outside_a_turn,
@@ -202,7 +203,7 @@ fn what_a_loop_posts_to_itself_runs_behind_what_it_has_taken<B: Backend>() {
             handle.post(second_note).unwrap();
         });
     });
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(*log.lock().unwrap(), ["remote 1", "remote 2", "own"]);
 }
 
@@ -250,7 +251,7 @@ fn what_the_loop_s_own_thread_sends_runs_in_its_order_also_from_outside_a_turn<B
             wakeful::task::yield_now().await;
         })
         .unwrap();
-    event_loop.turn(Some(std::time::Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(std::time::Duration::ZERO)).unwrap();
     assert_eq!(taken(), ["first", "second"], "before block_on, and within it");
 
     handle.post(note("first")).unwrap();
@@ -262,7 +263,7 @@ fn what_the_loop_s_own_thread_sends_runs_in_its_order_also_from_outside_a_turn<B
         }
     });
     for _ in 0..3 {
-        event_loop.turn(Some(std::time::Duration::from_micros(1))).unwrap();
+        event_loop.take_turn(Some(std::time::Duration::from_micros(1))).unwrap();
     }
     drop(hook);
     assert_eq!(taken(), ["first", "second"], "before a turn, and in before_park");
@@ -272,7 +273,7 @@ fn what_the_loop_s_own_thread_sends_runs_in_its_order_also_from_outside_a_turn<B
     let second = note("second");
     event_loop.spawn(async move { second() }).detach();
     for _ in 0..2 {
-        event_loop.turn(Some(std::time::Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(std::time::Duration::ZERO)).unwrap();
     }
     assert_eq!(taken(), ["first", "second"], "spawned by the handle, and by the loop");
 }

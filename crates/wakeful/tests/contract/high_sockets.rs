@@ -13,6 +13,7 @@ use wakeful::task::yield_now;
 use wakeful::{EventLoop, Priority, spawn, spawn_with};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::support::{soon, tcp_pair, would_wake};
 
 on_every_backend! {
@@ -27,7 +28,7 @@ on_every_backend! {
 }
 
 fn turn(event_loop: &mut EventLoop) {
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
 }
 
 /// Counts the bytes that `socket` brings, one in a read.

@@ -11,6 +11,7 @@ use wakeful::idle::{Adaptive, BusyPoll, Hold};
 use wakeful::{EventLoop, IdlePolicy, LoopHandle};
 
 use crate::backend::Backend;
+use crate::backend::driven::{Driven, NO_SPIN, skip_on_guests};
 
 on_every_backend! {
     a_failed_attempt_to_sleep_costs_no_system_call_but_never_twice_in_a_row,
@@ -94,6 +95,7 @@ fn a_loop_that_holds_asks_the_kernel_nothing_in_silence_and_fires_its_timers<B: 
 }
 
 fn a_spinning_loop_never_sleeps_for_others_and_fires_its_timers<B: Backend>() {
+    skip_on_guests(NO_SPIN);
     let (handle, thread) = start::<B>(IdlePolicy::Spin);
     for _ in 0..1_000 {
         handle.post_and_wait(|| ()).unwrap();
@@ -141,6 +143,7 @@ fn an_adaptive_loop_that_may_not_spin_is_one_that_parks<B: Backend>() {
 }
 
 fn an_adaptive_loop_meets_events_and_fires_its_timers<B: Backend>() {
+    skip_on_guests(NO_SPIN);
     let long = Adaptive::new().max_window(Duration::from_millis(16));
     let mut event_loop = B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
     let handle = event_loop.handle();
@@ -163,12 +166,12 @@ fn an_adaptive_loop_meets_events_and_fires_its_timers<B: Backend>() {
     let handle = event_loop.handle();
     // Each turn waits for a post and runs it: some come while the loop spins.
     while handle.metrics().spin_hits == 0 {
-        event_loop.turn(None).unwrap();
+        event_loop.take_turn(None).unwrap();
     }
     drop(stop);
     // The last post may still be on its way.
     while !poster.is_finished() {
-        event_loop.turn(Some(Duration::from_millis(1))).unwrap();
+        event_loop.take_turn(Some(Duration::from_millis(1))).unwrap();
     }
     poster.join().unwrap();
 }
@@ -187,6 +190,7 @@ fn pin_to_first() -> CpuSet {
 }
 
 fn a_spin_gives_way_to_a_neighbour_on_its_cpu<B: Backend>() {
+    skip_on_guests(NO_SPIN);
     // A thread of its own, so that no other test is pinned.
     let pinned = thread::spawn(|| {
         let cpu = pin_to_first();
@@ -202,7 +206,7 @@ fn a_spin_gives_way_to_a_neighbour_on_its_cpu<B: Backend>() {
         // may be that this one does not run just then, but not each time.
         while {
             let mut event_loop = B::builder().idle(IdlePolicy::ADAPTIVE).build().unwrap();
-            event_loop.turn(Some(Duration::from_millis(20))).unwrap();
+            event_loop.take_turn(Some(Duration::from_millis(20))).unwrap();
             event_loop.handle().metrics().gave_way == 0
         } {}
         drop(stop);
@@ -225,6 +229,7 @@ fn enter_real_time() -> bool {
 }
 
 fn a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread<B: Backend>() {
+    skip_on_guests(NO_SPIN);
     let pinned = thread::spawn(|| {
         let cpu = pin_to_first();
         let (stop, stopped) = mpsc::channel::<()>();
@@ -244,7 +249,7 @@ fn a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread<B: Backend>
             let mut turns = 0;
             while turns < 10 || steps.load(Ordering::Relaxed) == before {
                 assert!(begun.elapsed() < Duration::from_secs(60), "the ordinary thread starves");
-                event_loop.turn(Some(Duration::from_millis(1))).unwrap();
+                event_loop.take_turn(Some(Duration::from_millis(1))).unwrap();
                 turns += 1;
             }
             let metrics = event_loop.handle().metrics();
@@ -257,6 +262,7 @@ fn a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread<B: Backend>
 }
 
 fn a_spinning_loop_notices_that_its_thread_got_real_time_priority<B: Backend>() {
+    skip_on_guests(NO_SPIN);
     let looping = thread::spawn(|| {
         let long = Adaptive::new().max_window(Duration::from_millis(16));
         let mut event_loop = B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
@@ -271,14 +277,14 @@ fn a_spinning_loop_notices_that_its_thread_got_real_time_priority<B: Backend>() 
             }
         });
         while handle.metrics().spin_hits == 0 {
-            event_loop.turn(None).unwrap();
+            event_loop.take_turn(None).unwrap();
         }
         if enter_real_time() {
             let (begun, mut last) = (Instant::now(), handle.metrics());
             // More parks than a pause of the governor lasts.
             while handle.metrics().parks - last.parks < 5_000 {
                 assert!(begun.elapsed() < Duration::from_secs(120), "it goes on spinning");
-                event_loop.turn(None).unwrap();
+                event_loop.take_turn(None).unwrap();
                 let now = handle.metrics();
                 if now.spin_time != last.spin_time {
                     last = now;
@@ -288,7 +294,7 @@ fn a_spinning_loop_notices_that_its_thread_got_real_time_priority<B: Backend>() 
         drop(stop);
         // The last post may still be on its way.
         while !poster.is_finished() {
-            event_loop.turn(Some(Duration::from_millis(1))).unwrap();
+            event_loop.take_turn(Some(Duration::from_millis(1))).unwrap();
         }
         poster.join().unwrap();
     });
@@ -296,14 +302,15 @@ fn a_spinning_loop_notices_that_its_thread_got_real_time_priority<B: Backend>() 
 }
 
 fn of_two_loops_on_one_cpu_one_spins<B: Backend>() {
+    skip_on_guests(NO_SPIN);
     let pinned = thread::spawn(|| {
         pin_to_first();
         let long = Adaptive::new().max_window(Duration::from_millis(16));
         let build = || B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
         let (mut first, mut second) = (build(), build());
         // It spins until its limit ends that, and keeps its place: it expects to spin on.
-        first.turn(Some(Duration::from_millis(1))).unwrap();
-        second.turn(Some(Duration::from_millis(1))).unwrap();
+        first.take_turn(Some(Duration::from_millis(1))).unwrap();
+        second.take_turn(Some(Duration::from_millis(1))).unwrap();
         let (of_first, of_second) = (first.handle().metrics(), second.handle().metrics());
         (of_first.parks, of_second.parks)
     });
@@ -319,7 +326,7 @@ fn another_spins_after<B: Backend>(first: fn(&mut EventLoop)) {
         let long = Adaptive::new().max_window(Duration::from_millis(16));
         let build = || B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
         let spins = |event_loop: &mut EventLoop| {
-            event_loop.turn(Some(Duration::from_millis(1))).unwrap();
+            event_loop.take_turn(Some(Duration::from_millis(1))).unwrap();
             let metrics = event_loop.handle().metrics();
             metrics.parks == 0 && metrics.gave_way == 0
         };
@@ -335,15 +342,17 @@ fn another_spins_after<B: Backend>(first: fn(&mut EventLoop)) {
 }
 
 fn a_loop_that_nobody_runs_keeps_none_from_spinning<B: Backend>() {
+    skip_on_guests(NO_SPIN);
     another_spins_after::<B>(|kept| {
         kept.block_on(async {}).unwrap();
     });
 }
 
 fn a_loop_that_others_wait_for_keeps_none_from_spinning<B: Backend>() {
+    skip_on_guests(NO_SPIN);
     another_spins_after::<B>(|kept| {
-        while !kept.prepare_to_park().unwrap() {
-            kept.turn(Some(Duration::ZERO)).unwrap();
+        while !kept.asks_to_park().unwrap() {
+            kept.take_turn(Some(Duration::ZERO)).unwrap();
         }
     });
 }
@@ -404,7 +413,7 @@ fn kernel_busy_poll_is_set_or_refused<B: Backend>() {
 fn a_spinning_turn_with_a_limit_ends<B: Backend>() {
     let mut event_loop = B::builder().idle(IdlePolicy::Spin).build().unwrap();
     let start = Instant::now();
-    event_loop.turn(Some(Duration::from_millis(2))).unwrap();
+    event_loop.take_turn(Some(Duration::from_millis(2))).unwrap();
     assert!(start.elapsed() >= Duration::from_millis(2));
 }
 
@@ -436,6 +445,7 @@ fn a_wake_without_work_makes_a_spinning_loop_take_a_turn<B: Backend>() {
 
 /// Another thread pushes between the last look at the loop's own work and its sleep.
 fn a_failed_attempt_to_sleep_costs_no_system_call_but_never_twice_in_a_row<B: Backend>() {
+    skip_on_guests(NO_SPIN);
     let mut event_loop = B::event_loop();
     let handle = event_loop.handle();
     let pusher = handle.clone();
@@ -445,11 +455,11 @@ fn a_failed_attempt_to_sleep_costs_no_system_call_but_never_twice_in_a_row<B: Ba
     });
     for _ in 0..5 {
         let before = handle.metrics();
-        event_loop.turn(None).unwrap();
+        event_loop.take_turn(None).unwrap();
         let one = handle.metrics();
         assert_eq!((one.remote - before.remote, one.polls - before.polls), (1, 1), "and it ran");
         assert_eq!(one.waits, before.waits, "the kernel was not asked");
-        event_loop.turn(None).unwrap();
+        event_loop.take_turn(None).unwrap();
         let two = handle.metrics();
         assert_eq!(two.waits - one.waits, 1, "it has its turn under a flood of pushes");
         assert_eq!(two.parks, before.parks);

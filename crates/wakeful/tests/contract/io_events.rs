@@ -18,6 +18,7 @@ use wakeful::task::yield_now;
 use wakeful::{EventLoop, JoinHandle, LoopHandle, spawn};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::support::{soon, tcp_pair};
 
 on_every_backend! {
@@ -34,7 +35,7 @@ on_every_backend! {
 }
 
 fn one_turn(event_loop: &mut EventLoop) {
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
 }
 
 /// Fills the socket's buffer until nothing fits. Returns how many bytes that took.

@@ -13,6 +13,7 @@ use wakeful::LoopHandle;
 use wakeful::net::UnixStream;
 
 use crate::backend::Backend;
+use crate::backend::driven::{Driven, has_guest};
 
 on_every_backend! {
     work_queued_by_a_post_runs_within_its_wake,
@@ -187,10 +188,13 @@ fn what_before_park_queues_prevents_the_park<B: Backend>() {
             }
         }
     });
-    for _ in 0..5 {
-        event_loop.turn(Some(Duration::from_secs(5))).unwrap();
+    let mut turns = 0;
+    while ran.get() < 5 {
+        event_loop.take_turn(Some(Duration::from_secs(5))).unwrap();
+        turns += 1;
     }
-    assert_eq!(ran.get(), 5);
+    // On a guest's loop the hook runs behind a turn, and not in the next one.
+    assert!(turns == 5 || has_guest(), "{turns}");
     assert_eq!(handle.metrics().parks, 0);
     drop(hook);
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use wakeful::net::UnixStream;
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 
 on_every_backend! {
     wakers_fired_and_dropped_elsewhere_after_the_end_find_a_shell,
@@ -78,7 +79,7 @@ fn wakers_fired_and_dropped_elsewhere_after_the_end_find_a_shell<B: Backend>() {
     let (drops, wakers) = (Drops::default(), Wakers::default());
     let mut event_loop = B::event_loop();
     let task = event_loop.spawn(leaves_its_waker(&wakers, drops.token()));
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(wakers.lock().unwrap().len(), 2);
     drop(event_loop);
     drops.assert_once_here();
@@ -105,7 +106,7 @@ fn wakers_fired_by_other_threads_while_the_loop_ends<B: Backend>() {
         for _ in 0..10 {
             event_loop.spawn(leaves_its_waker(&wakers, drops.token())).detach();
         }
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
         let taken: Vec<_> = wakers.lock().unwrap().drain(..).collect();
         let thread = thread::spawn(move || taken.into_iter().for_each(Waker::wake));
         drop(event_loop);
@@ -118,7 +119,7 @@ fn a_woken_task_that_is_still_queued_at_the_end_is_dropped_in_place<B: Backend>(
     let (drops, wakers) = (Drops::default(), Wakers::default());
     let mut event_loop = B::event_loop();
     event_loop.spawn(leaves_its_waker(&wakers, drops.token())).detach();
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     let waker = wakers.lock().unwrap().pop().unwrap();
     thread::spawn(move || waker.wake()).join().unwrap();
     drop(event_loop);
@@ -172,9 +173,9 @@ fn an_output_is_dropped_once_whoever_comes_last<B: Backend>() {
         let task = event_loop.spawn(async move { token });
         if abandon_first {
             drop(task);
-            event_loop.turn(Some(Duration::ZERO)).unwrap();
+            event_loop.take_turn(Some(Duration::ZERO)).unwrap();
         } else {
-            event_loop.turn(Some(Duration::ZERO)).unwrap();
+            event_loop.take_turn(Some(Duration::ZERO)).unwrap();
             assert!(task.is_finished());
             assert_eq!(drops.count(), 0, "the handle has a right to it");
             drop(task);
@@ -237,7 +238,7 @@ fn drops_that_make_new_work_during_the_end<B: Backend>() {
             pending::<()>().await;
         })
         .detach();
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     let busy = BusyDrop(Rc::clone(&log), None);
     event_loop.run_next_turn(move || drop(busy));
     drop(event_loop);
@@ -276,7 +277,7 @@ fn a_panic_in_a_future_s_drop_at_the_end_stops_nobody_else<B: Backend>() {
             })
             .detach();
     }
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     drop(event_loop);
     assert_eq!(drops.count(), 3);
 }
@@ -357,8 +358,8 @@ fn a_future_that_holds_its_own_handle_is_dropped_once<B: Backend>() {
             }
         }));
         *slot.borrow_mut() = Some(task);
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
         assert_eq!(future.count(), usize::from(ends || aborts));
         drop(event_loop);
         future.assert_once_here();
@@ -412,13 +413,13 @@ fn a_future_that_fires_its_own_waker_while_it_is_dropped_is_not_run_again<B: Bac
                 _ => Poll::Pending,
             }
         }));
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
         if way == "aborted" {
             task.abort();
         }
         *handle.borrow_mut() = Some(task);
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
         drop(event_loop);
         drops.assert_once_here();
     }

@@ -17,6 +17,7 @@ use wakeful::task::consume_budget;
 use wakeful::{EventLoop, LoopMetrics};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 
 on_every_backend! {
     a_turn_with_n_ready_tasks_counts_n_polls_and_one_turn,
@@ -36,7 +37,7 @@ on_every_backend! {
 /// One turn that does not wait, and what it added.
 fn turn(event_loop: &mut EventLoop) -> (LoopMetrics, LoopMetrics) {
     let before = event_loop.handle().metrics();
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     (before, event_loop.handle().metrics())
 }
 

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::background::{Background, LONG, until_asleep};
 
 on_every_backend! {
@@ -105,9 +106,9 @@ fn drain_snapshot_what_comes_during_a_turn_runs_in_the_next<B: Backend>() {
             });
         };
         event_loop.handle().post(post).unwrap();
-        event_loop.turn(Some(LONG)).unwrap();
+        event_loop.take_turn(Some(LONG)).unwrap();
         assert_eq!(runs.lock().unwrap().len(), number, "not in its turn");
-        event_loop.turn(Some(LONG)).unwrap();
+        event_loop.take_turn(Some(LONG)).unwrap();
         let (posted, ran) = *runs.lock().unwrap().last().unwrap();
         assert_eq!(ran, posted + 1);
     }
@@ -141,7 +142,7 @@ fn stop_while_consuming_keeps_the_rest_in_order<B: Backend>() {
     event_loop.run().unwrap();
     assert!(all_ran().into_iter().eq(0..64));
     while event_loop.handle().metrics().turns < 7 {
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     }
     assert!(all_ran().into_iter().eq(0..100));
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use wakeful::net::UnixStream;
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::background::LONG;
 
 on_every_backend! {
@@ -105,7 +106,7 @@ fn a_panic_in_the_waker_of_a_handle_s_awaiter_leaves_the_loop_running<B: Backend
     let mut event_loop = B::event_loop();
     let mut handle = event_loop.spawn(async { 42 });
     assert!(poll_once(&mut handle, &bad).is_pending());
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(panicked.0.load(Ordering::SeqCst), 1);
     assert_eq!(event_loop.block_on(handle).unwrap().unwrap(), 42);
 }
@@ -157,7 +158,7 @@ fn a_future_and_its_output_that_both_panic_when_they_are_dropped<B: Backend>() {
         Poll::Ready(PanicsInDrop)
     }));
     for _ in 0..3 {
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     }
     assert!(task.is_finished());
     let outcome = event_loop.block_on(task).unwrap();
@@ -183,7 +184,7 @@ fn a_hook_that_drops_itself_and_panics_in_its_drop<B: Backend>() {
         let before = event_loop.handle().metrics().panics;
         // The second turn would run the hook again.
         for _ in 0..2 {
-            event_loop.turn(Some(Duration::from_millis(1))).unwrap();
+            event_loop.take_turn(Some(Duration::from_millis(1))).unwrap();
         }
         assert_eq!(event_loop.handle().metrics().panics - before, 1);
     }
@@ -379,7 +380,7 @@ fn payloads_that_panic_when_they_are_dropped_and_so_on<B: Backend>() {
         handle.post(move || std::panic::panic_any(Nested(left))).unwrap();
         let aborted = event_loop.spawn(async move { std::panic::panic_any(Nested(left)) });
         drop(aborted);
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
         // The three without a handle, and what the drop of a task's payload does.
         let expected = 3 + if left > 0 { 2 } else { 0 };
         assert_eq!(handle.metrics().panics - before, expected, "{left}");
@@ -391,7 +392,7 @@ fn outputs_that_panic_when_nobody_asks_for_them<B: Backend>() {
     let mut event_loop = B::event_loop();
     let metrics = event_loop.handle();
     event_loop.spawn(async { PanicsInDrop }).detach();
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(metrics.metrics().panics, 1);
     // A handle that has the output already: whoever drops it does not panic.
     let other = event_loop.spawn(async { 42 });
@@ -405,7 +406,7 @@ fn outputs_that_panic_when_nobody_asks_for_them<B: Backend>() {
     assert_eq!(metrics.metrics().panics, 2, "counted once");
     // On a thread without a loop nobody counts it.
     let handle = event_loop.spawn(async { PanicsInDrop });
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     std::thread::spawn(move || drop(handle)).join().unwrap();
     assert_eq!(metrics.metrics().panics, 2);
 }
@@ -419,7 +420,7 @@ fn an_aborted_future_that_panics_in_its_drop_is_reported_as_a_panic<B: Backend>(
             std::future::pending::<()>().await;
         });
         if polled_before {
-            event_loop.turn(Some(Duration::ZERO)).unwrap();
+            event_loop.take_turn(Some(Duration::ZERO)).unwrap();
         }
         task.abort();
         let error = event_loop.block_on(task).unwrap().unwrap_err();
@@ -438,7 +439,7 @@ fn a_future_that_panics_in_its_drop_at_the_loop_s_end_is_reported_as_a_panic<B: 
             std::future::pending::<()>().await;
         })
     });
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     drop(event_loop);
     for task in tasks {
         let error = futures_lite::future::block_on(task).unwrap_err();

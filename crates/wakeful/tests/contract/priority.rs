@@ -11,6 +11,7 @@ use wakeful::task::yield_now;
 use wakeful::{EventLoop, Priority, spawn, spawn_with};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::background::LONG;
 
 on_every_backend! {
@@ -29,7 +30,7 @@ fn patient<B: Backend>(task_budget: u32) -> EventLoop {
 }
 
 fn turn(event_loop: &mut EventLoop) {
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
 }
 
 /// Counts its polls, and is always ready.
@@ -197,12 +198,12 @@ fn a_high_task_alone_keeps_the_loop_awake_and_is_dropped_at_its_end<B: Backend>(
     event_loop.spawn_with(Priority::High, task).detach();
     while event_loop.handle().metrics().polls < 101 {
         // It would wait for ever.
-        event_loop.turn(None).unwrap();
+        event_loop.take_turn(None).unwrap();
     }
     assert_eq!(event_loop.handle().metrics().parks, 0);
     event_loop.handle().post_with(Priority::High, || ()).unwrap();
     event_loop.spawn_with(Priority::High, async move { drop(never_run) }).detach();
-    assert!(!event_loop.prepare_to_park().unwrap());
+    assert!(!event_loop.asks_to_park().unwrap());
     drop(event_loop);
     assert_eq!(Rc::strong_count(&held), 1);
 }

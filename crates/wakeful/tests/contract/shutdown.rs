@@ -12,6 +12,7 @@ use wakeful::time::sleep;
 use wakeful::{LoopGroup, spawn};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::background::LONG;
 
 on_every_backend! {
@@ -125,7 +126,7 @@ fn the_end_of_a_loop_costs_the_same_for_each_of_its_tasks<B: Backend>() {
     let begin = cpu_time();
     (0..TASKS).for_each(|_| event_loop.spawn(pending::<()>()).detach());
     while event_loop.handle().metrics().polls < TASKS as u64 {
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     }
     let spawned = cpu_time();
     drop(event_loop);

@@ -12,6 +12,7 @@ use wakeful::time::timeout;
 use wakeful::{LoopHandle, spawn};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::background::LONG;
 use crate::support::{soon, tcp_pair, would_wake};
 
@@ -120,7 +121,7 @@ fn a_stream_that_left_its_loop_and_is_closed_is_nobody_s_event<B: Backend>() {
             stream.into_std()
         })
         .unwrap();
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     peer.write_all(b"for whoever has it").unwrap();
     assert!(!would_wake(&mut event_loop));
     left.set_nonblocking(false).unwrap();

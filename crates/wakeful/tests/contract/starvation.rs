@@ -13,6 +13,7 @@ use wakeful::net::UnixStream;
 use wakeful::{EventLoop, run_next_turn, run_this_turn};
 
 use crate::backend::Backend;
+use crate::backend::driven::{Driven, has_guest};
 use crate::background::LONG;
 
 on_every_backend! {
@@ -96,7 +97,7 @@ fn starvation_of_any_kind_by_all_the_others<B: Backend>() {
         thread::scope(|scope| {
             scope.spawn(|| handle.post(|| POSTED.set(POSTED.get() + 1)).unwrap());
         });
-        event_loop.turn(Some(LONG)).unwrap();
+        event_loop.take_turn(Some(LONG)).unwrap();
         for kind in [NEXT_TURN, TASK, THIS_TURN] {
             let ran = counts.get()[kind] - before.0[kind];
             assert!((1..=STEPS).contains(&ran), "kind {kind} ran {ran} times");
@@ -118,7 +119,7 @@ fn callback_time_slice_bounds_every_phase<B: Backend>() {
     }
     // They begin to wait, eight a turn.
     while event_loop.handle().metrics().polls < ALL {
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     }
     for _ in 0..ALL {
         let counts = [(); 3].map(|()| counts.clone());
@@ -132,7 +133,7 @@ fn callback_time_slice_bounds_every_phase<B: Backend>() {
     }
     let before = event_loop.handle().metrics();
     for turn in 1..=ALL / STEPS {
-        event_loop.turn(Some(LONG)).unwrap();
+        event_loop.take_turn(Some(LONG)).unwrap();
         let now = event_loop.handle().metrics();
         assert_eq!(now.timers - before.timers, STEPS * turn);
         assert_eq!(now.callbacks - before.callbacks, 2 * STEPS * turn);
@@ -142,7 +143,7 @@ fn callback_time_slice_bounds_every_phase<B: Backend>() {
     }
     // The timers' tasks stood in line behind the others.
     while counts.get()[TIMER] < ALL {
-        event_loop.turn(Some(LONG)).unwrap();
+        event_loop.take_turn(Some(LONG)).unwrap();
     }
     assert_eq!(counts.get()[POST], ALL);
     assert_eq!(event_loop.handle().metrics().parks, 0);
@@ -167,20 +168,20 @@ fn idle_starvation_by_callbacks_that_never_end<B: Backend>() {
             }
         })
         .detach();
-    event_loop.turn(Some(LONG)).unwrap();
+    event_loop.take_turn(Some(LONG)).unwrap();
     for round in 1..=20 {
         // A byte is read in the turn after it was written.
         peer.write_all(b"x").unwrap();
-        event_loop.turn(Some(LONG)).unwrap();
+        event_loop.take_turn(Some(LONG)).unwrap();
         assert_eq!(read.get(), round);
         // A timer fires in the first turn that begins after its deadline.
         let due = Instant::now() + Duration::from_micros(500);
         timer_task(&event_loop, &counts, due);
-        event_loop.turn(Some(LONG)).unwrap();
+        event_loop.take_turn(Some(LONG)).unwrap();
         while Instant::now() < due {
             std::hint::spin_loop();
         }
-        event_loop.turn(Some(LONG)).unwrap();
+        event_loop.take_turn(Some(LONG)).unwrap();
         assert_eq!(counts.get()[TIMER], round);
     }
     let metrics = event_loop.handle().metrics();
@@ -203,7 +204,7 @@ fn starvation_of_the_kernel_by_posts_that_never_end<B: Backend>() {
             }
         })
         .detach();
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     for round in 1..=20 {
         peer.write_all(b"x").unwrap();
         let before = handle.metrics();
@@ -211,10 +212,13 @@ fn starvation_of_the_kernel_by_posts_that_never_end<B: Backend>() {
             thread::scope(|scope| {
                 scope.spawn(|| handle.post(|| ()).unwrap());
             });
-            event_loop.turn(Some(LONG)).unwrap();
+            event_loop.take_turn(Some(LONG)).unwrap();
         }
         assert_eq!(read.get(), round, "within two turns");
         let now = handle.metrics();
-        assert_eq!((now.waits - before.waits, now.parks - before.parks), (1, 0));
+        // A turn of a guest's run always asks.
+        let asked = now.waits - before.waits;
+        assert!(asked == 1 || has_guest() && asked == 2, "{asked}");
+        assert_eq!(now.parks, before.parks);
     }
 }

@@ -8,6 +8,7 @@ use wakeful::EventLoop;
 use wakeful::net::{TcpListener, TcpStream};
 use wakeful::time::timeout;
 
+use crate::backend::driven::Driven;
 use crate::background::LONG;
 
 /// Waits for what has to come: only a lost event makes it fail.
@@ -25,8 +26,8 @@ pub(crate) async fn tcp_pair() -> (TcpStream, TcpStream) {
 /// Is there anything, this moment, that would end the sleep of a loop that has no work? Takes the
 /// turn that is then due.
 pub(crate) fn would_wake(event_loop: &mut EventLoop) -> bool {
-    assert!(event_loop.prepare_to_park().unwrap(), "it has work");
+    assert!(event_loop.asks_to_park().unwrap(), "it has work");
     let ready = poll(&mut [PollFd::new(&*event_loop, PollFlags::IN)], Some(&Timespec::default()));
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     ready.unwrap() > 0
 }

@@ -15,6 +15,7 @@ use wakeful::spawn;
 use wakeful::task::{consume_budget, spawn_blocking, yield_now};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 
 on_every_backend! {
     a_task_need_not_be_send,
@@ -244,7 +245,7 @@ fn one_waker_shared_by_10_000_tasks_does_not_hold_the_loop<B: Backend>() {
             .detach();
     }
     while waiting.borrow().len() < TASKS {
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     }
     // The fan-out, and behind it an event and a post: neither waits for all of it.
     let (mut peer, socket) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -257,21 +258,21 @@ fn one_waker_shared_by_10_000_tasks_does_not_hold_the_loop<B: Backend>() {
             seen.set(ran_by_then.get());
         })
         .detach();
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     open.set(true);
     waiting.take().into_iter().for_each(Waker::wake);
     let turns_before = handle.metrics().turns;
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     assert!(ran.get() <= 64, "a turn runs at most its budget, not {}", ran.get());
     peer.write_all(b"x").unwrap();
     while ran.get() < TASKS {
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     }
     let turns = handle.metrics().turns - turns_before;
     assert!(turns >= (TASKS / 64) as u64, "{turns} turns");
     // The event's task queues behind what was ready before it: it runs last, but it was collected
     // in time.
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     assert!(event_seen_after.get() <= TASKS);
     assert!(handle.metrics().waits >= turns, "the kernel was asked in every turn");
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use wakeful::{LoopHandle, PostAndWaitError};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 use crate::background::{Background, LONG, until_asleep};
 
 on_every_backend! {
@@ -54,7 +55,7 @@ fn run_at_once_or_queue_within<B: Backend>() {
         noted.lock().unwrap().push(turn);
     };
     event_loop.handle().post(post).unwrap();
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(*log.lock().unwrap(), [1, 1]);
 }
 
@@ -70,7 +71,7 @@ fn run_at_once_or_queue_not_running<B: Backend>() {
         post();
         thread::scope(|scope| _ = scope.spawn(post).join());
         assert_eq!(ran.load(Relaxed), 2 * (round - 1));
-        event_loop.turn(Some(LONG)).unwrap();
+        event_loop.take_turn(Some(LONG)).unwrap();
         assert_eq!(ran.load(Relaxed), 2 * round);
     }
     assert_eq!(handle.metrics().parks, 0);
@@ -125,7 +126,7 @@ fn post_and_wait_on_the_own_thread_between_turns<B: Backend>() {
     assert!(matches!(refused, PostAndWaitError::OwnThread));
     assert!(refused.to_string().contains("own thread"), "{refused}");
     // Nothing is left behind: the loop may park.
-    assert!(event_loop.prepare_to_park().unwrap());
+    assert!(event_loop.asks_to_park().unwrap());
     // In the turn of another loop on this thread, it would wait for itself all the same.
     let mut other = B::event_loop();
     let inner = handle.clone();

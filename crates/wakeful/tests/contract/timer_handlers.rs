@@ -13,6 +13,7 @@ use wakeful::EventLoop;
 use wakeful::time::{Sleep, interval_at, sleep, sleep_until};
 
 use crate::backend::Backend;
+use crate::backend::driven::{Driven, has_guest};
 use crate::background::{Background, LONG, until_asleep};
 
 on_every_backend! {
@@ -78,7 +79,7 @@ fn on<R>(event_loop: &mut EventLoop, f: impl FnOnce() -> R) -> R {
 }
 
 fn one_turn(event_loop: &mut EventLoop) {
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
 }
 
 fn pass(deadline: Instant) {
@@ -166,7 +167,7 @@ fn timer_scheduling_within_a_callback<B: Backend>() {
     on(&mut event_loop, || again(&timer, &fired));
     while fired.load(Relaxed) < 100 {
         let before = fired.load(Relaxed);
-        event_loop.turn(Some(LONG)).unwrap();
+        event_loop.take_turn(Some(LONG)).unwrap();
         assert!(fired.load(Relaxed) - before <= 1, "one turn, one firing");
         assert_eq!(timers(&event_loop), "1");
     }
@@ -188,7 +189,7 @@ fn timer_reschedule_keeps_one_timer<B: Backend>() {
     on(&mut event_loop, || reset_until_pending(&timer, &waker, Duration::from_millis(1)));
     assert_eq!(timers(&event_loop), "1");
     while fired.load(Relaxed) == 0 {
-        event_loop.turn(Some(LONG)).unwrap();
+        event_loop.take_turn(Some(LONG)).unwrap();
     }
     assert_eq!((event_loop.handle().metrics().timers, timers(&event_loop).as_str()), (1, "0"));
 }
@@ -207,7 +208,7 @@ fn timer_reschedule_keeps_who_waits<B: Backend>() {
         });
         let begin = Instant::now();
         while fired.load(Relaxed) == 0 && begin.elapsed() < LONG {
-            event_loop.turn(Some(LONG)).unwrap();
+            event_loop.take_turn(Some(LONG)).unwrap();
         }
         assert_eq!(fired.load(Relaxed), 1, "the waiter was forgotten");
         assert!(!on(&mut event_loop, || start(&timer, &waker)), "its deadline has passed");
@@ -243,7 +244,7 @@ fn timer_reschedule_of_an_interval_keeps_who_waits<B: Backend>() {
     });
     let begin = Instant::now();
     while fired.load(Relaxed) == 0 && begin.elapsed() < LONG {
-        event_loop.turn(Some(LONG)).unwrap();
+        event_loop.take_turn(Some(LONG)).unwrap();
     }
     assert_eq!(fired.load(Relaxed), 1, "the waiter was forgotten");
 }
@@ -326,7 +327,11 @@ fn timer_from_check<B: Backend>() {
         let hook = hook(&event_loop, start_once);
         let begin = Instant::now();
         for max_wait in turns {
-            event_loop.turn(Some(*max_wait)).unwrap();
+            event_loop.take_turn(Some(*max_wait)).unwrap();
+        }
+        // The hook in front of a sleep ends a run of a guest's loop before the timer does.
+        while has_guest() && fired.load(Relaxed) == 0 {
+            event_loop.take_turn(Some(LONG)).unwrap();
         }
         assert_eq!(fired.load(Relaxed), 1, "{name}");
         assert!(begin.elapsed() < LONG, "{name}: by the timer, not by the limit");

@@ -12,6 +12,7 @@ use wakeful::EventLoop;
 use wakeful::time::{Sleep, interval, sleep, sleep_until, timeout, timeout_at, turn_time};
 
 use crate::backend::Backend;
+use crate::backend::driven::Driven;
 
 on_every_backend! {
     a_loop_s_thread_has_a_timer_slack_of_1_nanosecond,
@@ -81,7 +82,7 @@ fn timers_fire_in_order_and_equal_ones_in_the_order_of_their_start<B: Backend>()
         })
         .unwrap();
     while log.lock().unwrap().len() < timers.len() {
-        event_loop.turn(None).unwrap();
+        event_loop.take_turn(None).unwrap();
     }
     assert_eq!(*log.lock().unwrap(), [(0, 4), (1, 1), (1, 3), (2, 2), (3, 0), (3, 5)]);
 }
@@ -92,11 +93,11 @@ fn a_dropped_timer_leaves_no_trace_and_an_unpolled_one_never_was<B: Backend>() {
     let unpolled = sleep(far);
     let tasks: Vec<_> = (0..1_000).map(|_| event_loop.spawn(sleep(far))).collect();
     while timers(&event_loop) != "1000" {
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     }
     tasks.iter().for_each(wakeful::JoinHandle::abort);
     while timers(&event_loop) != "0" {
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     }
     drop(unpolled);
 }
@@ -113,7 +114,7 @@ fn a_timer_dropped_on_another_thread_is_cancelled_on_its_own<B: Backend>() {
         .unwrap();
     assert_eq!(timers(&event_loop), "1");
     thread::spawn(move || drop(far)).join().unwrap();
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(timers(&event_loop), "0");
 }
 
@@ -134,7 +135,7 @@ fn a_timer_moves_to_the_loop_that_polls_it<B: Backend>() {
     })
     .join()
     .unwrap();
-    one.turn(Some(Duration::ZERO)).unwrap();
+    one.take_turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(timers(&one), "0");
 }
 
@@ -227,7 +228,7 @@ fn a_due_timer_is_not_starved_by_10_000_closures<B: Backend>() {
     }
     let turns = handle.metrics().turns;
     while !woken.0.load(std::sync::atomic::Ordering::Relaxed) {
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     }
     assert_eq!(handle.metrics().turns - turns, 1, "its phase comes in every turn");
 }
@@ -246,12 +247,12 @@ fn more_due_timers_than_a_turn_s_budget_are_all_fired<B: Backend>() {
     let soon = Instant::now() + Duration::from_millis(1);
     let tasks: Vec<_> = (0..100).map(|_| event_loop.spawn(sleep_until(soon))).collect();
     while timers(&event_loop) != "100" && Instant::now() < soon {
-        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     }
     while Instant::now() < soon {}
     while !tasks.iter().all(wakeful::JoinHandle::is_finished) {
         let before = event_loop.handle().metrics().timers;
-        event_loop.turn(Some(Duration::from_secs(5))).unwrap();
+        event_loop.take_turn(Some(Duration::from_secs(5))).unwrap();
         assert!(event_loop.handle().metrics().timers - before <= 10);
     }
 }
@@ -317,7 +318,7 @@ fn the_time_of_a_turn_is_not_that_of_a_run_before<B: Backend>() {
         let before = Instant::now();
         assert!(event_loop.block_on(async { turn_time() }).unwrap() >= before);
     }
-    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     let before = Instant::now();
     assert!(event_loop.block_on(async { turn_time() }).unwrap() >= before);
 }

@@ -108,3 +108,47 @@ fn a_server_on_loops_with_guests_serves_by_each_strategy_also_the_default_one() 
         serving.shutdown(LONG).unwrap();
     }
 }
+
+/// A handler, or a task of Tokio's, that does not come back.
+#[test]
+fn while_the_first_loop_is_blocked_by_either_kind_of_task_another_one_accepts() {
+    use std::io::{Read, Write};
+    use std::sync::mpsc::channel;
+
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.socket_addr().unwrap();
+    let serving = ConnectionServer::new(vec![listener])
+        .group(LoopGroup::builder().loops(2).tokio())
+        .start(|| {
+            async |mut connection: Connection| {
+                let _ = connection.stream.write_all(b"x").await;
+            }
+        })
+        .unwrap();
+    for is_of_tokio in [false, true, false, true] {
+        let (began, begins) = channel();
+        let (go_on, goes_on) = channel::<()>();
+        let blocks = move || {
+            began.send(()).unwrap();
+            let _ = goes_on.recv();
+        };
+        let start = move || {
+            if is_of_tokio {
+                tokio::spawn(async move { blocks() });
+            } else {
+                wakeful::spawn(async move { blocks() }).detach();
+            }
+        };
+        serving.handles()[0].post(start).unwrap();
+        begins.recv_timeout(LONG).unwrap();
+        for _ in 0..20 {
+            let mut stream = std::net::TcpStream::connect(addr).unwrap();
+            stream.set_read_timeout(Some(LONG)).unwrap();
+            stream.write_all(b"?").unwrap();
+            let mut answer = [0];
+            stream.read_exact(&mut answer).expect("it is served while the first loop is blocked");
+        }
+        drop(go_on);
+    }
+    serving.shutdown(LONG).unwrap();
+}

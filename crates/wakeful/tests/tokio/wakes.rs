@@ -233,3 +233,28 @@ fn a_high_socket_is_heard_although_it_is_watched_level_triggered() {
         thread.join().unwrap();
     });
 }
+
+/// A stop may come in the middle of a turn, which takes its wake along with others.
+#[test]
+fn a_stop_that_comes_in_any_moment_ends_the_run() {
+    const RUNS: usize = 20_000;
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    let (give, given) = std::sync::mpsc::channel();
+    let runs = thread::spawn(move || {
+        let mut event_loop = crate::guest();
+        give.send(event_loop.handle()).unwrap();
+        for _ in 0..RUNS {
+            event_loop.run().unwrap();
+            ended.send(()).unwrap();
+        }
+    });
+    let handle = given.recv().unwrap();
+    for run in 0..RUNS {
+        // A turn is under way, for this one or for the one before.
+        handle.wake();
+        (0..run % 200 * 10).for_each(|_| std::hint::spin_loop());
+        handle.stop();
+        has_ended.recv_timeout(crate::background::LONG).expect("a stop was lost");
+    }
+    runs.join().unwrap();
+}

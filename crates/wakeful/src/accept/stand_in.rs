@@ -1,0 +1,165 @@
+//! Who accepts while the dispatcher is blocked.
+//!
+//! With [`Dispatch`](super::AcceptStrategy::Dispatch) the first loop accepts for all. If it does
+//! not come back from a turn, the group's watchdog (`balance::board`) has somebody look: another
+//! loop that does come back is called, accepts from the same sockets, and hands what it accepts to
+//! the loops as the dispatcher would, but for that one. It leaves the sockets when the dispatcher
+//! is back. Meanwhile both may accept: the kernel gives each connection to one of them.
+//!
+//! A loop that is not called has nothing of it but a task that waits.
+
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_channel::{Receiver, Sender};
+
+use super::accepting::accept;
+use super::connection::Connection;
+use super::loop_server::LoopServer;
+use super::route::Route;
+use super::shared_listener::SharedListener;
+use super::strategy::DISPATCHER;
+use crate::balance::board::Board;
+use crate::event_loop::spawn;
+use crate::net::{DetachedListener, ListenAddr};
+use crate::sys::panics;
+use crate::task::JoinHandle;
+use crate::time::sleep;
+
+/// So often one who stands in looks whether the dispatcher is back.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The part of a loop other than the dispatcher.
+#[derive(Debug)]
+pub(super) struct StandIn {
+    called: Receiver<()>,
+    sockets: Arc<[Socket]>,
+    board: Arc<Board>,
+}
+
+/// What the dispatcher accepts from. It is the dispatcher's to keep open.
+#[derive(Debug)]
+struct Socket {
+    fd: Weak<OwnedFd>,
+    addr: ListenAddr,
+}
+
+/// Of each loop, in the order of their numbers: the dispatcher has none.
+pub(super) fn of_loops(
+    board: &Arc<Board>,
+    listeners: &[SharedListener],
+    loops: usize,
+) -> Vec<Option<StandIn>> {
+    let socket = |listener: &SharedListener| Socket {
+        fd: Arc::downgrade(&listener.fd),
+        addr: listener.local_addr().clone(),
+    };
+    let sockets: Arc<[Socket]> = listeners.iter().map(socket).collect();
+    let mut calls = Vec::new();
+    let mut stand_in = || {
+        let (call, called) = async_channel::bounded(1);
+        calls.push(call);
+        StandIn { called, sockets: sockets.clone(), board: board.clone() }
+    };
+    let of_loops = (0..loops).map(|number| (number != DISPATCHER).then(&mut stand_in)).collect();
+    board.watch(Box::new(move |board| call_one(board, &calls)));
+    of_loops
+}
+
+/// Calls a loop if the dispatcher is blocked: the first that is not, which is an active one if
+/// there is one. `false`: none will ever come.
+fn call_one(board: &Board, calls: &[Sender<()>]) -> bool {
+    let is_stuck = board.stuck();
+    if is_stuck(DISPATCHER) {
+        let loops = calls.iter().zip(DISPATCHER + 1..);
+        let mut free = loops.filter(|(call, number)| !call.is_closed() && !is_stuck(*number));
+        if let Some((call, _)) = free.next() {
+            // It has been called, or is at it.
+            let _ = call.try_send(());
+        }
+    }
+    calls.iter().any(|call| !call.is_closed())
+}
+
+impl StandIn {
+    /// Nobody stands in any more: closed, it ends [`serve`](Self::serve).
+    pub(super) fn calls(&self) -> Receiver<()> {
+        self.called.clone()
+    }
+
+    /// Stands in whenever it is called, until the server stops, or the dispatcher has ended.
+    pub(super) async fn serve<H, F>(self: Rc<Self>, server: Rc<LoopServer<H>>, route: Rc<Route>)
+    where
+        H: Fn(Connection) -> F + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        while self.called.recv().await.is_ok() {
+            if !self.is_needed() {
+                continue;
+            }
+            let accepting = self.accept_from_all(&server, &route);
+            // Its end closes all inboxes.
+            if accepting.0.is_empty() || server.mover.routes.is_closed(server.number) {
+                return;
+            }
+            let number = server.number;
+            panics::log!(
+                info,
+                number,
+                "user code has blocked the loop that accepts: another one accepts meanwhile"
+            );
+            while self.is_needed() && !self.called.is_closed() {
+                sleep(LOOK).await;
+            }
+            accepting.end().await;
+        }
+    }
+
+    fn is_needed(&self) -> bool {
+        self.board.stuck()(DISPATCHER)
+    }
+
+    fn accept_from_all<H, F>(&self, server: &Rc<LoopServer<H>>, route: &Rc<Route>) -> Tasks
+    where
+        H: Fn(Connection) -> F + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        let mut tasks = Tasks(Vec::new());
+        for (place, socket) in self.sockets.iter().enumerate() {
+            let Some(fd) = socket.fd.upgrade() else { continue };
+            match DetachedListener::new(fd, &socket.addr).attach() {
+                Ok(listener) => {
+                    let (server, route) = (server.clone(), route.clone());
+                    tasks.0.push(spawn(accept(Rc::new(listener), place, server, route)));
+                }
+                Err(refused) => {
+                    let error = refused.error();
+                    panics::log!(warn, %error, "a loop cannot watch a listener");
+                }
+            }
+        }
+        tasks
+    }
+}
+
+/// They accept, from a listener each, until this ends.
+struct Tasks(Vec<JoinHandle<()>>);
+
+impl Tasks {
+    /// Returns when the listeners are left.
+    async fn end(mut self) {
+        for task in std::mem::take(&mut self.0) {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
