@@ -43,7 +43,9 @@ pub enum WatchError {
 ///
 /// In silence the thread that [runs](Watcher::run) it sleeps: the kernel wakes it behind some
 /// context switches of the process, and while there is traffic it reads the counts 20 times a
-/// second. Where perf events are refused it reads `/proc` five times a second instead.
+/// second. The events by which the kernel counts cost the process something at each switch, so
+/// under much traffic of up to 64 threads they are closed, and `/proc` tells instead. Where perf
+/// events are refused it reads `/proc` five times a second.
 #[derive(Debug)]
 pub struct Watcher {
     target: Target,
@@ -192,6 +194,7 @@ impl Watcher {
                 }
             }
             next = traffic.counted(self.epoch.elapsed(), self.count()?);
+            self.switches.settle(next == Next::Hold);
             if next == Next::Hold {
                 let cpus: Vec<usize> = self.used.keys().copied().collect();
                 self.hold.begin(&cpus)?;
@@ -215,7 +218,7 @@ impl Watcher {
             held: self.hold.held_time(),
             gain: self.hold.gain(),
             why_not: self.hold.why_not().map(str::to_owned),
-            is_sampled: self.switches.is_sampled(),
+            is_sampled: self.switches.are_refused(),
         }
     }
 
@@ -232,7 +235,7 @@ impl Watcher {
     }
 
     fn pause(&self, next: Next) -> Option<Duration> {
-        let longest = self.switches.is_sampled().then_some(SAMPLED);
+        let longest = self.switches.wakes_nobody().then_some(SAMPLED);
         match next {
             Next::Armed => longest,
             Next::ArmedFor(pause) => Some(longest.map_or(pause, |longest| pause.min(longest))),

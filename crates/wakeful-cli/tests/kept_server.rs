@@ -3,7 +3,9 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -185,6 +187,60 @@ fn a_watched_process_is_held_by_the_keeper_on_the_cpus_that_it_uses() {
     command.args(["awake", "--pid", &service.child.id().to_string()]).stderr(Stdio::null());
     let mut awake = command.env("WAKEFUL_KEEPER", kept.socket()).spawn().unwrap();
     kept.is_held_while_there_is_traffic(&addr);
+    awake.kill().unwrap();
+    awake.wait().unwrap();
+}
+
+/// How many perf events a process has open.
+fn events_of(pid: u32) -> usize {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let is_event = |path: PathBuf| {
+        fs::read_link(path).is_ok_and(|link| link.to_string_lossy().contains("perf_event"))
+    };
+    descriptors.filter(|descriptor| is_event(descriptor.path())).count()
+}
+
+#[test]
+fn a_watched_process_pays_for_no_perf_event_while_it_is_held() {
+    let kept = Kept::new();
+    let (service, addr) = kept.server("park");
+    let said = kept.path("said");
+    let mut command = Command::new(PROGRAM);
+    command.args(["awake", "--pid", &service.child.id().to_string()]);
+    command.env("WAKEFUL_KEEPER", kept.socket()).stderr(File::create(&said).unwrap());
+    let mut awake = command.spawn().unwrap();
+    let pid = awake.id();
+    let events = || events_of(pid);
+    let start = Instant::now();
+    while events() == 0 {
+        let said = fs::read_to_string(&said).unwrap();
+        if said.contains("perf events are refused") {
+            eprintln!("skipped: {said}");
+            awake.kill().unwrap();
+            awake.wait().unwrap();
+            return;
+        }
+        assert!(start.elapsed() < GUARD, "it watches nothing: {said}");
+        thread::yield_now();
+    }
+    let mut connection = TcpStream::connect(&addr).unwrap();
+    let mut asks = || {
+        connection.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        assert!(connection.read(&mut [0; 4096]).unwrap() > 0);
+    };
+    // Twice: what was closed is there again, and sees the next traffic.
+    for _ in 0..2 {
+        let start = Instant::now();
+        while !(kept.is_held() && events() == 0) {
+            assert!(start.elapsed() < GUARD, "{} events, held: {}", events(), kept.is_held());
+            (0..100).for_each(|_| asks());
+        }
+        let start = Instant::now();
+        while kept.is_held() || events() == 0 {
+            assert!(start.elapsed() < GUARD, "{} events, held: {}", events(), kept.is_held());
+            thread::yield_now();
+        }
+    }
     awake.kill().unwrap();
     awake.wait().unwrap();
 }
