@@ -93,7 +93,11 @@ impl Inner {
     #[inline(always)]
     fn sleep(&self, until: Option<Instant>, mut holder: Option<&mut Holder>) -> io::Result<Ended> {
         loop {
-            let silence = holder.as_mut().and_then(|holder| holder.before_sleep());
+            let silence = holder.as_mut().and_then(|holder| {
+                let silence = holder.before_sleep();
+                self.counters.hold.set(holder.shown());
+                silence
+            });
             let park_time = match silence {
                 Some(_) => &self.counters.held_time,
                 None => &self.counters.park_time,
@@ -179,6 +183,7 @@ impl Inner {
         if next == Next::Hold {
             return self.hold_instead(spinner, until);
         }
+        self.counters.hold.set(spinner.hold_state());
         let deadline = (next == Next::Spin).then(|| self.deadline(until)).flatten();
         let counters = &self.counters;
         let spins = next == Next::Spin;

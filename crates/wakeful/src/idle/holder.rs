@@ -21,6 +21,8 @@ use self::device::{Device, DeviceError};
 use self::keeper::{Keeper, KeeperLost};
 use super::hold_gain;
 use super::policy::Hold;
+use super::reluctance::{MACHINE, Machine};
+use crate::metrics::HoldState;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
 
@@ -44,6 +46,16 @@ pub(crate) enum HoldError {
     Large(#[from] LargeMachine),
 }
 
+impl HoldError {
+    pub(crate) fn shown(&self) -> HoldState {
+        match self {
+            Self::Device(error) => error.shown(),
+            Self::Keeper(error) => error.shown(),
+            Self::Large(_) => HoldState::LargeMachine,
+        }
+    }
+}
+
 /// See the [module](self). Times are nanoseconds on the loop's clock.
 #[derive(Debug)]
 pub(crate) struct Holder {
@@ -52,6 +64,10 @@ pub(crate) struct Holder {
     process: Process,
     means: Means,
     state: State,
+    /// Why it was not held when that was tried last.
+    why_not: HoldState,
+    /// Whether the machine would rather not, where the device holds. (A keeper looks by itself.)
+    machine: &'static Machine,
 }
 
 #[derive(Debug)]
@@ -93,6 +109,8 @@ impl Holder {
             process,
             means,
             state: State::Silent,
+            why_not: HoldState::Measuring,
+            machine: &MACHINE,
         })
     }
 
@@ -105,6 +123,8 @@ impl Holder {
             process,
             means: Means::Keeper(Keeper::new(keeper_protocol::socket_path()?)),
             state: State::Lost { pause: ASK_AGAIN, ask_at: Some(0) },
+            why_not: HoldState::NotAsked,
+            machine: &MACHINE,
         })
     }
 
@@ -133,7 +153,13 @@ impl Holder {
         let is_due = match self.state {
             State::Unheld => true,
             State::Held { .. } => match &mut self.means {
-                Means::Device(_) => false,
+                Means::Device(_) => {
+                    if self.machine.why_not().is_some() {
+                        self.release();
+                        self.state = State::Unheld;
+                    }
+                    !self.is_held()
+                }
                 Means::Keeper(keeper) => keeper.has_to_ask_anew(),
             },
             State::Silent | State::Lost { .. } | State::Useless => false,
@@ -147,6 +173,16 @@ impl Holder {
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.state, State::Held { .. })
+    }
+
+    /// What it does, for whoever reads the loop's metrics.
+    #[inline]
+    pub(crate) fn shown(&self) -> HoldState {
+        match self.state {
+            State::Held { .. } => HoldState::Held,
+            State::Silent => HoldState::Silent,
+            State::Unheld | State::Lost { .. } | State::Useless => self.why_not,
+        }
     }
 
     /// The keeper has to be [asked again](Self::ask_again) when its time has come.
@@ -199,15 +235,21 @@ impl Holder {
         }
         self.state = match keeper.connect() {
             Ok(()) => State::Unheld,
-            Err(_) => State::Lost { pause: ASK_AGAIN, ask_at: Some(now + ASK_AGAIN) },
+            Err(error) => {
+                self.why_not = error.shown();
+                State::Lost { pause: ASK_AGAIN, ask_at: Some(now + ASK_AGAIN) }
+            }
         };
     }
 
     #[cold]
     fn begin(&mut self) {
-        let by_device = matches!(self.means, Means::Device(_));
-        if by_device && !hold_gain::is_worth_it(self.process.stamp()) {
-            return;
+        if matches!(self.means, Means::Device(_)) {
+            let why_not = hold_gain::why_not(self.process.stamp());
+            if let Some(why_not) = why_not.or_else(|| self.machine.why_not()) {
+                self.why_not = why_not;
+                return;
+            }
         }
         let quiet_since = match self.state {
             State::Held { quiet_since } => quiet_since,
@@ -223,11 +265,13 @@ impl Holder {
                     panics::log!(warn, %error, "CPUs are not held; the keeper is asked again every 10 s");
                 }
                 let is_gone = matches!(error, KeeperLost::Gone(_));
+                self.why_not = error.shown();
                 let pause = if is_gone { CONNECT_AGAIN } else { ASK_AGAIN };
                 State::Lost { pause, ask_at: None }
             }
             Err(error) => {
                 panics::log!(warn, %error, "cannot hold CPUs any more: this loop parks");
+                self.why_not = error.shown();
                 State::Useless
             }
         };

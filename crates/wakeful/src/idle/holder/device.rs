@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use wakeful_awake::latency_device::{self, OpenError};
 
+use crate::metrics::HoldState;
 use crate::sys::closed_in_child::ClosedInChild;
 
 /// Why CPUs cannot be held by the device.
@@ -15,6 +16,15 @@ pub(crate) enum DeviceError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Other(#[from] io::Error),
+}
+
+impl DeviceError {
+    pub(super) fn shown(&self) -> HoldState {
+        match self {
+            Self::Open(_) => HoldState::NoPermission,
+            Self::Other(_) => HoldState::Failed,
+        }
+    }
 }
 
 /// A descriptor of the device, which no child of this process keeps.

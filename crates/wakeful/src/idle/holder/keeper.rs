@@ -12,6 +12,7 @@ use wakeful_awake::keeper_protocol::Answer;
 use wakeful_awake::{KeeperClient, KeeperError};
 
 use super::recent_cpus::RecentCpus;
+use crate::metrics::HoldState;
 use crate::sys::closed_in_child::ClosedInChild;
 
 /// So often the keeper's answers are read while it holds.
@@ -28,6 +29,16 @@ pub(crate) enum KeeperLost {
     Refused(String),
     #[error("the keeper of CPUs is gone: {0}")]
     Gone(#[from] io::Error),
+}
+
+impl KeeperLost {
+    pub(super) fn shown(&self) -> HoldState {
+        match self {
+            Self::Connect(KeeperError::Permission(_)) => HoldState::NoPermission,
+            Self::Connect(_) | Self::Gone(_) => HoldState::NoKeeper,
+            Self::Refused(_) => HoldState::Refused,
+        }
+    }
 }
 
 /// See the [module](self).

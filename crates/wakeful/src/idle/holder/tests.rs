@@ -4,6 +4,8 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
+use wakeful_awake::Reluctance;
+
 const SILENCE_NS: u64 = 50_000_000;
 
 /// A holder whose device is a file: the last word in it is the last wish.
@@ -20,6 +22,8 @@ fn holder(state: State) -> (Holder, File) {
         process: Process::current().unwrap(),
         means: Means::Device(Device::open_by(open).unwrap()),
         state,
+        why_not: HoldState::Measuring,
+        machine: Box::leak(Box::new(Machine::new())),
     };
     (holder, file)
 }
@@ -110,5 +114,17 @@ fn the_end_of_a_loop_gives_back_what_it_holds() {
     let (mut holder, file) = holder(State::Unheld);
     held(&file, &mut holder);
     drop(holder);
+    assert_eq!(wishes(&file), [2, -1]);
+}
+
+#[test]
+fn a_machine_that_would_rather_not_ends_a_hold_with_the_next_sleep() {
+    let (mut holder, file) = holder(State::Unheld);
+    held(&file, &mut holder);
+    assert_eq!((holder.before_sleep(), holder.shown()), (Some(holder.silence), HoldState::Held));
+    holder.machine.found(Some(Reluctance::Stolen(20)));
+    // The reason of the second refusal is this machine's, whose gain is not known yet.
+    assert_eq!(holder.before_sleep(), None);
+    assert!(matches!(holder.state, State::Unheld));
     assert_eq!(wishes(&file), [2, -1]);
 }
