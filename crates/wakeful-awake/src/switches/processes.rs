@@ -22,6 +22,11 @@ impl Processes {
         Self::Of { root, known: BTreeSet::new() }
     }
 
+    /// Has a thread that is new among them started since the last list?
+    pub(super) fn start_within(&self) -> bool {
+        matches!(self, Self::Of { .. })
+    }
+
     /// The threads that there are now, but for the calling one.
     ///
     /// # Errors

@@ -33,7 +33,17 @@ impl Sampled {
             let Some(now) = stretches(tid) else { continue };
             // A smaller number is that of another thread, which has got the id.
             let before = self.seen.get(&tid).filter(|before| **before <= now);
-            let ran = now - before.copied().unwrap_or(0);
+            let ran = match before {
+                Some(before) => now - before,
+                // It has started since. But into a cgroup it may have been moved.
+                None => {
+                    if processes.start_within() {
+                        now
+                    } else {
+                        0
+                    }
+                }
+            };
             if ran > 0 {
                 used.extend(last_cpu(tid));
             }
