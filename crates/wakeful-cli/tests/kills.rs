@@ -27,8 +27,8 @@ const HTTP: [&str; 3] = ["http", "--listen", "127.0.0.1:0"];
 const DIRECTORY: &str = "WAKEFUL_KILLS_TEST_DIRECTORY";
 const READY: &str = "ready";
 const HELD: &str = "n/a";
-/// Kills, unless the environment says more.
-const ROUNDS: usize = 8;
+/// How often all are killed, unless the environment says more.
+const ROUNDS: usize = 20;
 
 /// The device is the machine's: one test at a time looks at it.
 fn alone() -> MutexGuard<'static, ()> {
