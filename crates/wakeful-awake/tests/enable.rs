@@ -53,13 +53,21 @@ fn enabled() {
         return;
     }
     wakeful_awake::enable().expect("a second call does nothing");
-    if !traffic(|| is_held() == Some(true)) {
+    let done = wakeful_awake::enabled().expect("it has just been enabled");
+    assert_eq!((done.held, done.traffic), (Duration::ZERO, Duration::ZERO));
+    let holds = || wakeful_awake::enabled().is_some_and(|done| !done.held.is_zero());
+    if !traffic(|| holds() && is_held() == Some(true)) {
+        let done = wakeful_awake::enabled().expect("it watches");
+        assert!(done.traffic > Duration::ZERO && done.held.is_zero(), "{done:?}");
+        assert!(done.gain.is_some() || done.why_not.is_some(), "{done:?}");
         println!("skipped: a hold is not worth it here");
         return;
     }
     // SAFETY: the child only sleeps and ends, which is allowed behind a fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // It does not watch, and waits for nobody to say so.
+        assert!(wakeful_awake::enabled().is_none());
         // SAFETY: both are allowed behind a fork.
         unsafe {
             libc::sleep(30);

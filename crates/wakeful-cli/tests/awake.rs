@@ -248,6 +248,7 @@ fn a_watched_process_is_let_go_while_time_is_stolen() {
     let mut said = String::new();
     command.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     command.wait().unwrap();
+    assert!(said.contains(" s of traffic"), "{said}");
     assert!(said.contains("not held at the last traffic: the hypervisor took 50 %"), "{said}");
 }
 
@@ -387,6 +388,17 @@ fn as_the_first_process_it_leaves_no_zombies() {
         return println!("skipped: {said}");
     }
     assert_eq!(output.status.code(), Some(3), "{said}");
+}
+
+#[test]
+fn a_report_says_that_there_was_no_traffic() {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    if device_that_matters().is_none() {
+        return;
+    }
+    let output = awake(&["--", "sleep", "0.1"]).env("WAKEFUL_KEEPER", "").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("with CPUs held, for 0.0 s; there was no traffic"), "{said}");
 }
 
 #[test]
