@@ -4,17 +4,19 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM, Service, get};
 use tempfile::TempDir;
+use wakeful::idle::Hold;
+use wakeful::{EventLoop, IdlePolicy};
 use wakeful_awake::{Keeper, KeeperSettings};
 
 const HTTP: [&str; 3] = ["http", "--listen", "127.0.0.1:0"];
@@ -243,6 +245,50 @@ fn a_watched_process_pays_for_no_perf_event_while_it_is_held() {
     }
     awake.kill().unwrap();
     awake.wait().unwrap();
+}
+
+/// Set in a process that drives a loop by turns: the directory of the machine.
+const DRIVES: &str = "WAKEFUL_KEPT_TEST_DRIVES";
+const HOLDS: &str = "holds, and takes no more turns";
+
+/// Not a test: a loop that somebody else's loop drives, which forgets it in the midst of traffic.
+#[test]
+fn role_driver() {
+    let Some(directory) = std::env::var_os(DRIVES).map(PathBuf::from) else { return };
+    let idle = IdlePolicy::Hold(Hold::new());
+    let mut event_loop = EventLoop::builder().idle(idle).build().unwrap();
+    let handle = event_loop.handle();
+    let posts = thread::spawn(move || {
+        while handle.post(|| ()).is_ok() {
+            thread::yield_now();
+        }
+    });
+    while !is_held(&directory) {
+        event_loop.turn(Some(Duration::from_millis(10))).unwrap();
+    }
+    println!("{HOLDS}");
+    std::io::stdin().read_to_string(&mut String::new()).unwrap();
+    drop(event_loop);
+    posts.join().unwrap();
+}
+
+#[test]
+fn a_loop_whose_driver_takes_no_more_turns_holds_no_longer_than_a_silence() {
+    let kept = Kept::new();
+    let mut driver = Command::new(std::env::current_exe().unwrap());
+    driver.args(["--exact", "role_driver", "--nocapture", "--test-threads=1"]);
+    driver.env(DRIVES, kept.directory.path()).env("WAKEFUL_KEEPER", kept.socket());
+    let mut driver = driver.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains(HOLDS)), "it ended early");
+    let start = Instant::now();
+    while kept.is_held() {
+        assert!(start.elapsed() < GUARD, "still held");
+        thread::yield_now();
+    }
+    assert!(driver.try_wait().unwrap().is_none(), "its end ended the hold");
+    driver.kill().unwrap();
+    driver.wait().unwrap();
 }
 
 #[test]

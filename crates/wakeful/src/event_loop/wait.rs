@@ -231,6 +231,28 @@ impl Inner {
         }
     }
 
+    /// Somebody else's loop takes a turn, or this one runs from now on.
+    pub(super) fn enter_turn(&self) {
+        self.with_holder(Holder::enter_turn);
+    }
+
+    /// A turn of somebody else's loop is over, and another one may not come.
+    pub(super) fn leave_turn(&self) {
+        self.with_holder(|holder| {
+            let done = self.counters.done();
+            holder.leave_turn(done);
+            self.counters.hold.set(holder.shown());
+        });
+    }
+
+    fn with_holder(&self, act: impl FnOnce(&mut Holder)) {
+        match &self.idle {
+            Idle::Adapt(spinner) => _ = spinner.borrow_mut().holder().map(act),
+            Idle::Hold(holder) => act(&mut holder.borrow_mut()),
+            Idle::Park(_) | Idle::Spin => {}
+        }
+    }
+
     /// Asks the kernel without waiting. Is there anything, there or in the queue?
     #[inline]
     fn poll(&self) -> io::Result<bool> {

@@ -9,16 +9,18 @@
 
 mod device;
 mod keeper;
+mod leash;
 mod recent_cpus;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wakeful_awake::{KeeperError, LargeMachine, check_share, keeper_protocol};
 
 use self::device::{Device, DeviceError};
 use self::keeper::{Keeper, KeeperLost};
+use self::leash::Leash;
 use super::hold_gain;
 use super::policy::Hold;
 use super::reluctance::{MACHINE, Machine};
@@ -68,6 +70,18 @@ pub(crate) struct Holder {
     why_not: HoldState,
     /// Whether the machine would rather not, where the device holds. (A keeper looks by itself.)
     machine: &'static Machine,
+    foreign: Foreign,
+}
+
+/// How somebody else's loop, which drives this one by turns, is kept from leaving CPUs held.
+#[derive(Debug, Default)]
+struct Foreign {
+    leash: Option<Leash>,
+    /// A turn is over, and the hold lasts.
+    is_between: bool,
+    /// How much the loop had done when it did something last, and until when it holds therefore.
+    done: u64,
+    deadline: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -111,6 +125,7 @@ impl Holder {
             state: State::Silent,
             why_not: HoldState::Measuring,
             machine: &MACHINE,
+            foreign: Foreign::default(),
         })
     }
 
@@ -125,6 +140,7 @@ impl Holder {
             state: State::Lost { pause: ASK_AGAIN, ask_at: Some(0) },
             why_not: HoldState::NotAsked,
             machine: &MACHINE,
+            foreign: Foreign::default(),
         })
     }
 
@@ -210,10 +226,64 @@ impl Holder {
         }
     }
 
+    /// Somebody else's loop takes a turn of this one. A hold from the turn before may have ended
+    /// since.
+    #[inline]
+    pub(crate) fn enter_turn(&mut self) {
+        if std::mem::take(&mut self.foreign.is_between)
+            && self.foreign.leash.as_ref().is_some_and(|leash| !leash.enter_turn())
+        {
+            self.foreign.deadline = None;
+            self.state = State::Silent;
+        }
+    }
+
+    /// Such a turn is over, and another one may not come. `done` rises with whatever happens. What
+    /// is held ends after a silence, also without a turn.
+    #[inline]
+    pub(crate) fn leave_turn(&mut self, done: u64) {
+        if self.is_held() {
+            self.leave_turn_held(done);
+        }
+    }
+
+    fn leave_turn_held(&mut self, done: u64) {
+        let now = Instant::now();
+        let deadline = match self.foreign.deadline {
+            Some(deadline) if done == self.foreign.done => deadline,
+            _ => now + self.silence,
+        };
+        (self.foreign.done, self.foreign.deadline) = (done, Some(deadline));
+        if now >= deadline || self.leash().is_none() {
+            return self.release();
+        }
+        if let Some(leash) = &self.foreign.leash {
+            leash.leave_turn(deadline);
+            self.foreign.is_between = true;
+        }
+    }
+
+    /// `None`: no thread can be started, or there is nothing that it could end.
+    fn leash(&mut self) -> Option<()> {
+        if self.foreign.leash.is_none() {
+            let leash = match &self.means {
+                Means::Device(device) => Leash::new(device.descriptor()?),
+                Means::Keeper(keeper) => Leash::new(keeper.client()?),
+            };
+            self.foreign.leash = leash.ok();
+        }
+        self.foreign.leash.as_ref().map(|_| ())
+    }
+
     /// The silence is over, or nobody takes turns for a while.
     #[cold]
     pub(crate) fn release(&mut self) {
+        self.enter_turn();
         if self.is_held() {
+            self.foreign.deadline = None;
+            if let Some(leash) = &self.foreign.leash {
+                leash.ended();
+            }
             match &mut self.means {
                 Means::Device(device) => device.release(),
                 Means::Keeper(keeper) => keeper.release(),
@@ -244,6 +314,10 @@ impl Holder {
 
     #[cold]
     fn begin(&mut self) {
+        if self.foreign.leash.as_ref().is_some_and(|leash| !leash.is_through()) {
+            // With the next sleep.
+            return;
+        }
         if matches!(self.means, Means::Device(_)) {
             let why_not = hold_gain::why_not(self.process.stamp());
             if let Some(why_not) = why_not.or_else(|| self.machine.why_not()) {

@@ -134,6 +134,11 @@ impl Counters {
         self.park_ticks().wrapping_add(self.spin_time.get())
     }
 
+    /// Rises with each event, and with whatever other threads have sent.
+    pub(crate) fn done(&self) -> u64 {
+        self.events.get().wrapping_add(self.remote.get())
+    }
+
     fn park_ticks(&self) -> u64 {
         self.park_time.get().wrapping_add(self.held_time.get())
     }
