@@ -134,6 +134,37 @@ fn a_server_whose_policy_is_hold_asks_the_keeper_and_not_the_device() {
     kept.is_held_while_there_is_traffic(&addr);
 }
 
+/// What the server's one loop says of its hold.
+fn hold_state(addr: &str) -> String {
+    let page = get(addr, "/metrics");
+    let line = page.lines().find(|line| line.starts_with("wakeful_loop_hold{")).unwrap();
+    let state = line.split_once("state=\"").unwrap().1;
+    state.split_once('"').unwrap().0.to_owned()
+}
+
+#[test]
+fn a_server_says_whether_it_holds_and_why_not() {
+    let mut kept = Kept::new();
+    let (_service, addr) = kept.server("hold");
+    let waits_for = |expected: &str| {
+        let start = Instant::now();
+        loop {
+            let state = hold_state(&addr);
+            if state == expected {
+                break;
+            }
+            assert!(start.elapsed() < GUARD, "{state} is not {expected}");
+        }
+    };
+    waits_for("held");
+    kept.stop();
+    waits_for("no_keeper");
+    kept.start();
+    waits_for("held");
+    let (_service, addr) = kept.server("park");
+    assert_eq!(hold_state(&addr), "not_asked");
+}
+
 #[test]
 fn a_server_outlives_its_keeper_and_returns_to_the_next_one() {
     let mut kept = Kept::new();
