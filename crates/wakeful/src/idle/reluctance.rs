@@ -4,8 +4,8 @@
 //!
 //! To look reads files of the kernel's, which may take long (a battery is asked by firmware), so no
 //! loop looks. A thread of the process does, once a second while a loop holds by the device, or
-//! would. It sleeps when none has asked for a second: in silence nothing runs. A loop reads one word
-//! before each sleep with CPUs held.
+//! would. It sleeps when none has asked for a second, so in silence nothing runs. A loop reads one
+//! word before each sleep with CPUs held.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;

@@ -2,7 +2,7 @@
 //! silence is a timeout of its sleep. One that somebody else's loop drives by `turn` may not be
 //! asked again for long, or never, and nobody says so.
 //!
-//! So behind such a turn a deadline stands in a word, and a thread looks when it has passed. Whoever
+//! So behind such a turn a deadline stands in a word, and a thread looks when it is over. Whoever
 //! swaps the deadline for something else has the hold: the next turn, which goes on with it, or the
 //! thread, which ends it. Neither waits for the other: a turn that finds the thread at it begins a
 //! hold of its own when the thread is through.
