@@ -97,7 +97,7 @@ fn under_much_traffic_no_event_is_open_and_threads_that_start_then_are_counted()
                 sleeps(1);
             }
         });
-        look_until(&mut switches, |switches| switches.wakes_nobody());
+        look_until(&mut switches, Switches::wakes_nobody);
         assert_eq!(switches.descriptors().count(), 0);
         let before = switches.total;
         let (ended, end) = mpsc::channel::<()>();
