@@ -1,9 +1,8 @@
 //! When the events of a process are closed for a while. Pure.
 //!
-//! An event costs the thread that it counts about a microsecond at each context switch, and half of
-//! that while it is disabled: for a server that answers from sleep two microseconds a request. They
-//! are for silence, which they end without any wake of ours before. While there is much traffic,
-//! `/proc` tells as well, and costs only whoever reads it.
+//! An event costs the thread that it counts one to two microseconds at each context switch, half a
+//! microsecond while it is disabled. It is for silence, which it ends without any wake of ours
+//! before. While there is much traffic, `/proc` tells as well, and costs only whoever reads it.
 //!
 //! `/proc` may miss what an event counts: children whose parent ended before they were listed. So
 //! both count for one look first, and the events are closed only if `/proc` has seen most of it. As
