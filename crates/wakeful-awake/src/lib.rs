@@ -30,7 +30,7 @@ mod watcher;
 pub use back_off::{BackOff, Reluctance};
 pub use cpuidle::{IdleDriver, IdleState};
 #[cfg(feature = "watch")]
-pub use enable::enable;
+pub use enable::{enable, enabled};
 #[cfg(feature = "watch")]
 pub use hold::{HoldError, HoldSettings};
 #[cfg(feature = "keeper")]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -43,7 +44,9 @@ pub enum WatchError {
 ///
 /// In silence the thread that [runs](Watcher::run) it sleeps: the kernel wakes it behind some
 /// context switches of the process, and while there is traffic it reads the counts 20 times a
-/// second. Where perf events are refused it reads `/proc` five times a second instead.
+/// second. The events by which the kernel counts cost the process something at each switch, so
+/// under much traffic of up to 64 threads they are closed, and `/proc` tells instead. Where perf
+/// events are refused it reads `/proc` five times a second.
 #[derive(Debug)]
 pub struct Watcher {
     target: Target,
@@ -53,6 +56,8 @@ pub struct Watcher {
     hold: Hold,
     epoch: Instant,
     done: Counted,
+    /// Where what was done is for other threads.
+    published: Option<Published>,
     /// When each CPU was used last.
     used: BTreeMap<usize, Instant>,
 }
@@ -62,7 +67,14 @@ struct Counted {
     seen: u64,
     wakes: u64,
     held_wakes: u64,
+    traffic: Duration,
+    /// When the last look found traffic.
+    traffic_at: Option<Instant>,
 }
+
+/// Where what a watcher has done is for other threads. Nobody waits for it: in a forked child it
+/// may be locked for ever.
+pub(crate) type Published = &'static Mutex<Option<Done>>;
 
 /// What a watcher has done so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +88,9 @@ pub struct Done {
     pub held_wakes: u64,
     /// For how long they were held.
     pub held: Duration,
+    /// For how long there was traffic. Of what is not in `held`, [`gain`](Self::gain) and
+    /// [`why_not`](Self::why_not) say why.
+    pub traffic: Duration,
     /// What a wake takes without a hold and with one, once it is measured.
     pub gain: Option<Gain>,
     /// Why CPUs were not held at the last traffic, although that would have gained something.
@@ -114,13 +129,16 @@ impl Watcher {
     }
 
     /// As [`open`](Self::open). From now on the number of the descriptor by which CPUs are held is
-    /// in `place`: a copy of it in a forked child would hold as well.
+    /// in `place`: a copy of it in a forked child would hold as well. What was done until the last
+    /// look is in `published`.
     pub(crate) fn open_published(
         target: Target,
         settings: HoldSettings,
         place: Place,
+        published: Published,
     ) -> Result<Self, WatchError> {
-        Self::opened(target, settings, Some(place))
+        let watcher = Self::opened(target, settings, Some(place))?;
+        Ok(Self { published: Some(published), ..watcher })
     }
 
     fn opened(
@@ -132,7 +150,8 @@ impl Watcher {
         let switches = Switches::open(&target)?;
         let hold = Hold::open(settings, place)?;
         let (epoch, done) = (Instant::now(), Counted::default());
-        Ok(Self { target, folder, switches, hold, epoch, done, used: BTreeMap::new() })
+        let (published, used) = (None, BTreeMap::new());
+        Ok(Self { target, folder, switches, hold, epoch, done, published, used })
     }
 
     /// Holds CPUs while there is traffic, until the process ends (a cgroup has no end, and one that
@@ -162,6 +181,7 @@ impl Watcher {
         let ended = ended?;
         released?;
         self.count()?;
+        self.saw_traffic(false);
         report(&self.done());
         Ok(ended)
     }
@@ -192,12 +212,14 @@ impl Watcher {
                 }
             }
             next = traffic.counted(self.epoch.elapsed(), self.count()?);
+            self.switches.settle(next == Next::Hold);
             if next == Next::Hold {
                 let cpus: Vec<usize> = self.used.keys().copied().collect();
                 self.hold.begin(&cpus)?;
             } else {
                 self.hold.end()?;
             }
+            self.saw_traffic(next == Next::Hold);
             if due.is_some_and(|due| Instant::now() >= due) {
                 due = interval.map(|interval| Instant::now() + interval);
                 report(&self.done());
@@ -213,9 +235,25 @@ impl Watcher {
             wakes: self.done.wakes,
             held_wakes: self.done.held_wakes,
             held: self.hold.held_time(),
+            traffic: self.done.traffic,
             gain: self.hold.gain(),
             why_not: self.hold.why_not().map(str::to_owned),
-            is_sampled: self.switches.is_sampled(),
+            is_sampled: self.switches.are_refused(),
+        }
+    }
+
+    /// What the last look found.
+    fn saw_traffic(&mut self, is_traffic: bool) {
+        let now = Instant::now();
+        let since = std::mem::replace(&mut self.done.traffic_at, is_traffic.then_some(now));
+        self.done.traffic += since.map_or(Duration::ZERO, |since| now.duration_since(since));
+        self.publish();
+    }
+
+    /// For other threads.
+    pub(crate) fn publish(&self) {
+        if let Some(Ok(mut published)) = self.published.map(Mutex::try_lock) {
+            *published = Some(self.done());
         }
     }
 
@@ -232,7 +270,7 @@ impl Watcher {
     }
 
     fn pause(&self, next: Next) -> Option<Duration> {
-        let longest = self.switches.is_sampled().then_some(SAMPLED);
+        let longest = self.switches.wakes_nobody().then_some(SAMPLED);
         match next {
             Next::Armed => longest,
             Next::ArmedFor(pause) => Some(longest.map_or(pause, |longest| pause.min(longest))),

@@ -53,13 +53,22 @@ fn enabled() {
         return;
     }
     wakeful_awake::enable().expect("a second call does nothing");
-    if !traffic(|| is_held() == Some(true)) {
-        println!("skipped: a hold is not worth it here");
-        return;
-    }
+    let done = wakeful_awake::enabled().expect("it has just been enabled");
+    assert_eq!((done.held, done.traffic), (Duration::ZERO, Duration::ZERO));
+    // To join a hold takes no measurement, which a busy machine would spoil.
+    let device = latency_device::open().unwrap();
+    latency_device::hold(&device, Duration::ZERO).unwrap();
+    let holds = || wakeful_awake::enabled().is_some_and(|done| !done.held.is_zero());
+    assert!(traffic(holds), "{:?}", wakeful_awake::enabled());
+    let done = wakeful_awake::enabled().expect("it watches");
+    assert!(done.why_not.is_none(), "{done:?}");
+    drop(device);
+    assert!(traffic(|| is_held() == Some(true)), "it ended with another one's");
     // SAFETY: the child only sleeps and ends, which is allowed behind a fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // It does not watch, and waits for nobody to say so.
+        assert!(wakeful_awake::enabled().is_none());
         // SAFETY: both are allowed behind a fork.
         unsafe {
             libc::sleep(30);

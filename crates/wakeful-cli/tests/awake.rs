@@ -3,14 +3,18 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
+use std::cell::Cell;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM, Service, get};
+use tempfile::TempDir;
 use wakeful_awake::{IdleDriver, latency_device};
 
 const HTTP: [&str; 3] = ["http", "--listen", "127.0.0.1:0"];
@@ -126,6 +130,126 @@ fn a_watched_process_is_held_while_it_has_traffic_and_not_when_the_watcher_is_ki
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// `/proc/stat` of a machine whose hypervisor takes the half of its time, or nothing, as its
+/// processes see it: a program started by [`command`](Self::command).
+struct Hypervisor {
+    directory: TempDir,
+    ticks: Cell<u64>,
+    stolen: Cell<u64>,
+}
+
+impl Hypervisor {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let hypervisor = Self { directory, ticks: Cell::new(1_000), stolen: Cell::new(0) };
+        hypervisor.passes(0);
+        hypervisor
+    }
+
+    fn stat(&self) -> PathBuf {
+        self.directory.path().join("stat")
+    }
+
+    /// A second of two CPUs, of which it takes so many hundredths.
+    fn passes(&self, stolen: u64) {
+        self.ticks.set(self.ticks.get() + 200 - stolen);
+        self.stolen.set(self.stolen.get() + stolen);
+        let text = format!("cpu  {} 0 0 0 0 0 0 {} 0 0\n", self.ticks.get(), self.stolen.get());
+        fs::write(self.stat(), text).unwrap();
+    }
+
+    /// The program behind it sees this hypervisor. `None`: no mounts of its own.
+    fn command(&self) -> Option<Command> {
+        let mut command = Command::new("unshare");
+        let script = r#"mount --bind "$0" /proc/stat || exit 99; exec "$@""#;
+        command.args(["--mount", "sh", "-c", script]).arg(self.stat());
+        let mut tried = Command::new(command.get_program());
+        let tried = tried.args(command.get_args()).arg("true").stderr(Stdio::null()).status();
+        tried.is_ok_and(|status| status.success()).then_some(command)
+    }
+}
+
+/// A server is asked until CPUs are held, and on while the hypervisor takes the half of their time,
+/// until they are not and `says_so` says so.
+fn is_not_held_while_time_is_stolen(
+    hypervisor: &Hypervisor,
+    device: &OwnedFd,
+    addr: &str,
+    mut says_so: impl FnMut() -> bool,
+) {
+    let is_held = || latency_device::in_force(device).unwrap() == Some(Duration::ZERO);
+    let asks = || assert!(get(addr, "/healthz").starts_with("HTTP/1.1 200"));
+    let start = Instant::now();
+    loop {
+        latency_device::hold(device, Duration::ZERO).unwrap();
+        (0..200).for_each(|_| asks());
+        latency_device::release(device).unwrap();
+        if is_held() {
+            break;
+        }
+        if start.elapsed() > GUARD {
+            return eprintln!("skipped: the machine is too large to be held");
+        }
+    }
+    let (start, mut last) = (Instant::now(), Instant::now());
+    hypervisor.passes(100);
+    let mut ended = 0;
+    // Not only between two stretches of traffic.
+    while ended < 200 || !says_so() {
+        assert!(start.elapsed() < GUARD, "still held: {ended}");
+        if last.elapsed() > Duration::from_secs(1) {
+            last = Instant::now();
+            hypervisor.passes(100);
+        }
+        asks();
+        ended = if is_held() { 0 } else { ended + 1 };
+    }
+}
+
+#[test]
+fn a_server_that_holds_by_the_device_lets_go_while_time_is_stolen() {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(device) = device_that_matters() else { return };
+    let hypervisor = Hypervisor::new();
+    let Some(mut command) = hypervisor.command() else {
+        return eprintln!("skipped: no mounts of its own");
+    };
+    command.arg(PROGRAM).env("WAKEFUL_KEEPER", "");
+    // To join a hold takes no measurement, which a busy machine would spoil.
+    latency_device::hold(&device, Duration::ZERO).unwrap();
+    let mut service = Service::start_idle(command, &HTTP, "hold");
+    let addr = service.behind("listening on ");
+    let says_so = || {
+        let page = get(&addr, "/metrics");
+        page.lines()
+            .any(|line| line.starts_with("wakeful_loop_hold{") && line.contains("state=\"stolen\""))
+    };
+    is_not_held_while_time_is_stolen(&hypervisor, &device, &addr, says_so);
+}
+
+#[test]
+fn a_watched_process_is_let_go_while_time_is_stolen() {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(device) = device_that_matters() else { return };
+    let hypervisor = Hypervisor::new();
+    let Some(mut command) = hypervisor.command() else {
+        return eprintln!("skipped: no mounts of its own");
+    };
+    let mut service = Service::start_idle(Command::new(PROGRAM), &HTTP, "park");
+    let addr = service.behind("listening on ");
+    command.args([PROGRAM, "awake", "--pid", &service.child.id().to_string()]);
+    latency_device::hold(&device, Duration::ZERO).unwrap();
+    let mut command = command.env("WAKEFUL_KEEPER", "").stderr(Stdio::piped()).spawn().unwrap();
+    is_not_held_while_time_is_stolen(&hypervisor, &device, &addr, || true);
+    // `unshare` and the shell have become it.
+    send(&command, "TERM");
+    let mut said = String::new();
+    command.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    command.wait().unwrap();
+    assert!(said.contains(" s of traffic"), "{said}");
+    assert!(said.contains("not held at the last traffic: the hypervisor took 50 %"), "{said}");
 }
 
 fn awake(arguments: &[&str]) -> Command {
@@ -264,6 +388,17 @@ fn as_the_first_process_it_leaves_no_zombies() {
         return println!("skipped: {said}");
     }
     assert_eq!(output.status.code(), Some(3), "{said}");
+}
+
+#[test]
+fn a_report_says_that_there_was_no_traffic() {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    if device_that_matters().is_none() {
+        return;
+    }
+    let output = awake(&["--", "sleep", "0.1"]).env("WAKEFUL_KEEPER", "").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("with CPUs held, for 0.0 s; there was no traffic"), "{said}");
 }
 
 #[test]

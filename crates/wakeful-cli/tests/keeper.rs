@@ -101,9 +101,13 @@ impl Drop for Keeper {
 }
 
 fn command(directory: &Path, arguments: &[&str]) -> Command {
+    command_with_state(directory, "state", arguments)
+}
+
+fn command_with_state(directory: &Path, state: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.arg("keeper").args(arguments).current_dir(directory);
-    command.args(["--socket", "sock", "--state", "state", "--lock", "lock", "--unmeasured"]);
+    command.args(["--socket", "sock", "--state", state, "--lock", "lock", "--unmeasured"]);
     // Of a service that runs these tests.
     command.env_remove("NOTIFY_SOCKET").env_remove("LISTEN_FDS");
     command
@@ -286,4 +290,86 @@ fn without_a_keeper_the_status_says_how_to_get_one() {
     let (code, said) = failed(&mut command(directory.path(), &["--group", "no such group"]));
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("there is no group no such group"), "{said}");
+}
+
+/// The keeper with mounts of its own, which `script` makes. `None`, and a line: there are none.
+fn command_with_mounts(directory: &Path, state: &str, script: &str) -> Option<Command> {
+    let keeper = command_with_state(directory, state, &[]);
+    let mut unshared = Command::new("unshare");
+    let script = format!(r#"{script} || exit 99; exec "$0" "$@""#);
+    unshared.args(["--mount", "sh", "-c", &script]).current_dir(directory);
+    let mut tried = Command::new("unshare");
+    tried.args(["--mount", "sh", "-c", &script, "true"]).current_dir(directory);
+    if !tried.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no mounts of its own");
+        return None;
+    }
+    unshared.arg(keeper.get_program()).args(keeper.get_args());
+    unshared.env_remove("NOTIFY_SOCKET").env_remove("LISTEN_FDS");
+    Some(unshared)
+}
+
+/// Runs a command where the keeper's mounts are.
+fn in_mounts_of(keeper: &Keeper, command: &[&str]) {
+    let mut nsenter = Command::new("nsenter");
+    nsenter.args(["--mount", "--target", &keeper.child.id().to_string()]).args(command);
+    assert!(nsenter.status().unwrap().success(), "{command:?}");
+}
+
+#[test]
+fn where_sys_may_not_be_written_a_keeper_does_not_start_and_says_why() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let directory = directory();
+    let script = "mount -o remount,bind,ro /sys";
+    let Some(mut command) = command_with_mounts(directory.path(), "state", script) else { return };
+    let (code, said) = failed(&mut command);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("Read-only file system"), "{said}");
+    assert!(said.contains("/sys mounted for writing"), "{said}");
+}
+
+#[test]
+fn a_cpu_that_cannot_be_restored_while_sys_is_read_only_is_restored_later() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let directory = directory();
+    let Some(command) = command_with_mounts(directory.path(), "state", "true") else { return };
+    let mut keeper = Keeper::of(command);
+    keeper.line_with("may hold");
+    let client = holding(&directory.path().join("sock"));
+    in_mounts_of(&keeper, &["mount", "-o", "remount,bind,ro", "/sys"]);
+    client.release().unwrap();
+    keeper.line_with("CPU 0 is still held");
+    assert_eq!(FirstCpu::says(), "n/a");
+    in_mounts_of(&keeper, &["mount", "-o", "remount,bind,rw", "/sys"]);
+    let start = Instant::now();
+    while FirstCpu::says() != "0" {
+        assert!(start.elapsed() < GUARD, "not restored");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn where_run_is_full_holds_are_refused_until_there_is_room() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let directory = directory();
+    fs::create_dir(directory.path().join("run")).unwrap();
+    let script = "mount -t tmpfs -o size=64k none run";
+    let command = command_with_mounts(directory.path(), "run/state", script);
+    let Some(command) = command else { return };
+    let mut keeper = Keeper::of(command);
+    keeper.line_with("may hold");
+    let socket = directory.path().join("sock");
+    let taken = directory.path().join("run/more");
+    in_mounts_of(
+        &keeper,
+        &["sh", "-c", &format!("cat /dev/zero > {} 2>&- || true", taken.display())],
+    );
+    let client = KeeperClient::connect(&socket).unwrap();
+    let answer = client.hold_and_wait(&[0], Duration::ZERO, GUARD).unwrap();
+    let Answer::Refused(reason) = answer else { panic!("{answer:?}") };
+    assert!(reason.contains("No space left on device"), "{reason}");
+    assert_eq!(FirstCpu::says(), "0");
+    in_mounts_of(&keeper, &["rm", &taken.display().to_string()]);
+    let _client = holding(&socket);
+    assert_eq!(FirstCpu::says(), "n/a");
 }

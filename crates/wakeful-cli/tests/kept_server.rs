@@ -3,16 +3,20 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM, Service, get};
 use tempfile::TempDir;
+use wakeful::idle::Hold;
+use wakeful::{EventLoop, IdlePolicy};
 use wakeful_awake::{Keeper, KeeperSettings};
 
 const HTTP: [&str; 3] = ["http", "--listen", "127.0.0.1:0"];
@@ -130,6 +134,37 @@ fn a_server_whose_policy_is_hold_asks_the_keeper_and_not_the_device() {
     kept.is_held_while_there_is_traffic(&addr);
 }
 
+/// What the server's one loop says of its hold.
+fn hold_state(addr: &str) -> String {
+    let page = get(addr, "/metrics");
+    let line = page.lines().find(|line| line.starts_with("wakeful_loop_hold{")).unwrap();
+    let state = line.split_once("state=\"").unwrap().1;
+    state.split_once('"').unwrap().0.to_owned()
+}
+
+#[test]
+fn a_server_says_whether_it_holds_and_why_not() {
+    let mut kept = Kept::new();
+    let (_service, addr) = kept.server("hold");
+    let waits_for = |expected: &str| {
+        let start = Instant::now();
+        loop {
+            let state = hold_state(&addr);
+            if state == expected {
+                break;
+            }
+            assert!(start.elapsed() < GUARD, "{state} is not {expected}");
+        }
+    };
+    waits_for("held");
+    kept.stop();
+    waits_for("no_keeper");
+    kept.start();
+    waits_for("held");
+    let (_service, addr) = kept.server("park");
+    assert_eq!(hold_state(&addr), "not_asked");
+}
+
 #[test]
 fn a_server_outlives_its_keeper_and_returns_to_the_next_one() {
     let mut kept = Kept::new();
@@ -187,6 +222,104 @@ fn a_watched_process_is_held_by_the_keeper_on_the_cpus_that_it_uses() {
     kept.is_held_while_there_is_traffic(&addr);
     awake.kill().unwrap();
     awake.wait().unwrap();
+}
+
+/// How many perf events a process has open.
+fn events_of(pid: u32) -> usize {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let is_event = |path: PathBuf| {
+        fs::read_link(path).is_ok_and(|link| link.to_string_lossy().contains("perf_event"))
+    };
+    descriptors.filter(|descriptor| is_event(descriptor.path())).count()
+}
+
+#[test]
+fn a_watched_process_pays_for_no_perf_event_while_it_is_held() {
+    let kept = Kept::new();
+    let (service, addr) = kept.server("park");
+    let said = kept.path("said");
+    let mut command = Command::new(PROGRAM);
+    command.args(["awake", "--pid", &service.child.id().to_string()]);
+    command.env("WAKEFUL_KEEPER", kept.socket()).stderr(File::create(&said).unwrap());
+    let mut awake = command.spawn().unwrap();
+    let pid = awake.id();
+    let events = || events_of(pid);
+    let start = Instant::now();
+    while events() == 0 {
+        let said = fs::read_to_string(&said).unwrap();
+        if said.contains("perf events are refused") {
+            eprintln!("skipped: {said}");
+            awake.kill().unwrap();
+            awake.wait().unwrap();
+            return;
+        }
+        assert!(start.elapsed() < GUARD, "it watches nothing: {said}");
+        thread::yield_now();
+    }
+    let mut connection = TcpStream::connect(&addr).unwrap();
+    let mut asks = || {
+        connection.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        assert!(connection.read(&mut [0; 4096]).unwrap() > 0);
+    };
+    // Twice: what was closed is there again, and sees the next traffic.
+    for _ in 0..2 {
+        let start = Instant::now();
+        while !(kept.is_held() && events() == 0) {
+            assert!(start.elapsed() < GUARD, "{} events, held: {}", events(), kept.is_held());
+            (0..100).for_each(|_| asks());
+        }
+        let start = Instant::now();
+        while kept.is_held() || events() == 0 {
+            assert!(start.elapsed() < GUARD, "{} events, held: {}", events(), kept.is_held());
+            thread::yield_now();
+        }
+    }
+    awake.kill().unwrap();
+    awake.wait().unwrap();
+}
+
+/// Set in a process that drives a loop by turns: the directory of the machine.
+const DRIVES: &str = "WAKEFUL_KEPT_TEST_DRIVES";
+const HOLDS: &str = "holds, and takes no more turns";
+
+/// Not a test: a loop that somebody else's loop drives, which forgets it in the midst of traffic.
+#[test]
+fn role_driver() {
+    let Some(directory) = std::env::var_os(DRIVES).map(PathBuf::from) else { return };
+    let idle = IdlePolicy::Hold(Hold::new());
+    let mut event_loop = EventLoop::builder().idle(idle).build().unwrap();
+    let handle = event_loop.handle();
+    let posts = thread::spawn(move || {
+        while handle.post(|| ()).is_ok() {
+            thread::yield_now();
+        }
+    });
+    while !is_held(&directory) {
+        event_loop.turn(Some(Duration::from_millis(10))).unwrap();
+    }
+    println!("{HOLDS}");
+    std::io::stdin().read_to_string(&mut String::new()).unwrap();
+    drop(event_loop);
+    posts.join().unwrap();
+}
+
+#[test]
+fn a_loop_whose_driver_takes_no_more_turns_holds_no_longer_than_a_silence() {
+    let kept = Kept::new();
+    let mut driver = Command::new(std::env::current_exe().unwrap());
+    driver.args(["--exact", "role_driver", "--nocapture", "--test-threads=1"]);
+    driver.env(DRIVES, kept.directory.path()).env("WAKEFUL_KEEPER", kept.socket());
+    let mut driver = driver.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains(HOLDS)), "it ended early");
+    let start = Instant::now();
+    while kept.is_held() {
+        assert!(start.elapsed() < GUARD, "still held");
+        thread::yield_now();
+    }
+    assert!(driver.try_wait().unwrap().is_none(), "its end ended the hold");
+    driver.kill().unwrap();
+    driver.wait().unwrap();
 }
 
 #[test]

@@ -197,6 +197,7 @@ impl Collector for Loops {
             encoder.family(name, help, None, |m| Kept::numbers(&read(m)))?;
         }
         encoder.longest_polls()?;
+        encoder.hold_states()?;
         self.encode_counts(encoder.encoder)?;
         self.encode_load(encoder.encoder)
     }
@@ -223,6 +224,20 @@ impl Families<'_, '_> {
         for (number, metrics) in self.metrics.iter().enumerate() {
             let label = [("loop", number.to_string())];
             metric(metrics).encode(family.encode_family(&label)?)?;
+        }
+        Ok(())
+    }
+
+    fn hold_states(&mut self) -> fmt::Result {
+        let mut family = self.encoder.encode_descriptor(
+            "wakeful_loop_hold",
+            "1, and as its state: does the loop keep CPUs from halting just now, and why not?",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (number, metrics) in self.metrics.iter().enumerate() {
+            let label = [("loop", number.to_string()), ("state", metrics.hold.as_str().to_owned())];
+            ConstGauge::new(1.0).encode(family.encode_family(&label)?)?;
         }
         Ok(())
     }

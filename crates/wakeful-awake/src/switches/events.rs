@@ -12,7 +12,7 @@ use perf_event::events::Software;
 use perf_event::{Builder, Sampler};
 use rustix::io::Errno;
 
-use super::processes::threads;
+use super::processes::Processes;
 use crate::machine::online_cpus;
 
 /// It wakes whoever waits once in so many switches of a thread on a CPU: not a power of two, so
@@ -24,7 +24,7 @@ const LISTINGS: usize = 8;
 /// One event for each thread and CPU, or for a cgroup and CPU.
 pub(crate) struct Events {
     counters: Vec<Counter>,
-    /// What those counted that are not asked any more.
+    /// What those counted since the last count that are not asked any more.
     ended: u64,
 }
 
@@ -54,11 +54,11 @@ impl Events {
     ///
     /// # Errors
     /// Not permitted, no descriptors left, or no such process.
-    pub(super) fn of_process(pid: i32) -> io::Result<Self> {
+    pub(super) fn of_processes(processes: &mut Processes) -> io::Result<Self> {
         let cpus = online_cpus()?;
         let (mut counters, mut seen) = (Vec::new(), BTreeSet::new());
         for _ in 0..LISTINGS {
-            let all = threads(pid)?;
+            let all = processes.threads()?;
             let new: Vec<i32> = all.difference(&seen).copied().collect();
             if new.is_empty() {
                 return Ok(Self { counters, ended: 0 });
@@ -92,22 +92,24 @@ impl Events {
         Ok(Self { counters, ended: 0 })
     }
 
-    /// Since it was opened. Adds the CPUs on which something was switched since the last count.
+    /// Since the last count, at first since it was opened. Adds the CPUs on which something was
+    /// switched.
     ///
     /// # Errors
     /// The kernel refuses to tell.
     pub(super) fn count(&mut self, used: &mut BTreeSet<usize>) -> io::Result<u64> {
-        let mut total = self.ended;
+        let mut new = std::mem::take(&mut self.ended);
         for Counter { cpu, sampler, seen } in &mut self.counters {
             // Into a full buffer nothing is written, and nobody is woken.
             while sampler.next_record().is_some() {}
             let count = sampler.as_counter_mut().read()?;
-            if count != std::mem::replace(seen, count) {
+            let before = std::mem::replace(seen, count);
+            if count != before {
                 used.insert(*cpu);
             }
-            total += count;
+            new += count.saturating_sub(before);
         }
-        Ok(total)
+        Ok(new)
     }
 
     /// The threads of a descriptor, given by its number, have all ended. The last one's number is
@@ -116,8 +118,13 @@ impl Events {
     /// # Errors
     /// The kernel refuses to tell its count.
     pub(super) fn remove(&mut self, number: usize) -> io::Result<()> {
-        self.ended += self.counters.swap_remove(number).sampler.as_counter_mut().read()?;
+        let Counter { mut sampler, seen, .. } = self.counters.swap_remove(number);
+        self.ended += sampler.as_counter_mut().read()?.saturating_sub(seen);
         Ok(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.counters.len()
     }
 
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {

@@ -3,6 +3,7 @@
 
 mod events;
 mod processes;
+mod relief;
 mod sampled;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,8 @@ use std::path::PathBuf;
 use rustix::process::Pid;
 
 use events::Events;
+use processes::Processes;
+use relief::{Look, MOST_EVENTS, Means, Relief};
 use sampled::Sampled;
 
 /// Whose switches are counted.
@@ -60,152 +63,139 @@ pub enum CountError {
 
 /// Counts, and tells when to count.
 #[derive(Debug)]
-pub(crate) enum Switches {
-    /// By the kernel's events: it wakes whoever waits.
-    Events(Events),
-    /// By `/proc`, since events are refused: to be looked at in intervals.
-    Sampled(Sampled),
+pub(crate) struct Switches {
+    target: Target,
+    processes: Processes,
+    /// The kernel's events: they wake whoever waits. `None`: they are refused, or closed since they
+    /// would cost the process too much.
+    events: Option<Events>,
+    /// By `/proc`: to be looked at in intervals.
+    sampled: Option<Sampled>,
+    are_refused: bool,
+    relief: Relief,
+    look: Look,
+    total: u64,
 }
 
 impl Switches {
     /// Of all threads but the calling one.
     pub(crate) fn open(target: &Target) -> Result<Self, CountError> {
-        match target {
-            Target::Cgroup(path) => {
-                let folder = File::open(path.join("cgroup.procs"))
-                    .and_then(|_| File::open(path))
-                    .map_err(|error| CountError::NoCgroup(path.clone(), error))?;
-                Events::of_cgroup(&folder).map(Self::Events).map_err(CountError::Refused)
+        let mut processes = match target {
+            Target::Process(pid) => Processes::of(pid.as_raw_nonzero().get()),
+            Target::Cgroup(folder) => Processes::In(folder.clone()),
+        };
+        let (events, sampled) = match (open_events(target, &mut processes), target) {
+            (Ok(events), _) => (Some(events), None),
+            (Err(error), Target::Cgroup(path)) => {
+                return Err(match File::open(path.join("cgroup.procs")) {
+                    Ok(_) => CountError::Refused(error),
+                    Err(error) => CountError::NoCgroup(path.clone(), error),
+                });
             }
-            Target::Process(pid) => {
+            (Err(_), Target::Process(pid)) => {
                 let pid = pid.as_raw_nonzero().get();
-                match Events::of_process(pid) {
-                    Ok(events) => Ok(Self::Events(events)),
-                    Err(_) => Sampled::of_process(pid).map(Self::Sampled).map_err(|error| {
-                        match error.kind() {
-                            io::ErrorKind::NotFound => CountError::NoProcess(pid),
-                            _ => CountError::Other(pid, error),
-                        }
-                    }),
-                }
+                let sampled = Sampled::of(&mut processes).map_err(|error| match error.kind() {
+                    io::ErrorKind::NotFound => CountError::NoProcess(pid),
+                    _ => CountError::Other(pid, error),
+                })?;
+                (None, Some(sampled))
             }
+        };
+        Ok(Self::new(target.clone(), processes, events, sampled))
+    }
+
+    fn new(
+        target: Target,
+        processes: Processes,
+        events: Option<Events>,
+        sampled: Option<Sampled>,
+    ) -> Self {
+        let are_refused = events.is_none();
+        let (relief, look) = (Relief::default(), Look::default());
+        Self { target, processes, events, sampled, are_refused, relief, look, total: 0 }
+    }
+
+    /// Since it was opened. Adds the CPUs that were used since the last count.
+    pub(crate) fn count(&mut self, used: &mut BTreeSet<usize>) -> io::Result<u64> {
+        let by_events = self.events.as_mut().map(|events| events.count(used)).transpose()?;
+        let processes = &mut self.processes;
+        let by_proc = self.sampled.as_mut().map(|sampled| sampled.count(processes, used));
+        self.total += by_events.or(by_proc).unwrap_or(0);
+        self.look = Look {
+            by_events: by_events.unwrap_or(0),
+            by_proc: by_proc.unwrap_or(0),
+            threads: self.sampled.as_ref().map_or(0, Sampled::threads),
+        };
+        Ok(self.total)
+    }
+
+    /// To be called after a count: is there traffic, so that it is counted again in a while, and
+    /// nobody has to be woken? Then events are closed if that spares the process something.
+    pub(crate) fn settle(&mut self, is_traffic: bool) {
+        if self.are_refused {
+            return;
+        }
+        let means = match (&self.events, &self.sampled) {
+            (Some(_), None) => Means::Events,
+            (Some(_), Some(_)) => Means::Both,
+            (None, _) => Means::Proc,
+        };
+        match self.relief.next(means, is_traffic, self.look) {
+            Means::Events => self.arm(),
+            Means::Both => {
+                let few = self.events.as_ref().is_some_and(|events| events.len() <= MOST_EVENTS);
+                self.sampled = few.then(|| Sampled::of(&mut self.processes).ok()).flatten();
+            }
+            Means::Proc => self.events = None,
         }
     }
 
-    /// Since some fixed moment. What a sampled thread did is gone with the thread. Adds the CPUs
-    /// that were used since the last count.
-    pub(crate) fn count(&mut self, used: &mut BTreeSet<usize>) -> io::Result<u64> {
-        match self {
-            Self::Events(events) => events.count(used),
-            Self::Sampled(sampled) => Ok(sampled.count(used)),
+    /// The events count, and nothing else. If they cannot be opened any more (no descriptor is
+    /// left), `/proc` tells until they can.
+    fn arm(&mut self) {
+        if self.events.is_none() {
+            let Ok(events) = open_events(&self.target, &mut self.processes) else { return };
+            self.events = Some(events);
+            if let Some(sampled) = &mut self.sampled {
+                // What happened since the last count, before the events were opened.
+                self.total += sampled.count(&mut self.processes, &mut BTreeSet::new());
+            }
         }
+        self.sampled = None;
     }
 
     /// What becomes readable when there were switches; empty if nothing does.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let events = match self {
-            Self::Events(events) => Some(events),
-            Self::Sampled(_) => None,
-        };
-        events.into_iter().flat_map(Events::descriptors)
+        self.events.iter().flat_map(Events::descriptors)
     }
 
     /// Nothing is to be expected any more from the descriptors of these numbers, in rising order.
     pub(crate) fn remove(&mut self, numbers: &[usize]) -> io::Result<()> {
-        match self {
-            Self::Events(events) => {
-                numbers.iter().rev().try_for_each(|number| events.remove(*number))
-            }
-            Self::Sampled(_) => Ok(()),
-        }
+        let Some(events) = &mut self.events else { return Ok(()) };
+        numbers.iter().rev().try_for_each(|number| events.remove(*number))
     }
 
-    /// It has to be asked in intervals.
-    pub(crate) fn is_sampled(&self) -> bool {
-        matches!(self, Self::Sampled(_))
+    /// Nobody is woken by switches: it has to be asked in intervals.
+    pub(crate) fn wakes_nobody(&self) -> bool {
+        self.events.is_none()
+    }
+
+    /// Events are refused.
+    pub(crate) fn are_refused(&self) -> bool {
+        self.are_refused
+    }
+}
+
+fn open_events(target: &Target, processes: &mut Processes) -> io::Result<Events> {
+    match target {
+        Target::Process(_) => Events::of_processes(processes),
+        Target::Cgroup(folder) => {
+            // Another folder has no such file.
+            File::open(folder.join("cgroup.procs"))?;
+            Events::of_cgroup(&File::open(folder)?)
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-    use std::thread;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::machine::online_cpus;
-
-    /// Counts a thread that sleeps 100 times, and a thread that it starts meanwhile.
-    fn counted(open: impl FnOnce(i32) -> io::Result<Switches>) -> io::Result<u64> {
-        let (go, wait) = mpsc::channel::<()>();
-        let (ended, end) = mpsc::channel::<()>();
-        let sleeper = thread::spawn(move || {
-            wait.recv().unwrap();
-            let sleeps = || (0..50).for_each(|_| thread::sleep(Duration::from_micros(100)));
-            let child = thread::spawn(sleeps);
-            sleeps();
-            child.join().unwrap();
-            ended.send(()).unwrap();
-            // Its count is there as long as it is.
-            let _ = wait.recv();
-        });
-        let mut switches = open(std::process::id().try_into().unwrap())?;
-        let before = switches.count(&mut BTreeSet::new())?;
-        go.send(()).unwrap();
-        end.recv().unwrap();
-        let mut used = BTreeSet::new();
-        let counted = switches.count(&mut used)?.saturating_sub(before);
-        let online: BTreeSet<usize> = online_cpus()?.into_iter().collect();
-        assert!(!used.is_empty() && used.is_subset(&online), "{used:?}");
-        drop(go);
-        sleeper.join().unwrap();
-        Ok(counted)
-    }
-
-    #[test]
-    fn events_count_the_threads_that_there_are_and_their_children() {
-        match counted(|pid| Events::of_process(pid).map(Switches::Events)) {
-            Ok(switches) => assert!(switches >= 100, "{switches}"),
-            Err(error) => eprintln!("skipped: {error}"),
-        }
-    }
-
-    #[test]
-    fn proc_counts_the_threads_that_there_are() {
-        let count = || counted(|pid| Sampled::of_process(pid).map(Switches::Sampled)).unwrap();
-        // Another test's thread that ends meanwhile takes its count along.
-        let counts: Vec<u64> = (0..10).map(|_| count()).collect();
-        assert!(counts.iter().any(|switches| *switches >= 50), "{counts:?}");
-    }
-
-    #[test]
-    fn a_folder_that_was_removed_and_made_again_is_another_one() {
-        let folder = std::env::temp_dir().join(format!("wakeful-group-{}", std::process::id()));
-        let target = Target::Cgroup(folder.clone());
-        assert_eq!(target.folder(), None);
-        std::fs::create_dir(&folder).unwrap();
-        let first = target.folder();
-        assert!(first.is_some() && target.folder() == first);
-        // Kept open, its number is not given to another one.
-        let kept = File::open(&folder).unwrap();
-        std::fs::remove_dir(&folder).unwrap();
-        assert_eq!(target.folder(), None);
-        std::fs::create_dir(&folder).unwrap();
-        assert!(target.folder().is_some_and(|second| Some(second) != first));
-        std::fs::remove_dir(&folder).unwrap();
-        drop(kept);
-        let pid = rustix::process::getpid();
-        assert_eq!(Target::Process(pid).folder(), None);
-    }
-
-    #[test]
-    fn who_is_not_there_is_an_error_that_says_so() {
-        // Above the kernel's largest.
-        let nobody = Target::Process(Pid::from_raw(i32::MAX).unwrap());
-        assert!(matches!(Switches::open(&nobody), Err(CountError::NoProcess(i32::MAX))));
-        let nowhere = Target::Cgroup("/nonexistent".into());
-        assert!(matches!(Switches::open(&nowhere), Err(CountError::NoCgroup(..))));
-        let no_cgroup = Target::Cgroup("/proc".into());
-        assert!(matches!(Switches::open(&no_cgroup), Err(CountError::NoCgroup(..))));
-    }
-}
+mod tests;

@@ -1,27 +1,70 @@
-//! The threads of a process and of its descendants.
+//! The threads of a process and of its descendants, or of a cgroup.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use rustix::thread::gettid;
 
-/// All of them but the calling one.
-///
-/// # Errors
-/// The process is not there (`NotFound`), or may not be looked at.
-pub(super) fn threads(pid: i32) -> io::Result<BTreeSet<i32>> {
-    let mut found = BTreeSet::new();
-    let mut processes = vec![pid];
+/// Whose threads are listed.
+#[derive(Debug)]
+pub(super) enum Processes {
+    /// A process and its descendants. One that was listed once stays, also if its parent ends and
+    /// it becomes a child of another process.
+    Of { root: i32, known: BTreeSet<i32> },
+    /// All of a cgroup's folder, and of the folders in it.
+    In(PathBuf),
+}
+
+impl Processes {
+    pub(super) fn of(root: i32) -> Self {
+        Self::Of { root, known: BTreeSet::new() }
+    }
+
+    /// Has a thread that is new among them started since the last list?
+    pub(super) fn start_within(&self) -> bool {
+        matches!(self, Self::Of { .. })
+    }
+
+    /// The threads that there are now, but for the calling one.
+    ///
+    /// # Errors
+    /// The process, or the cgroup, is not there (`NotFound`), or may not be looked at.
+    pub(super) fn threads(&mut self) -> io::Result<BTreeSet<i32>> {
+        let mut found = BTreeSet::new();
+        match self {
+            Self::Of { root, known } => *known = descendants(*root, known, &mut found)?,
+            Self::In(folder) => in_folder(folder, &mut found)?,
+        }
+        found.remove(&gettid().as_raw_nonzero().get());
+        Ok(found)
+    }
+}
+
+/// Adds the threads of `root`, of those that are `known`, and of their descendants to `found`, and
+/// returns the processes that they belong to.
+fn descendants(
+    root: i32,
+    known: &BTreeSet<i32>,
+    found: &mut BTreeSet<i32>,
+) -> io::Result<BTreeSet<i32>> {
+    let mut listed = BTreeSet::new();
+    let mut processes: Vec<i32> = known.iter().copied().chain([root]).collect();
     while let Some(process) = processes.pop() {
+        if listed.contains(&process) {
+            continue;
+        }
         let tasks = match fs::read_dir(format!("/proc/{process}/task")) {
             Ok(tasks) => tasks,
             // A child that has ended meanwhile.
-            Err(_) if process != pid => continue,
+            Err(_) if process != root => continue,
             Err(error) => return Err(error),
         };
+        listed.insert(process);
         for task in tasks {
-            let Some(tid) = number(&task?.file_name().to_string_lossy()) else { continue };
+            let Ok(task) = task else { break };
+            let Some(tid) = number(&task.file_name().to_string_lossy()) else { continue };
             if !found.insert(tid) {
                 continue;
             }
@@ -30,8 +73,20 @@ pub(super) fn threads(pid: i32) -> io::Result<BTreeSet<i32>> {
             processes.extend(children.unwrap_or_default().split_whitespace().filter_map(number));
         }
     }
-    found.remove(&gettid().as_raw_nonzero().get());
-    Ok(found)
+    Ok(listed)
+}
+
+fn in_folder(folder: &Path, found: &mut BTreeSet<i32>) -> io::Result<()> {
+    let threads = fs::read_to_string(folder.join("cgroup.threads"))?;
+    // Those of another PID namespace are 0.
+    found.extend(threads.lines().filter_map(number).filter(|tid| *tid > 0));
+    for entry in fs::read_dir(folder)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            // It may be removed meanwhile.
+            let _ = in_folder(&entry.path(), found);
+        }
+    }
+    Ok(())
 }
 
 fn number(text: &str) -> Option<i32> {

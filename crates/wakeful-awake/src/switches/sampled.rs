@@ -1,30 +1,62 @@
-//! How often threads ran, as `/proc` says: where events are refused.
+//! How often threads ran, as `/proc` says: where events are refused, and while they would cost the
+//! process too much.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 
-use super::processes::threads;
+use super::processes::Processes;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Sampled {
-    pid: i32,
+    /// The threads that there were at the last count, and what each had said then.
+    seen: BTreeMap<i32, u64>,
 }
 
 impl Sampled {
+    /// From now on.
+    ///
     /// # Errors
     /// There is no such process.
-    pub(super) fn of_process(pid: i32) -> io::Result<Self> {
-        threads(pid).map(|_| Self { pid })
+    pub(super) fn of(processes: &mut Processes) -> io::Result<Self> {
+        let threads = processes.threads()?.into_iter();
+        Ok(Self { seen: threads.filter_map(|tid| Some((tid, stretches(tid)?))).collect() })
     }
 
-    /// The stretches for which the threads that there are now have run: a stretch for each switch.
-    /// Adds the CPUs on which they ran last. Two reads of some microseconds for each thread.
-    pub(super) fn count(&self, used: &mut BTreeSet<usize>) -> u64 {
-        let threads = threads(self.pid).unwrap_or_default();
-        used.extend(threads.iter().filter_map(|tid| last_cpu(*tid)));
-        threads.into_iter().filter_map(stretches).sum()
+    /// The stretches for which threads have run since the last count: a stretch for each switch.
+    /// Of a thread that has ended the last ones are missing. Adds the CPUs on which they ran last.
+    /// Some microseconds for each thread.
+    pub(super) fn count(&mut self, processes: &mut Processes, used: &mut BTreeSet<usize>) -> u64 {
+        let (mut seen, mut new) = (BTreeMap::new(), 0_u64);
+        for tid in processes.threads().unwrap_or_default() {
+            let Some(now) = stretches(tid) else { continue };
+            // A smaller number is that of another thread, which has got the id.
+            let before = self.seen.get(&tid).filter(|before| **before <= now);
+            let ran = match before {
+                Some(before) => now - before,
+                // It has started since. But into a cgroup it may have been moved.
+                None => {
+                    if processes.start_within() {
+                        now
+                    } else {
+                        0
+                    }
+                }
+            };
+            if ran > 0 {
+                used.extend(last_cpu(tid));
+            }
+            new += ran;
+            seen.insert(tid, now);
+        }
+        self.seen = seen;
+        new
+    }
+
+    /// How many threads there were at the last count.
+    pub(super) fn threads(&self) -> usize {
+        self.seen.len()
     }
 }
 

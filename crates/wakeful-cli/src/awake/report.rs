@@ -5,12 +5,16 @@ use std::time::Duration;
 use wakeful_awake::Done;
 
 pub(super) fn line(done: &Done) -> String {
-    let Done { watched, wakes, held_wakes, held, gain, why_not, .. } = done;
+    let Done { watched, wakes, held_wakes, held, traffic, gain, why_not, .. } = done;
     let mut line = format!(
         "wakeful awake: in {:.0} s, {wakes} wakes, {held_wakes} of them with CPUs held, for {:.1} s",
         watched.as_secs_f64(),
         held.as_secs_f64()
     );
+    line += &match traffic.as_secs_f64() {
+        0.0 => "; there was no traffic".to_owned(),
+        traffic => format!(" of {traffic:.1} s of traffic"),
+    };
     if let Some(gain) = gain {
         let costs = format!("a wake takes {:.1?} here, held {:.1?}", gain.unheld, gain.held);
         line += &if gain.is_worth_it() {

@@ -22,7 +22,7 @@ use crate::driver::Driver;
 #[cfg(feature = "tokio")]
 use crate::guest::{Choice, Runtime};
 use crate::idle::{Hold, Holder, Idle, IdlePolicy, KeepWarm, Spinner};
-use crate::metrics::Stopwatch;
+use crate::metrics::{Counters, Stopwatch};
 use crate::sys::fork_check::Process;
 use crate::sys::limits::explain_error;
 use crate::sys::panics;
@@ -64,7 +64,7 @@ impl EventLoop {
                 Idle::Park(None)
             }
             IdlePolicy::KeepWarm => Idle::Park(Some(KeepWarm::begin(process)?)),
-            IdlePolicy::Hold(chosen) => hold(chosen, process),
+            IdlePolicy::Hold(chosen) => hold(chosen, process, &counters),
         };
         #[cfg(feature = "tokio")]
         let guest = match settings.tokio.take_guest()? {
@@ -98,10 +98,14 @@ impl EventLoop {
 }
 
 /// Without permission the loop parks.
-fn hold(chosen: Hold, process: Process) -> Idle {
+fn hold(chosen: Hold, process: Process, counters: &Counters) -> Idle {
     match Holder::new(chosen, process) {
-        Ok(holder) => Idle::Hold(Box::new(holder.into())),
+        Ok(holder) => {
+            counters.hold.set(holder.shown());
+            Idle::Hold(Box::new(holder.into()))
+        }
         Err(error) => {
+            counters.hold.set(error.shown());
             static TOLD: AtomicBool = AtomicBool::new(false);
             if !TOLD.swap(true, Ordering::Relaxed) {
                 panics::log!(warn, %error, "CPUs cannot be held here: loops park instead");

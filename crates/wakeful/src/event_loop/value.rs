@@ -233,6 +233,7 @@ impl EventLoop {
         #[cfg(feature = "tokio")]
         let _beside = self.inner.settings.tokio.enter_beside();
         self.inner.stopwatch.skip();
+        let _foreign = ForeignTurn::enter(&self.inner);
         self.inner.turn(max_wait)
     }
 
@@ -354,6 +355,7 @@ impl EventLoop {
         }
         self.inner.handle.process().check()?;
         keep_a_thread(self.inner.handle.process());
+        self.inner.enter_turn();
         Ok(Running { inner: &self.inner, _entered: current::enter(&self.inner) })
     }
 }
@@ -367,6 +369,24 @@ struct Running<'a> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.inner.leave_cpu();
+    }
+}
+
+/// A turn that somebody else's loop takes: nobody knows when the next one comes.
+struct ForeignTurn<'a>(&'a Inner);
+
+impl<'a> ForeignTurn<'a> {
+    #[inline]
+    fn enter(inner: &'a Inner) -> Self {
+        inner.enter_turn();
+        Self(inner)
+    }
+}
+
+impl Drop for ForeignTurn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.leave_turn();
     }
 }
 

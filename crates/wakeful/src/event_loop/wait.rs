@@ -93,7 +93,11 @@ impl Inner {
     #[inline(always)]
     fn sleep(&self, until: Option<Instant>, mut holder: Option<&mut Holder>) -> io::Result<Ended> {
         loop {
-            let silence = holder.as_mut().and_then(|holder| holder.before_sleep());
+            let silence = holder.as_mut().and_then(|holder| {
+                let silence = holder.before_sleep();
+                self.counters.hold.set(holder.shown());
+                silence
+            });
             let park_time = match silence {
                 Some(_) => &self.counters.held_time,
                 None => &self.counters.park_time,
@@ -179,6 +183,7 @@ impl Inner {
         if next == Next::Hold {
             return self.hold_instead(spinner, until);
         }
+        self.counters.hold.set(spinner.hold_state());
         let deadline = (next == Next::Spin).then(|| self.deadline(until)).flatten();
         let counters = &self.counters;
         let spins = next == Next::Spin;
@@ -222,6 +227,28 @@ impl Inner {
         match &self.idle {
             Idle::Adapt(spinner) => spinner.borrow_mut().sleeps(),
             Idle::Hold(holder) => holder.borrow_mut().release(),
+            Idle::Park(_) | Idle::Spin => {}
+        }
+    }
+
+    /// Somebody else's loop takes a turn, or this one runs from now on.
+    pub(super) fn enter_turn(&self) {
+        self.with_holder(Holder::enter_turn);
+    }
+
+    /// A turn of somebody else's loop is over, and another one may not come.
+    pub(super) fn leave_turn(&self) {
+        self.with_holder(|holder| {
+            let done = self.counters.done();
+            holder.leave_turn(done);
+            self.counters.hold.set(holder.shown());
+        });
+    }
+
+    fn with_holder(&self, act: impl FnOnce(&mut Holder)) {
+        match &self.idle {
+            Idle::Adapt(spinner) => _ = spinner.borrow_mut().holder().map(act),
+            Idle::Hold(holder) => act(&mut holder.borrow_mut()),
             Idle::Park(_) | Idle::Spin => {}
         }
     }

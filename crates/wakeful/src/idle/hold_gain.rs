@@ -1,16 +1,18 @@
 //! Whether a wake gets shorter here when CPUs are held: found out once in a process, on a thread of
 //! its own, in some 60 ms, when a loop that would hold them has seen traffic. The thread lives on
-//! behind a no, and asks again: a machine
-//! that is busy just then says no, and an idle driver may be loaded later.
+//! behind a no, and asks again: a machine that is busy just then says no, and an idle driver may be
+//! loaded later. Behind a yes it looks whether the machine would [rather not](super::reluctance).
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use wakeful_awake::{Gain, latency_device};
+use wakeful_awake::{BackOff, Gain, latency_device};
 
+use super::reluctance::MACHINE;
 use super::survey::is_first;
+use crate::metrics::HoldState;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
 
@@ -19,23 +21,38 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs
 /// So many are told: the first may be by chance.
 const TOLD: u32 = 3;
 
-static IS_WORTH_IT: AtomicBool = AtomicBool::new(false);
+static GAIN: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const NONE: u8 = 1;
+const SOME: u8 = 2;
 
-/// Is a hold worth it here, as far as is known? The first call in the process of `stamp` begins to
-/// find out.
-pub(super) fn is_worth_it(stamp: u32) -> bool {
+/// Why a hold is not worth it here, as far as is known. The first call in the process of `stamp`
+/// begins to find out.
+pub(super) fn why_not(stamp: u32) -> Option<HoldState> {
     static BEGUN: AtomicU32 = AtomicU32::new(0);
-    let is_worth_it = IS_WORTH_IT.load(Ordering::Relaxed);
-    if !is_worth_it && is_first(&BEGUN, stamp) {
-        let began = without_signals(|| start_thread("wakeful-survey", find_out));
+    if is_first(&BEGUN, stamp) {
+        let began = without_signals(|| {
+            start_thread("wakeful-survey", || {
+                find_out();
+                MACHINE.watch(BackOff::new());
+            })
+        });
         if let Err(error) = began {
             panics::log!(warn, %error, "cannot find out what holding CPUs gains: they are not held");
         }
     }
-    is_worth_it
+    match GAIN.load(Ordering::Relaxed) {
+        SOME => None,
+        NONE => Some(HoldState::NoGain),
+        _ => Some(HoldState::Measuring),
+    }
 }
 
 fn find_out() {
+    if GAIN.load(Ordering::Relaxed) == SOME {
+        // Before this process was forked.
+        return;
+    }
     let mut pause = AGAIN.0;
     for attempt in 1_u32.. {
         let is_told = attempt == TOLD;
@@ -69,10 +86,11 @@ fn find_out() {
             }
             Err(error) => panics::log!(debug, %error, "cannot find out what holding CPUs gains"),
         }
+        GAIN.store(NONE, Ordering::Relaxed);
         sleep(pause);
         pause = (pause * 2).min(AGAIN.1);
     }
-    IS_WORTH_IT.store(true, Ordering::Relaxed);
+    GAIN.store(SOME, Ordering::Relaxed);
 }
 
 /// `None`: somebody else holds the CPUs already, so there is nothing to compare with, and to join

@@ -9,18 +9,22 @@
 
 mod device;
 mod keeper;
+mod leash;
 mod recent_cpus;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wakeful_awake::{KeeperError, LargeMachine, check_share, keeper_protocol};
 
 use self::device::{Device, DeviceError};
 use self::keeper::{Keeper, KeeperLost};
+use self::leash::Leash;
 use super::hold_gain;
 use super::policy::Hold;
+use super::reluctance::{MACHINE, Machine};
+use crate::metrics::HoldState;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
 
@@ -44,6 +48,16 @@ pub(crate) enum HoldError {
     Large(#[from] LargeMachine),
 }
 
+impl HoldError {
+    pub(crate) fn shown(&self) -> HoldState {
+        match self {
+            Self::Device(error) => error.shown(),
+            Self::Keeper(error) => error.shown(),
+            Self::Large(_) => HoldState::LargeMachine,
+        }
+    }
+}
+
 /// See the [module](self). Times are nanoseconds on the loop's clock.
 #[derive(Debug)]
 pub(crate) struct Holder {
@@ -52,6 +66,22 @@ pub(crate) struct Holder {
     process: Process,
     means: Means,
     state: State,
+    /// Why it was not held when that was tried last.
+    why_not: HoldState,
+    /// Whether the machine would rather not, where the device holds. (A keeper looks by itself.)
+    machine: &'static Machine,
+    foreign: Foreign,
+}
+
+/// How somebody else's loop, which drives this one by turns, is kept from leaving CPUs held.
+#[derive(Debug, Default)]
+struct Foreign {
+    leash: Option<Leash>,
+    /// A turn is over, and the hold lasts.
+    is_between: bool,
+    /// How much the loop had done when it did something last, and until when it holds therefore.
+    done: u64,
+    deadline: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -93,6 +123,9 @@ impl Holder {
             process,
             means,
             state: State::Silent,
+            why_not: HoldState::Measuring,
+            machine: &MACHINE,
+            foreign: Foreign::default(),
         })
     }
 
@@ -105,6 +138,9 @@ impl Holder {
             process,
             means: Means::Keeper(Keeper::new(keeper_protocol::socket_path()?)),
             state: State::Lost { pause: ASK_AGAIN, ask_at: Some(0) },
+            why_not: HoldState::NotAsked,
+            machine: &MACHINE,
+            foreign: Foreign::default(),
         })
     }
 
@@ -133,7 +169,13 @@ impl Holder {
         let is_due = match self.state {
             State::Unheld => true,
             State::Held { .. } => match &mut self.means {
-                Means::Device(_) => false,
+                Means::Device(_) => {
+                    if self.machine.why_not().is_some() {
+                        self.release();
+                        self.state = State::Unheld;
+                    }
+                    !self.is_held()
+                }
                 Means::Keeper(keeper) => keeper.has_to_ask_anew(),
             },
             State::Silent | State::Lost { .. } | State::Useless => false,
@@ -147,6 +189,16 @@ impl Holder {
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.state, State::Held { .. })
+    }
+
+    /// What it does, for whoever reads the loop's metrics.
+    #[inline]
+    pub(crate) fn shown(&self) -> HoldState {
+        match self.state {
+            State::Held { .. } => HoldState::Held,
+            State::Silent => HoldState::Silent,
+            State::Unheld | State::Lost { .. } | State::Useless => self.why_not,
+        }
     }
 
     /// The keeper has to be [asked again](Self::ask_again) when its time has come.
@@ -174,10 +226,64 @@ impl Holder {
         }
     }
 
+    /// Somebody else's loop takes a turn of this one. A hold from the turn before may have ended
+    /// since.
+    #[inline]
+    pub(crate) fn enter_turn(&mut self) {
+        if std::mem::take(&mut self.foreign.is_between)
+            && self.foreign.leash.as_ref().is_some_and(|leash| !leash.enter_turn())
+        {
+            self.foreign.deadline = None;
+            self.state = State::Silent;
+        }
+    }
+
+    /// Such a turn is over, and another one may not come. `done` rises with whatever happens. What
+    /// is held ends after a silence, also without a turn.
+    #[inline]
+    pub(crate) fn leave_turn(&mut self, done: u64) {
+        if self.is_held() {
+            self.leave_turn_held(done);
+        }
+    }
+
+    fn leave_turn_held(&mut self, done: u64) {
+        let now = Instant::now();
+        let deadline = match self.foreign.deadline {
+            Some(deadline) if done == self.foreign.done => deadline,
+            _ => now + self.silence,
+        };
+        (self.foreign.done, self.foreign.deadline) = (done, Some(deadline));
+        if now >= deadline || self.leash().is_none() {
+            return self.release();
+        }
+        if let Some(leash) = &self.foreign.leash {
+            leash.leave_turn(deadline);
+            self.foreign.is_between = true;
+        }
+    }
+
+    /// `None`: no thread can be started, or there is nothing that it could end.
+    fn leash(&mut self) -> Option<()> {
+        if self.foreign.leash.is_none() {
+            let leash = match &self.means {
+                Means::Device(device) => Leash::new(device.descriptor()?),
+                Means::Keeper(keeper) => Leash::new(keeper.client()?),
+            };
+            self.foreign.leash = leash.ok();
+        }
+        self.foreign.leash.as_ref().map(|_| ())
+    }
+
     /// The silence is over, or nobody takes turns for a while.
     #[cold]
     pub(crate) fn release(&mut self) {
+        self.enter_turn();
         if self.is_held() {
+            self.foreign.deadline = None;
+            if let Some(leash) = &self.foreign.leash {
+                leash.ended();
+            }
             match &mut self.means {
                 Means::Device(device) => device.release(),
                 Means::Keeper(keeper) => keeper.release(),
@@ -199,15 +305,25 @@ impl Holder {
         }
         self.state = match keeper.connect() {
             Ok(()) => State::Unheld,
-            Err(_) => State::Lost { pause: ASK_AGAIN, ask_at: Some(now + ASK_AGAIN) },
+            Err(error) => {
+                self.why_not = error.shown();
+                State::Lost { pause: ASK_AGAIN, ask_at: Some(now + ASK_AGAIN) }
+            }
         };
     }
 
     #[cold]
     fn begin(&mut self) {
-        let by_device = matches!(self.means, Means::Device(_));
-        if by_device && !hold_gain::is_worth_it(self.process.stamp()) {
+        if self.foreign.leash.as_ref().is_some_and(|leash| !leash.is_through()) {
+            // With the next sleep.
             return;
+        }
+        if matches!(self.means, Means::Device(_)) {
+            let why_not = hold_gain::why_not(self.process.stamp());
+            if let Some(why_not) = why_not.or_else(|| self.machine.why_not()) {
+                self.why_not = why_not;
+                return;
+            }
         }
         let quiet_since = match self.state {
             State::Held { quiet_since } => quiet_since,
@@ -223,11 +339,13 @@ impl Holder {
                     panics::log!(warn, %error, "CPUs are not held; the keeper is asked again every 10 s");
                 }
                 let is_gone = matches!(error, KeeperLost::Gone(_));
+                self.why_not = error.shown();
                 let pause = if is_gone { CONNECT_AGAIN } else { ASK_AGAIN };
                 State::Lost { pause, ask_at: None }
             }
             Err(error) => {
                 panics::log!(warn, %error, "cannot hold CPUs any more: this loop parks");
+                self.why_not = error.shown();
                 State::Useless
             }
         };

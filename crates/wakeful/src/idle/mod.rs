@@ -4,7 +4,8 @@ use std::cell::RefCell;
 
 // `policy` is what the user chooses. `governor` decides, and knows nothing of this machine;
 // `spinner` puts it into this machine: who else wants the CPU (`cpus`, `quota`), and what a sleep
-// costs here (`survey`). `holder` keeps CPUs from halting, if `hold_gain` says that it pays.
+// costs here (`survey`). `holder` keeps CPUs from halting, if `hold_gain` says that it pays,
+// and `reluctance` that the machine can afford it.
 mod cpus;
 // A simulator reaches it by `internals`.
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub, dead_code))]
@@ -16,6 +17,7 @@ mod policy;
 // `wakeful-spin` reaches these by `internals`.
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub))]
 mod quota;
+mod reluctance;
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub))]
 mod spinner;
 mod survey;

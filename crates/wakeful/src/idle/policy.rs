@@ -160,9 +160,12 @@ impl Default for Adaptive {
 /// `wakeful awake --probe` says the same.
 ///
 /// **How it ends.** The kernel gives the CPUs back when [`silence`](Self::silence) has passed
-/// without an event, when the loop ends, and when its process does, however that comes. A process
-/// that is stopped (SIGSTOP) in the midst of traffic holds until it goes on. A forked child holds
-/// nothing.
+/// without an event, also if somebody else's loop drives this one and takes no more turns; when the
+/// loop ends, and when its process does, however that comes. A process that is stopped (SIGSTOP) in
+/// the midst of traffic holds until it goes on. A forked child holds nothing.
+///
+/// On battery, and for 10 s after the hypervisor took a tenth of the CPUs' time, nothing is held.
+/// [`LoopMetrics::hold`](crate::LoopMetrics::hold) says whether CPUs are held, and why not.
 ///
 /// ```
 /// use std::time::Duration;

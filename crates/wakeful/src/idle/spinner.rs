@@ -12,6 +12,7 @@ use super::holder::Holder;
 use super::policy::Adaptive;
 use super::quota::LOOK_EVERY;
 use super::survey::{self, survey};
+use crate::metrics::HoldState;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
 use crate::sys::thread::{RunQueue, is_real_time};
@@ -276,6 +277,12 @@ impl Spinner {
         let spun = now - self.began;
         self.spun += spun;
         spun
+    }
+
+    /// Whether it holds, and why not.
+    #[inline]
+    pub(crate) fn hold_state(&self) -> HoldState {
+        self.holder.as_ref().map_or(HoldState::NotAsked, Holder::shown)
     }
 
     /// For a sleep in the place of a spin.

@@ -7,6 +7,7 @@ use crossbeam_utils::CachePadded;
 
 use super::LoopMetrics;
 use super::histogram::{BUCKETS, Histogram};
+use super::hold_state::HoldStateNow;
 use super::longest::LongestSoFar;
 use crate::sys::clock::Clock;
 
@@ -92,6 +93,7 @@ pub(crate) struct Fields {
     pub(crate) spin_time: Counter,
     /// Slept while CPUs were held; not in `park_time`.
     pub(crate) held_time: Counter,
+    pub(crate) hold: HoldStateNow,
     pub(crate) spin_hits: Counter,
     pub(crate) spin_misses: Counter,
     pub(crate) gave_way: Counter,
@@ -132,6 +134,11 @@ impl Counters {
         self.park_ticks().wrapping_add(self.spin_time.get())
     }
 
+    /// Rises with each event, and with whatever other threads have sent.
+    pub(crate) fn done(&self) -> u64 {
+        self.events.get().wrapping_add(self.remote.get())
+    }
+
     fn park_ticks(&self) -> u64 {
         self.park_time.get().wrapping_add(self.held_time.get())
     }
@@ -150,6 +157,7 @@ impl Counters {
             parks: self.parks.get(),
             park_time: clock.duration(self.park_ticks()),
             held_time: time(&self.held_time),
+            hold: self.hold.get(),
             spin_time: time(&self.spin_time),
             spin_hits: self.spin_hits.get(),
             spin_misses: self.spin_misses.get(),

@@ -22,6 +22,7 @@
 
 mod counters;
 mod histogram;
+mod hold_state;
 mod longest;
 mod stopwatch;
 
@@ -30,6 +31,7 @@ use std::time::Duration;
 pub use crate::event_loop::name_slow_work;
 pub(crate) use counters::{Counter, Counters};
 pub use histogram::Histogram;
+pub use hold_state::HoldState;
 pub use longest::LongestPoll;
 pub(crate) use stopwatch::{Polls, SlowWork, Stopwatch};
 
@@ -79,6 +81,13 @@ pub struct LoopMetrics {
     /// *Misleads*: a CPU is held once, however many loops ask for it. *Do*: if it is most of the
     /// time at little load, set a shorter [`silence`](crate::idle::Hold::silence).
     pub held_time: Duration,
+    /// Does it keep CPUs from halting just now, and why not?
+    ///
+    /// *Misleads*: it is of this moment. Between two stretches of traffic it says
+    /// [`Silent`](HoldState::Silent); a loop that spins while it has a keeper that is lost says so
+    /// until the keeper is back. *Do*: the states' own documentation says what is in the way, and
+    /// `wakeful awake --probe` what permits it.
+    pub hold: HoldState,
     /// Time spent spinning: CPU that was used to answer sooner.
     ///
     /// *Misleads*: wall time, so that a neighbour's share of the CPU is in it; and a spin that met

@@ -4,14 +4,17 @@
 //! and now and then, since it may end a hold by itself.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown};
 use wakeful_awake::keeper_protocol::Answer;
 use wakeful_awake::{KeeperClient, KeeperError};
 
+use super::leash::Release;
 use super::recent_cpus::RecentCpus;
+use crate::metrics::HoldState;
 use crate::sys::closed_in_child::ClosedInChild;
 
 /// So often the keeper's answers are read while it holds.
@@ -30,6 +33,16 @@ pub(crate) enum KeeperLost {
     Gone(#[from] io::Error),
 }
 
+impl KeeperLost {
+    pub(super) fn shown(&self) -> HoldState {
+        match self {
+            Self::Connect(KeeperError::Permission(_)) => HoldState::NoPermission,
+            Self::Connect(_) | Self::Gone(_) => HoldState::NoKeeper,
+            Self::Refused(_) => HoldState::Refused,
+        }
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -43,17 +56,48 @@ pub(super) struct Keeper {
 
 /// A connection, of which no child of this process keeps a copy.
 #[derive(Debug)]
-struct Connection(Option<ClosedInChild<KeeperClient>>);
+struct Connection(Option<Arc<Client>>);
+
+/// There until the end. What is held by it ends with it. Another thread has the lock only while it
+/// ends a hold, and then no turn has come for long: so the loop does not wait for it, and goes
+/// without a hold.
+#[derive(Debug)]
+pub(super) struct Client(Mutex<Option<ClosedInChild<KeeperClient>>>);
 
 impl Connection {
-    fn client(&self) -> Option<&KeeperClient> {
-        self.0.as_ref().and_then(ClosedInChild::get)
+    fn open(path: &Path) -> Result<Self, KeeperError> {
+        let opened = ClosedInChild::open(|| KeeperClient::connect(path))?;
+        Ok(Self(opened.map(|client| Arc::new(Client(Mutex::new(Some(client)))))))
+    }
+
+    /// `None`: it is not there, or another thread uses it.
+    fn with<T>(&self, ask: impl FnOnce(&KeeperClient) -> T) -> Option<T> {
+        self.0.as_ref()?.with(ask)
     }
 }
 
-impl Drop for Connection {
+impl Client {
+    fn with<T>(&self, ask: impl FnOnce(&KeeperClient) -> T) -> Option<T> {
+        let client = self.0.try_lock().ok()?;
+        client.as_ref().and_then(ClosedInChild::get).map(ask)
+    }
+}
+
+impl Release for Client {
+    fn release(&self) {
+        self.with(|client| {
+            if client.release().is_err() {
+                // It is gone, or does not read.
+                let _ = shutdown(client, Shutdown::Both);
+            }
+        });
+    }
+}
+
+impl Drop for Client {
     fn drop(&mut self) {
-        if let Some(client) = self.0.take() {
+        let client = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(client) = client {
             // It ends the connection for all copies, whatever the keeper has read by then.
             client.close_after(|client| _ = shutdown(client, Shutdown::Both));
         }
@@ -68,9 +112,8 @@ impl Keeper {
 
     /// Connects, if it is not connected, and the process does not fork just now.
     pub(super) fn connect(&mut self) -> Result<(), KeeperLost> {
-        if self.connection.client().is_none() {
-            let opened = ClosedInChild::open(|| KeeperClient::connect(&self.path))?;
-            self.connection = Connection(opened);
+        if self.connection.with(|_| ()).is_none() {
+            self.connection = Connection::open(&self.path)?;
         }
         Ok(())
     }
@@ -89,10 +132,13 @@ impl Keeper {
         self.cpus.begins_on(rustix::thread::sched_getcpu());
         let cpus = self.cpus.get();
         self.connect()?;
-        let Some(client) = self.connection.client() else { return Ok(false) };
-        if let Err(error) = client.hold(&cpus, tolerated) {
-            self.connection = Connection(None);
-            return Err(error.into());
+        match self.connection.with(|client| client.hold(&cpus, tolerated)) {
+            None => return Ok(false),
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                self.connection = Connection(None);
+                return Err(error.into());
+            }
         }
         self.until_look = 1;
         Ok(true)
@@ -109,9 +155,9 @@ impl Keeper {
     #[cold]
     fn look(&mut self) -> bool {
         self.until_look = SLEEPS_TO_AN_ANSWER;
-        let Some(client) = self.connection.client() else { return false };
         loop {
-            match client.answer() {
+            let Some(answer) = self.connection.with(KeeperClient::answer) else { return false };
+            match answer {
                 Ok(None) => return false,
                 Ok(Some(Answer::Held(_))) => self.until_look = SLEEPS_TO_A_LOOK,
                 Ok(Some(Answer::Refused(reason) | Answer::Ended(reason))) => {
@@ -127,8 +173,13 @@ impl Keeper {
         }
     }
 
+    /// For a thread that may end the hold.
+    pub(super) fn client(&self) -> Option<&Arc<Client>> {
+        self.connection.0.as_ref()
+    }
+
     pub(super) fn release(&mut self) {
-        if self.connection.client().is_some_and(|client| client.release().is_err()) {
+        if self.connection.with(|client| client.release().is_err()) == Some(true) {
             // It is gone, or does not read. Without the connection nothing is held.
             self.connection = Connection(None);
         }

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
+use wakeful_awake::Reluctance;
+
 const SILENCE_NS: u64 = 50_000_000;
 
 /// A holder whose device is a file: the last word in it is the last wish.
@@ -20,6 +22,9 @@ fn holder(state: State) -> (Holder, File) {
         process: Process::current().unwrap(),
         means: Means::Device(Device::open_by(open).unwrap()),
         state,
+        why_not: HoldState::Measuring,
+        machine: Box::leak(Box::new(Machine::new())),
+        foreign: Foreign::default(),
     };
     (holder, file)
 }
@@ -111,4 +116,63 @@ fn the_end_of_a_loop_gives_back_what_it_holds() {
     held(&file, &mut holder);
     drop(holder);
     assert_eq!(wishes(&file), [2, -1]);
+}
+
+#[test]
+fn a_machine_that_would_rather_not_ends_a_hold_with_the_next_sleep() {
+    let (mut holder, file) = holder(State::Unheld);
+    held(&file, &mut holder);
+    assert_eq!((holder.before_sleep(), holder.shown()), (Some(holder.silence), HoldState::Held));
+    holder.machine.found(Some(Reluctance::Stolen(20)));
+    // The reason of the second refusal is this machine's, whose gain is not known yet.
+    assert_eq!(holder.before_sleep(), None);
+    assert!(matches!(holder.state, State::Unheld));
+    assert_eq!(wishes(&file), [2, -1]);
+}
+
+#[test]
+fn a_foreign_loop_that_takes_no_more_turns_holds_no_longer_than_a_silence() {
+    let (mut holder, file) = holder(State::Unheld);
+    held(&file, &mut holder);
+    holder.leave_turn(1);
+    while wishes(&file) != [2, -1] {
+        std::thread::yield_now();
+    }
+    assert!(holder.foreign.is_between, "nobody has told the loop");
+    while !holder.foreign.leash.as_ref().unwrap().is_through() {
+        std::thread::yield_now();
+    }
+    holder.enter_turn();
+    assert!(matches!(holder.state, State::Silent));
+    // The next stretch of traffic.
+    assert!(holder.hold().unwrap());
+    holder.state = State::Held { quiet_since: None };
+    holder.leave_turn(2);
+    holder.leave_turn(2);
+    while wishes(&file) != [2, -1, 2, -1] {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_foreign_loop_s_turns_go_on_with_a_hold_and_do_not_prolong_it() {
+    let (mut holder, file) = holder(State::Unheld);
+    holder.silence = Duration::from_secs(3600);
+    held(&file, &mut holder);
+    for done in [1, 2, 2] {
+        holder.leave_turn(done);
+        holder.enter_turn();
+        assert!(holder.is_held());
+    }
+    assert_eq!(wishes(&file), [2]);
+    // The hour is over.
+    holder.foreign.deadline = Some(Instant::now());
+    holder.leave_turn(2);
+    assert!(!holder.is_held());
+    assert_eq!(wishes(&file), [2, -1]);
+    // What ends it between two turns ends it once.
+    holder.state = State::Held { quiet_since: None };
+    holder.leave_turn(3);
+    holder.release();
+    assert_eq!(wishes(&file), [2, -1, -1]);
 }

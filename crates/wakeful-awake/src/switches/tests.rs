@@ -1,0 +1,205 @@
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::*;
+use crate::machine::online_cpus;
+
+const GUARD: Duration = Duration::from_secs(30);
+
+/// Counts a thread that sleeps 100 times, and a thread that it starts meanwhile.
+fn counted(open: impl FnOnce(i32) -> io::Result<Switches>) -> io::Result<u64> {
+    let (go, wait) = mpsc::channel::<()>();
+    let (ended, end) = mpsc::channel::<()>();
+    let sleeper = thread::spawn(move || {
+        wait.recv().unwrap();
+        let sleeps = || (0..50).for_each(|_| thread::sleep(Duration::from_micros(100)));
+        let child = thread::spawn(sleeps);
+        sleeps();
+        child.join().unwrap();
+        ended.send(()).unwrap();
+        // Its count is there as long as it is.
+        let _ = wait.recv();
+    });
+    let mut switches = open(std::process::id().try_into().unwrap())?;
+    let before = switches.count(&mut BTreeSet::new())?;
+    go.send(()).unwrap();
+    end.recv().unwrap();
+    let mut used = BTreeSet::new();
+    let counted = switches.count(&mut used)?.saturating_sub(before);
+    let online: BTreeSet<usize> = online_cpus()?.into_iter().collect();
+    assert!(!used.is_empty() && used.is_subset(&online), "{used:?}");
+    drop(go);
+    sleeper.join().unwrap();
+    Ok(counted)
+}
+
+fn target(pid: i32) -> (Target, Processes) {
+    (Target::Process(Pid::from_raw(pid).unwrap()), Processes::of(pid))
+}
+
+fn by_events(pid: i32) -> io::Result<Switches> {
+    let (target, mut processes) = target(pid);
+    let events = Events::of_processes(&mut processes)?;
+    Ok(Switches::new(target, processes, Some(events), None))
+}
+
+fn by_proc(pid: i32) -> io::Result<Switches> {
+    let (target, mut processes) = target(pid);
+    let sampled = Sampled::of(&mut processes)?;
+    Ok(Switches::new(target, processes, None, Some(sampled)))
+}
+
+#[test]
+fn events_count_the_threads_that_there_are_and_their_children() {
+    match counted(by_events) {
+        Ok(switches) => assert!(switches >= 100, "{switches}"),
+        Err(error) => eprintln!("skipped: {error}"),
+    }
+}
+
+#[test]
+fn proc_counts_the_threads_that_there_are() {
+    let count = || counted(by_proc).unwrap();
+    // Another test's thread that ends meanwhile takes its count along.
+    let counts: Vec<u64> = (0..10).map(|_| count()).collect();
+    assert!(counts.iter().any(|switches| *switches >= 50), "{counts:?}");
+}
+
+/// Until it is so, as the watcher looks.
+fn look_until(switches: &mut Switches, is_so: impl Fn(&Switches) -> bool) {
+    let start = Instant::now();
+    while !is_so(switches) {
+        assert!(start.elapsed() < GUARD, "{switches:?}");
+        thread::sleep(Duration::from_millis(50));
+        switches.count(&mut BTreeSet::new()).unwrap();
+        switches.settle(true);
+    }
+}
+
+#[test]
+fn under_much_traffic_no_event_is_open_and_threads_that_start_then_are_counted() {
+    let Ok(mut switches) = by_events(std::process::id().try_into().unwrap()) else {
+        return eprintln!("skipped: perf events are refused");
+    };
+    let sleeps = |times: usize| {
+        (0..times).for_each(|_| thread::sleep(Duration::from_micros(20)));
+    };
+    let goes_on = AtomicBool::new(true);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while goes_on.load(Ordering::Relaxed) {
+                sleeps(1);
+            }
+        });
+        look_until(&mut switches, Switches::wakes_nobody);
+        assert_eq!(switches.descriptors().count(), 0);
+        let before = switches.total;
+        let (ended, end) = mpsc::channel::<()>();
+        let started = scope.spawn(move || {
+            sleeps(5_000);
+            ended.send(()).unwrap();
+            thread::park();
+        });
+        end.recv().unwrap();
+        let counted = switches.count(&mut BTreeSet::new()).unwrap() - before;
+        assert!(counted >= 5_000, "{counted}");
+        started.thread().unpark();
+        goes_on.store(false, Ordering::Relaxed);
+    });
+    look_until(&mut switches, |switches| !switches.wakes_nobody());
+    assert!(switches.descriptors().count() > 0);
+}
+
+#[test]
+fn at_the_end_of_traffic_events_are_open_before_anybody_waits_for_them() {
+    let Ok(mut switches) = by_events(std::process::id().try_into().unwrap()) else {
+        return eprintln!("skipped: perf events are refused");
+    };
+    let (target, mut processes) = target(std::process::id().try_into().unwrap());
+    (switches.events, switches.sampled) = (None, Sampled::of(&mut processes).ok());
+    assert!(switches.wakes_nobody() && !switches.are_refused());
+    switches.count(&mut BTreeSet::new()).unwrap();
+    switches.settle(false);
+    assert!(!switches.wakes_nobody() && switches.sampled.is_none());
+    // Where none can be opened any more, it is asked in intervals.
+    let nobody = Pid::from_raw(i32::MAX).unwrap();
+    switches.target = Target::Process(nobody);
+    (switches.processes, switches.events) = (Processes::of(i32::MAX), None);
+    switches.settle(false);
+    assert!(switches.wakes_nobody());
+    (switches.target, switches.processes) = (target, processes);
+    switches.settle(false);
+    assert!(!switches.wakes_nobody());
+}
+
+#[test]
+fn a_child_that_was_listed_is_listed_when_its_parent_has_ended() {
+    let script = "(sleep 100 & echo $!; read line); sleep 100 & echo $!; wait";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut shell = shell.spawn().unwrap();
+    let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut processes = Processes::of(shell.id().try_into().unwrap());
+    let mut next = || -> i32 { lines.next().unwrap().parse().unwrap() };
+    let orphan = next();
+    assert!(processes.threads().unwrap().contains(&orphan));
+    drop(shell.stdin.take());
+    let child = next();
+    let threads = processes.threads().unwrap();
+    assert!(threads.contains(&orphan) && threads.contains(&child), "{threads:?}");
+    for ends in [orphan, child] {
+        rustix::process::kill_process(Pid::from_raw(ends).unwrap(), Signal::KILL).unwrap();
+    }
+    shell.wait().unwrap();
+    assert!(processes.threads().is_err());
+}
+
+#[test]
+fn the_threads_of_a_cgroup_are_those_of_its_folders_too() {
+    let folder = std::env::temp_dir().join(format!("wakeful-threads-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("inner")).unwrap();
+    let own = rustix::thread::gettid().as_raw_nonzero();
+    std::fs::write(folder.join("cgroup.threads"), format!("7\n0\n{own}\n")).unwrap();
+    std::fs::write(folder.join("inner/cgroup.threads"), "9\n").unwrap();
+    let mut processes = Processes::In(folder.clone());
+    assert_eq!(processes.threads().unwrap(), BTreeSet::from([7, 9]));
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(processes.threads().unwrap_err().kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_folder_that_was_removed_and_made_again_is_another_one() {
+    let folder = std::env::temp_dir().join(format!("wakeful-group-{}", std::process::id()));
+    let target = Target::Cgroup(folder.clone());
+    assert_eq!(target.folder(), None);
+    std::fs::create_dir(&folder).unwrap();
+    let first = target.folder();
+    assert!(first.is_some() && target.folder() == first);
+    // Kept open, its number is not given to another one.
+    let kept = File::open(&folder).unwrap();
+    std::fs::remove_dir(&folder).unwrap();
+    assert_eq!(target.folder(), None);
+    std::fs::create_dir(&folder).unwrap();
+    assert!(target.folder().is_some_and(|second| Some(second) != first));
+    std::fs::remove_dir(&folder).unwrap();
+    drop(kept);
+    let pid = rustix::process::getpid();
+    assert_eq!(Target::Process(pid).folder(), None);
+}
+
+#[test]
+fn who_is_not_there_is_an_error_that_says_so() {
+    // Above the kernel's largest.
+    let nobody = Target::Process(Pid::from_raw(i32::MAX).unwrap());
+    assert!(matches!(Switches::open(&nobody), Err(CountError::NoProcess(i32::MAX))));
+    let nowhere = Target::Cgroup("/nonexistent".into());
+    assert!(matches!(Switches::open(&nowhere), Err(CountError::NoCgroup(..))));
+    let no_cgroup = Target::Cgroup("/proc".into());
+    assert!(matches!(Switches::open(&no_cgroup), Err(CountError::NoCgroup(..))));
+}

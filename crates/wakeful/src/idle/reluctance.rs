@@ -1,0 +1,145 @@
+//! Whether the machine would rather not have its CPUs held: on battery, and while the hypervisor
+//! takes time from them. It is what the machine's keeper, and `wakeful awake`, ask as well
+//! ([`BackOff`]).
+//!
+//! To look reads files of the kernel's, which may take long (a battery is asked by firmware), so no
+//! loop looks. A thread of the process does, once a second while a loop holds by the device, or
+//! would. It sleeps when none has asked for a second, so in silence nothing runs. A loop reads one
+//! word before each sleep with CPUs held.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::thread::futex;
+use wakeful_awake::{BackOff, Reluctance};
+
+use crate::metrics::HoldState;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A loop has asked since the last look.
+const ASKED: u32 = 1;
+/// The thread sleeps until a loop asks.
+const SLEEPS: u32 = 2;
+const ON_BATTERY: u32 = 4;
+const STOLEN: u32 = 8;
+const RELUCTANT: u32 = ON_BATTERY | STOLEN;
+
+/// What the thread found last. One word, so that nobody has to wait for anybody.
+#[derive(Debug)]
+pub(super) struct Machine(AtomicU32);
+
+/// That of this process's loops.
+pub(super) static MACHINE: Machine = Machine::new();
+
+impl Machine {
+    pub(super) const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Why CPUs should not be held now, as far as is known.
+    #[inline]
+    pub(super) fn why_not(&self) -> Option<HoldState> {
+        match self.0.load(Ordering::Relaxed) {
+            ASKED => None,
+            _ => self.ask(),
+        }
+    }
+
+    #[cold]
+    fn ask(&self) -> Option<HoldState> {
+        let before = self.0.fetch_or(ASKED, Ordering::Relaxed);
+        if before & SLEEPS != 0 {
+            // Without a thread that waits it does nothing.
+            let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
+        }
+        match before & RELUCTANT {
+            0 => None,
+            ON_BATTERY => Some(HoldState::OnBattery),
+            _ => Some(HoldState::Stolen),
+        }
+    }
+
+    /// Looks for ever. In a forked child nobody did, and its parent's word stands there.
+    pub(super) fn watch(&self, mut back_off: BackOff) -> ! {
+        self.0.store(ASKED, Ordering::Relaxed);
+        loop {
+            self.found(back_off.look(Instant::now()));
+            sleep(LOOK_EVERY);
+            self.wait_for_a_question();
+        }
+    }
+
+    pub(super) fn found(&self, found: Option<Reluctance>) {
+        let found = match found {
+            None => 0,
+            Some(Reluctance::OnBattery) => ON_BATTERY,
+            // Whatever else there may be is as bad.
+            Some(_) => STOLEN,
+        };
+        let with = |word| Some(word & !RELUCTANT | found);
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
+    }
+
+    /// Returns when a loop has asked since the last call.
+    fn wait_for_a_question(&self) {
+        loop {
+            let before = self.0.fetch_and(!(ASKED | SLEEPS), Ordering::Relaxed);
+            if before & ASKED != 0 {
+                return;
+            }
+            let (idle, asleep) = (before & RELUCTANT, before & RELUCTANT | SLEEPS);
+            let relaxed = Ordering::Relaxed;
+            if self.0.compare_exchange(idle, asleep, relaxed, relaxed).is_ok() {
+                // Interrupted, or the word is another one by now: it is looked at again.
+                let _ = futex::wait(&self.0, futex::Flags::PRIVATE, asleep, None);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_is_said_to_whoever_asks() {
+        let machine = Machine::new();
+        assert_eq!(machine.why_not(), None);
+        for (found, why_not) in [
+            (Some(Reluctance::OnBattery), Some(HoldState::OnBattery)),
+            (Some(Reluctance::Stolen(11)), Some(HoldState::Stolen)),
+            (None, None),
+        ] {
+            machine.found(found);
+            assert_eq!([machine.why_not(), machine.why_not()], [why_not; 2]);
+        }
+    }
+
+    #[test]
+    fn the_thread_sleeps_while_nobody_asks_and_is_woken_by_a_question() {
+        static MACHINE: Machine = Machine::new();
+        let word = || MACHINE.0.load(Ordering::Relaxed);
+        let waits = || {
+            let waits = std::thread::spawn(|| MACHINE.wait_for_a_question());
+            while word() & SLEEPS == 0 {
+                assert!(!waits.is_finished());
+                std::thread::yield_now();
+            }
+            waits
+        };
+        let thread = waits();
+        assert_eq!(MACHINE.why_not(), None);
+        thread.join().unwrap();
+        assert_eq!(word(), 0);
+        // A question that came before is one.
+        MACHINE.why_not();
+        MACHINE.wait_for_a_question();
+        // What was found stays through a sleep.
+        MACHINE.found(Some(Reluctance::OnBattery));
+        let thread = waits();
+        assert_eq!(MACHINE.why_not(), Some(HoldState::OnBattery));
+        thread.join().unwrap();
+    }
+}
