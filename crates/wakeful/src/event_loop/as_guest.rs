@@ -165,7 +165,7 @@ impl Inner {
         Poll::Pending
     }
 
-    /// Neither the kernel has anything for the loop, nor the loop itself. Remote work rings the bell.
+    /// Neither the kernel nor the loop itself has anything for it. Remote work rings the bell.
     fn is_quiet(&self, runtime: &Runtime, cx: &mut Context<'_>) -> bool {
         runtime.poll_readable(cx).is_pending() && !self.driver.has_left_over() && !self.work().any()
     }

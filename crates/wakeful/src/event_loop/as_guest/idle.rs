@@ -2,9 +2,9 @@
 //! Tokio's park hooks.
 //!
 //! Tokio calls [`before_park`] when it has nothing to run, and sleeps behind it unless the hook
-//! wakes the root future. The hook spins as the loop itself does, but asks *Tokio's* epoll, of which
-//! it has a duplicate, whether there is anything: that has the loop's within it. Nothing is taken
-//! from it. When something has come, or Tokio's timers have not been looked at for a while
+//! wakes the root future. The hook spins as the loop itself does, but asks *Tokio's* epoll, of
+//! which it has a duplicate, whether there is anything: that has the loop's within it. Nothing is
+//! taken from it. When something has come, or Tokio's timers have not been looked at for a while
 //! ([`ROUND`]), the root future is woken: then Tokio asks without waiting. The queue says asleep
 //! meanwhile, so a push from another thread rings.
 //!
