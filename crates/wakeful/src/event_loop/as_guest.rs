@@ -31,23 +31,28 @@ use std::time::Duration;
 
 use ::tokio::task::coop::has_budget_remaining;
 
-use super::current::{current, while_guest_goes_on};
+use super::current::while_guest_goes_on;
 use super::inner::Inner;
 use crate::driver::epoll::Timeout;
 use crate::guest::{Hooks, Runtime};
 use crate::sys::panics;
 use crate::task::coop;
 
-pub(super) const HOOKS: Hooks = Hooks { before_park, after_park };
+mod idle;
+
+pub(crate) use self::idle::GuestIdle;
+
+pub(super) const HOOKS: Hooks =
+    Hooks { before_park: idle::before_park, after_park: idle::after_park };
 
 /// Runs the loop of `inner`, which is entered, until `look` is ready. `look` is called in front of
-/// each turn.
+/// each turn. `None`: it has nothing to do.
 #[track_caller]
 fn drive<T>(
     inner: &Inner,
     runtime: &Runtime,
     state: &State,
-    mut look: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    mut look: impl FnMut(&mut Context<'_>) -> Option<Poll<T>>,
 ) -> io::Result<T> {
     let _in_host = inner.local.enter_host();
     let root = poll_fn(|cx| inner.poll_as_guest(runtime, state, &mut look, cx));
@@ -59,8 +64,6 @@ fn drive<T>(
 struct State {
     /// The last poll had no operations left for a turn.
     owes_turn: Cell<bool>,
-    /// When the timer in the epoll fires, on the loop's clock.
-    armed: Cell<Option<u64>>,
     /// It is a run, which a stop ends.
     is_run: bool,
 }
@@ -68,8 +71,8 @@ struct State {
 /// See [`EventLoop::run`](super::EventLoop::run).
 pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
     let stopped = |_: &mut Context<'_>| match inner.handle.take_stop() {
-        true => Poll::Ready(()),
-        false => Poll::Pending,
+        true => Some(Poll::Ready(())),
+        false => None,
     };
     let state = State { is_run: true, ..State::default() };
     // Turns contain what panics in them. This comes out of Tokio itself, which a waker of another
@@ -107,12 +110,12 @@ pub(super) fn block_on<F: Future>(
             (woken.clone(), woken.into())
         });
         if !woken.take() {
-            return Poll::Pending;
+            return None;
         }
         let _ration = coop::ration(inner.settings.cooperative_budget);
         let polled = future.as_mut().poll(&mut Context::from_waker(waker));
         inner.stopwatch.polled_root(called_at);
-        polled
+        Some(polled)
     })
 }
 
@@ -147,17 +150,24 @@ impl Inner {
         &self,
         runtime: &Runtime,
         state: &State,
-        look: &mut dyn FnMut(&mut Context<'_>) -> Poll<T>,
+        look: &mut dyn FnMut(&mut Context<'_>) -> Option<Poll<T>>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         self.handle.process().check_quickly()?;
         self.local.know_host(cx.waker());
+        if self.guest_idle.takes_round() && self.local.is_asleep() {
+            match look(cx) {
+                None if self.is_quiet(runtime, cx) => return Poll::Pending,
+                Some(Poll::Ready(output)) => return Poll::Ready(Ok(output)),
+                None | Some(Poll::Pending) => {}
+            }
+        }
         self.end_permission();
         // Since the last poll Tokio's tasks ran.
         self.stopwatch.skip();
         let owed_turn = state.owes_turn.take();
         if !owed_turn {
-            if let Poll::Ready(output) = look(cx) {
+            if let Some(Poll::Ready(output)) = look(cx) {
                 return Poll::Ready(Ok(output));
             }
             if !has_budget_remaining() {
@@ -167,7 +177,7 @@ impl Inner {
             }
         }
         // The wake that this poll came by may have been for the user's future.
-        let is_left = self.turn_as_guest(runtime, state, cx)?;
+        let is_left = self.turn_as_guest(runtime, cx)?;
         // A stop that came behind the look, and whose wake the turn took, wakes nobody any more.
         let stops = state.is_run && self.handle.has_stop();
         if is_left || owed_turn || stops {
@@ -176,14 +186,14 @@ impl Inner {
         Poll::Pending
     }
 
+    /// Neither the kernel nor the loop itself has anything for it. Remote work rings the bell.
+    fn is_quiet(&self, runtime: &Runtime, cx: &mut Context<'_>) -> bool {
+        runtime.poll_readable(cx).is_pending() && !self.driver.has_left_over() && !self.work().any()
+    }
+
     /// Takes a turn. `true`: something is left to do. `false`: the queue says asleep, and what
     /// comes now wakes the root future.
-    fn turn_as_guest(
-        &self,
-        runtime: &Runtime,
-        state: &State,
-        cx: &mut Context<'_>,
-    ) -> io::Result<bool> {
+    fn turn_as_guest(&self, runtime: &Runtime, cx: &mut Context<'_>) -> io::Result<bool> {
         let readable = match runtime.poll_readable(cx) {
             Poll::Ready(readable) => Some(readable?),
             Poll::Pending => None,
@@ -219,21 +229,8 @@ impl Inner {
         if !self.may_foreign_loop_wait() {
             return Ok(true);
         }
-        self.arm_timer(state).inspect_err(|_| self.end_permission())?;
+        self.arm_timer(None).inspect_err(|_| self.end_permission())?;
         Ok(false)
-    }
-
-    /// Has the epoll readable when the next timer is due, if it will not be so before. An early one
-    /// costs a turn in which nothing is due; most timers are limits, which are never reached.
-    fn arm_timer(&self, state: &State) -> io::Result<()> {
-        let Some(next) = self.next_deadline() else { return Ok(()) };
-        let now = self.now();
-        if state.armed.get().is_some_and(|armed| (now..=next).contains(&armed)) {
-            return Ok(());
-        }
-        self.driver.arm_timer(Some(Duration::from_nanos(next.saturating_sub(now))))?;
-        state.armed.set(Some(next));
-        Ok(())
     }
 
     /// The end of a loop that has Tokio as its guest, on its thread. The runtime ends last.
@@ -242,30 +239,5 @@ impl Inner {
         self.end();
         drop(entered);
         while_guest_goes_on(|| runtime.end());
-    }
-}
-
-/// Tokio looks behind this whether there is work.
-fn before_park() {
-    let Some(inner) = current() else { return };
-    if inner.handle.process().is_forked() {
-        // The root future tells the child that it must not go on.
-        inner.local.wake_host();
-        return;
-    }
-    inner.counters.parks.add(1);
-    if let Some(sleep_observer) = inner.sleep_observer.get() {
-        sleep_observer.before_sleep();
-    }
-    inner.stopwatch.skip();
-}
-
-fn after_park() {
-    let Some(inner) = current() else { return };
-    inner.stopwatch.idle(&inner.counters.park_time);
-    if let Some(sleep_observer) = inner.sleep_observer.get()
-        && !inner.handle.process().is_forked()
-    {
-        sleep_observer.after_sleep();
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
 #[cfg(feature = "tokio")]
-use super::as_guest::HOOKS;
+use super::as_guest::{GuestIdle, HOOKS};
 use super::handle::LoopHandle;
 use super::inner::Inner;
 use super::loop_values::LoopValues;
@@ -71,6 +71,11 @@ impl EventLoop {
             Some(chosen) => Some(Box::new(Runtime::new(chosen, HOOKS, driver.as_fd(), process)?)),
             None => None,
         };
+        #[cfg(feature = "tokio")]
+        let guest_idle = {
+            let spins = matches!(idle, Idle::Adapt(_));
+            GuestIdle::with(guest.as_ref().filter(|_| spins).and_then(|guest| guest.epoll()))
+        };
         let inner = Inner {
             local: Local::new(handle.queue().clone(), counters.clone()),
             handle,
@@ -82,6 +87,8 @@ impl EventLoop {
             pulse: Pulse::new(),
             sleep_observer: OnceCell::new(),
             idle,
+            #[cfg(feature = "tokio")]
+            guest_idle,
             settings,
             epoch: Instant::now(),
             skipped: Cell::new(false),

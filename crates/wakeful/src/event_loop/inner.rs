@@ -41,6 +41,8 @@ pub(crate) struct Inner {
     /// The timers' zero.
     pub(super) epoch: Instant,
     pub(super) idle: Idle,
+    #[cfg(feature = "tokio")]
+    pub(super) guest_idle: super::as_guest::GuestIdle,
     /// The last turn found remote work in the moment of its sleep, and did not ask the driver.
     pub(super) skipped: Cell<bool>,
     pub(super) arrivals: Arrivals,

@@ -43,6 +43,7 @@ impl Inner {
         if !self.may_foreign_loop_wait() {
             return Ok(false);
         }
+        self.leave_cpu();
         let next = self.until_next_timer();
         self.driver.arm_timer(next).inspect_err(|_| self.end_permission())?;
         Ok(true)
@@ -56,11 +57,7 @@ impl Inner {
         }
         self.driver.before_foreign_wait();
         // Left-over events do not make the descriptor readable.
-        let may_wait = !self.driver.has_left_over() && self.may_park() == MayPark::Yes;
-        if may_wait {
-            self.leave_cpu();
-        }
-        may_wait
+        !self.driver.has_left_over() && self.may_park() == MayPark::Yes
     }
 
     /// The one predicate that decides whether the loop may sleep.

@@ -18,6 +18,17 @@ enum Ended {
     ByNothing,
 }
 
+/// What ended a spin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spun {
+    /// There is something.
+    Found,
+    /// The deadline, at the moment.
+    UntilDeadline(u64),
+    /// It does not pay any more, or somebody else needs the CPU.
+    LongEnough,
+}
+
 impl Inner {
     #[inline]
     pub(super) fn wait(&self, max_wait: Option<Duration>) -> io::Result<()> {
@@ -93,11 +104,7 @@ impl Inner {
     #[inline(always)]
     fn sleep(&self, until: Option<Instant>, mut holder: Option<&mut Holder>) -> io::Result<Ended> {
         loop {
-            let silence = holder.as_mut().and_then(|holder| {
-                let silence = holder.before_sleep();
-                self.counters.hold.set(holder.shown());
-                silence
-            });
+            let silence = holder.as_mut().and_then(|holder| self.before_sleep(holder));
             let park_time = match silence {
                 Some(_) => &self.counters.held_time,
                 None => &self.counters.park_time,
@@ -130,6 +137,14 @@ impl Inner {
                 return Ok(Ended::ByNothing);
             }
         }
+    }
+
+    /// Holds, if there is a reason. Returns how long to sleep at most then.
+    #[inline(always)]
+    pub(super) fn before_sleep(&self, holder: &mut Holder) -> Option<Duration> {
+        let silence = holder.before_sleep();
+        self.counters.hold.set(holder.shown());
+        silence
     }
 
     /// Never asleep for others: a push costs them no system call, and is seen here by a load.
@@ -179,47 +194,63 @@ impl Inner {
             let is_enough = asked && !work.due_timers;
             return if is_enough { Ok(()) } else { self.ask(Timeout::Zero).map(|_| ()) };
         }
-        let mut next = spinner.begin(self.now());
+        let next = spinner.begin(self.now());
         if next == Next::Hold {
             return self.hold_instead(spinner, until);
         }
         self.counters.hold.set(spinner.hold_state());
-        let deadline = (next == Next::Spin).then(|| self.deadline(until)).flatten();
-        let counters = &self.counters;
-        let spins = next == Next::Spin;
-        while next == Next::Spin {
-            // Free when alone: 0.17 µs.
-            rustix::thread::sched_yield();
-            let found = self.poll()?;
-            let now = self.now();
-            if spinner.look(now) == Next::Sleep {
-                counters.gave_way.add(1);
-                next = Next::Sleep;
-            } else if found {
-                counters.spin_hits.add(1);
-                spinner.hit(now);
-            } else if deadline.is_some_and(|deadline| now >= deadline) {
-                spinner.cut_short(now);
-                self.stopwatch.idle(&counters.spin_time);
-                // So that the timer expires in this turn.
-                return self.ask(Timeout::Zero).map(|_| ());
-            } else if spinner.found_nothing(now) == Next::Sleep {
-                counters.spin_misses.add(1);
-                next = Next::Sleep;
+        if next == Next::Spin {
+            let deadline = self.deadline(until);
+            let ended = self.spin_while_it_pays(spinner, deadline, || self.poll())?;
+            self.stopwatch.idle(&self.counters.spin_time);
+            match ended {
+                Spun::Found => return Ok(()),
+                Spun::UntilDeadline(now) => {
+                    spinner.cut_short(now);
+                    // So that the timer expires in this turn.
+                    return self.ask(Timeout::Zero).map(|_| ());
+                }
+                Spun::LongEnough => {}
             }
-            if found {
-                self.stopwatch.idle(&counters.spin_time);
-                return Ok(());
-            }
-        }
-        if spins {
-            self.stopwatch.idle(&counters.spin_time);
         }
         spinner.sleeps();
         if self.park(until, None)? == Ended::ByWork {
             spinner.woken(self.now());
         }
         Ok(())
+    }
+
+    /// Spins as long as that pays, and until `deadline` at most. `poll` asks the kernel without
+    /// waiting: is there anything?
+    #[inline(always)]
+    pub(super) fn spin_while_it_pays(
+        &self,
+        spinner: &mut Spinner,
+        deadline: Option<u64>,
+        poll: impl Fn() -> io::Result<bool>,
+    ) -> io::Result<Spun> {
+        loop {
+            // Free when alone: 0.17 µs.
+            rustix::thread::sched_yield();
+            let found = poll()?;
+            let now = self.now();
+            if spinner.look(now) == Next::Sleep {
+                self.counters.gave_way.add(1);
+                return Ok(if found { Spun::Found } else { Spun::LongEnough });
+            }
+            if found {
+                self.counters.spin_hits.add(1);
+                spinner.hit(now);
+                return Ok(Spun::Found);
+            }
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Ok(Spun::UntilDeadline(now));
+            }
+            if spinner.found_nothing(now) == Next::Sleep {
+                self.counters.spin_misses.add(1);
+                return Ok(Spun::LongEnough);
+            }
+        }
     }
 
     /// Nobody takes turns for a while: another loop may spin here, and no CPU is held.
@@ -267,7 +298,7 @@ impl Inner {
     }
 
     /// When a spin has to end: the next timer, or the caller's limit.
-    fn deadline(&self, until: Option<Instant>) -> Option<u64> {
+    pub(super) fn deadline(&self, until: Option<Instant>) -> Option<u64> {
         let timer = self.timers.borrow().next_deadline();
         let until = until.map(|until| self.nanoseconds(until));
         [timer, until].into_iter().flatten().min()

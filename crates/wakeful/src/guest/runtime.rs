@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll};
 
 use ::tokio::io::Interest;
@@ -13,6 +13,7 @@ use ::tokio::runtime::{Builder, EnterGuard, Handle, LocalOptions, LocalRuntime};
 use super::together::Together;
 use crate::sys::fork_check::Process;
 use crate::sys::limits::explain_call;
+use crate::sys::watcher::epoll_that_watches;
 
 /// As many as a Tokio runtime has by default.
 const BLOCKING_THREADS: usize = 512;
@@ -99,6 +100,11 @@ impl Runtime {
     /// The thread ends, and Tokio cannot run there any more.
     pub(crate) fn check_thread(&self) -> io::Result<()> {
         check_thread()
+    }
+
+    /// A duplicate of Tokio's epoll, if `/proc` shows which that is.
+    pub(crate) fn epoll(&self) -> Option<OwnedFd> {
+        epoll_that_watches(self.epoll.get_ref().as_fd())
     }
 
     /// Tokio's tasks run meanwhile.

@@ -22,7 +22,7 @@ impl Counter {
         self.0.store(now.wrapping_add(more), Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -29,3 +29,6 @@ pub(crate) mod thread;
 pub(crate) mod uninit;
 #[allow(unsafe_code)]
 pub(crate) mod unsent;
+#[cfg(feature = "tokio")]
+#[allow(unsafe_code)]
+pub(crate) mod watcher;

@@ -33,8 +33,10 @@
 //! turn.
 //!
 //! # What is different
-//! * The loop sleeps as soon as it has nothing to do, whatever its [idle
-//!   policy](crate::IdlePolicy): it neither spins nor holds its CPU. `KeepWarm` works.
+//! * The loop sleeps in Tokio's wait, and does before what its [idle policy](crate::IdlePolicy)
+//!   says, for events of both. [`Adaptive`](crate::IdlePolicy::Adaptive) needs `/proc` for that, by
+//!   which it finds Tokio's epoll, and parks without. A hold takes Tokio's timers for events.
+//!   [`KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll) parks.
 //! * Tokio lets 128 of its operations succeed before it puts one off. The tasks of a turn share
 //!   these, and what has used the last one ends the turn.
 //! * A wait ends by Tokio's timer only on a whole millisecond, as everywhere in Tokio. The loop's

@@ -53,7 +53,7 @@ impl Drop for Background {
 }
 
 /// Lets other threads run until `done`.
-pub(crate) fn wait_until(what: &str, done: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < LONG, "it never came: {what}");

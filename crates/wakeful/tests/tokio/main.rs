@@ -8,6 +8,7 @@ mod background;
 mod ends;
 mod fairness;
 mod groups;
+mod idle;
 mod misuse;
 mod panics;
 mod runs;
@@ -22,9 +23,11 @@ use wakeful::{EventLoop, IdlePolicy};
 
 use self::background::LONG;
 
-/// A loop with a guest.
+/// A loop with a guest. It parks, or `WAKEFUL_TEST_IDLE` says what it does.
 fn guest() -> EventLoop {
-    EventLoop::builder().idle(IdlePolicy::Park).tokio().build().expect("a loop can be built here")
+    let chosen = std::env::var("WAKEFUL_TEST_IDLE");
+    let idle = chosen.map_or(IdlePolicy::Park, |name| name.parse().expect("an idle policy"));
+    EventLoop::builder().idle(idle).tokio().build().expect("a loop can be built here")
 }
 
 /// Waits for what has to come: only what is lost makes it fail. It is the far timer beside which

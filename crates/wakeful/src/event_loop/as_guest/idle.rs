@@ -1,0 +1,289 @@
+//! What a loop with Tokio as its guest does when neither has anything to do: its idle policy, in
+//! Tokio's park hooks.
+//!
+//! Tokio calls [`before_park`] when it has nothing to run, and sleeps behind it unless the hook
+//! wakes the root future. The hook spins as the loop itself does, but asks *Tokio's* epoll, of
+//! which it has a duplicate, whether there is anything: that has the loop's within it. Nothing is
+//! taken from it. When something has come, or Tokio's timers have not been looked at for a while
+//! ([`ROUND`]), the root future is woken: then Tokio asks without waiting. The queue says asleep
+//! meanwhile, so a push from another thread rings.
+//!
+//! Without the duplicate (no `/proc`) a loop that adapts sleeps at once.
+//!
+//! A hold ends by the timer in the loop's epoll. It is not armed anew for each sleep, so a silence
+//! is noticed within twice its length. Tokio's timers are events for it, because Tokio does not say
+//! what has ended its wait.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::super::current::current;
+use super::super::inner::Inner;
+use super::super::wait::Spun;
+use crate::idle::{Holder, Idle, Next, Spinner};
+
+/// Tokio's timers are looked at so often within a spin, in nanoseconds. They are exact to a
+/// millisecond.
+const ROUND: u64 = 250_000;
+
+/// What became of the last time that nothing was to do, and what is known since.
+#[derive(Debug, Default)]
+pub(crate) struct GuestIdle {
+    /// Tokio's.
+    epoll: Option<OwnedFd>,
+    last: Cell<Last>,
+    /// When Tokio came back from its wait, on the loop's clock.
+    back: Cell<u64>,
+    counts: Cell<Counts>,
+    /// When the timer in the epoll fires, on the loop's clock.
+    armed: Cell<Option<u64>>,
+    /// The next poll of the root future is a round of a spin.
+    is_round: Cell<bool>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// There was none, or it is accounted for.
+    #[default]
+    Nothing,
+    /// A spin goes on when Tokio's timers were looked at.
+    Spun,
+    Slept,
+    /// With CPUs held; in the place of a spin, if the policy is to adapt.
+    Held,
+}
+
+/// What ended it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    ByWork,
+    ByTimer,
+    /// It has not ended, or a signal has ended it.
+    ByNothing,
+}
+
+/// The loop's counters at a moment.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts {
+    waits: u64,
+    brought: u64,
+    timers: u64,
+}
+
+impl GuestIdle {
+    /// With Tokio's epoll, if that is known.
+    pub(crate) fn with(epoll: Option<OwnedFd>) -> Self {
+        Self { epoll, ..Self::default() }
+    }
+
+    /// Is there anything for Tokio, or for the loop?
+    fn has_something(&self) -> io::Result<bool> {
+        let Some(epoll) = &self.epoll else { return Ok(false) };
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut [PollFd::new(epoll, PollFlags::IN)], Some(&zero)) {
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            found => Ok(found? > 0),
+        }
+    }
+
+    /// Is the poll of the root future a round of a spin? Nothing is owed to anybody then.
+    #[inline]
+    pub(super) fn takes_round(&self) -> bool {
+        self.is_round.take()
+    }
+}
+
+/// Tokio looks behind this whether there is work.
+pub(super) fn before_park() {
+    let Some(inner) = current() else { return };
+    if inner.handle.process().is_forked() {
+        // The root future tells the child that it must not go on.
+        inner.local.wake_host();
+        return;
+    }
+    match &inner.idle {
+        Idle::Park(_) => inner.sleeps_in_tokio(Last::Slept),
+        Idle::Adapt(_) if inner.guest_idle.epoll.is_none() => {
+            inner.sleeps_in_tokio(Last::Slept);
+        }
+        Idle::Spin => {
+            inner.observe_tokio(true);
+            inner.stopwatch.skip();
+            inner.asks_tokio(Last::Spun);
+        }
+        Idle::Adapt(spinner) => inner.adapt_in_tokio(&mut spinner.borrow_mut()),
+        Idle::Hold(holder) => inner.hold_in_tokio(&mut holder.borrow_mut()),
+    }
+}
+
+pub(super) fn after_park() {
+    let Some(inner) = current() else { return };
+    let idle = &inner.guest_idle;
+    let counters = &inner.counters;
+    let last = idle.last.get();
+    let spun = matches!(last, Last::Nothing | Last::Spun);
+    inner.stopwatch.idle(match last {
+        Last::Nothing | Last::Spun => &counters.spin_time,
+        Last::Held => &counters.held_time,
+        Last::Slept => &counters.park_time,
+    });
+    if !spun || matches!(inner.idle, Idle::Spin) {
+        inner.observe_tokio(false);
+    }
+    if matches!(inner.idle, Idle::Adapt(_) | Idle::Hold(_)) {
+        idle.back.set(inner.now());
+        idle.counts.set(inner.counts());
+    }
+}
+
+impl Inner {
+    /// As [`wait`](super::super::wait) does, but for who asks the kernel.
+    fn adapt_in_tokio(&self, spinner: &mut Spinner) {
+        let now = self.now();
+        let back = self.guest_idle.back.get();
+        let ended = self.ended();
+        let next = match (self.guest_idle.last.take(), ended) {
+            (Last::Spun, Ended::ByNothing) => Next::Spin,
+            (last, ended) => {
+                match (last, ended) {
+                    (Last::Spun, Ended::ByWork) => {
+                        self.counters.spin_hits.add(1);
+                        spinner.hit(back);
+                    }
+                    (Last::Spun, _) => spinner.cut_short(back),
+                    (Last::Held, Ended::ByWork) => spinner.woken_instead(back),
+                    (Last::Held, _) => spinner.cut_short_instead(back),
+                    (Last::Slept, Ended::ByWork) => spinner.woken(back),
+                    (Last::Slept | Last::Nothing, _) => {}
+                }
+                spinner.begin(now)
+            }
+        };
+        if next == Next::Hold {
+            let silence = spinner.holder().and_then(|holder| self.before_sleep(holder));
+            return self.sleeps_held_in_tokio(now, silence, Last::Held);
+        }
+        self.counters.hold.set(spinner.hold_state());
+        if next == Next::Spin && self.spin_in_tokio(spinner, now) {
+            return;
+        }
+        spinner.sleeps();
+        self.sleeps_held_in_tokio(now, None, Last::Slept);
+    }
+
+    /// `false`: the loop is to sleep now.
+    fn spin_in_tokio(&self, spinner: &mut Spinner, now: u64) -> bool {
+        let round = now + ROUND;
+        let deadline = self.deadline(None).map_or(round, |timer| timer.min(round));
+        self.stopwatch.skip();
+        let look = || Ok(self.guest_idle.has_something()? || self.handle.queue().is_pending());
+        let ended = self.spin_while_it_pays(spinner, Some(deadline), look);
+        self.stopwatch.idle(&self.counters.spin_time);
+        match ended {
+            Ok(Spun::Found) => self.asks_tokio(Last::Nothing),
+            Ok(Spun::UntilDeadline(now)) if now < round => {
+                spinner.cut_short(now);
+                self.asks_tokio(Last::Nothing);
+            }
+            Ok(Spun::UntilDeadline(_)) => self.asks_tokio(Last::Spun),
+            Ok(Spun::LongEnough) | Err(_) => return false,
+        }
+        true
+    }
+
+    fn hold_in_tokio(&self, holder: &mut Holder) {
+        let now = self.now();
+        let ended = self.ended();
+        match (self.guest_idle.last.take(), ended) {
+            (Last::Nothing, _) => {}
+            (_, Ended::ByWork) => holder.woken(),
+            _ => holder.found_nothing(self.guest_idle.back.get()),
+        }
+        if holder.is_lost() {
+            holder.ask_again(now);
+        }
+        let silence = self.before_sleep(holder);
+        let last = if silence.is_some() { Last::Held } else { Last::Slept };
+        self.sleeps_held_in_tokio(now, silence, last);
+    }
+
+    /// Has Tokio ask its epoll without waiting, and look at its timers.
+    fn asks_tokio(&self, last: Last) {
+        self.guest_idle.last.set(last);
+        self.guest_idle.is_round.set(true);
+        self.local.wake_host();
+    }
+
+    /// For `silence` at most, if that is known.
+    fn sleeps_held_in_tokio(&self, now: u64, silence: Option<Duration>, last: Last) {
+        let until = silence.map(|silence| now.saturating_add(silence.as_nanos() as u64));
+        if self.arm_timer(until).is_err() {
+            // The root future meets the same error, and returns it.
+            self.local.wake_host();
+        }
+        self.sleeps_in_tokio(last);
+    }
+
+    fn sleeps_in_tokio(&self, last: Last) {
+        self.guest_idle.last.set(last);
+        self.counters.parks.add(1);
+        self.observe_tokio(true);
+        self.stopwatch.skip();
+    }
+
+    fn observe_tokio(&self, sleeps: bool) {
+        match self.sleep_observer.get() {
+            Some(sleep_observer) if sleeps => sleep_observer.before_sleep(),
+            Some(sleep_observer) if !self.handle.process().is_forked() => {
+                sleep_observer.after_sleep();
+            }
+            _ => {}
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        let counters = &self.counters;
+        Counts {
+            waits: counters.waits.get(),
+            brought: counters.events.get().wrapping_add(counters.remote.get()),
+            timers: counters.timers.get(),
+        }
+    }
+
+    /// What has ended Tokio's last wait, as far as that is known.
+    fn ended(&self) -> Ended {
+        let (then, now) = (self.guest_idle.counts.get(), self.counts());
+        let slept = !matches!(self.guest_idle.last.get(), Last::Nothing | Last::Spun);
+        if now.brought != then.brought {
+            Ended::ByWork
+        } else if now.timers != then.timers {
+            Ended::ByTimer
+        } else if slept && now.waits == then.waits {
+            // Nothing of the loop's: something of Tokio's.
+            Ended::ByWork
+        } else {
+            Ended::ByNothing
+        }
+    }
+
+    /// Has the epoll readable when the next timer is due, or at `until`, if it will not be so
+    /// before. An early one costs a turn in which nothing is due; most timers are limits, which are
+    /// never reached.
+    pub(super) fn arm_timer(&self, until: Option<u64>) -> io::Result<()> {
+        let Some(next) = [self.next_deadline(), until].into_iter().flatten().min() else {
+            return Ok(());
+        };
+        let now = self.now();
+        let armed = &self.guest_idle.armed;
+        if armed.get().is_some_and(|armed| (now..=next).contains(&armed)) {
+            return Ok(());
+        }
+        self.driver.arm_timer(Some(Duration::from_nanos(next.saturating_sub(now))))?;
+        armed.set(Some(next));
+        Ok(())
+    }
+}
