@@ -36,6 +36,7 @@ use super::inner::Inner;
 use crate::driver::epoll::Timeout;
 use crate::guest::{Hooks, Runtime};
 use crate::task::coop;
+use crate::timers::TimerTime;
 
 pub(super) const HOOKS: Hooks = Hooks { before_park, after_park };
 
@@ -58,8 +59,10 @@ fn drive<T>(
 struct State {
     /// The last poll had no operations left for a turn.
     owes_turn: Cell<bool>,
-    /// When the timer in the epoll fires, on the loop's clock.
-    armed: Cell<Option<u64>>,
+    /// When the timer in the epoll fires, on the timers' clock.
+    armed: Cell<Option<TimerTime>>,
+    #[cfg(feature = "test-util")]
+    told: super::guest_clock::Told,
 }
 
 /// See [`EventLoop::run`](super::EventLoop::run).
@@ -200,6 +203,11 @@ impl Inner {
             return Ok(true);
         }
         self.arm_timer(state).inspect_err(|_| self.end_permission())?;
+        #[cfg(feature = "test-util")]
+        if self.tell_guest(&state.told, cx).is_ready() {
+            self.end_permission();
+            return Ok(true);
+        }
         Ok(false)
     }
 
@@ -207,11 +215,11 @@ impl Inner {
     /// costs a turn in which nothing is due; most timers are limits, which are never reached.
     fn arm_timer(&self, state: &State) -> io::Result<()> {
         let Some(next) = self.next_deadline() else { return Ok(()) };
-        let now = self.now();
+        let now = self.now().timers;
         if state.armed.get().is_some_and(|armed| (now..=next).contains(&armed)) {
             return Ok(());
         }
-        self.driver.arm_timer(Some(Duration::from_nanos(next.saturating_sub(now))))?;
+        self.driver.arm_timer(Some(Duration::from_nanos(next.nanos_since(now))))?;
         state.armed.set(Some(next));
         Ok(())
     }

@@ -7,11 +7,14 @@ use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::arrivals::Arrivals;
 #[cfg(feature = "tokio")]
 use super::as_guest::HOOKS;
+use super::clock::Clock;
+#[cfg(feature = "test-util")]
+use super::clock::Source;
 use super::handle::LoopHandle;
 use super::inner::Inner;
 use super::loop_values::LoopValues;
@@ -26,6 +29,8 @@ use crate::metrics::Stopwatch;
 use crate::sys::fork_check::Process;
 use crate::sys::limits::explain_error;
 use crate::sys::panics;
+#[cfg(feature = "test-util")]
+use crate::task::InFlight;
 use crate::task::local::Local;
 use crate::timers::Timers;
 
@@ -68,11 +73,25 @@ impl EventLoop {
         };
         #[cfg(feature = "tokio")]
         let guest = match settings.tokio.take_guest()? {
-            Some(chosen) => Some(Box::new(Runtime::new(chosen, HOOKS, driver.as_fd(), process)?)),
+            Some(chosen) => {
+                #[cfg(feature = "test-util")]
+                let chosen = chosen.start_paused(settings.start_paused);
+                Some(Box::new(Runtime::new(chosen, HOOKS, driver.as_fd(), process)?))
+            }
             None => None,
         };
+        #[cfg(feature = "test-util")]
+        let source = Source::own(settings.start_paused);
+        #[cfg(all(feature = "test-util", feature = "tokio"))]
+        let source = guest.as_ref().map_or(source, |guest| Source::Guest(guest.clock()));
         let inner = Inner {
             local: Local::new(handle.queue().clone(), counters.clone()),
+            clock: Clock::new(
+                #[cfg(feature = "test-util")]
+                source,
+            ),
+            #[cfg(feature = "test-util")]
+            in_flight: InFlight::new(handle.queue().clone()),
             handle,
             driver: Rc::new(driver),
             timers: RefCell::new(Timers::new()),
@@ -83,7 +102,6 @@ impl EventLoop {
             sleep_observer: OnceCell::new(),
             idle,
             settings,
-            epoch: Instant::now(),
             skipped: Cell::new(false),
             arrivals: Arrivals::default(),
             values: LoopValues::default(),
@@ -235,6 +253,30 @@ impl EventLoopBuilder {
     pub(crate) fn for_each_of(mut self, loops: usize, chosen: Option<Choice>) -> Self {
         let choice = chosen.unwrap_or(self.settings.tokio);
         self.settings.tokio = choice.for_each_of(loops);
+        self
+    }
+
+    /// The clock of the loop's timers stands still from the beginning, as behind
+    /// [`time::pause`](crate::time::pause). That of a guest ([`tokio`](Self::tokio)) is the same
+    /// clock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wakeful::time::{now, sleep};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut event_loop = wakeful::EventLoop::builder().start_paused(true).build()?;
+    /// event_loop.block_on(async {
+    ///     let start = now();
+    ///     sleep(Duration::from_secs(3600)).await; // takes no time
+    ///     assert_eq!(now() - start, Duration::from_secs(3600));
+    /// })
+    /// # }
+    /// ```
+    #[cfg(feature = "test-util")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
+    pub fn start_paused(mut self, is_paused: bool) -> Self {
+        self.settings.start_paused = is_paused;
         self
     }
 

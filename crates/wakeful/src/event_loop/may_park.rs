@@ -43,6 +43,11 @@ impl Inner {
         if !self.may_foreign_loop_wait() {
             return Ok(false);
         }
+        #[cfg(feature = "test-util")]
+        if self.clock.is_paused() && self.jump_instead_of_foreign_sleep()? {
+            self.end_permission();
+            return Ok(false);
+        }
         let next = self.until_next_timer();
         self.driver.arm_timer(next).inspect_err(|_| self.end_permission())?;
         Ok(true)
