@@ -10,6 +10,8 @@ mod fairness;
 mod groups;
 mod misuse;
 mod panics;
+#[cfg(feature = "test-util")]
+mod paused_clock;
 mod runs;
 mod silence;
 mod wakes;
