@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
 #[cfg(feature = "tokio")]
@@ -49,6 +49,8 @@ impl EventLoop {
     }
 
     fn with_settings(#[allow(unused_mut)] mut settings: Settings) -> io::Result<Self> {
+        // Before there is a guest, whose clock may stand still from its beginning.
+        let epoch = Instant::now();
         let process = Process::current()?;
         let (driver, bell) = Driver::new(process, settings.io_batch)?;
         // Refused only by a seccomp filter: then timers are 50 µs later, which is no reason to
@@ -81,12 +83,13 @@ impl EventLoop {
             None => None,
         };
         #[cfg(feature = "test-util")]
-        let source = Source::own(settings.start_paused);
+        let source = Source::own(settings.start_paused.then_some(epoch));
         #[cfg(all(feature = "test-util", feature = "tokio"))]
         let source = guest.as_ref().map_or(source, |guest| Source::Guest(guest.clock()));
         let inner = Inner {
             local: Local::new(handle.queue().clone(), counters.clone()),
             clock: Clock::new(
+                epoch,
                 #[cfg(feature = "test-util")]
                 source,
             ),
@@ -261,7 +264,7 @@ impl EventLoopBuilder {
     /// clock.
     ///
     /// ```
-    /// use std::time::Duration;
+    /// use std::time::{Duration, Instant};
     /// use wakeful::time::{now, sleep};
     ///
     /// # fn main() -> std::io::Result<()> {

@@ -34,9 +34,10 @@ pub(super) struct Reading {
 }
 
 impl Clock {
-    pub(super) fn new(#[cfg(feature = "test-util")] source: Source) -> Self {
+    /// `epoch` is not later than what `source` says.
+    pub(super) fn new(epoch: Instant, #[cfg(feature = "test-util")] source: Source) -> Self {
         Self {
-            epoch: Instant::now(),
+            epoch,
             #[cfg(feature = "test-util")]
             source,
         }

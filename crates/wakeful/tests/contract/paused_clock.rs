@@ -111,14 +111,14 @@ fn the_clock_stands_still_while_anything_is_ready<B: Backend>() {
         let (send, receive) = async_channel::unbounded();
         let of_callback = send.clone();
         wakeful::run_next_turn(move || {
-            wakeful::run_this_turn(move || drop(of_callback.try_send(1)));
+            wakeful::run_this_turn(move || of_callback.try_send(1).unwrap());
         });
         assert_eq!(receive.recv().await, Ok(1));
         // Posted by the loop's own thread and by another one.
         let of_handle = send.clone();
-        handle.post(move || drop(of_handle.try_send(2))).unwrap();
+        handle.post(move || of_handle.try_send(2).unwrap()).unwrap();
         assert_eq!(receive.recv().await, Ok(2));
-        let thread = std::thread::spawn(move || handle.post(move || drop(send.try_send(3))));
+        let thread = std::thread::spawn(move || handle.post(move || send.try_send(3).unwrap()));
         thread.join().unwrap().unwrap();
         assert_eq!(receive.recv().await, Ok(3));
         assert!(!late.is_finished());
@@ -168,10 +168,12 @@ fn a_socket_that_nobody_writes_to_holds_nothing_up<B: Backend>() {
     });
 }
 
-/// Returns when the loop has nothing to do but to wait for what calls this, from then on.
+/// Returns when the loop has found nothing to do but to wait, since this was called.
 fn until_it_waits(handle: &LoopHandle) {
     let before = handle.metrics();
     wait_until("the loop waits", || {
+        // It may wait already.
+        handle.wake();
         let after = handle.metrics();
         // A loop that spins asks the kernel again and again.
         after.parks > before.parks || after.waits > before.waits + 1000
@@ -340,7 +342,7 @@ fn what_is_refused_says_why<B: Backend>() {
 fn each_loop_has_a_clock_of_its_own<B: Backend>() {
     let (mut one, mut other) = (paused::<B>(), B::event_loop());
     let start = one.block_on(async { now() }).unwrap();
-    one.block_on(sleep(HOUR)).unwrap();
+    one.block_on(async { sleep(HOUR).await }).unwrap();
     let real = Instant::now();
     let of_other = other.block_on(async { now() }).unwrap();
     assert!(of_other >= real && of_other < real + HOUR / 2);
@@ -355,18 +357,21 @@ fn each_loop_has_a_clock_of_its_own<B: Backend>() {
         task.await.unwrap()
     });
     assert!(driven.unwrap() < HOUR / 2);
-    other.block_on(sleep(HOUR)).unwrap();
+    other.block_on(async { sleep(HOUR).await }).unwrap();
 }
 
 fn metrics_and_the_wait_of_a_turn_keep_the_machine_s_clock<B: Backend>() {
     let mut event_loop = paused::<B>();
-    event_loop.block_on(sleep(HOUR)).unwrap();
+    event_loop.block_on(async { sleep(HOUR).await }).unwrap();
     event_loop.block_on(async { advance(HOUR).await }).unwrap();
     let metrics = event_loop.handle().metrics();
     assert!(metrics.park_time + metrics.spin_time < HOUR / 2);
     assert_eq!(metrics.timer_lateness.count(), 0, "nobody can say how late a paused timer is");
     assert!(metrics.timers >= 1);
     // Without a timer, a wait with a limit ends by the machine's clock.
+    while !event_loop.prepare_to_park().unwrap() {
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+    }
     let (real, limit) = (Instant::now(), Duration::from_millis(2));
     event_loop.turn(Some(limit)).unwrap();
     assert!(real.elapsed() >= limit);
@@ -419,7 +424,7 @@ fn a_loop_that_another_one_drives_jumps_where_it_would_park<B: Backend>() {
         let mut client = client;
         client.write_all(b"ping").await.unwrap();
     });
-    let late = event_loop.spawn(sleep(HOUR));
+    let late = event_loop.spawn(async { sleep(HOUR).await });
     assert!(is_readable(&event_loop, LONG));
     while !writes.is_finished() {
         event_loop.turn(Some(Duration::ZERO)).unwrap();
@@ -438,7 +443,7 @@ fn a_loop_that_another_one_drives_jumps_where_it_would_park<B: Backend>() {
 fn blocking_work_in_flight_holds_the_clock_of_a_loop_that_another_one_drives<B: Backend>() {
     let mut event_loop = paused::<B>();
     let start = event_loop.block_on(async { now() }).unwrap();
-    let late = event_loop.spawn(sleep(HOUR));
+    let late = event_loop.spawn(async { sleep(HOUR).await });
     let (end, ended) = mpsc::channel();
     let task = event_loop.spawn(async move {
         spawn_blocking(move || ended.recv()).detach();

@@ -191,7 +191,7 @@ fn what_is_ready_in_either_comes_before_a_jump() {
             or(ping, jump).await;
         }
         let (send, receive) = async_channel::bounded(1);
-        let thread = std::thread::spawn(move || handle.post(move || drop(send.try_send(1))));
+        let thread = std::thread::spawn(move || handle.post(move || send.try_send(1).unwrap()));
         thread.join().unwrap().unwrap();
         assert_eq!(receive.recv().await, Ok(1));
         assert_eq!(now(), start);
@@ -199,10 +199,14 @@ fn what_is_ready_in_either_comes_before_a_jump() {
     });
 }
 
-/// Returns when the loop has nothing to do but to wait for what calls this, from then on.
+/// Returns when the loop has found nothing to do but to wait, since this was called.
 fn until_it_waits(handle: &LoopHandle) {
     let before = handle.metrics().parks;
-    wait_until("the loop waits", || handle.metrics().parks > before);
+    wait_until("the loop waits", || {
+        // It may wait already.
+        handle.wake();
+        handle.metrics().parks > before
+    });
 }
 
 #[test]
@@ -246,8 +250,8 @@ fn a_socket_that_nobody_writes_to_holds_neither_up() {
         let listener = wakeful::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         assert!(timeout(HOUR, client.read(&mut [0; 1])).await.is_err());
-        let read = client.read(&mut [0; 1]);
-        assert!(tokio::time::timeout(HOUR, read).await.is_err());
+        let mut buf = [0; 1];
+        assert!(tokio::time::timeout(HOUR, client.read(&mut buf)).await.is_err());
         assert_eq!(now() - start, 2 * HOUR);
     });
 }
@@ -300,9 +304,8 @@ fn a_paused_loop_runs_again_and_ends_in_peace() {
     let settings = EventLoop::builder().idle(IdlePolicy::Park).tokio().start_paused(true);
     let mut event_loop = settings.build().unwrap();
     let start = event_loop.block_on(async { now() }).unwrap();
-    let task = event_loop.spawn(sleep(HOUR));
-    event_loop.block_on(tokio::task::yield_now()).unwrap();
-    event_loop.block_on(sleep(SECOND)).unwrap();
+    let task = event_loop.spawn(async { sleep(HOUR).await });
+    event_loop.block_on(async { sleep(SECOND).await }).unwrap();
     assert!(!task.is_finished());
     event_loop.block_on(task).unwrap().unwrap();
     assert_eq!(event_loop.block_on(async { now() }).unwrap(), start + HOUR);

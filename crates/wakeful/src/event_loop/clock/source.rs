@@ -32,8 +32,9 @@ pub(in super::super) enum State {
 }
 
 impl Source {
-    pub(in super::super) fn own(is_paused: bool) -> Self {
-        let state = if is_paused { State::Paused(Instant::now()) } else { State::Real };
+    /// `paused`: since when it stands still, if it does.
+    pub(in super::super) fn own(paused: Option<Instant>) -> Self {
+        let state = paused.map_or(State::Real, State::Paused);
         Self::Own(Cell::new(state))
     }
 }
@@ -130,9 +131,22 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
+    fn at_pause(now: Instant) -> Clock {
+        Clock::new(now, Source::own(Some(now)))
+    }
+
+    #[test]
+    fn a_moment_behind_the_beginning_is_not_the_beginning() {
+        let clock = at_pause(Instant::now());
+        let next = clock.timer_time(clock.now() + Duration::from_nanos(1));
+        assert!(next > clock.read().timers);
+        clock.jump_to(next);
+        assert_eq!(clock.read().timers, next);
+    }
+
     #[test]
     fn a_resumed_clock_goes_on_from_where_it_stood() {
-        let clock = Clock::new(Source::own(true));
+        let clock = at_pause(Instant::now());
         let start = clock.now();
         clock.advance(HOUR).unwrap();
         assert_eq!(clock.now(), start + HOUR);
@@ -149,7 +163,7 @@ mod tests {
 
     #[test]
     fn both_clocks_are_one_until_the_first_pause() {
-        let clock = Clock::new(Source::own(false));
+        let clock = Clock::new(Instant::now(), Source::own(None));
         let (before, reading) = (Instant::now(), clock.read());
         assert_eq!(reading.timers, TimerTime::from_nanos(reading.real));
         assert!(before <= clock.now() && clock.now() <= Instant::now());
@@ -162,7 +176,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_changes_nothing() {
-        let clock = Clock::new(Source::own(false));
+        let clock = Clock::new(Instant::now(), Source::own(None));
         assert!(clock.resume().is_err() && clock.advance(HOUR).is_err());
         assert!(!clock.is_paused());
         clock.pause().unwrap();
