@@ -1,8 +1,9 @@
 //! Deadlines: a 4-ary heap that knows where each timer is, so that cancelling one removes it.
 //!
-//! A data structure, no clock: [`TimerTime`] says what time is here. Insert and cancel are O(log n), the next deadline O(1), and memory is in proportion to the timers that
-//! exist. Timers of one deadline expire in the order of their insertion. Four children a node,
-//! because then siblings share a cache line or two and the tree is half as deep as a binary one.
+//! A data structure, no clock: [`TimerTime`] says what time is here. Insert and cancel are
+//! O(log n), the next deadline O(1), and memory is in proportion to the timers that exist. Timers
+//! of one deadline expire in the order of their insertion. Four children a node, because then
+//! siblings share a cache line or two and the tree is half as deep as a binary one.
 //!
 //! No waker is cloned, woken or dropped in here, because each of these may be user code, which may
 //! come back to the timers. Wakers are moved in and out, and compared.

@@ -22,6 +22,8 @@ use super::pulse::Pulse;
 use super::settings::Settings;
 use super::value::EventLoop;
 use crate::driver::Driver;
+#[cfg(all(feature = "test-util", feature = "tokio"))]
+use crate::guest::GuestClock;
 #[cfg(feature = "tokio")]
 use crate::guest::{Choice, Runtime};
 use crate::idle::{Hold, Holder, Idle, IdlePolicy, KeepWarm, Spinner};
@@ -85,7 +87,8 @@ impl EventLoop {
         #[cfg(feature = "test-util")]
         let source = Source::own(settings.start_paused.then_some(epoch));
         #[cfg(all(feature = "test-util", feature = "tokio"))]
-        let source = guest.as_ref().map_or(source, |guest| Source::Guest(guest.clock()));
+        let source =
+            guest.as_ref().map_or(source, |guest| Source::Guest(GuestClock::new(guest.handle())));
         let inner = Inner {
             local: Local::new(handle.queue().clone(), counters.clone()),
             clock: Clock::new(

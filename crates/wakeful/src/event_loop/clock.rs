@@ -99,10 +99,88 @@ impl Clock {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    #[cfg(not(feature = "test-util"))]
     #[inline]
-    #[allow(clippy::unused_self, reason = "with the feature `test-util` it depends on the loop")]
     fn timers_at(&self, real: Instant) -> Instant {
+        #[cfg(feature = "test-util")]
+        return self.source.at(real);
+        #[cfg(not(feature = "test-util"))]
         real
+    }
+}
+
+#[cfg(feature = "test-util")]
+impl Clock {
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.source.is_paused()
+    }
+
+    /// Moves a paused clock of the loop's own to a timer's moment, or leaves it behind that.
+    pub(super) fn jump_to(&self, due: TimerTime) {
+        self.source.jump_to(self.instant(due));
+    }
+}
+
+#[cfg(all(test, feature = "test-util", not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn at_pause(now: Instant) -> Clock {
+        Clock::new(now, Source::own(Some(now)))
+    }
+
+    #[test]
+    fn a_moment_behind_the_beginning_is_not_the_beginning() {
+        let clock = at_pause(Instant::now());
+        let next = clock.timer_time(clock.now() + Duration::from_nanos(1));
+        assert!(next > clock.read().timers);
+        clock.jump_to(next);
+        assert_eq!(clock.read().timers, next);
+    }
+
+    #[test]
+    fn a_resumed_clock_goes_on_from_where_it_stood() {
+        let clock = at_pause(Instant::now());
+        let start = clock.now();
+        clock.source().advance(HOUR).unwrap();
+        assert_eq!(clock.now(), start + HOUR);
+        clock.source().resume().unwrap();
+        let (resumed, real) = (clock.now(), Instant::now());
+        assert!(resumed >= start + HOUR);
+        let (later, passed) = (clock.now(), real.elapsed());
+        assert!(later >= resumed && later - resumed <= passed + (Instant::now() - real));
+        clock.source().pause().unwrap();
+        let paused = clock.now();
+        assert!(paused >= later);
+        assert_eq!(clock.now(), paused);
+    }
+
+    #[test]
+    fn both_clocks_are_one_until_the_first_pause() {
+        let clock = Clock::new(Instant::now(), Source::own(None));
+        let (before, reading) = (Instant::now(), clock.read());
+        assert_eq!(reading.timers, TimerTime::from_nanos(reading.real));
+        assert!(before <= clock.now() && clock.now() <= Instant::now());
+        clock.source().pause().unwrap();
+        clock.source().advance(HOUR).unwrap();
+        let reading = clock.read();
+        let ahead = reading.timers.nanos_since(TimerTime::from_nanos(reading.real));
+        assert!(Duration::from_nanos(ahead) > HOUR / 2);
+    }
+
+    #[test]
+    fn what_is_refused_changes_nothing() {
+        let clock = Clock::new(Instant::now(), Source::own(None));
+        assert!(clock.source().resume().is_err() && clock.source().advance(HOUR).is_err());
+        assert!(!clock.is_paused());
+        clock.source().pause().unwrap();
+        let paused = clock.now();
+        assert!(clock.source().pause().is_err() && clock.source().advance(Duration::MAX).is_err());
+        assert_eq!(clock.now(), paused);
     }
 }

@@ -18,7 +18,7 @@ impl Inner {
     /// See [`time::pause`](crate::time::pause).
     #[track_caller]
     pub(crate) fn pause_clock(&self) -> Result<(), Refusal> {
-        self.clock.pause()?;
+        self.clock.source().pause()?;
         self.clock_changed();
         Ok(())
     }
@@ -26,14 +26,14 @@ impl Inner {
     /// See [`time::resume`](crate::time::resume).
     #[track_caller]
     pub(crate) fn resume_clock(&self) -> Result<(), Refusal> {
-        self.clock.resume()?;
+        self.clock.source().resume()?;
         self.clock_changed();
         Ok(())
     }
 
     /// See [`time::advance`](crate::time::advance). `false`: it is Tokio's to move.
     pub(crate) fn advance_clock(&self, duration: Duration) -> Result<bool, Refusal> {
-        let moved = self.clock.advance(duration)?;
+        let moved = self.clock.source().advance(duration)?;
         self.clock_changed();
         Ok(moved)
     }

@@ -12,7 +12,7 @@ use super::runtime::thread_ends;
 pub(crate) struct GuestClock(Handle);
 
 impl GuestClock {
-    pub(super) fn new(runtime: Handle) -> Self {
+    pub(crate) fn new(runtime: Handle) -> Self {
         Self(runtime)
     }
 

@@ -130,8 +130,8 @@ impl Runtime {
     }
 
     #[cfg(feature = "test-util")]
-    pub(crate) fn clock(&self) -> super::clock::GuestClock {
-        super::clock::GuestClock::new(self.runtime.handle().clone())
+    pub(crate) fn handle(&self) -> Handle {
+        self.runtime.handle().clone()
     }
 
     /// Has the loop's epoll something to ask for? Pending: it has nothing, and when it has, the

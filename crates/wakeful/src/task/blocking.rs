@@ -70,9 +70,10 @@ where
     BlockingHandle { state }
 }
 
+/// As a call of this thread's loop, whose paused clock does not jump until it is over.
 #[cfg(feature = "test-util")]
 fn counted(job: Arc<dyn Run>) -> Arc<dyn Run> {
-    self::in_flight::Counted::new(job)
+    Arc::new(self::in_flight::Counted::new(job))
 }
 
 #[cfg(not(feature = "test-util"))]

@@ -102,8 +102,8 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    pub(super) fn new(job: Arc<dyn Run>) -> Arc<dyn Run> {
-        Arc::new(Self { job, _call: Call::begin() })
+    pub(super) fn new(job: Arc<dyn Run>) -> Self {
+        Self { job, _call: Call::begin() }
     }
 }
 
