@@ -284,7 +284,7 @@ fn what_is_refused_says_why() {
         let text = payload.downcast_ref::<String>().cloned();
         text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap()
     };
-    let begin = || drop(futures_lite::future::block_on(poll_once(advance(SECOND))));
+    let begin = || assert!(futures_lite::future::block_on(poll_once(advance(SECOND))).is_none());
     guest()
         .block_on(async {
             // Tokio's words.
