@@ -42,8 +42,8 @@ pub(crate) use self::pool::keep_a_thread;
 ///
 /// A forked child has none of its parent's threads. It starts its own.
 ///
-/// With the feature `test-util`, the [paused](crate::time::pause) clock of the loop that runs here
-/// does not jump until the work is over.
+/// A clock that a test has paused (`wakeful::time::pause`) does not jump until the work that was
+/// begun on its loop is over.
 ///
 /// The threads block the signals of the process, so that a program may read those by sigwait(3).
 ///

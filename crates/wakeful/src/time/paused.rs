@@ -115,13 +115,13 @@ pub fn resume() {
 /// When it is polled: if the clock is not paused, no loop runs on this thread, or the moment is too
 /// far away for an [`Instant`](std::time::Instant).
 pub async fn advance(duration: Duration) {
-    // A timer that is set now comes before this one, and one that a task sets when it runs first is
-    // to count as well.
     match this_loop().advance_clock(duration) {
         Ok(true) => {}
         Ok(false) => by_tokio(duration).await,
         Err(refusal) => refused(refusal),
     }
+    // It fires behind all that are due, because timers of one moment fire in the order in which they
+    // were set.
     let mut last = sleep_until(now());
     poll_fn(|cx| last.poll_fired(cx)).await;
 }
