@@ -263,8 +263,8 @@ impl EventLoopBuilder {
     }
 
     /// The clock of the loop's timers stands still from the beginning, as behind
-    /// [`time::pause`](crate::time::pause). That of a guest (`tokio`) is the same clock. Each loop of
-    /// a group has a clock of its own.
+    /// [`time::pause`](crate::time::pause). That of a guest (`tokio`) is the same clock. Each loop
+    /// of a group has a clock of its own.
     ///
     /// Make sleeps and other timers on the loop, as below: one that is made where no loop runs has
     /// its deadline by the machine's clock.

@@ -8,30 +8,29 @@
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use ::tokio::time::{Instant, Sleep, sleep_until};
 
 use super::inner::Inner;
+use crate::task::InFlight;
 
 /// What Tokio has been told.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     next: RefCell<Option<Pin<Box<Sleep>>>>,
-    /// The number of waits for blocking work that are not over.
-    waits: Arc<()>,
+    /// A thread of Tokio's waits for the loop's blocking work.
+    holds: Arc<AtomicBool>,
 }
 
 impl Inner {
     /// The loop has nothing to do: tells Tokio what it waits for. Ready: a timer is due. To be
     /// called in the root future.
     pub(super) fn tell_guest(&self, told: &Told, cx: &mut Context<'_>) -> Poll<()> {
-        if self.in_flight.any() && Arc::strong_count(&told.waits) == 1 {
-            let (in_flight, waits) = (self.in_flight.clone(), told.waits.clone());
-            ::tokio::task::spawn_blocking(move || {
-                in_flight.wait_until_none();
-                drop(waits);
-            });
+        if self.in_flight.any() && !told.holds.swap(true, Ordering::AcqRel) {
+            let (in_flight, holds) = (self.in_flight.clone(), told.holds.clone());
+            ::tokio::task::spawn_blocking(move || hold_until_none(&in_flight, &holds));
         }
         let mut next = told.next.borrow_mut();
         let Some(deadline) = self.next_deadline().map(|next| self.clock.instant(next)) else {
@@ -44,5 +43,18 @@ impl Inner {
             sleep.as_mut().reset(deadline);
         }
         sleep.as_mut().poll(cx)
+    }
+}
+
+/// On a thread of Tokio's for blocking work.
+fn hold_until_none(in_flight: &InFlight, holds: &AtomicBool) {
+    loop {
+        in_flight.wait_until_none();
+        holds.store(false, Ordering::Release);
+        // What begins from here on finds that nobody holds the clock. For what began before, the
+        // loop may have relied on this thread.
+        if !in_flight.any() || holds.swap(true, Ordering::AcqRel) {
+            return;
+        }
     }
 }

@@ -57,8 +57,10 @@ use crate::event_loop::{Inner, current, explain_missing};
 /// When the clock is paused already; when no loop runs on this thread.
 #[track_caller]
 pub fn pause() {
-    let paused = this_loop().pause_clock();
-    paused.unwrap_or_else(|refusal| refused(refusal));
+    // No closure here, nor below: it would be the caller.
+    if let Err(refusal) = this_loop().pause_clock() {
+        panic!("{refusal}");
+    }
 }
 
 /// Lets the clock of this loop's timers go on from where it stands. It stays ahead of the machine's
@@ -83,8 +85,9 @@ pub fn pause() {
 /// When the clock is not paused; when no loop runs on this thread.
 #[track_caller]
 pub fn resume() {
-    let resumed = this_loop().resume_clock();
-    resumed.unwrap_or_else(|refusal| refused(refusal));
+    if let Err(refusal) = this_loop().resume_clock() {
+        panic!("{refusal}");
+    }
 }
 
 /// Moves the paused clock of this loop's timers by `duration`, in one jump.
@@ -118,10 +121,10 @@ pub async fn advance(duration: Duration) {
     match this_loop().advance_clock(duration) {
         Ok(true) => {}
         Ok(false) => by_tokio(duration).await,
-        Err(refusal) => refused(refusal),
+        Err(refusal) => panic!("{refusal}"),
     }
-    // It fires behind all that are due, because timers of one moment fire in the order in which they
-    // were set.
+    // It fires behind all that are due: timers of one moment fire in the order in which they were
+    // set.
     let mut last = sleep_until(now());
     poll_fn(|cx| last.poll_fired(cx)).await;
 }
@@ -137,7 +140,6 @@ async fn by_tokio(_: Duration) {}
 
 #[track_caller]
 fn this_loop() -> Rc<Inner> {
-    // No closure here: it would be the caller.
     let Some(inner) = current() else {
         let missing = explain_missing(
             "no event loop runs on this thread, whose clock this could be: call this within \
@@ -146,10 +148,4 @@ fn this_loop() -> Rc<Inner> {
         panic!("{missing}")
     };
     inner
-}
-
-#[cold]
-#[track_caller]
-fn refused(refusal: &str) -> ! {
-    panic!("{refusal}")
 }
