@@ -2,9 +2,12 @@
 //! that runs its body with `wakeful::block_on`. Use them through the `wakeful` crate.
 
 use proc_macro::TokenStream;
+use proc_macro2::Span;
 use quote::quote;
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Error, ItemFn, Result};
+use syn::{Error, Ident, ItemFn, Meta, Result, Token};
 
 /// Runs an `async fn main` on an event loop of its own.
 ///
@@ -31,7 +34,7 @@ use syn::{Error, ItemFn, Result};
 /// already running on this thread.
 #[proc_macro_attribute]
 pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    expand(&arguments, item, |function| {
+    expand(arguments, Allowed::Main, item, |function| {
         if function.sig.ident == "main" && !function.sig.inputs.is_empty() {
             return Err(Error::new(function.sig.inputs.span(), "`main` takes no arguments"));
         }
@@ -48,9 +51,22 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
 ///     wakeful::task::yield_now().await;
 /// }
 /// ```
+///
+/// With the argument `start_paused` (and the feature `test-util` of `wakeful-rt`), the clock of the
+/// loop's timers stands still, and jumps to the next timer where the test would wait for it:
+/// `wakeful::time::pause` says what that means. `#[wakeful::test(tokio, start_paused)]` is both.
+///
+/// ```ignore
+/// #[wakeful::test(start_paused)]
+/// async fn an_hour_takes_no_time() {
+///     let start = wakeful::time::now();
+///     wakeful::time::sleep(Duration::from_secs(3600)).await;
+///     assert_eq!(wakeful::time::now() - start, Duration::from_secs(3600));
+/// }
+/// ```
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    expand(&arguments, item, |function| {
+    expand(arguments, Allowed::Test, item, |function| {
         if !function.sig.inputs.is_empty() {
             return Err(Error::new(function.sig.inputs.span(), "a test takes no arguments"));
         }
@@ -58,33 +74,94 @@ pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     })
 }
 
+/// Which arguments an attribute takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Allowed {
+    Main,
+    Test,
+}
+
+/// What the arguments say.
+#[derive(Debug, Default)]
+struct Arguments {
+    tokio: bool,
+    start_paused: bool,
+}
+
+impl Arguments {
+    fn parse(arguments: TokenStream, allowed: Allowed) -> Result<Self> {
+        let mut parsed = Self::default();
+        for argument in Punctuated::<Meta, Token![,]>::parse_terminated.parse(arguments)? {
+            let is = |name| argument.path().is_ident(name);
+            let is_given = match allowed {
+                _ if is("tokio") => &mut parsed.tokio,
+                Allowed::Test if is("start_paused") => &mut parsed.start_paused,
+                Allowed::Main if is("start_paused") => {
+                    let text = "only tests take `start_paused`; for a loop of a program, use `EventLoopBuilder::start_paused`";
+                    return Err(Error::new(argument.span(), text));
+                }
+                Allowed::Main => {
+                    let text = "this attribute takes no argument but `tokio`; build an `EventLoop` or a `LoopGroup` for settings";
+                    return Err(Error::new(argument.span(), text));
+                }
+                Allowed::Test => {
+                    let text = "this attribute takes no arguments but `tokio` and `start_paused`; build an `EventLoop` or a `LoopGroup` for settings";
+                    return Err(Error::new(argument.span(), text));
+                }
+            };
+            if !matches!(argument, Meta::Path(_)) {
+                return Err(Error::new(
+                    argument.span(),
+                    "this argument has no value: its name says it",
+                ));
+            }
+            if std::mem::replace(is_given, true) {
+                return Err(Error::new(argument.span(), "this argument is here twice"));
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// An expression that runs `future`, an expression too.
+    fn run(&self, future: &proc_macro2::TokenStream) -> proc_macro2::TokenStream {
+        if !self.start_paused {
+            return match self.tokio {
+                false => quote!(::wakeful::block_on(#future)),
+                true => quote!(::wakeful::tokio::block_on(#future)),
+            };
+        }
+        let guest = self.tokio.then(|| quote!(.tokio()));
+        // No name that the test's own code could meet.
+        let event_loop = Ident::new("event_loop", Span::mixed_site());
+        quote! {
+            ::wakeful::EventLoop::builder()#guest.start_paused(true)
+                .build()
+                .and_then(|mut #event_loop| #event_loop.block_on(#future))
+                .expect("a loop can be built and run for this test")
+        }
+    }
+}
+
 fn expand(
-    arguments: &TokenStream,
+    arguments: TokenStream,
+    allowed: Allowed,
     item: TokenStream,
     attribute_for: impl FnOnce(&ItemFn) -> Result<proc_macro2::TokenStream>,
 ) -> TokenStream {
     let expanded = || {
-        let block_on = match arguments.to_string().as_str() {
-            "" => quote!(::wakeful::block_on),
-            "tokio" => quote!(::wakeful::tokio::block_on),
-            _ => {
-                return Err(Error::new(
-                    proc_macro2::Span::call_site(),
-                    "this attribute takes no argument but `tokio`; build an `EventLoop` or a `LoopGroup` for settings",
-                ));
-            }
-        };
+        let arguments = Arguments::parse(arguments, allowed)?;
         let mut function: ItemFn = syn::parse(item)?;
         if function.sig.asyncness.take().is_none() {
             return Err(Error::new(function.sig.fn_token.span(), "this must be an `async fn`"));
         }
         let attribute = attribute_for(&function)?;
         let ItemFn { attrs, vis, sig, block, .. } = &function;
+        let body = arguments.run(&quote!(async move #block));
         Ok(quote! {
             #(#attrs)*
             #attribute
             #vis #sig {
-                #block_on(async move #block)
+                #body
             }
         })
     };

@@ -1,18 +1,47 @@
 //! Deadlines: a 4-ary heap that knows where each timer is, so that cancelling one removes it.
 //!
-//! A data structure, no clock: time is nanoseconds since a moment that the owner chose. Insert and
-//! cancel are O(log n), the next deadline O(1), and memory is in proportion to the timers that
-//! exist. Timers of one deadline expire in the order of their insertion. Four children a node,
-//! because then siblings share a cache line or two and the tree is half as deep as a binary one.
+//! A data structure, no clock: [`TimerTime`] says what time is here. Insert and cancel are
+//! O(log n), the next deadline O(1), and memory is in proportion to the timers that exist. Timers
+//! of one deadline expire in the order of their insertion. Four children a node, because then
+//! siblings share a cache line or two and the tree is half as deep as a binary one.
 //!
 //! No waker is cloned, woken or dropped in here, because each of these may be user code, which may
 //! come back to the timers. Wakers are moved in and out, and compared.
 
 use std::task::Waker;
+use std::time::Duration;
 
 use slab::Slab;
 
 const CHILDREN: usize = 4;
+
+/// A moment on the clock of a loop's timers, which a test may pause: nanoseconds since a moment
+/// that the owner chose. What measures the machine (idle policy, stopwatch, metrics) goes by the
+/// real clock and by plain numbers, so that the compiler keeps the two apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct TimerTime(u64);
+
+impl TimerTime {
+    pub(crate) const fn from_nanos(nanoseconds: u64) -> Self {
+        Self(nanoseconds)
+    }
+
+    /// The time since the clock's zero.
+    pub(crate) const fn since_zero(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+
+    /// Nanoseconds since `earlier`; none if that is later.
+    #[inline]
+    pub(crate) const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    #[inline]
+    pub(crate) fn after(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
 
 /// Names one timer. After it expired, was moved or was cancelled it names nothing, never another
 /// timer.
@@ -24,7 +53,7 @@ pub(crate) struct TimerKey {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
-    deadline: u64,
+    deadline: TimerTime,
     sequence: u64,
     slot: usize,
 }
@@ -63,18 +92,24 @@ impl Timers {
     }
 
     /// When the earliest timer is due.
-    pub(crate) fn next_deadline(&self) -> Option<u64> {
+    pub(crate) fn next_deadline(&self) -> Option<TimerTime> {
         self.heap.first().map(|entry| entry.deadline)
     }
 
     /// `waker` is to be woken at `deadline`.
-    pub(crate) fn insert(&mut self, deadline: u64, waker: Waker) -> TimerKey {
+    pub(crate) fn insert(&mut self, deadline: TimerTime, waker: Waker) -> TimerKey {
         let sequence = self.next_sequence();
         let position = self.heap.len();
         let slot = self.timers.insert(Timer { position, waker });
         self.heap.push(Entry { deadline, sequence, slot });
         self.sift_up(position);
         TimerKey { slot, sequence }
+    }
+
+    /// Has the timer not fired yet?
+    #[cfg(feature = "test-util")]
+    pub(crate) fn contains(&self, key: TimerKey) -> bool {
+        self.position(key).is_some()
     }
 
     /// Is `waker` the one that the timer has? `None`: the timer is not there any more.
@@ -97,7 +132,7 @@ impl Timers {
 
     /// Moves the timer to another deadline, with its waker and as if it were inserted now. `None`:
     /// the timer is not there any more.
-    pub(crate) fn set_deadline(&mut self, key: TimerKey, deadline: u64) -> Option<TimerKey> {
+    pub(crate) fn set_deadline(&mut self, key: TimerKey, deadline: TimerTime) -> Option<TimerKey> {
         let position = self.position(key)?;
         let sequence = self.next_sequence();
         let entry = &mut self.heap[position];
@@ -113,7 +148,7 @@ impl Timers {
     }
 
     /// Removes the earliest timer if it is due at `now`.
-    pub(crate) fn pop_due(&mut self, now: u64) -> Option<Waker> {
+    pub(crate) fn pop_due(&mut self, now: TimerTime) -> Option<Waker> {
         self.next_deadline().filter(|deadline| *deadline <= now).map(|_| self.remove(0))
     }
 
@@ -207,6 +242,10 @@ mod tests {
         }
     }
 
+    fn at(nanoseconds: u64) -> TimerTime {
+        TimerTime::from_nanos(nanoseconds)
+    }
+
     fn waker() -> (Arc<Stamp>, Waker) {
         let stamp = Arc::new(Stamp::default());
         (stamp.clone(), stamp.into())
@@ -218,13 +257,13 @@ mod tests {
         let stamps: Vec<_> = (0..20)
             .map(|_| {
                 let (stamp, waker) = waker();
-                timers.insert(7, waker);
+                timers.insert(at(7), waker);
                 stamp
             })
             .collect();
-        assert!(timers.pop_due(6).is_none());
+        assert!(timers.pop_due(at(6)).is_none());
         for expected in &stamps {
-            timers.pop_due(7).expect("due").wake();
+            timers.pop_due(at(7)).expect("due").wake();
             assert_eq!(expected.0.load(Ordering::Relaxed), 1);
         }
         assert_eq!(timers.len(), 0);
@@ -234,15 +273,15 @@ mod tests {
     fn a_spent_key_names_nothing() {
         let mut timers = Timers::new();
         let (_, noop) = waker();
-        let first = timers.insert(1, noop.clone());
+        let first = timers.insert(at(1), noop.clone());
         assert!(timers.cancel(first).is_some());
-        let second = timers.insert(2, noop.clone());
+        let second = timers.insert(at(2), noop.clone());
         assert_eq!(first.slot, second.slot, "the slot is used again");
         assert!(timers.cancel(first).is_none());
         assert!(timers.set_waker(first, noop.clone()).is_err());
-        assert!(timers.set_deadline(first, 1).is_none());
-        assert_eq!(timers.next_deadline(), Some(2));
-        assert!(timers.pop_due(2).is_some());
+        assert!(timers.set_deadline(first, at(1)).is_none());
+        assert_eq!(timers.next_deadline(), Some(at(2)));
+        assert!(timers.pop_due(at(2)).is_some());
         assert!(timers.cancel(second).is_none());
     }
 
@@ -266,7 +305,7 @@ mod tests {
                 0..=4 => {
                     let deadline = now + next(1_000);
                     let (stamp, waker) = waker();
-                    let key = timers.insert(deadline, waker);
+                    let key = timers.insert(at(deadline), waker);
                     model.insert((deadline, inserted), (key, stamp));
                     inserted += 1;
                 }
@@ -276,7 +315,7 @@ mod tests {
                     let (key, stamp) = model.remove(&id).expect("present");
                     if kind == 5 {
                         let deadline = now + next(1_000);
-                        let moved = timers.set_deadline(key, deadline).expect("it is there");
+                        let moved = timers.set_deadline(key, at(deadline)).expect("it is there");
                         assert!(timers.cancel(key).is_none(), "the old key is spent");
                         model.insert((deadline, inserted), (moved, stamp));
                         inserted += 1;
@@ -286,7 +325,7 @@ mod tests {
                 }
                 _ => {
                     now += next(100);
-                    while let Some(waker) = timers.pop_due(now) {
+                    while let Some(waker) = timers.pop_due(at(now)) {
                         let (id, (_, stamp)) = model.pop_first().expect("the model has it too");
                         assert!(id.0 <= now);
                         waker.wake();
@@ -295,7 +334,7 @@ mod tests {
                 }
             }
             assert_eq!(timers.len(), model.len());
-            assert_eq!(timers.next_deadline(), model.keys().next().map(|id| id.0));
+            assert_eq!(timers.next_deadline(), model.keys().next().map(|id| at(id.0)));
         }
         assert_eq!(timers.clear().len(), model.len());
         assert_eq!(timers.len(), 0);

@@ -1,6 +1,7 @@
-//! Programs that would share a socket, or use one that is on no loop, do not compile, and for the
-//! reason that is pinned beside each of them: one line for each error, without the compiler's
-//! explanations, which name private types and differ from version to version.
+//! Programs that would share a socket, or use one that is on no loop, do not compile, nor do
+//! attributes with arguments that mean nothing, and for the reason that is pinned beside each of
+//! them: one line for each error, without the compiler's explanations, which name private types and
+//! differ from version to version.
 //!
 //! After a change that these lines should follow:
 //! `TRYBUILD=overwrite cargo test -p wakeful-rt --test compile_fail`.

@@ -50,3 +50,12 @@ async fn test_keeps_other_attributes() {
     wakeful::task::yield_now().await;
     panic!("kept");
 }
+
+#[cfg(feature = "test-util")]
+#[wakeful::test(start_paused)]
+async fn test_takes_start_paused_as_an_argument() -> Result<(), wakeful::JoinError> {
+    let (start, hour) = (wakeful::time::now(), std::time::Duration::from_secs(3600));
+    wakeful::spawn(wakeful::time::sleep(hour)).await?;
+    assert_eq!(wakeful::time::now() - start, hour);
+    Ok(())
+}

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
-use wakeful::time::sleep_until;
+use wakeful::time::{now, sleep_until};
 
 use super::body::{Outgoing, OutgoingBody};
 use super::settings::{ClientBuilder, HYPERS_MAX_HEADERS};
@@ -66,7 +66,7 @@ impl<B: OutgoingBody> Http1<B> {
             observed,
             stage: Cell::new(Stage::Leased),
             used: Cell::new(false),
-            idle_since: Cell::new(Instant::now()),
+            idle_since: Cell::new(now()),
         });
         wakeful::spawn(drive(connection, this.clone(), owner, settings.idle_timeout)).detach();
         Ok(this)
@@ -93,7 +93,7 @@ impl<B: OutgoingBody> Http1<B> {
     /// It waits for its next request.
     pub(super) fn release(&self) {
         self.stage.set(Stage::Idle);
-        self.idle_since.set(Instant::now());
+        self.idle_since.set(now());
     }
 
     /// hyper closes it when it has ended what it does.
@@ -134,7 +134,7 @@ async fn drive<B: OutgoingBody>(
     let Ending { this, owner } = &ending;
     let mut connection = pin!(connection);
     // Not moved with each request: when it fires it says how long it really was.
-    let mut timer = pin!(sleep_until(Instant::now() + idle_timeout));
+    let mut timer = pin!(sleep_until(now() + idle_timeout));
     poll_fn(|cx| {
         let ended = connection.as_mut().poll(cx);
         if let Poll::Ready(Err(error)) = &ended {
@@ -151,8 +151,8 @@ async fn drive<B: OutgoingBody>(
         }
         while timer.as_mut().poll(cx).is_ready() {
             let is_idle = this.stage.get() == Stage::Idle;
-            let since = if is_idle { this.idle_since.get() } else { Instant::now() };
-            if since + idle_timeout <= Instant::now() {
+            let since = if is_idle { this.idle_since.get() } else { now() };
+            if since + idle_timeout <= now() {
                 return Poll::Ready(());
             }
             timer.reset(since + idle_timeout);

@@ -21,7 +21,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 use wakeful::io::LoopTimer;
-use wakeful::time::{sleep_until, turn_time};
+use wakeful::time::{now, sleep_until, turn_time};
 
 use super::body::{OpenStream, Outgoing, OutgoingBody, Streams};
 use super::settings::ClientBuilder;
@@ -84,8 +84,8 @@ impl<B: OutgoingBody> Http2<B> {
             limit: Cell::new(connection.current_max_send_streams()),
             has_settings: Cell::new(false),
             used: Cell::new(false),
-            idle_since: Cell::new(Instant::now()),
-            heard: Cell::new(Instant::now()),
+            idle_since: Cell::new(now()),
+            heard: Cell::new(now()),
             is_aside: Cell::new(false),
         });
         wakeful::spawn(drive(connection, this.clone(), observed, settings.idle_timeout)).detach();
@@ -138,7 +138,7 @@ impl<B: OutgoingBody> Http2<B> {
 
 impl<B: OutgoingBody> Streams for Http2<B> {
     fn gave_up(&self, opened: Instant) {
-        let silence = Instant::now().saturating_duration_since(opened.max(self.heard.get()));
+        let silence = now().saturating_duration_since(opened.max(self.heard.get()));
         if silence >= SILENCE && !self.is_aside.replace(true) {
             foreign_code::log!(debug, "a connection of the client is silent, and is set aside");
             if let Some(owner) = self.owner.upgrade() {
@@ -149,7 +149,7 @@ impl<B: OutgoingBody> Streams for Http2<B> {
 
     fn ended_one(&self) {
         self.streams.set(self.streams.get() - 1);
-        self.idle_since.set(Instant::now());
+        self.idle_since.set(now());
         if !self.is_aside.get()
             && let Some(owner) = self.owner.upgrade()
         {
@@ -175,7 +175,7 @@ async fn drive<B: OutgoingBody>(
     let this = &ending.0;
     let listener = PanicListener::of(&this.tasks);
     let mut connection = Contained::new(connection);
-    let mut timer = pin!(sleep_until(Instant::now() + idle_timeout));
+    let mut timer = pin!(sleep_until(now() + idle_timeout));
     let mut waits_for_settings = true;
     let mut reads = 0;
     poll_fn(|cx| {
@@ -213,8 +213,8 @@ async fn drive<B: OutgoingBody>(
         }
         while timer.as_mut().poll(cx).is_ready() {
             let is_idle = this.streams.get() == 0;
-            let since = if is_idle { this.idle_since.get() } else { Instant::now() };
-            if since + idle_timeout <= Instant::now() {
+            let since = if is_idle { this.idle_since.get() } else { now() };
+            if since + idle_timeout <= now() {
                 return Poll::Ready(());
             }
             timer.reset(since + idle_timeout);

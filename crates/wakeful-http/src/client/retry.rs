@@ -4,7 +4,6 @@
 //! whether the server can have acted on it. Here is decided what follows from that.
 
 use std::pin::pin;
-use std::time::Instant;
 
 use http::{Request, Response};
 use http_body::Body;
@@ -75,7 +74,8 @@ impl<B: OutgoingBody> Host<B> {
     ) -> Result<Response<ResponseBody>, SendFailure<B>> {
         let pool = &*self.pool;
         let (head, total) = (pool.settings.head_timeout, pool.settings.total_timeout);
-        let deadline = total.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
+        let deadline =
+            total.and_then(|after| Some((wakeful::time::now().checked_add(after)?, after)));
         let (limit, is_total) = match (head, total) {
             (Some(head), Some(total)) => (Some(head.min(total)), total < head),
             (head, total) => (head.or(total), head.is_none()),

@@ -53,7 +53,7 @@ impl Closing {
     /// Ends the connection after `duration` in any case. The first such end stands.
     pub(super) fn end_within(&self, duration: Duration, refusal: Refusal) {
         if self.end_at.get().is_none() {
-            self.end_at.set(Some((Instant::now() + duration, refusal)));
+            self.end_at.set(Some((wakeful::time::now() + duration, refusal)));
         }
     }
 

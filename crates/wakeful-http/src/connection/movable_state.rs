@@ -28,7 +28,7 @@ pub(crate) struct MovableState {
 impl MovableState {
     /// The state of a new connection.
     pub(crate) fn new(max_age: Option<MaxAge>, place: Option<Place>) -> Self {
-        let arrived = Instant::now();
+        let arrived = wakeful::time::now();
         let expires = max_age.and_then(|MaxAge { age, jitter, .. }| {
             let age = age.checked_add(age.mul_f64(jitter * fastrand::f64()))?;
             arrived.checked_add(age)
@@ -38,7 +38,7 @@ impl MovableState {
 
     /// The state of a connection that goes on here.
     pub(crate) fn unpack(carried: PackedState) -> Self {
-        Self::with(Instant::now(), carried)
+        Self::with(wakeful::time::now(), carried)
     }
 
     fn with(arrived: Instant, PackedState { expires, served, place }: PackedState) -> Self {

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use wakeful::time::Deadline;
+use wakeful::time::{Deadline, now};
 
 /// The timer of one connection.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Timer {
 impl Timer {
     pub(crate) fn new() -> Self {
         // The instant does not count: it is set before the first poll.
-        Self { deadline: Deadline::at(Instant::now()), armed: None }
+        Self { deadline: Deadline::at(now()), armed: None }
     }
 
     /// Is it set for a moment that has not come, `due` or an earlier one, and does it wake this

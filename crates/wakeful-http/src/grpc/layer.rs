@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use tonic::Status;
 use tower_layer::Layer;
 use tower_service::Service;
-use wakeful::time::{Timeout, timeout_at};
+use wakeful::time::{Timeout, now, timeout_at};
 
 use super::timeout;
 use super::{CallRequestBody, CallResponseBody};
@@ -146,7 +146,7 @@ where
         };
         let granted = asked.into_iter().chain(max_deadline).min();
         // What is beyond the clock is never.
-        let deadline = granted.and_then(|granted| Instant::now().checked_add(granted));
+        let deadline = granted.and_then(|granted| now().checked_add(granted));
         let inner = self.inner.call(request.map(|body| CallRequestBody::new(body, linger)));
         let phase = match deadline {
             Some(deadline) => Phase::Timed { inner: timeout_at(deadline, inner) },

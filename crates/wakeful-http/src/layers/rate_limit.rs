@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
-use wakeful::time::turn_time;
+use wakeful::time::{now, turn_time};
 
 use super::bucket::Bucket;
 use super::scope::Scope;
@@ -49,7 +49,7 @@ struct Rate {
 
 impl Rate {
     fn bucket(self) -> Bucket {
-        Bucket::new(self.requests, self.per, self.burst, Instant::now())
+        Bucket::new(self.requests, self.per, self.burst, now())
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Flood {
 
 impl Flood {
     pub(crate) fn new(limits: &Http2Limits) -> Self {
-        let now = Instant::now();
+        let now = wakeful::time::now();
         let control = limits.max_control_frames_per_second.into();
         let resets = limits.max_resets_per_second.into();
         Self {
@@ -124,7 +124,7 @@ impl Bucket {
 
     fn take(&mut self) -> bool {
         if self.left == 0 {
-            self.fill(Instant::now());
+            self.fill(wakeful::time::now());
         }
         take(&mut self.left)
     }

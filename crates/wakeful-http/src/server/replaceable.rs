@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use wakeful::accept::{Draining, GivesWay, Standing};
-use wakeful::time::turn_time;
+use wakeful::time::{now, turn_time};
 
 use crate::connection::ConnectionState;
 use crate::counts::Refusal;
@@ -31,7 +31,7 @@ pub(super) struct Replaceable {
 
 impl Replaceable {
     pub(super) fn new() -> Rc<Self> {
-        Rc::new(Self { arrived: Instant::now(), state: OnceCell::new() })
+        Rc::new(Self { arrived: now(), state: OnceCell::new() })
     }
 
     /// Its first bytes have come.

@@ -7,7 +7,7 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
@@ -15,7 +15,7 @@ use hyper::rt::Write;
 use hyper::service::Service;
 use wakeful::accept::Draining;
 use wakeful::net::{PeerAddr, Stream};
-use wakeful::time::{Deadline, timeout};
+use wakeful::time::{Deadline, now, timeout};
 
 use super::first_request::{drained, first_request, until};
 use super::replaceable::Replaceable;
@@ -66,7 +66,7 @@ pub(crate) async fn serve<S, B>(
     };
     let alpn = stream.alpn();
     let certificates = stream.peer_certificates().map(|chain| PeerCertificates(chain.into()));
-    let until_asked = Instant::now() + FIRST_REQUEST;
+    let until_asked = now() + FIRST_REQUEST;
     let too_late = async {
         draining.started().await;
         Deadline::at(until_asked).await;

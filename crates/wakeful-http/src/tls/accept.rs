@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use hyper::rt::{Read, Write};
 use rustls::ServerConnection;
-use wakeful::time::{timeout, timeout_at};
+use wakeful::time::{now, timeout, timeout_at};
 
 use super::server::ServerTls;
 use super::stream::{TlsStream, Truncation};
@@ -76,7 +76,7 @@ impl ServerTls {
     where
         IO: Read + Unpin,
     {
-        let deadline = Instant::now() + self.0.settings.handshake_timeout;
+        let deadline = now() + self.0.settings.handshake_timeout;
         let mut first = vec![0; FIRST_READ];
         let read = timeout_at(deadline, read(io, &mut first)).await;
         let begun = match read {
@@ -111,7 +111,7 @@ impl ServerTls {
         let mut stream = TlsStream::new(io, session, first, Truncation::IsAnEnd);
         // What the client said during a pause comes late, and has yet to be answered.
         let least = self.0.settings.handshake_timeout / QUARTERS;
-        let left = deadline.saturating_duration_since(Instant::now()).max(least);
+        let left = deadline.saturating_duration_since(now()).max(least);
         let handshake = in_time(left, pin!(poll_fn(|cx| stream.poll_handshake(cx)))).await;
         match handshake {
             Ok(Ok(())) => {

@@ -20,7 +20,7 @@ use crate::net::accepted::Accepted;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
 use crate::task::coop;
-use crate::time::Deadline;
+use crate::time::{Deadline, now};
 
 /// While connections wait, the process's limit of descriptors is read again after this time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -124,7 +124,7 @@ impl Limit {
                                 if !listener.is_empty() {
                                     permits.room.ask();
                                 }
-                                wait.look.reset(Instant::now() + LOOK);
+                                wait.look.reset(now() + LOOK);
                             }
                             return Poll::Pending;
                         }

@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use crate::driver::epoll::Timeout;
+use crate::timers::TimerTime;
 
 /// A kernel without `epoll_pwait2` may end a longer wait early.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -34,13 +35,13 @@ pub(super) enum Brought {
     },
 }
 
-/// See the module's documentation. Times are nanoseconds on the loop's clock.
+/// See the module's documentation. Times are on the timers' clock.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     /// The last reading of the clock.
-    reading: Cell<u64>,
-    asked_until: Cell<u64>,
-    seen_until: Cell<u64>,
+    reading: Cell<TimerTime>,
+    asked_until: Cell<TimerTime>,
+    seen_until: Cell<TimerTime>,
     /// Asks since a certain moment brought full batches only.
     rest: Cell<Option<Rest>>,
 }
@@ -48,7 +49,7 @@ pub(super) struct Arrivals {
 /// What was ready `since`, and is not fetched yet.
 #[derive(Debug, Clone, Copy)]
 struct Rest {
-    since: u64,
+    since: TimerTime,
     /// At most so many events. The kernel's list is in order, so later ones stand after them.
     left: usize,
 }
@@ -56,25 +57,25 @@ struct Rest {
 impl Arrivals {
     /// The clock was read.
     #[inline]
-    pub(super) fn read(&self, now: u64) {
+    pub(super) fn read(&self, now: TimerTime) {
         self.reading.set(now);
     }
 
     /// What the clock said last.
     #[inline]
-    pub(super) fn reading(&self) -> u64 {
+    pub(super) fn reading(&self) -> TimerTime {
         self.reading.get()
     }
 
     /// The kernel was asked after this moment.
     #[inline]
-    pub(super) fn asked_until(&self) -> u64 {
+    pub(super) fn asked_until(&self) -> TimerTime {
         self.asked_until.get()
     }
 
     /// Everything that was ready at this moment has been fetched.
     #[inline]
-    pub(super) fn seen_until(&self) -> u64 {
+    pub(super) fn seen_until(&self) -> TimerTime {
         self.seen_until.get()
     }
 
@@ -84,10 +85,7 @@ impl Arrivals {
         let before = self.reading.get();
         let asked = match (brought, timeout) {
             (Brought::Interrupted, _) => return,
-            (Brought::Nothing, Timeout::After(limit)) => {
-                let waited = limit.min(LONGEST_WAIT).as_nanos() as u64;
-                before.saturating_add(waited)
-            }
+            (Brought::Nothing, Timeout::After(limit)) => before.after(limit.min(LONGEST_WAIT)),
             _ => before,
         };
         self.asked_until.set(asked.max(self.asked_until.get()));
@@ -104,7 +102,12 @@ impl Arrivals {
 
     /// Returns since when everything is fetched, if it is.
     #[cold]
-    fn after_batch(&self, before: u64, events: usize, registered: usize) -> Option<u64> {
+    fn after_batch(
+        &self,
+        before: TimerTime,
+        events: usize,
+        registered: usize,
+    ) -> Option<TimerTime> {
         let rest = self.rest.get().unwrap_or(Rest { since: before, left: registered });
         let left = rest.left.saturating_sub(events);
         self.rest.set((left > 0).then_some(Rest { left, ..rest }));
@@ -116,30 +119,32 @@ impl Arrivals {
 mod tests {
     use super::*;
 
-    const SECOND: u64 = 1_000_000_000;
+    fn at(seconds: u64) -> TimerTime {
+        TimerTime::from_nanos(seconds * 1_000_000_000)
+    }
 
     #[test]
     fn a_wait_that_a_signal_ends_has_seen_nothing() {
         let arrivals = Arrivals::default();
-        arrivals.read(SECOND);
+        arrivals.read(at(1));
         arrivals.asked(Timeout::Zero, Brought::All);
-        arrivals.read(2 * SECOND);
+        arrivals.read(at(2));
         arrivals.asked(Timeout::Never, Brought::Interrupted);
-        assert_eq!((arrivals.seen_until(), arrivals.asked_until()), (SECOND, SECOND));
+        assert_eq!((arrivals.seen_until(), arrivals.asked_until()), (at(1), at(1)));
     }
 
     #[test]
     fn a_wait_that_timed_out_has_seen_all_until_its_end() {
         let arrivals = Arrivals::default();
-        arrivals.read(SECOND);
+        arrivals.read(at(1));
         arrivals.asked(Timeout::After(Duration::from_secs(2)), Brought::Nothing);
-        assert_eq!(arrivals.seen_until(), 3 * SECOND);
+        assert_eq!(arrivals.seen_until(), at(3));
         // The next ask has no newer reading, and takes nothing back.
         arrivals.asked(Timeout::Zero, Brought::All);
-        assert_eq!(arrivals.seen_until(), 3 * SECOND);
+        assert_eq!(arrivals.seen_until(), at(3));
         // A wait that events ended may have begun long before.
         arrivals.asked(Timeout::After(Duration::from_secs(9)), Brought::All);
-        assert_eq!(arrivals.seen_until(), 3 * SECOND);
+        assert_eq!(arrivals.seen_until(), at(3));
     }
 
     #[test]
@@ -147,22 +152,22 @@ mod tests {
         let arrivals = Arrivals::default();
         let batch = Brought::Batch { events: 10, registered: 25 };
         for now in 1..=2 {
-            arrivals.read(now * SECOND);
+            arrivals.read(at(now));
             arrivals.asked(Timeout::Zero, batch);
-            assert_eq!(arrivals.seen_until(), 0, "up to 5 events of the first moment are left");
-            assert_eq!(arrivals.asked_until(), now * SECOND, "no timer waits for them");
+            assert_eq!(arrivals.seen_until(), at(0), "up to 5 events of the first moment are left");
+            assert_eq!(arrivals.asked_until(), at(now), "no timer waits for them");
         }
-        arrivals.read(3 * SECOND);
+        arrivals.read(at(3));
         arrivals.asked(Timeout::Zero, batch);
-        assert_eq!(arrivals.seen_until(), SECOND);
+        assert_eq!(arrivals.seen_until(), at(1));
         // It never ends for a loop that always has a full batch.
         for now in 4..=6 {
-            arrivals.read(now * SECOND);
+            arrivals.read(at(now));
             arrivals.asked(Timeout::Zero, batch);
         }
-        assert_eq!(arrivals.seen_until(), 4 * SECOND);
-        arrivals.read(7 * SECOND);
+        assert_eq!(arrivals.seen_until(), at(4));
+        arrivals.read(at(7));
         arrivals.asked(Timeout::Zero, Brought::All);
-        assert_eq!(arrivals.seen_until(), 7 * SECOND);
+        assert_eq!(arrivals.seen_until(), at(7));
     }
 }

@@ -66,6 +66,8 @@ struct State {
     owes_turn: Cell<bool>,
     /// It is a run, which a stop ends.
     is_run: bool,
+    #[cfg(feature = "test-util")]
+    told: super::guest_clock::Told,
 }
 
 /// See [`EventLoop::run`](super::EventLoop::run).
@@ -177,7 +179,7 @@ impl Inner {
             }
         }
         // The wake that this poll came by may have been for the user's future.
-        let is_left = self.turn_as_guest(runtime, cx)?;
+        let is_left = self.turn_as_guest(runtime, state, cx)?;
         // A stop that came behind the look, and whose wake the turn took, wakes nobody any more.
         let stops = state.is_run && self.handle.has_stop();
         if is_left || owed_turn || stops {
@@ -193,7 +195,12 @@ impl Inner {
 
     /// Takes a turn. `true`: something is left to do. `false`: the queue says asleep, and what
     /// comes now wakes the root future.
-    fn turn_as_guest(&self, runtime: &Runtime, cx: &mut Context<'_>) -> io::Result<bool> {
+    fn turn_as_guest(
+        &self,
+        runtime: &Runtime,
+        #[cfg_attr(not(feature = "test-util"), allow(unused_variables))] state: &State,
+        cx: &mut Context<'_>,
+    ) -> io::Result<bool> {
         let readable = match runtime.poll_readable(cx) {
             Poll::Ready(readable) => Some(readable?),
             Poll::Pending => None,
@@ -230,6 +237,11 @@ impl Inner {
             return Ok(true);
         }
         self.arm_timer(None).inspect_err(|_| self.end_permission())?;
+        #[cfg(feature = "test-util")]
+        if self.tell_guest(&state.told, cx).is_ready() {
+            self.end_permission();
+            return Ok(true);
+        }
         Ok(false)
     }
 

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 use super::arrivals::Arrivals;
 #[cfg(feature = "tokio")]
 use super::as_guest::{GuestIdle, HOOKS};
+use super::clock::Clock;
+#[cfg(feature = "test-util")]
+use super::clock::Source;
 use super::handle::LoopHandle;
 use super::inner::Inner;
 use super::loop_values::LoopValues;
@@ -19,6 +22,8 @@ use super::pulse::Pulse;
 use super::settings::Settings;
 use super::value::EventLoop;
 use crate::driver::Driver;
+#[cfg(all(feature = "test-util", feature = "tokio"))]
+use crate::guest::GuestClock;
 #[cfg(feature = "tokio")]
 use crate::guest::{Choice, Runtime};
 use crate::idle::{Hold, Holder, Idle, IdlePolicy, KeepWarm, Spinner};
@@ -26,6 +31,8 @@ use crate::metrics::{Counters, Stopwatch};
 use crate::sys::fork_check::Process;
 use crate::sys::limits::explain_error;
 use crate::sys::panics;
+#[cfg(feature = "test-util")]
+use crate::task::InFlight;
 use crate::task::local::Local;
 use crate::timers::Timers;
 
@@ -44,6 +51,8 @@ impl EventLoop {
     }
 
     fn with_settings(#[allow(unused_mut)] mut settings: Settings) -> io::Result<Self> {
+        // Before there is a guest, whose clock may stand still from its beginning.
+        let epoch = Instant::now();
         let process = Process::current()?;
         let (driver, bell) = Driver::new(process, settings.io_batch)?;
         // Refused only by a seccomp filter: then timers are 50 µs later, which is no reason to
@@ -68,7 +77,11 @@ impl EventLoop {
         };
         #[cfg(feature = "tokio")]
         let guest = match settings.tokio.take_guest()? {
-            Some(chosen) => Some(Box::new(Runtime::new(chosen, HOOKS, driver.as_fd(), process)?)),
+            Some(chosen) => {
+                #[cfg(feature = "test-util")]
+                let chosen = chosen.start_paused(settings.start_paused);
+                Some(Box::new(Runtime::new(chosen, HOOKS, driver.as_fd(), process)?))
+            }
             None => None,
         };
         #[cfg(feature = "tokio")]
@@ -76,8 +89,20 @@ impl EventLoop {
             let spins = matches!(idle, Idle::Adapt(_));
             GuestIdle::with(guest.as_ref().filter(|_| spins).and_then(|guest| guest.epoll()))
         };
+        #[cfg(feature = "test-util")]
+        let source = Source::own(settings.start_paused.then_some(epoch));
+        #[cfg(all(feature = "test-util", feature = "tokio"))]
+        let source =
+            guest.as_ref().map_or(source, |guest| Source::Guest(GuestClock::new(guest.handle())));
         let inner = Inner {
             local: Local::new(handle.queue().clone(), counters.clone()),
+            clock: Clock::new(
+                epoch,
+                #[cfg(feature = "test-util")]
+                source,
+            ),
+            #[cfg(feature = "test-util")]
+            in_flight: InFlight::new(handle.queue().clone()),
             handle,
             driver: Rc::new(driver),
             timers: RefCell::new(Timers::new()),
@@ -90,7 +115,6 @@ impl EventLoop {
             #[cfg(feature = "tokio")]
             guest_idle,
             settings,
-            epoch: Instant::now(),
             skipped: Cell::new(false),
             arrivals: Arrivals::default(),
             values: LoopValues::default(),
@@ -246,6 +270,33 @@ impl EventLoopBuilder {
     pub(crate) fn for_each_of(mut self, loops: usize, chosen: Option<Choice>) -> Self {
         let choice = chosen.unwrap_or(self.settings.tokio);
         self.settings.tokio = choice.for_each_of(loops);
+        self
+    }
+
+    /// The clock of the loop's timers stands still from the beginning, as behind
+    /// [`time::pause`](crate::time::pause). That of a guest (`tokio`) is the same clock. Each loop
+    /// of a group has a clock of its own.
+    ///
+    /// Make sleeps and other timers on the loop, as below: one that is made where no loop runs has
+    /// its deadline by the machine's clock.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use wakeful::time::{now, sleep};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut event_loop = wakeful::EventLoop::builder().start_paused(true).build()?;
+    /// event_loop.block_on(async {
+    ///     let start = now();
+    ///     sleep(Duration::from_secs(3600)).await; // takes no time
+    ///     assert_eq!(now() - start, Duration::from_secs(3600));
+    /// })
+    /// # }
+    /// ```
+    #[cfg(feature = "test-util")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
+    pub fn start_paused(mut self, is_paused: bool) -> Self {
+        self.settings.start_paused = is_paused;
         self
     }
 

@@ -121,11 +121,19 @@ pub(super) fn enter(inner: &Rc<Inner>) -> Entered<'_> {
     inner.turn_time.set(None);
     // A loop in a thread-local may end after this one, with its thread.
     let outer = CURRENT.try_with(|current| current.replace(Some(inner.clone()))).ok().flatten();
-    Entered { _tasks: inner.local.enter(), outer, _loop: PhantomData }
+    Entered {
+        _tasks: inner.local.enter(),
+        #[cfg(feature = "test-util")]
+        _in_flight: inner.in_flight.enter(),
+        outer,
+        _loop: PhantomData,
+    }
 }
 
 pub(super) struct Entered<'a> {
     _tasks: local::Entered<'a>,
+    #[cfg(feature = "test-util")]
+    _in_flight: crate::task::InFlightHere<'a>,
     outer: Option<Rc<Inner>>,
     _loop: PhantomData<&'a Inner>,
 }

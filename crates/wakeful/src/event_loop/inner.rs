@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
 use super::callbacks::Callbacks;
+use super::clock::Clock;
 use super::handle::LoopHandle;
 use super::loop_values::LoopValues;
 use super::pulse::{Pulse, Spent};
@@ -20,9 +21,11 @@ use crate::driver::epoll::Timer;
 use crate::idle::Idle;
 use crate::metrics::{Counters, Stopwatch};
 use crate::priority::Priority;
+#[cfg(feature = "test-util")]
+use crate::task::InFlight;
 use crate::task::JoinHandle;
 use crate::task::local::Local;
-use crate::timers::{TimerKey, Timers};
+use crate::timers::{TimerKey, TimerTime, Timers};
 
 /// What a loop consists of. Shared with the thread-local that knows the current loop, and with
 /// nobody else; it never leaves its thread.
@@ -38,11 +41,12 @@ pub(crate) struct Inner {
     /// Of a group's loop.
     pub(super) sleep_observer: OnceCell<Box<dyn SleepObserver>>,
     pub(super) settings: Settings,
-    /// The timers' zero.
-    pub(super) epoch: Instant,
+    pub(super) clock: Clock,
     pub(super) idle: Idle,
     #[cfg(feature = "tokio")]
     pub(super) guest_idle: super::as_guest::GuestIdle,
+    #[cfg(feature = "test-util")]
+    pub(super) in_flight: Arc<InFlight>,
     /// The last turn found remote work in the moment of its sleep, and did not ask the driver.
     pub(super) skipped: Cell<bool>,
     pub(super) arrivals: Arrivals,
@@ -69,10 +73,8 @@ impl Inner {
         &self.timers
     }
 
-    /// A moment on the timers' scale: nanoseconds since the loop was built, at most 584 years.
-    pub(crate) fn nanoseconds(&self, at: Instant) -> u64 {
-        let since = at.saturating_duration_since(self.epoch);
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// The clock as this turn has read it: not before the deadline of a timer that it has fired.
@@ -87,17 +89,17 @@ impl Inner {
 
     /// Has the loop seen all that arrived before `deadline`, and has that passed?
     pub(crate) fn has_seen(&self, deadline: Instant) -> bool {
-        self.nanoseconds(deadline) <= self.arrivals.seen_until()
+        self.clock.timer_time(deadline) <= self.arrivals.seen_until()
     }
 
     /// See [`time::seen_until`](crate::time::seen_until).
     pub(crate) fn seen_until(&self) -> Instant {
-        self.epoch + Duration::from_nanos(self.arrivals.seen_until())
+        self.clock.instant(self.arrivals.seen_until())
     }
 
     pub(super) fn look_at_the_clock(&self) -> Instant {
-        let (stamp, now) = (self.stopwatch.stamp(), Instant::now());
-        self.arrivals.read(self.nanoseconds(now));
+        let (stamp, now) = (self.stopwatch.stamp(), self.clock.now());
+        self.arrivals.read(self.clock.timer_time(now));
         self.turn_time.set(Some((now, stamp)));
         now
     }
@@ -127,15 +129,15 @@ impl Inner {
         self.queued();
     }
 
-    /// Has `waker` woken at `deadline`, on the scale of [`nanoseconds`](Self::nanoseconds).
-    pub(crate) fn set_timer(&self, deadline: u64, waker: Waker) -> TimerKey {
+    /// Has `waker` woken at `deadline`.
+    pub(crate) fn set_timer(&self, deadline: TimerTime, waker: Waker) -> TimerKey {
         let key = self.timers.borrow_mut().insert(deadline, waker);
         self.queued();
         key
     }
 
     /// Moves a timer, which keeps its waker. `None`: it is not there any more.
-    pub(crate) fn move_timer(&self, key: TimerKey, deadline: u64) -> Option<TimerKey> {
+    pub(crate) fn move_timer(&self, key: TimerKey, deadline: TimerTime) -> Option<TimerKey> {
         let key = self.timers.borrow_mut().set_deadline(key, deadline);
         self.queued();
         key

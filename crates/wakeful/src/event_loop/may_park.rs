@@ -43,6 +43,14 @@ impl Inner {
         if !self.may_foreign_loop_wait() {
             return Ok(false);
         }
+        #[cfg(feature = "test-util")]
+        if self.clock.is_paused() {
+            let jumped = self.jump_instead_of_foreign_sleep();
+            if !matches!(jumped, Ok(false)) {
+                self.end_permission();
+                return jumped.map(|_| false);
+            }
+        }
         self.leave_cpu();
         let next = self.until_next_timer();
         self.driver.arm_timer(next).inspect_err(|_| self.end_permission())?;

@@ -3,22 +3,28 @@
 //! [`EventLoop`] is the loop as a value (`value`); it can run its thread, or be driven by somebody
 //! else's loop turn by turn. [`LoopHandle`] is how other threads reach it. `inner` says what it
 //! consists of. [`turn`] has the phases of a turn, [`wait`] the first of them, [`may_park`] the one
-//! predicate that lets a loop sleep, [`callbacks`] the work without a task, [`current`] the loop of
-//! this thread, [`loop_values`] what each [`PerLoop`](crate::PerLoop) has there, [`functions`] what
-//! code asks of that one, [`end`] what happens when it is dropped.
+//! predicate that lets a loop sleep, [`clock`] the time that its timers go by, [`callbacks`] the
+//! work without a task, [`current`] the loop of this thread, [`loop_values`] what each
+//! [`PerLoop`](crate::PerLoop) has there, [`functions`] what code asks of that one, [`end`] what
+//! happens when it is dropped.
 
 mod arrivals;
 #[cfg(feature = "tokio")]
 mod as_guest;
 mod builder;
 mod callbacks;
+mod clock;
 mod current;
 mod end;
 mod functions;
+#[cfg(all(feature = "test-util", feature = "tokio"))]
+mod guest_clock;
 mod handle;
 mod inner;
 mod loop_values;
 mod may_park;
+#[cfg(feature = "test-util")]
+mod paused;
 mod pulse;
 mod root;
 mod settings;

@@ -16,6 +16,8 @@ pub(super) struct Settings {
     pub(super) slow_turn: Duration,
     #[cfg(feature = "tokio")]
     pub(super) tokio: crate::guest::Choice,
+    #[cfg(feature = "test-util")]
+    pub(super) start_paused: bool,
 }
 
 impl Default for Settings {
@@ -31,6 +33,8 @@ impl Default for Settings {
             slow_turn: Duration::from_millis(1),
             #[cfg(feature = "tokio")]
             tokio: crate::guest::Choice::None,
+            #[cfg(feature = "test-util")]
+            start_paused: false,
         }
     }
 }

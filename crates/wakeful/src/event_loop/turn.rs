@@ -8,6 +8,7 @@ use crate::metrics::Polls;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
 use crate::task::{Share, coop};
+use crate::timers::TimerTime;
 
 impl Inner {
     /// See [`EventLoop`](super::EventLoop#a-turn). The loop is entered.
@@ -87,7 +88,9 @@ impl Inner {
             // Not in the loop's condition: the borrow must end before the waker runs.
             let due = self.timers.borrow_mut().pop_due(asked_until);
             let Some(waker) = due else { break };
-            self.counters.timer_lateness.record(now.saturating_sub(deadline));
+            if self.clock.runs() {
+                self.counters.timer_lateness.record(now.nanos_since(deadline));
+            }
             panics::wake(waker);
             expired += 1;
         }
@@ -184,14 +187,15 @@ impl Inner {
         }
     }
 
-    pub(super) fn next_deadline(&self) -> Option<u64> {
+    pub(super) fn next_deadline(&self) -> Option<TimerTime> {
         self.timers.borrow().next_deadline()
     }
 
-    /// How long until a timer is due. Reads the clock only if there is a timer.
+    /// How long until a timer is due. Reads the clock only if there is a timer. `None`: there is
+    /// none, or it will not come due by itself.
     pub(super) fn until_next_timer(&self) -> Option<Duration> {
         let next = self.next_deadline()?;
-        Some(Duration::from_nanos(next.saturating_sub(self.now())))
+        self.clock.until(next, self.now().timers)
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::arrivals::Brought;
+use super::clock::Reading;
 use super::inner::Inner;
 use super::may_park::MayPark;
 use crate::driver::epoll::Timeout;
@@ -42,6 +43,10 @@ impl Inner {
         if !self.callbacks.before_park.is_empty() && !self.work().any() {
             self.run_hooks(&self.callbacks.before_park);
         }
+        #[cfg(feature = "test-util")]
+        if self.clock.is_paused() && self.jump_instead_of_sleep()? {
+            return Ok(());
+        }
         let until = max_wait.and_then(|wait| Instant::now().checked_add(wait));
         match &self.idle {
             Idle::Adapt(spinner) => self.adapt(&mut spinner.borrow_mut(), until),
@@ -59,7 +64,7 @@ impl Inner {
             holder.woken();
         }
         if holder.is_lost() {
-            holder.ask_again(self.now());
+            holder.ask_again(self.now().real);
         }
         Ok(())
     }
@@ -69,7 +74,7 @@ impl Inner {
     #[inline(never)]
     fn hold_instead(&self, spinner: &mut Spinner, until: Option<Instant>) -> io::Result<()> {
         let ended = self.park(until, spinner.holder())?;
-        let now = self.now();
+        let now = self.now().real;
         match ended {
             Ended::ByWork => spinner.woken_instead(now),
             Ended::ByNothing => spinner.cut_short_instead(now),
@@ -126,7 +131,7 @@ impl Inner {
                     self.stopwatch.idle(park_time);
                     continue;
                 }
-                holder.found_nothing(self.now());
+                holder.found_nothing(self.now().real);
             }
             // Nothing: a timeout, or a signal. A signal does not end a wait that has a limit; one
             // without takes another turn, which costs nothing and is simpler.
@@ -194,13 +199,14 @@ impl Inner {
             let is_enough = asked && !work.due_timers;
             return if is_enough { Ok(()) } else { self.ask(Timeout::Zero).map(|_| ()) };
         }
-        let next = spinner.begin(self.now());
+        let now = self.now();
+        let next = spinner.begin(now.real);
         if next == Next::Hold {
             return self.hold_instead(spinner, until);
         }
         self.counters.hold.set(spinner.hold_state());
         if next == Next::Spin {
-            let deadline = self.deadline(until);
+            let deadline = self.deadline(now, until);
             let ended = self.spin_while_it_pays(spinner, deadline, || self.poll())?;
             self.stopwatch.idle(&self.counters.spin_time);
             match ended {
@@ -215,7 +221,7 @@ impl Inner {
         }
         spinner.sleeps();
         if self.park(until, None)? == Ended::ByWork {
-            spinner.woken(self.now());
+            spinner.woken(self.now().real);
         }
         Ok(())
     }
@@ -233,7 +239,7 @@ impl Inner {
             // Free when alone: 0.17 µs.
             rustix::thread::sched_yield();
             let found = poll()?;
-            let now = self.now();
+            let now = self.now().real;
             if spinner.look(now) == Next::Sleep {
                 self.counters.gave_way.add(1);
                 return Ok(if found { Spun::Found } else { Spun::LongEnough });
@@ -291,16 +297,17 @@ impl Inner {
     }
 
     #[inline]
-    pub(super) fn now(&self) -> u64 {
-        let now = self.nanoseconds(Instant::now());
-        self.arrivals.read(now);
+    pub(super) fn now(&self) -> Reading {
+        let now = self.clock.read();
+        self.arrivals.read(now.timers);
         now
     }
 
-    /// When a spin has to end: the next timer, or the caller's limit.
-    pub(super) fn deadline(&self, until: Option<Instant>) -> Option<u64> {
-        let timer = self.timers.borrow().next_deadline();
-        let until = until.map(|until| self.nanoseconds(until));
+    /// When a spin has to end, on the machine's clock: the next timer, or the caller's limit.
+    pub(super) fn deadline(&self, now: Reading, until: Option<Instant>) -> Option<u64> {
+        let next = self.next_deadline().and_then(|next| self.clock.until(next, now.timers));
+        let timer = next.map(|left| now.real.saturating_add(left.as_nanos() as u64));
+        let until = until.map(|until| self.clock.real(until));
         [timer, until].into_iter().flatten().min()
     }
 
@@ -318,7 +325,9 @@ impl Inner {
         } else {
             Brought::Nothing
         };
-        self.arrivals.asked(timeout, brought);
+        // While the timers' clock stands still, a wait takes no time.
+        let took = if self.clock.runs() { timeout } else { Timeout::Zero };
+        self.arrivals.asked(took, brought);
         Ok(events)
     }
 }

@@ -6,8 +6,12 @@
 //! polls. The other direction, from Tokio's tasks to the loop, is `task::hosted`.
 
 mod choice;
+#[cfg(feature = "test-util")]
+mod clock;
 mod runtime;
 mod together;
 
 pub(crate) use self::choice::Choice;
+#[cfg(feature = "test-util")]
+pub(crate) use self::clock::{GuestClock, advance};
 pub(crate) use self::runtime::{Hooks, Runtime};

@@ -26,12 +26,19 @@ const LEAST_BLOCKING_THREADS: usize = 8;
 pub(crate) struct Settings {
     blocking_threads: usize,
     together: Option<Together>,
+    #[cfg(feature = "test-util")]
+    start_paused: bool,
 }
 
 impl Default for Settings {
     /// For one loop.
     fn default() -> Self {
-        Self { blocking_threads: BLOCKING_THREADS, together: None }
+        Self {
+            blocking_threads: BLOCKING_THREADS,
+            together: None,
+            #[cfg(feature = "test-util")]
+            start_paused: false,
+        }
     }
 }
 
@@ -40,7 +47,17 @@ impl Settings {
     pub(crate) fn for_each_of(loops: usize) -> Self {
         let share = BLOCKING_THREADS / loops.max(1);
         let together = (loops > 1).then(Together::new);
-        Self { blocking_threads: share.max(LEAST_BLOCKING_THREADS), together }
+        Self {
+            blocking_threads: share.max(LEAST_BLOCKING_THREADS),
+            together,
+            #[cfg(feature = "test-util")]
+            start_paused: false,
+        }
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(crate) fn start_paused(self, start_paused: bool) -> Self {
+        Self { start_paused, ..self }
     }
 }
 
@@ -75,7 +92,10 @@ impl Runtime {
         epoll: BorrowedFd<'_>,
         process: Process,
     ) -> io::Result<Self> {
-        let runtime = Builder::new_current_thread()
+        let mut builder = Builder::new_current_thread();
+        #[cfg(feature = "test-util")]
+        builder.start_paused(settings.start_paused);
+        let runtime = builder
             .enable_io()
             .enable_time()
             .max_blocking_threads(settings.blocking_threads)
@@ -125,6 +145,11 @@ impl Runtime {
     /// have none there any more.
     pub(crate) fn enter(&self) -> Option<EnterGuard<'_>> {
         (!thread_ends()).then(|| self.runtime.enter())
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(crate) fn handle(&self) -> Handle {
+        self.runtime.handle().clone()
     }
 
     /// Has the loop's epoll something to ask for? Pending: it has nothing, and when it has, the

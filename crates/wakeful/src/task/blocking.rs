@@ -4,6 +4,8 @@
 //! because that of the crate `blocking` tries for ever when it cannot start a thread (its issue
 //! 79), and those of others panic then, or belong to a runtime.
 
+#[cfg(feature = "test-util")]
+mod in_flight;
 mod job;
 #[allow(unsafe_code)]
 mod pool;
@@ -23,6 +25,8 @@ use super::join_error::JoinError;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
 
+#[cfg(feature = "test-util")]
+pub(crate) use self::in_flight::{Entered as InFlightHere, InFlight};
 pub(crate) use self::pool::keep_a_thread;
 
 /// Runs `f` on a thread that may block: file and DNS work, a database client, long computations.
@@ -38,6 +42,9 @@ pub(crate) use self::pool::keep_a_thread;
 ///
 /// A forked child has none of its parent's threads. It starts its own.
 ///
+/// A clock that a test has paused (`wakeful::time::pause`) does not jump until the work that was
+/// begun on its loop is over.
+///
 /// The threads block the signals of the process, so that a program may read those by sigwait(3).
 ///
 /// ```
@@ -52,7 +59,7 @@ where
     T: Send + 'static,
 {
     let job = Arc::new(Job::new(f));
-    let pushed = pool::current().and_then(|pool| Ok((pool, pool.push(job.clone())?)));
+    let pushed = pool::current().and_then(|pool| Ok((pool, pool.push(counted(job.clone()))?)));
     let state = match pushed {
         Ok((pool, number)) => State::Begun { job, place: Some((pool, number)) },
         Err(error) => {
@@ -61,6 +68,17 @@ where
         }
     };
     BlockingHandle { state }
+}
+
+/// As a call of this thread's loop, whose paused clock does not jump until it is over.
+#[cfg(feature = "test-util")]
+fn counted(job: Arc<dyn Run>) -> Arc<dyn Run> {
+    Arc::new(self::in_flight::Counted::new(job))
+}
+
+#[cfg(not(feature = "test-util"))]
+fn counted(job: Arc<dyn Run>) -> Arc<dyn Run> {
+    job
 }
 
 /// Runs `f` on a thread of its own, which no other work can hold up. `f` does not fork.
@@ -76,7 +94,7 @@ where
     T: Send + 'static,
 {
     let job = Arc::new(Job::new(f));
-    let runs = job.clone();
+    let runs = counted(job.clone());
     match without_signals(|| start_thread(name, move || runs.run(&|| false))) {
         Ok(_) => Ok(BlockingHandle { state: State::Begun { job, place: None } }),
         Err(error) => {

@@ -53,6 +53,8 @@ pub use self::join_error::JoinError;
 pub use self::safe_waker::SafeWaker;
 pub use self::yield_now::{YieldNow, yield_now};
 
+#[cfg(feature = "test-util")]
+pub(crate) use self::blocking::{InFlight, InFlightHere};
 pub(crate) use self::blocking::{keep_a_thread, on_own_thread};
 pub(crate) use self::closure::send;
 pub(crate) use self::lazy::spawn_remote;

@@ -3,7 +3,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::{Sleep, deadline_after, sleep_until};
+use super::{Sleep, deadline_after, now, sleep_until};
 
 /// A time limit on something that arrives: it strikes only after the loop has read what arrived
 /// before it.
@@ -51,7 +51,7 @@ impl Deadline {
 
     /// Strikes `duration` after this call. A duration that no [`Instant`] can hold never ends.
     pub fn after(duration: Duration) -> Self {
-        Self::at(deadline_after(Instant::now(), duration))
+        Self::at(deadline_after(now(), duration))
     }
 
     /// Returns when it strikes.
@@ -84,7 +84,13 @@ impl Future for Deadline {
                 return Poll::Ready(());
             }
             self.is_last_call = true;
-            self.sleep.reset(Instant::now());
+            self.sleep.reset(now());
+            if self.sleep.is_seen() {
+                // The clock stands still. Whoever arrived before the limit is in front of this
+                // task's next poll, and so is who is told by them.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
     }
 }

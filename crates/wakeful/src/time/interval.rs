@@ -3,7 +3,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::{Sleep, deadline_after, sleep_until};
+use super::{Sleep, deadline_after, now, sleep_until};
 
 /// Ticks every `period`, the first time at once.
 ///
@@ -21,7 +21,7 @@ use super::{Sleep, deadline_after, sleep_until};
 /// # Panics
 /// When `period` is zero.
 pub fn interval(period: Duration) -> Interval {
-    interval_at(Instant::now(), period)
+    interval_at(now(), period)
 }
 
 /// Ticks every `period`, the first time at `start`.
@@ -68,7 +68,7 @@ impl Interval {
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.sleep).poll(cx));
         let due = self.sleep.deadline();
-        let next = self.next_after(due, Instant::now());
+        let next = self.next_after(due, now());
         self.sleep.reset(next);
         Poll::Ready(due)
     }
@@ -76,7 +76,7 @@ impl Interval {
     /// Starts anew: the next tick is one period from now. A task that waits in
     /// [`poll_tick`](Self::poll_tick) is woken then, as [`Sleep::reset`] says.
     pub fn reset(&mut self) {
-        self.sleep.reset(deadline_after(Instant::now(), self.period));
+        self.sleep.reset(deadline_after(now(), self.period));
     }
 
     /// The time between two ticks.

@@ -6,16 +6,24 @@
 //! turn that is running. Where the kernel has no `epoll_pwait2` (before Linux 5.11), a parked
 //! loop's timers round up to the next millisecond.
 //!
+//! A test may pause the clock of its loop, and then takes no time for what waits: see `pause` and
+//! the feature `test-util`.
+//!
 //! The futures are `Send` and `Sync`, so that they fit where a framework asks for that, although
 //! the timer itself belongs to the loop that polls it.
 
 mod deadline;
 mod interval;
+#[cfg(feature = "test-util")]
+mod paused;
 mod sleep;
 mod timeout;
 
 pub use self::deadline::Deadline;
 pub use self::interval::{Interval, MissedTickBehavior, interval, interval_at};
+#[cfg(feature = "test-util")]
+#[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
+pub use self::paused::{advance, pause, resume};
 pub use self::sleep::{Sleep, sleep, sleep_until};
 pub use self::timeout::{Elapsed, Timeout, timeout, timeout_at};
 
@@ -23,9 +31,34 @@ use std::time::{Duration, Instant};
 
 use crate::event_loop::current;
 
+/// The time on the clock of this loop's timers. It is [`Instant::now`], and costs as much, unless a
+/// test has paused that clock (`wakeful::time::pause`, with the feature `test-util`).
+///
+/// For code that computes deadlines, or looks how much time has passed, and that is to be tested
+/// with a paused clock. Where no loop runs it is [`Instant::now`].
+///
+/// ```
+/// use std::time::Duration;
+/// use wakeful::time::{now, sleep_until};
+///
+/// wakeful::block_on(async {
+///     let deadline = now() + Duration::from_micros(300);
+///     sleep_until(deadline).await;
+///     assert!(now() >= deadline);
+/// });
+/// ```
+#[must_use]
+#[inline]
+pub fn now() -> Instant {
+    #[cfg(feature = "test-util")]
+    return current().map_or_else(Instant::now, |inner| inner.clock().now());
+    #[cfg(not(feature = "test-util"))]
+    Instant::now()
+}
+
 /// The time as this loop's turn has read it, which costs next to nothing: at most a millisecond
-/// old, never in the future, and never behind the deadline of a [`Sleep`] that has woken somebody
-/// in this turn. Where no loop runs it is [`Instant::now`].
+/// old, never in the future of [`now`], and never behind the deadline of a [`Sleep`] that has woken
+/// somebody in this turn. Where no loop runs it is [`Instant::now`].
 ///
 /// For what needs a time for each event, such as idle timeouts of connections: a turn that handles
 /// a hundred reads the clock once for them, or once a millisecond if it takes longer: a task that

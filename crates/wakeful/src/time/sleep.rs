@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use super::now;
 use crate::event_loop::{Inner, LoopHandle, current, explain_missing, guest_goes_on};
 use crate::sys::panics;
 use crate::task::coop;
@@ -25,7 +26,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// });
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
-    sleep_until(super::deadline_after(Instant::now(), duration))
+    sleep_until(super::deadline_after(now(), duration))
 }
 
 /// Waits until `deadline`. One that has passed is ready at once.
@@ -79,7 +80,7 @@ impl Timer {
             self.take_out(panics::wake);
             return None;
         };
-        let key = inner.move_timer(self.key, inner.nanoseconds(deadline))?;
+        let key = inner.move_timer(self.key, inner.clock().timer_time(deadline))?;
         Some(Self { key, ..self })
     }
 
@@ -105,7 +106,7 @@ impl Sleep {
     /// Has the deadline passed?
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
-        Instant::now() >= self.deadline
+        now() >= self.deadline
     }
 
     /// Has a poll that was pending set a timer in a loop? `true` until the sleep is ready, also
@@ -163,7 +164,7 @@ impl Sleep {
         match replaced {
             Ok(old) => panics::discard(old),
             Err(waker) => {
-                let key = inner.set_timer(inner.nanoseconds(instant), waker);
+                let key = inner.set_timer(inner.clock().timer_time(instant), waker);
                 self.timer = Some(Timer { handle: inner.handle().clone(), key });
             }
         }
@@ -196,10 +197,30 @@ impl Sleep {
         // A timer that has fired already: more is ready than the loop fetches at once. It needs
         // some turns.
         let instant = match self.timer {
-            Some(_) => self.deadline.max(Instant::now() + LOOK_AGAIN),
+            Some(_) => self.deadline.max(now() + LOOK_AGAIN),
             None => self.deadline,
         };
         self.arm(instant, cx.waker());
+        Poll::Pending
+    }
+
+    /// Would [`poll_seen`](Self::poll_seen) be ready?
+    pub(super) fn is_seen(&self) -> bool {
+        current().is_some_and(|inner| inner.has_seen(self.deadline))
+    }
+
+    /// Ready once a timer has fired, also where the deadline has passed before: behind all timers
+    /// that were set for this moment.
+    #[cfg(feature = "test-util")]
+    pub(super) fn poll_fired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let has_fired = self.timer.as_ref().is_some_and(|timer| {
+            let inner = timer.here();
+            inner.is_some_and(|inner| !inner.timers().borrow().contains(timer.key))
+        });
+        if has_fired {
+            return self.poll_elapsed(cx);
+        }
+        self.arm(self.deadline, cx.waker());
         Poll::Pending
     }
 

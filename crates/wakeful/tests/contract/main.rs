@@ -44,6 +44,8 @@ mod notification_queue;
 mod on_this_loop;
 mod ownership;
 mod panics;
+#[cfg(feature = "test-util")]
+mod paused_clock;
 mod per_loop;
 mod priority;
 mod readiness;

@@ -11,6 +11,8 @@ mod groups;
 mod idle;
 mod misuse;
 mod panics;
+#[cfg(feature = "test-util")]
+mod paused_clock;
 mod runs;
 mod silence;
 mod wakes;

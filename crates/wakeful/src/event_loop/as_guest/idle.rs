@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::super::clock::Reading;
 use super::super::current::current;
 use super::super::inner::Inner;
 use super::super::wait::Spun;
@@ -135,7 +136,7 @@ pub(super) fn after_park() {
         inner.observe_tokio(false);
     }
     if matches!(inner.idle, Idle::Adapt(_) | Idle::Hold(_)) {
-        idle.back.set(inner.now());
+        idle.back.set(inner.now().real);
         idle.counts.set(inner.counts());
     }
 }
@@ -160,25 +161,25 @@ impl Inner {
                     (Last::Slept, Ended::ByWork) => spinner.woken(back),
                     (Last::Slept | Last::Nothing, _) => {}
                 }
-                spinner.begin(now)
+                spinner.begin(now.real)
             }
         };
         if next == Next::Hold {
             let silence = spinner.holder().and_then(|holder| self.before_sleep(holder));
-            return self.sleeps_held_in_tokio(now, silence, Last::Held);
+            return self.sleeps_held_in_tokio(now.real, silence, Last::Held);
         }
         self.counters.hold.set(spinner.hold_state());
         if next == Next::Spin && self.spin_in_tokio(spinner, now) {
             return;
         }
         spinner.sleeps();
-        self.sleeps_held_in_tokio(now, None, Last::Slept);
+        self.sleeps_held_in_tokio(now.real, None, Last::Slept);
     }
 
     /// `false`: the loop is to sleep now.
-    fn spin_in_tokio(&self, spinner: &mut Spinner, now: u64) -> bool {
-        let round = now + ROUND;
-        let deadline = self.deadline(None).map_or(round, |timer| timer.min(round));
+    fn spin_in_tokio(&self, spinner: &mut Spinner, now: Reading) -> bool {
+        let round = now.real + ROUND;
+        let deadline = self.deadline(now, None).map_or(round, |timer| timer.min(round));
         self.stopwatch.skip();
         let look = || Ok(self.guest_idle.has_something()? || self.handle.queue().is_pending());
         let ended = self.spin_while_it_pays(spinner, Some(deadline), look);
@@ -204,11 +205,11 @@ impl Inner {
             _ => holder.found_nothing(self.guest_idle.back.get()),
         }
         if holder.is_lost() {
-            holder.ask_again(now);
+            holder.ask_again(now.real);
         }
         let silence = self.before_sleep(holder);
         let last = if silence.is_some() { Last::Held } else { Last::Slept };
-        self.sleeps_held_in_tokio(now, silence, last);
+        self.sleeps_held_in_tokio(now.real, silence, last);
     }
 
     /// Has Tokio ask its epoll without waiting, and look at its timers.
@@ -274,10 +275,11 @@ impl Inner {
     /// before. An early one costs a turn in which nothing is due; most timers are limits, which are
     /// never reached.
     pub(super) fn arm_timer(&self, until: Option<u64>) -> io::Result<()> {
-        let Some(next) = [self.next_deadline(), until].into_iter().flatten().min() else {
+        let now = self.now();
+        let Some(next) = [self.deadline(now, None), until].into_iter().flatten().min() else {
             return Ok(());
         };
-        let now = self.now();
+        let now = now.real;
         let armed = &self.guest_idle.armed;
         if armed.get().is_some_and(|armed| (now..=next).contains(&armed)) {
             return Ok(());

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::{MayPark, Work};
 use crate::event_loop::{EventLoop, current};
 use crate::priority::Priority;
+use crate::timers::TimerTime;
 
 /// A kind of work: how to make it without anything else.
 struct Kind {
@@ -55,7 +56,7 @@ fn spawn_within(this: &EventLoop) {
 fn start_timer_that_is_due(this: &EventLoop) {
     let _entered = current::enter(&this.inner);
     let waker = std::task::Waker::noop().clone();
-    this.inner.timers.borrow_mut().insert(0, waker);
+    this.inner.timers.borrow_mut().insert(TimerTime::default(), waker);
 }
 
 fn may_park(this: &EventLoop) -> MayPark {

@@ -1,0 +1,151 @@
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::{now, sleep_until};
+use crate::event_loop::{Inner, current, explain_missing};
+
+/// Stops the clock of this loop's timers, for tests: [`now`] says the same until something moves
+/// it.
+///
+/// # What moves it
+/// Where the loop would sleep, because nothing is ready, the clock jumps to the moment of the next
+/// timer instead. So code that waits for an hour is done at once, and everything runs in the order
+/// in which it would have run. [`advance`] moves the clock by hand.
+///
+/// What is ready goes before a jump: tasks that are woken, callbacks, what other threads have sent,
+/// and sockets that the kernel says are ready. While blocking work that was begun on this loop is
+/// in flight ([`spawn_blocking`](crate::task::spawn_blocking), the resolving of names), the clock
+/// does not jump, and the loop sleeps until that is over. What is only awaited does not hold the
+/// clock: a socket that nobody has written to, a message that another thread has not sent yet. So a
+/// time limit on what comes from outside of this loop strikes at once.
+///
+/// # What it stops
+/// The clock of one loop: all that is made of [`wakeful::time`](crate::time) there, also in the
+/// servers and clients that run on it. [`std::time::Instant::now`] goes on, and so does what
+/// measures the machine: metrics, idle policies, the budget of turns, the wait of
+/// [`EventLoop::turn`](crate::EventLoop::turn), the limits of threads that wait for a loop.
+///
+/// Where Tokio is the loop's guest, there is one clock for both: this is `tokio::time::pause`, and
+/// Tokio's timers and the loop's are due in one order. Tokio's clock jumps by whole milliseconds.
+///
+/// A loop that is driven by hand would sleep where
+/// [`turn`](crate::EventLoop::turn) may wait, and where
+/// [`prepare_to_park`](crate::EventLoop::prepare_to_park) finds nothing ready. There the clock
+/// jumps, however long the turn may wait, and `prepare_to_park` says `false`: take a turn. A turn
+/// that may not wait never moves the clock.
+///
+/// ```
+/// use std::time::Duration;
+/// use wakeful::time::{interval, now, pause, timeout};
+///
+/// wakeful::block_on(async {
+///     pause();
+///     let start = now();
+///     let mut daily = interval(Duration::from_secs(86_400));
+///     let week = async {
+///         for _ in 0..=7 {
+///             daily.tick().await;
+///         }
+///     };
+///     assert!(timeout(Duration::from_secs(86_400 * 8), week).await.is_ok());
+///     assert_eq!(now() - start, Duration::from_secs(86_400 * 7));
+/// });
+/// ```
+///
+/// # Panics
+/// When the clock is paused already; when no loop runs on this thread.
+#[track_caller]
+pub fn pause() {
+    // No closure here, nor below: it would be the caller.
+    if let Err(refusal) = this_loop().pause_clock() {
+        panic!("{refusal}");
+    }
+}
+
+/// Lets the clock of this loop's timers go on from where it stands. It stays ahead of the machine's
+/// clock, or behind it, by what it was moved and was paused for.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use wakeful::time::{advance, now, pause, resume, sleep};
+///
+/// wakeful::block_on(async {
+///     pause();
+///     advance(Duration::from_secs(60)).await;
+///     resume();
+///     let (start, real) = (now(), Instant::now());
+///     sleep(Duration::from_millis(1)).await;
+///     assert!(now() - start >= Duration::from_millis(1));
+///     assert!(real.elapsed() >= Duration::from_millis(1));
+/// });
+/// ```
+///
+/// # Panics
+/// When the clock is not paused; when no loop runs on this thread.
+#[track_caller]
+pub fn resume() {
+    if let Err(refusal) = this_loop().resume_clock() {
+        panic!("{refusal}");
+    }
+}
+
+/// Moves the paused clock of this loop's timers by `duration`, in one jump.
+///
+/// All timers that are due then expire, the earliest first, and who waits for them runs before this
+/// is done, as far as the budget of a turn goes. They all find the clock at its new moment: an
+/// [`interval`](super::interval) has missed ticks. For timers that should each find their own
+/// moment, [`sleep`](super::sleep) instead.
+///
+/// ```
+/// use std::time::Duration;
+/// use wakeful::time::{advance, pause, sleep};
+///
+/// wakeful::block_on(async {
+///     pause();
+///     let task = wakeful::spawn(sleep(Duration::from_secs(60)));
+///     advance(Duration::from_secs(59)).await;
+///     assert!(!task.is_finished());
+///     advance(Duration::from_secs(1)).await;
+///     assert!(task.is_finished());
+/// });
+/// ```
+///
+/// # Cancel safety
+/// The clock moves in the first poll. Dropping the future behind that does not move it back.
+///
+/// # Panics
+/// When it is polled: if the clock is not paused, no loop runs on this thread, or the moment is too
+/// far away for an [`Instant`](std::time::Instant).
+pub async fn advance(duration: Duration) {
+    match this_loop().advance_clock(duration) {
+        Ok(true) => {}
+        Ok(false) => by_tokio(duration).await,
+        Err(refusal) => panic!("{refusal}"),
+    }
+    // It fires behind all that are due: timers of one moment fire in the order in which they were
+    // set.
+    let mut last = sleep_until(now());
+    poll_fn(|cx| last.poll_fired(cx)).await;
+}
+
+#[cfg(feature = "tokio")]
+async fn by_tokio(duration: Duration) {
+    crate::guest::advance(duration).await;
+    this_loop().clock_changed();
+}
+
+#[cfg(not(feature = "tokio"))]
+async fn by_tokio(_: Duration) {}
+
+#[track_caller]
+fn this_loop() -> Rc<Inner> {
+    let Some(inner) = current() else {
+        let missing = explain_missing(
+            "no event loop runs on this thread, whose clock this could be: call this within \
+             `wakeful::block_on` or a task of a loop",
+        );
+        panic!("{missing}")
+    };
+    inner
+}
