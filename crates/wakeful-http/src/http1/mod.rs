@@ -34,6 +34,7 @@ use hyper::server::conn::http1;
 use hyper::service::Service;
 use wakeful::accept::{Draining, Moving};
 use wakeful::net::PeerAddr;
+use wakeful::time::Deadline;
 
 use self::close::{Ended, close};
 use self::observed::Observed;
@@ -182,8 +183,13 @@ where
         && let Some(offer) = offers.and_then(|offers| offers.accepted())
     {
         let parts = connection.into_parts();
-        // It is open as long as its user wants.
-        offer.fulfil(parts.io.io, parts.read_buf).await;
+        // It is open as long as its user wants. Boxed: a connection that stays HTTP is no larger
+        // for it.
+        let lingered = async {
+            draining.started().await;
+            Deadline::after(state.loop_state().linger()).await;
+        };
+        Box::pin(offer.fulfil(parts.io.io, parts.read_buf, lingered)).await;
         return Ok(End::Closed);
     }
     if !observed.leaves.get() {

@@ -37,6 +37,8 @@
 //! loop, counts as open until its [`Upgraded`] is dropped, and is aborted when the grace period of
 //! a drain is over: what uses it should await [`drain_begins`](crate::drain_begins).
 
+#[cfg(feature = "tokio")]
+mod as_hyper;
 mod error;
 mod offer;
 mod upgraded;
@@ -48,9 +50,9 @@ use std::task::{Context, Poll};
 use http::Request;
 
 pub use self::error::UpgradeError;
-use self::offer::Offer;
 #[cfg(feature = "ws")]
 pub(crate) use self::offer::OwnRefusal;
+use self::offer::{Asker, Offer};
 pub(crate) use self::offer::{Offered, Offers, refuse_interim};
 pub use self::upgraded::Upgraded;
 
@@ -98,7 +100,7 @@ impl Future for OnUpgrade {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             Source::None => Poll::Ready(Err(UpgradeError::NotAsked)),
-            Source::Http1(offer) => offer.poll(cx),
+            Source::Http1(offer) => offer.poll(Asker::Own, cx),
             Source::Http2(theirs) => Pin::new(theirs).poll(cx).map(|upgraded| {
                 let io = upgraded.map_err(UpgradeError::Http2)?;
                 Ok(Upgraded::new(io))

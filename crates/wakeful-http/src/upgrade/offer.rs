@@ -6,61 +6,106 @@
 //! [`Offers`] keeps. What was offered is fulfilled or refused, whatever is dropped on the way.
 
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use futures_util::future::{FusedFuture, FutureExt};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use wakeful::LoopBound;
 use wakeful::log::OncePerSecond;
 
+#[cfg(feature = "tokio")]
+use super::as_hyper::HyperUpgrade;
 use super::error::UpgradeError;
 use super::upgraded::{Io, Upgraded};
 use crate::foreign_code;
 
 /// An upgrade that a request asks for.
 #[derive(Debug, Clone)]
-pub(crate) struct Offer(Arc<LoopBound<RefCell<State>>>);
+pub(crate) struct Offer(Arc<LoopBound<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    state: RefCell<State>,
+    /// Who has it has it by hyper's `OnUpgrade`.
+    by_hyper: Rc<Cell<bool>>,
+    /// hyper's `OnUpgrade` is fulfilled.
+    #[cfg(feature = "tokio")]
+    is_handed_over: Cell<bool>,
+}
 
 #[derive(Debug)]
 enum State {
     /// For the response, and then for the end of the connection.
-    Waiting(Option<Waker>),
+    Waiting(Wakers),
     Fulfilled(Upgraded),
     Refused,
 }
 
+type Wakers = [Option<Waker>; 3];
+
+/// Who waits for an [`Offer`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asker {
+    Own,
+    #[cfg(feature = "tokio")]
+    HyperReads,
+    #[cfg(feature = "tokio")]
+    HyperWrites,
+}
+
 impl Offer {
     fn new() -> Self {
-        let state = RefCell::new(State::Waiting(None));
-        Self(Arc::new(LoopBound::new(state)))
+        Self(Arc::new(LoopBound::new(Shared {
+            state: RefCell::new(State::Waiting(Wakers::default())),
+            by_hyper: Rc::default(),
+            #[cfg(feature = "tokio")]
+            is_handed_over: Cell::new(false),
+        })))
     }
 
-    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Upgraded, UpgradeError>> {
-        let Some(state) = self.0.get() else {
+    pub(super) fn poll(
+        &self,
+        asker: Asker,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Upgraded, UpgradeError>> {
+        let Some(shared) = self.0.get() else {
             return Poll::Ready(Err(UpgradeError::OtherThread));
         };
         // A waker's clone and drop may be anybody's code: nothing is borrowed meanwhile.
-        let waiting = State::Waiting(Some(cx.waker().clone()));
-        let before = state.replace(waiting);
-        if matches!(before, State::Waiting(_)) {
-            return Poll::Pending;
-        }
-        drop(state.replace(State::Refused));
+        let mut waker = Some(cx.waker().clone());
+        let before = {
+            let state = &mut *shared.state.borrow_mut();
+            match state {
+                State::Waiting(wakers) => {
+                    std::mem::swap(&mut wakers[asker as usize], &mut waker);
+                    None
+                }
+                _ => Some(std::mem::replace(state, State::Refused)),
+            }
+        };
+        foreign_code::discard(waker);
         match before {
-            State::Fulfilled(upgraded) => Poll::Ready(Ok(upgraded)),
-            State::Waiting(_) | State::Refused => Poll::Ready(Err(UpgradeError::Refused)),
+            None => Poll::Pending,
+            Some(State::Fulfilled(upgraded)) => {
+                shared.by_hyper.set(asker != Asker::Own);
+                Poll::Ready(Ok(upgraded))
+            }
+            Some(State::Waiting(_) | State::Refused) => Poll::Ready(Err(UpgradeError::Refused)),
         }
     }
 
     fn becomes(&self, next: State) {
         // The connection's own, so this is its thread.
-        let Some(state) = self.0.get() else { return };
-        let before = std::mem::replace(&mut *state.borrow_mut(), next);
-        if let State::Waiting(Some(waker)) = before {
-            foreign_code::wake(waker);
+        let Some(shared) = self.0.get() else { return };
+        let before = std::mem::replace(&mut *shared.state.borrow_mut(), next);
+        if let State::Waiting(wakers) = before {
+            wakers.into_iter().flatten().for_each(foreign_code::wake);
         }
     }
 
@@ -69,13 +114,47 @@ impl Offer {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// Gives the connection to who waits for it, and waits until that one has dropped it.
-    pub(crate) async fn fulfil(self, io: impl Io + 'static, unread: Bytes) {
+    /// Gives the connection to who waits for it, and waits until that one has dropped it. Who has
+    /// it by hyper's `OnUpgrade` does not know that the server drains, and is waited for until
+    /// `drained` at most: then it has what the drain of others takes.
+    pub(crate) async fn fulfil(
+        self,
+        io: impl Io + 'static,
+        unread: Bytes,
+        drained: impl Future<Output = ()>,
+    ) {
         let (upgraded, dropped) = Upgraded::watched(io, unread);
+        let by_hyper = self.0.get().map(|shared| shared.by_hyper.clone());
         self.becomes(State::Fulfilled(upgraded));
         // If nobody waits, that was the last of it.
         drop(self);
-        dropped.await;
+        let (mut dropped, mut drained) = (pin!(dropped), pin!(drained.fuse()));
+        poll_fn(|cx| {
+            let is_drained = drained.is_terminated() || drained.as_mut().poll(cx).is_ready();
+            if is_drained && by_hyper.as_ref().is_some_and(|by_hyper| by_hyper.get()) {
+                return Poll::Ready(());
+            }
+            dropped.as_mut().poll(cx)
+        })
+        .await;
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Offer {
+    /// hyper's `OnUpgrade` was not fulfilled yet: what stands for it has no connection to read.
+    pub(super) fn is_on_no_wire(&self) -> bool {
+        self.0.get().is_some_and(|shared| !shared.is_handed_over.get())
+    }
+
+    pub(super) fn is_handed_over(&self) {
+        if let Some(shared) = self.0.get() {
+            shared.is_handed_over.set(true);
+        }
+    }
+
+    pub(super) fn bind(&self, upgraded: Upgraded) -> LoopBound<Upgraded> {
+        LoopBound::with_home(upgraded, self.0.home().clone())
     }
 }
 
@@ -97,12 +176,9 @@ impl Offers {
     pub(crate) fn offer(self: &Rc<Self>, request: &mut Request<Incoming>) -> Option<Offered> {
         // hyper puts it into requests that ask for an upgrade, and none else; most have no
         // extension at all. It comes to nothing, because the connection does not run as hyper's
-        // `with_upgrades`: who takes it is refused by its absence.
+        // `with_upgrades`: who takes it is refused by its absence, or gets one that does.
         request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>()?;
-        let offer = Offer::new();
-        request.extensions_mut().insert(offer.clone());
-        let method = request.method().clone();
-        Some(Offered { offer: Some(offer), method, offers: self.clone() })
+        Some(Offered::new(request, self.clone()))
     }
 }
 
@@ -118,15 +194,49 @@ impl Drop for Offers {
 /// refused.
 pub(crate) struct Offered {
     offer: Option<Offer>,
+    /// The same, for who asks for hyper's.
+    #[cfg(feature = "tokio")]
+    of_hyper: Option<HyperUpgrade>,
     method: Method,
     offers: Rc<Offers>,
 }
 
 impl Offered {
+    #[cold]
+    fn new(request: &mut Request<Incoming>, offers: Rc<Offers>) -> Self {
+        let offer = Offer::new();
+        #[cfg(feature = "tokio")]
+        let of_hyper = HyperUpgrade::prepare(&offer).map(|(of_hyper, on_upgrade)| {
+            request.extensions_mut().insert(on_upgrade);
+            of_hyper
+        });
+        request.extensions_mut().insert(offer.clone());
+        Self {
+            offer: Some(offer),
+            #[cfg(feature = "tokio")]
+            of_hyper,
+            method: request.method().clone(),
+            offers,
+        }
+    }
+
+    /// Does `response` end HTTP on the connection?
+    fn is_upgrade<B>(&self, response: &Response<B>) -> bool {
+        let status = response.status();
+        let is_tunnel = self.method == Method::CONNECT && status.is_success();
+        status == StatusCode::SWITCHING_PROTOCOLS || is_tunnel
+    }
+
     /// A response that changes to a protocol that nobody takes up would be the connection's silent
     /// end: it becomes 500.
     #[cold]
-    pub(crate) fn correct<B>(&self, response: &mut Response<B>) {
+    pub(crate) fn correct<B>(&mut self, response: &mut Response<B>) {
+        #[cfg(feature = "tokio")]
+        if let Some((of_hyper, offer)) = self.of_hyper.take().zip(self.offer.as_ref())
+            && self.is_upgrade(response)
+        {
+            of_hyper.hand_over(offer);
+        }
         if !self.offer.as_ref().is_none_or(Offer::is_abandoned) {
             return;
         }
@@ -145,9 +255,7 @@ impl Offered {
 
     /// The response decides.
     pub(crate) fn answered<B>(mut self, response: &Response<B>) {
-        let status = response.status();
-        let is_tunnel = self.method == Method::CONNECT && status.is_success();
-        if status == StatusCode::SWITCHING_PROTOCOLS || is_tunnel {
+        if self.is_upgrade(response) {
             self.offers.accepted.set(self.offer.take());
         }
     }
@@ -188,8 +296,9 @@ fn advise(what: &'static str) {
         foreign_code::log!(
             error,
             count,
-            "{what}. hyper's `upgrade::on` and axum's `WebSocketUpgrade` do not work here: use \
-             `wakeful_http::upgrade::on`, or `wakeful_http::ws::WebSocketUpgrade`"
+            "{what}. hyper's `upgrade::on` and axum's `WebSocketUpgrade` work with Tokio on each loop \
+             (`Server::tokio`); without it use `wakeful_http::upgrade::on`, or \
+             `wakeful_http::ws::WebSocketUpgrade`"
         );
     }
 }
