@@ -29,13 +29,23 @@
 //!
 //! WebSockets are in `ws` (feature `ws`).
 //!
-//! hyper's own `upgrade::on` wants connections that are `Send`, and does not work for HTTP/1.1
-//! here; nor does axum's `WebSocketUpgrade`, which uses it: a request has no extension of theirs,
-//! and a 101 that nobody takes up here is answered 500. So a request that asks for an upgrade, and
-//! no other, gets an `Offer` among its extensions; the response decides whether it holds; and when
-//! hyper's connection ends by it, the bytes go to who waits. An upgraded connection stays on its
-//! loop, counts as open until its [`Upgraded`] is dropped, and is aborted when the grace period of
-//! a drain is over: what uses it should await [`drain_begins`](crate::drain_begins).
+//! # hyper's own upgrades
+//! With Tokio as each loop's guest (`Server::tokio`) `hyper::upgrade::on` works too, and so does
+//! axum's `WebSocketUpgrade`, which uses it. What it hands out is used on the loop of its
+//! connection, where `tokio::spawn` stays; on another thread it is an error. Its user cannot know of
+//! a drain, and so does not hold one up: the server waits for it as for an idle connection
+//! ([`DrainPlan::linger`](crate::DrainPlan::linger)), and it ends with its loop.
+//!
+//! Without a guest, and with a runtime beside the loops (`Server::tokio_handle`), an HTTP/1.1
+//! request has no extension of theirs: hyper's upgrades want connections that are `Send`, which
+//! ours are not. A 101 that nobody takes up here is answered 500.
+//!
+//! # How it works
+//! A request that asks for an upgrade, and no other, gets an `Offer` among its extensions; the
+//! response decides whether it holds; and when hyper's connection ends by it, the bytes go to who
+//! waits. An upgraded connection stays on its loop, counts as open until its [`Upgraded`] is
+//! dropped, and is aborted when the grace period of a drain is over: what uses it should await
+//! [`drain_begins`](crate::drain_begins). `as_hyper` is for hyper's own upgrades.
 
 #[cfg(feature = "tokio")]
 mod as_hyper;
