@@ -35,9 +35,7 @@ async fn clock() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     Sse::new(ticks.map(|(n, _)| Ok(Event::default().event("tick").id(n.to_string()).data("tock"))))
 }
 
-async fn news(
-    State(room): State<Newsroom>,
-) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+async fn news(State(room): State<Newsroom>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let mut news = room.news.subscribe();
     room.readers.fetch_add(1, Ordering::Relaxed);
     let reader = Reader(room.readers);

@@ -15,7 +15,11 @@ harness::on_both!("proxy", requests_are_passed_on);
 /// What the proxy passes requests on to.
 async fn upstream() -> String {
     let answer = async |uri: Uri, headers: HeaderMap| {
-        (StatusCode::IM_A_TEAPOT, [("x-name", "upstream")], format!("{uri} {}", headers["x-from"].to_str().unwrap()))
+        (
+            StatusCode::IM_A_TEAPOT,
+            [("x-name", "upstream")],
+            format!("{uri} {}", headers["x-from"].to_str().unwrap()),
+        )
     };
     // Each piece is sent when the one before has been taken.
     let pieces = async || {
@@ -36,7 +40,8 @@ async fn requests_are_passed_on(program: Program) {
     let service = program.env("UPSTREAM", upstream().await).start().await;
     let mut clients = JoinSet::new();
     for n in 0..32_u32 {
-        let urls = [service.url(&format!("/path?n={n}")), service.url("/echo"), service.url("/pieces")];
+        let urls =
+            [service.url(&format!("/path?n={n}")), service.url("/echo"), service.url("/pieces")];
         clients.spawn(async move {
             let [path, echo, pieces] = urls;
             let client = Client::new();
@@ -49,7 +54,12 @@ async fn requests_are_passed_on(program: Program) {
                 let answer = client.post(&echo).body(body.clone()).send().await.unwrap();
                 assert!(answer.bytes().await.unwrap() == body);
                 let answer = client.get(&pieces).send().await.unwrap().bytes().await.unwrap();
-                assert!(answer.chunks(10_000).enumerate().all(|(n, piece)| piece == vec![n as u8; 10_000]));
+                assert!(
+                    answer
+                        .chunks(10_000)
+                        .enumerate()
+                        .all(|(n, piece)| piece == vec![n as u8; 10_000])
+                );
                 assert_eq!(answer.len(), 1_000_000);
             }
         });
