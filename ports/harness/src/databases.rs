@@ -64,6 +64,14 @@ impl Postgres {
         this
     }
 
+    /// Asks it by `psql`; the rows are lines.
+    pub fn query(&self, query: &str) -> String {
+        let psql = Command::new("psql").args(["-X", "-A", "-t", &self.url(), "-c", query]).output();
+        let psql = psql.expect("psql of PostgreSQL's client");
+        assert!(psql.status.success(), "{query}: {}", String::from_utf8_lossy(&psql.stderr));
+        String::from_utf8(psql.stdout).expect("rows in UTF-8")
+    }
+
     /// For `DATABASE_URL`.
     pub fn url(&self) -> String {
         format!("postgres://postgres@{}/postgres", self.addr)
@@ -118,6 +126,15 @@ impl Redis {
         })
         .await;
         this
+    }
+
+    /// Gives it a command by `redis-cli`.
+    pub fn command(&self, command: &[&str]) -> String {
+        let port = self.addr.port().to_string();
+        let answer = Command::new("redis-cli").args(["-p", &port]).args(command).output();
+        let answer = answer.expect("redis-cli of Redis");
+        assert!(answer.status.success(), "{command:?}: {answer:?}");
+        String::from_utf8(answer.stdout).expect("an answer in UTF-8")
     }
 
     /// For `REDIS_URL`.
