@@ -48,8 +48,8 @@ struct ServiceState {
 }
 
 impl HyperUpgrade {
-    /// Prepares one that fulfils `offer`, if this loop has Tokio as its guest. With a runtime beside
-    /// the loops, handlers would use it on other threads, and without any they could not use it.
+    /// Prepares one that fulfils `offer`, if this loop has Tokio as its guest. With a runtime
+    /// beside the loops handlers would use it on other threads; without any they could not use it.
     pub(super) fn prepare(offer: &Offer) -> Option<(Self, OnUpgrade)> {
         let runtime = Handle::try_current().ok()?;
         if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {

@@ -32,9 +32,9 @@
 //! # hyper's own upgrades
 //! With Tokio as each loop's guest (`Server::tokio`) `hyper::upgrade::on` works too, and so does
 //! axum's `WebSocketUpgrade`, which uses it. What it hands out is used on the loop of its
-//! connection, where `tokio::spawn` stays; on another thread it is an error. Its user cannot know of
-//! a drain, and so does not hold one up: the server waits for it as for an idle connection
-//! ([`DrainPlan::linger`](crate::DrainPlan::linger)), and it ends with its loop.
+//! connection, where `tokio::spawn` stays; on another thread it is an error. Its user cannot know
+//! of a drain, and so does not hold one up: the server waits for it as for an idle connection of
+//! HTTP/1.1 ([`DrainPlan::linger`](crate::DrainPlan::linger)), and it ends with its loop.
 //!
 //! Without a guest, and with a runtime beside the loops (`Server::tokio_handle`), an HTTP/1.1
 //! request has no extension of theirs: hyper's upgrades want connections that are `Send`, which
@@ -51,6 +51,7 @@
 mod as_hyper;
 mod error;
 mod offer;
+mod offered;
 mod upgraded;
 
 use std::future::Future;
@@ -61,9 +62,9 @@ use http::Request;
 
 pub use self::error::UpgradeError;
 #[cfg(feature = "ws")]
-pub(crate) use self::offer::OwnRefusal;
+pub(crate) use self::offered::OwnRefusal;
 use self::offer::{Asker, Offer};
-pub(crate) use self::offer::{Offered, Offers, refuse_interim};
+pub(crate) use self::offered::{Offered, Offers, refuse_interim};
 pub use self::upgraded::Upgraded;
 
 /// The upgrade that `request` asks for, to be awaited in a task of its own: it happens once the
