@@ -14,7 +14,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::routing::any;
-use common::{GUARD, raw, read_all, router, server, until};
+use common::{GUARD, addr, http2_client, raw, read_all, request, router, server, until};
 use http::{Response, StatusCode, header};
 use hyper::rt::{Read as _, ReadBuf, Write as _};
 use hyper::upgrade::{OnUpgrade, Upgraded};
@@ -170,6 +170,35 @@ fn a_connection_upgraded_by_hyper_does_not_hold_up_a_drain() {
     // Nothing was aborted.
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
     assert_eq!(read_all(stream), "");
+}
+
+#[test]
+fn over_http2_handlers_upgrade_by_hyper_as_well() {
+    let connect = async |mut request: Request| {
+        tokio::spawn(async move { echo(hyper::upgrade::on(&mut request).await.unwrap()).await });
+        Response::new(Body::empty())
+    };
+    let running = server().tokio().start(app().route("/connect", any(connect))).unwrap();
+    wakeful::block_on(async {
+        let mut sender = http2_client(addr(&running)).await;
+        // The server's SETTINGS have to come first: they allow it.
+        sender.send_request(request("GET", "/", "")).await.unwrap();
+        let mut request = request("CONNECT", "/connect", "");
+        request.extensions_mut().insert(hyper::ext::Protocol::from_static("echo"));
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let mut io = hyper::upgrade::on(response).await.unwrap();
+        let mut answer = [0; 1000];
+        for n in 0..100 {
+            write_all(&mut io, &[n; 1000]).await.unwrap();
+            let mut count = 0;
+            while count < answer.len() {
+                count += read(&mut io, &mut answer[count..]).await.unwrap();
+            }
+            assert_eq!(answer, [n; 1000]);
+        }
+    });
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
 }
 
 #[test]

@@ -34,7 +34,8 @@
 //! axum's `WebSocketUpgrade`, which uses it. What it hands out is used on the loop of its
 //! connection, where `tokio::spawn` stays; on another thread it is an error. Its user cannot know
 //! of a drain, and so does not hold one up: the server waits for it as for an idle connection of
-//! HTTP/1.1 ([`DrainPlan::linger`](crate::DrainPlan::linger)), and it ends with its loop.
+//! HTTP/1.1 ([`DrainPlan::linger`](crate::DrainPlan::linger)), and it ends with its loop. Over
+//! HTTP/2 it is a stream as others are, and is waited for until the grace period is over.
 //!
 //! Without a guest, and with a runtime beside the loops (`Server::tokio_handle`), an HTTP/1.1
 //! request has no extension of theirs: hyper's upgrades want connections that are `Send`, which
