@@ -112,8 +112,8 @@ pub struct GrpcService<S> {
 
 impl<S> GrpcService<S> {
     /// Serves calls by `inner`, with the default settings of [`GrpcLayer`]: a server that tonic has
-    /// generated, or [`Routes`](tonic::service::Routes) of several. For [`Server`](crate::Server),
-    /// in the place of `tonic::transport::Server`.
+    /// generated, or `tonic::service::Routes` of several. For [`Server`](crate::Server), in the
+    /// place of `tonic::transport::Server`.
     ///
     /// ```no_run
     /// use wakeful_http::grpc::{self, GrpcService};
