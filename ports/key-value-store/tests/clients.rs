@@ -30,7 +30,13 @@ async fn values_are_kept_and_requests_are_bounded(program: Program) {
     let megabytes = |n: usize| vec![7; n << 20];
     assert_eq!(put(&service, "large", megabytes(5)).await, StatusCode::NO_CONTENT);
     assert_eq!(get(&service, "/large").await.bytes().await.unwrap(), megabytes(5));
-    assert_eq!(put(&service, "large", megabytes(6)).await, StatusCode::PAYLOAD_TOO_LARGE);
+    // Too large, which it says before it has read all of it. (With `axum::serve` the connection is
+    // reset then, and whether the client gets the answer is a matter of luck.)
+    let refused = Client::new().put(service.url("/large")).body(megabytes(6)).send().await;
+    match refused {
+        Ok(refused) => assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE),
+        Err(error) => assert!(!service.on_wakeful(), "{error:?}"),
+    }
 
     // All places are taken by clients that wait on several loops: the next one is refused, and what
     // does not wait is served. A write on one loop answers those that wait on any.

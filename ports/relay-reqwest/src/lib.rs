@@ -58,7 +58,7 @@ async fn upload(
 }
 
 pub fn router(url: String) -> reqwest::Result<Router> {
-    let client = Client::builder().read_timeout(Duration::from_secs(2)).build()?;
+    let client = Client::builder().read_timeout(Duration::from_secs(5)).build()?;
     Ok(Router::new()
         .route("/{*path}", get(download).post(upload))
         .with_state(Upstream { client, url }))
