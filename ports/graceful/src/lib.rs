@@ -23,7 +23,7 @@ async fn slow(State(begun): State<Begun>) -> &'static str {
 
 async fn forever(State(begun): State<Begun>) {
     begun.fetch_add(1, Ordering::Relaxed);
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn begun(State(begun): State<Begun>) -> String {
