@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use rustix::process::Signal;
 
-use crate::process::{Ended, as_user, of_this_thread, signal};
+use crate::process::{Ended, of_this_thread, set_up, signal};
 use crate::{free_addr, until};
 
 /// A PostgreSQL server.
@@ -27,15 +27,15 @@ impl Postgres {
     pub async fn start() -> Self {
         let (directory, addr) = (TempDir::new().expect("a temporary directory"), free_addr());
         let data = directory.path().join("data");
+        // If this thread ends, so does it, at once and with its shared memory.
+        let mut options = vec!["--pdeathsig", "QUIT"];
         // PostgreSQL refuses to run as root: `nobody` has it then.
-        let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
-        let root = rustix::process::geteuid().is_root();
-        let user: &[&str] = if root { &nobody } else { &[] };
-        if root {
+        if rustix::process::geteuid().is_root() {
+            options.extend(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
             chown(directory.path(), Some(65534), Some(65534)).expect("to be root");
         }
         let programs = postgres_programs();
-        let init = as_user(user, programs.join("initdb"))
+        let init = set_up(&options, programs.join("initdb"))
             .args(["--no-sync", "--auth", "trust", "--username", "postgres", "--pgdata"])
             .arg(&data)
             .current_dir(directory.path())
@@ -43,7 +43,7 @@ impl Postgres {
             .expect("initdb");
         assert!(init.status.success(), "initdb: {}", String::from_utf8_lossy(&init.stderr));
         let log = fs::File::create(directory.path().join("log")).expect("a file");
-        let server = as_user(user, programs.join("postgres"))
+        let server = set_up(&options, programs.join("postgres"))
             .arg("-D")
             .arg(&data)
             .args(["-h", "127.0.0.1", "-p", &addr.port().to_string()])

@@ -102,13 +102,13 @@ impl Service {
 /// A command that the kernel kills when the thread that starts it ends, so that nothing stays of
 /// tests that are killed. `setpriv` of util-linux becomes the program.
 pub(crate) fn of_this_thread(program: impl AsRef<OsStr>) -> Command {
-    as_user(&[], program)
+    set_up(&["--pdeathsig", "KILL"], program)
 }
 
-/// The same as another user: options of `setpriv`.
-pub(crate) fn as_user(user: &[&str], program: impl AsRef<OsStr>) -> Command {
+/// Starts a program with options of `setpriv`.
+pub(crate) fn set_up(options: &[&str], program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL"]).args(user).arg("--").arg(program);
+    command.args(options).arg("--").arg(program);
     command
 }
 
