@@ -114,6 +114,26 @@ pub struct GrpcService<S> {
     settings: GrpcLayer,
 }
 
+impl<S> GrpcService<S> {
+    /// Serves calls by `inner`, with the default settings of [`GrpcLayer`]: a server that tonic has
+    /// generated, or `tonic::service::Routes` of several. For [`Server`](crate::Server), in the
+    /// place of `tonic::transport::Server`.
+    ///
+    /// ```no_run
+    /// use wakeful_http::grpc::{self, GrpcService};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// // In the place of `tonic::transport::Server::builder().add_service(health).serve(addr)`.
+    /// let (_reporter, health) = grpc::health_reporter();
+    /// wakeful_http::Server::bind("127.0.0.1:50051")?.serve(GrpcService::new(health))
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn new(inner: S) -> Self {
+        GrpcLayer::new().layer(inner)
+    }
+}
+
 impl<S, B, R> Service<Request<B>> for GrpcService<S>
 where
     S: Service<Request<CallRequestBody<B>>, Response = Response<R>>,

@@ -34,6 +34,7 @@ use hyper::server::conn::http1;
 use hyper::service::Service;
 use wakeful::accept::{Draining, Moving};
 use wakeful::net::PeerAddr;
+use wakeful::time::Deadline;
 
 use self::close::{Ended, close};
 use self::observed::Observed;
@@ -183,8 +184,13 @@ where
     {
         let parts = connection.into_parts();
         state.leaves_http();
-        // It is open as long as its user wants, unless its place is taken.
-        offer.fulfil(parts.io.io, parts.read_buf).await;
+        // It is open as long as its user wants, unless its place is taken. Boxed: a connection
+        // that stays HTTP is no larger for it.
+        let lingered = async {
+            draining.started().await;
+            Deadline::after(state.loop_state().linger()).await;
+        };
+        Box::pin(offer.fulfil(parts.io.io, parts.read_buf, lingered)).await;
         return Ok(End::Closed);
     }
     if !observed.leaves.get() {

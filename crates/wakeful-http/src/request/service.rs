@@ -234,7 +234,7 @@ where
         }
         let mut response = answered?;
         in_flight.responds();
-        if let Some(offered) = this.offered.as_ref() {
+        if let Some(offered) = this.offered.as_mut() {
             offered.correct(&mut response);
         } else if response.status().is_informational() {
             upgrade::refuse_interim(&mut response);

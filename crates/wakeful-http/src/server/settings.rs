@@ -81,9 +81,9 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Listens on `addr`: a [`SocketAddr`](std::net::SocketAddr), a [`ListenAddr`], or a text,
-    /// `127.0.0.1:8080`, `[::1]:8080`, `unix:PATH`. Connections wait in the backlog until the
-    /// server starts.
+    /// Listens on `addr`: a [`SocketAddr`](std::net::SocketAddr), a [`ListenAddr`], an IP address
+    /// and a port, or a text, `127.0.0.1:8080`, `[::1]:8080`, `unix:PATH`. (A name, such as
+    /// `localhost`, is not looked up.) Connections wait in the backlog until the server starts.
     ///
     /// # Errors
     /// The text is no address; the address is in use, not one of this host, or needs a privilege.

@@ -29,18 +29,32 @@
 //!
 //! WebSockets are in `ws` (feature `ws`).
 //!
-//! hyper's own `upgrade::on` wants connections that are `Send`, and does not work for HTTP/1.1
-//! here; nor does axum's `WebSocketUpgrade`, which uses it: a request has no extension of theirs,
-//! and a 101 that nobody takes up here is answered 500. So a request that asks for an upgrade, and
-//! no other, gets an `Offer` among its extensions; the response decides whether it holds; and when
-//! hyper's connection ends by it, the bytes go to who waits. An upgraded connection stays on its
-//! loop, counts as open until its [`Upgraded`] is dropped, and is aborted when the grace period of
-//! a drain is over: what uses it should await [`drain_begins`](crate::drain_begins). A server that
-//! replaces connections ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) may close it
-//! for another one; it is never taken for a silent one.
+//! # hyper's own upgrades
+//! With Tokio as each loop's guest (`Server::tokio`) `hyper::upgrade::on` works too, and so does
+//! axum's `WebSocketUpgrade`, which uses it. What it hands out is used on the loop of its
+//! connection, where `tokio::spawn` stays; on another thread it is an error. Its user cannot know
+//! of a drain, and so does not hold one up: the server waits for it as for an idle connection of
+//! HTTP/1.1 ([`DrainPlan::linger`](crate::DrainPlan::linger)), and it ends with its loop. Over
+//! HTTP/2 it is a stream as others are, and is waited for until the grace period is over.
+//!
+//! Without a guest, and with a runtime beside the loops (`Server::tokio_handle`), an HTTP/1.1
+//! request has no extension of theirs: hyper's upgrades want connections that are `Send`, which
+//! ours are not. A 101 that nobody takes up here is answered 500.
+//!
+//! # How it works
+//! A request that asks for an upgrade, and no other, gets an `Offer` among its extensions; the
+//! response decides whether it holds; and when hyper's connection ends by it, the bytes go to who
+//! waits. An upgraded connection stays on its loop, counts as open until its [`Upgraded`] is
+//! dropped, and is aborted when the grace period of a drain is over: what uses it should await
+//! [`drain_begins`](crate::drain_begins). A server that replaces connections
+//! ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) may close it for another one; it is
+//! never taken for a silent one. `as_hyper` is for hyper's own upgrades.
 
+#[cfg(feature = "tokio")]
+mod as_hyper;
 mod error;
 mod offer;
+mod offered;
 mod upgraded;
 
 use std::future::Future;
@@ -50,10 +64,10 @@ use std::task::{Context, Poll};
 use http::Request;
 
 pub use self::error::UpgradeError;
-use self::offer::Offer;
+use self::offer::{Asker, Offer};
 #[cfg(feature = "ws")]
-pub(crate) use self::offer::OwnRefusal;
-pub(crate) use self::offer::{Offered, Offers, refuse_interim};
+pub(crate) use self::offered::OwnRefusal;
+pub(crate) use self::offered::{Offered, Offers, refuse_interim};
 pub use self::upgraded::Upgraded;
 
 /// The upgrade that `request` asks for, to be awaited in a task of its own: it happens once the
@@ -100,7 +114,7 @@ impl Future for OnUpgrade {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             Source::None => Poll::Ready(Err(UpgradeError::NotAsked)),
-            Source::Http1(offer) => offer.poll(cx),
+            Source::Http1(offer) => offer.poll(Asker::Own, cx),
             Source::Http2(theirs) => Pin::new(theirs).poll(cx).map(|upgraded| {
                 let io = upgraded.map_err(UpgradeError::Http2)?;
                 Ok(Upgraded::new(io))

@@ -256,10 +256,16 @@ impl Future for Held {
     }
 }
 
+impl Held {
+    /// Leaves it to who has it.
+    pub(super) fn leave(self) {
+        self.0.is_held.set(false);
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.is_held.set(false);
-        if self.0.is_closed() {
+        if !self.0.is_held.replace(false) || self.0.is_closed() {
             return;
         }
         self.0.close();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -50,6 +50,37 @@ impl TryFrom<&str> for ListenAddr {
     }
 }
 
+impl TryFrom<&String> for ListenAddr {
+    type Error = InvalidListenAddr;
+
+    fn try_from(text: &String) -> Result<Self, InvalidListenAddr> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for ListenAddr {
+    type Error = InvalidListenAddr;
+
+    fn try_from(text: String) -> Result<Self, InvalidListenAddr> {
+        text.parse()
+    }
+}
+
+/// An address without its port, and the port: `("127.0.0.1", 8080)`.
+impl TryFrom<(&str, u16)> for ListenAddr {
+    type Error = InvalidListenAddr;
+
+    fn try_from((ip, port): (&str, u16)) -> Result<Self, InvalidListenAddr> {
+        match ip.parse::<IpAddr>() {
+            Ok(ip) => Ok((ip, port).into()),
+            Err(_) => Err(InvalidListenAddr {
+                text: format!("{ip}:{port}"),
+                reason: "expected an IP address before the port",
+            }),
+        }
+    }
+}
+
 impl fmt::Display for ListenAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -66,6 +97,36 @@ impl fmt::Display for ListenAddr {
 impl From<SocketAddr> for ListenAddr {
     fn from(addr: SocketAddr) -> Self {
         Self::Tcp(addr)
+    }
+}
+
+impl From<&SocketAddr> for ListenAddr {
+    fn from(addr: &SocketAddr) -> Self {
+        Self::Tcp(*addr)
+    }
+}
+
+impl From<(IpAddr, u16)> for ListenAddr {
+    fn from(addr: (IpAddr, u16)) -> Self {
+        Self::Tcp(addr.into())
+    }
+}
+
+impl From<(Ipv4Addr, u16)> for ListenAddr {
+    fn from(addr: (Ipv4Addr, u16)) -> Self {
+        Self::Tcp(addr.into())
+    }
+}
+
+impl From<(Ipv6Addr, u16)> for ListenAddr {
+    fn from(addr: (Ipv6Addr, u16)) -> Self {
+        Self::Tcp(addr.into())
+    }
+}
+
+impl From<([u8; 4], u16)> for ListenAddr {
+    fn from(addr: ([u8; 4], u16)) -> Self {
+        Self::Tcp(addr.into())
     }
 }
 
@@ -123,5 +184,35 @@ mod tests {
             let error = text.parse::<ListenAddr>().expect_err(text).to_string();
             assert!(error.contains(text), "{error}");
         }
+    }
+
+    /// A server is bound by the same argument as `TcpListener::bind` of the standard library and of
+    /// Tokio, unless that is a name to look up.
+    #[test]
+    fn listen_addresses_are_made_of_what_a_tcp_listener_takes() {
+        let port = 8080;
+        let addr: SocketAddr = ([127, 0, 0, 1], port).into();
+        let text = addr.to_string();
+        for listen in [
+            ListenAddr::try_from(text.as_str()),
+            ListenAddr::try_from(&text),
+            ListenAddr::try_from(text.clone()),
+            ListenAddr::try_from(("127.0.0.1", port)),
+        ] {
+            assert_eq!(listen, Ok(ListenAddr::Tcp(addr)));
+        }
+        for listen in [
+            addr.into(),
+            (&addr).into(),
+            (addr.ip(), port).into(),
+            (Ipv4Addr::LOCALHOST, port).into(),
+            ([127, 0, 0, 1], port).into(),
+        ] {
+            assert_eq!(listen, ListenAddr::Tcp(addr));
+        }
+        let six = ListenAddr::from((Ipv6Addr::LOCALHOST, port));
+        assert_eq!(ListenAddr::try_from(("::1", port)), Ok(six));
+        let name = ListenAddr::try_from(("localhost", port)).expect_err("no IP address");
+        assert!(name.to_string().contains("localhost:8080"), "{name}");
     }
 }

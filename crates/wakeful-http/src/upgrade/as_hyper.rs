@@ -1,0 +1,191 @@
+//! hyper's own `OnUpgrade`, for handlers that ask for it, as axum's `WebSocketUpgrade` does: where
+//! Tokio is the loop's guest, for which such handlers were written.
+//!
+//! Only a connection of hyper's can fulfil one, and only if its io is `Send`, which ours is not. So
+//! a request that asks for an upgrade gets the `OnUpgrade` of a connection of its own, which is not
+//! on any wire: it has read [`REQUEST`], and answers when the response to the real request says so.
+//! What it hands to the handler is its io, [`Passed`], which from then on reads and writes the real
+//! connection. Requests that ask for no upgrade have nothing of this.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use wakeful::LoopBound;
+
+use super::error::UpgradeError;
+use super::offer::{Asker, Offer};
+use super::upgraded::Upgraded;
+use crate::foreign_code::{Contained, contain};
+
+/// Any request that hyper lets upgrade.
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
+
+/// The connection that is on no wire. Dropped, its `OnUpgrade` ends with an error.
+pub(super) struct HyperUpgrade {
+    /// Its end wakes who awaits the upgrade, and so does its drop.
+    connection: Contained<Pin<Box<dyn Future<Output = hyper::Result<()>>>>>,
+    service: Rc<ServiceState>,
+}
+
+#[derive(Default)]
+struct ServiceState {
+    asked: Cell<Option<OnUpgrade>>,
+    answers: Cell<bool>,
+}
+
+impl HyperUpgrade {
+    /// Prepares one that fulfils `offer`, if this loop has Tokio as its guest. With a runtime
+    /// beside the loops handlers would use it on other threads; without any they could not use it.
+    pub(super) fn prepare(offer: &Offer) -> Option<(Self, OnUpgrade)> {
+        let runtime = Handle::try_current().ok()?;
+        if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
+            return None;
+        }
+        let service = Rc::new(ServiceState::default());
+        let asked = service.clone();
+        let answer = service_fn(move |mut request: Request<Incoming>| {
+            asked.asked.set(request.extensions_mut().remove::<OnUpgrade>());
+            let state = asked.clone();
+            poll_fn(move |_| match state.answers.get() {
+                true => Poll::Ready(Ok::<_, Infallible>(switching())),
+                false => Poll::Pending,
+            })
+        });
+        let io = Passed { request: REQUEST, offer: offer.clone(), stream: None };
+        let mut builder = http1::Builder::new();
+        builder.header_read_timeout(None);
+        let connection = Box::pin(builder.serve_connection(io, answer).with_upgrades());
+        let mut this = Self { connection: Contained::new(connection), service };
+        this.poll();
+        let on_upgrade = this.service.asked.take()?;
+        Some((this, on_upgrade))
+    }
+
+    /// Fulfils the `OnUpgrade`. If nobody has it any more, nobody has the offer by it.
+    pub(super) fn hand_over(mut self, offer: &Offer) {
+        self.service.answers.set(true);
+        self.poll();
+        offer.is_handed_over();
+    }
+
+    fn poll(&mut self) {
+        let mut context = Context::from_waker(Waker::noop());
+        // It waits for nothing but us. If it fails, its `OnUpgrade` does when it is dropped.
+        contain(|| drop(self.connection.as_mut().poll(&mut context)));
+    }
+}
+
+fn switching() -> Response<Empty<Bytes>> {
+    let mut response = Response::new(Empty::new());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response
+}
+
+/// First the io of the connection that is on no wire, and then the real one, once its response is
+/// written.
+struct Passed {
+    request: &'static [u8],
+    offer: Offer,
+    stream: Option<LoopBound<Upgraded>>,
+}
+
+impl Passed {
+    /// `None` is no wire.
+    fn stream(
+        &mut self,
+        asker: Asker,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<&mut Upgraded>>> {
+        if self.stream.is_none() {
+            if self.offer.is_on_no_wire() {
+                return Poll::Ready(Ok(None));
+            }
+            let stream = ready!(self.offer.poll(asker, cx)).map_err(error)?;
+            self.stream = Some(self.offer.bind(stream));
+        }
+        let stream = self.stream.as_mut().and_then(LoopBound::get_mut);
+        Poll::Ready(stream.map(Some).ok_or_else(|| error(UpgradeError::OtherThread)))
+    }
+}
+
+fn error(error: UpgradeError) -> io::Error {
+    match error {
+        UpgradeError::Refused => io::Error::new(io::ErrorKind::ConnectionReset, error),
+        error => io::Error::other(error),
+    }
+}
+
+impl Read for Passed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(stream) = ready!(self.stream(Asker::HyperReads, cx))? {
+            return Pin::new(stream).poll_read(cx, buf);
+        }
+        let (now, later) = self.request.split_at(self.request.len().min(buf.remaining()));
+        if now.is_empty() {
+            return Poll::Pending;
+        }
+        buf.put_slice(now);
+        self.request = later;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Write for Passed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match ready!(self.stream(Asker::HyperWrites, cx))? {
+            Some(stream) => Pin::new(stream).poll_write(cx, buf),
+            None => Poll::Ready(Ok(buf.len())),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match ready!(self.stream(Asker::HyperWrites, cx))? {
+            Some(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            None => Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum())),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.as_ref().and_then(LoopBound::get).is_some_and(Write::is_write_vectored)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match ready!(self.stream(Asker::HyperWrites, cx))? {
+            Some(stream) => Pin::new(stream).poll_flush(cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match ready!(self.stream(Asker::HyperWrites, cx))? {
+            Some(stream) => Pin::new(stream).poll_shutdown(cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! hyper's own upgrades, where Tokio is a guest: for handlers that were written for them.
+
+mod common;
+
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::pin::Pin;
+use std::sync::mpsc;
+use std::task::{Poll, ready};
+use std::thread;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::routing::any;
+use common::{GUARD, addr, http2_client, raw, read_all, request, router, server, until};
+use http::{Response, StatusCode, header};
+use hyper::rt::{Read as _, ReadBuf, Write as _};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use wakeful_http::Running;
+
+const UPGRADE: &str =
+    "GET /upgrade HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+
+async fn read(io: &mut Upgraded, buf: &mut [u8]) -> std::io::Result<usize> {
+    poll_fn(|cx| {
+        let mut buf = ReadBuf::new(buf);
+        ready!(Pin::new(&mut *io).poll_read(cx, buf.unfilled()))?;
+        Poll::Ready(Ok(buf.filled().len()))
+    })
+    .await
+}
+
+async fn write_all(io: &mut Upgraded, mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        let written = poll_fn(|cx| Pin::new(&mut *io).poll_write(cx, bytes)).await?;
+        bytes = &bytes[written..];
+    }
+    poll_fn(|cx| Pin::new(&mut *io).poll_flush(cx)).await
+}
+
+async fn echo(mut io: Upgraded) -> std::io::Result<()> {
+    let mut buf = [0; 1024];
+    loop {
+        match read(&mut io, &mut buf).await? {
+            0 => return poll_fn(|cx| Pin::new(&mut io).poll_shutdown(cx)).await,
+            count => write_all(&mut io, &buf[..count]).await?,
+        }
+    }
+}
+
+fn switching() -> Response<Body> {
+    let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+    let response = response.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "echo");
+    response.body(Body::empty()).unwrap()
+}
+
+/// As the example of hyper's documentation: the request goes into the task.
+async fn in_the_task(mut request: Request) -> Response<Body> {
+    tokio::spawn(async move { echo(hyper::upgrade::on(&mut request).await.unwrap()).await });
+    switching()
+}
+
+/// As axum's `WebSocketUpgrade`: hyper's extension goes into the task, and nothing else.
+async fn of_the_extension(mut request: Request) -> Response<Body> {
+    let Some(upgrading) = request.extensions_mut().remove::<OnUpgrade>() else {
+        let response = Response::builder().status(StatusCode::UPGRADE_REQUIRED);
+        return response.body(Body::empty()).unwrap();
+    };
+    tokio::spawn(async move {
+        let mut io = upgrading.await.unwrap();
+        // It speaks first.
+        write_all(&mut io, b"hello ").await?;
+        echo(io).await
+    });
+    switching()
+}
+
+/// Up to the empty line.
+fn read_header(stream: &mut impl Read) -> String {
+    let mut header = Vec::new();
+    while !header.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        header.push(byte[0]);
+    }
+    String::from_utf8(header).unwrap()
+}
+
+/// A connection that was upgraded behind an ordinary request. `early` comes with the request.
+fn upgraded(running: &Running, path: &str, early: &str) -> TcpStream {
+    let mut stream = raw(running);
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    assert!(read_header(&mut stream).starts_with("HTTP/1.1 200"));
+    stream.read_exact(&mut [0; 5]).unwrap();
+    let request = UPGRADE.replace("/upgrade", path) + early;
+    stream.write_all(request.as_bytes()).unwrap();
+    let header = read_header(&mut stream);
+    assert!(header.starts_with("HTTP/1.1 101") && header.contains("upgrade: echo"), "{header}");
+    stream
+}
+
+fn expect(stream: &mut TcpStream, bytes: &[u8]) {
+    let mut answer = vec![0; bytes.len()];
+    stream.read_exact(&mut answer).unwrap();
+    assert!(answer == bytes);
+}
+
+fn app() -> Router {
+    router().route("/task", any(in_the_task)).route("/extension", any(of_the_extension))
+}
+
+#[test]
+fn handlers_that_upgrade_by_hyper_work_where_tokio_is_a_guest() {
+    let running = server().tokio().start(app()).unwrap();
+    for (path, greeting) in [("/task", ""), ("/extension", "hello ")] {
+        let mut stream = upgraded(&running, path, "too early");
+        expect(&mut stream, format!("{greeting}too early").as_bytes());
+        for size in [1, 1000, 300_000] {
+            let bytes = vec![b'x'; size];
+            let mut writer = stream.try_clone().unwrap();
+            let written = thread::spawn({
+                let bytes = bytes.clone();
+                move || writer.write_all(&bytes).unwrap()
+            });
+            expect(&mut stream, &bytes);
+            written.join().unwrap();
+        }
+        // It counts as open until it is dropped.
+        assert_eq!(running.counts().open(), 1);
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read_all(stream), "");
+        until("the connection is closed", || running.counts().open() == 0);
+    }
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn an_upgrade_by_hyper_that_is_not_wanted_is_told_so_and_one_that_nobody_has_is_no_101() {
+    let (tell, told) = mpsc::channel();
+    let decline = async move |request: Request| {
+        let (tell, upgrading) = (tell.clone(), hyper::upgrade::on(request));
+        tokio::spawn(async move { tell.send(upgrading.await.unwrap_err()) });
+        "no"
+    };
+    let drop_it = async |mut request: Request| {
+        drop(request.extensions_mut().remove::<OnUpgrade>().unwrap());
+        switching()
+    };
+    let app = app().route("/decline", any(decline)).route("/drop", any(drop_it));
+    let running = server().tokio().start(app).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(UPGRADE.replace("/upgrade", "/decline").as_bytes()).unwrap();
+    assert!(read_header(&mut stream).starts_with("HTTP/1.1 200"));
+    stream.read_exact(&mut [0; 2]).unwrap();
+    assert!(told.recv_timeout(GUARD).unwrap().is_canceled());
+    // The connection goes on.
+    stream.write_all(UPGRADE.replace("/upgrade", "/drop").as_bytes()).unwrap();
+    assert!(read_header(&mut stream).starts_with("HTTP/1.1 500"));
+    stream.write_all(UPGRADE.replace("/upgrade", "/task").as_bytes()).unwrap();
+    assert!(read_header(&mut stream).starts_with("HTTP/1.1 101"));
+}
+
+#[test]
+fn a_connection_upgraded_by_hyper_does_not_hold_up_a_drain() {
+    let running = server().tokio().start(app()).unwrap();
+    let mut stream = upgraded(&running, "/extension", "x");
+    expect(&mut stream, b"hello x");
+    // Nothing was aborted.
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+    assert_eq!(read_all(stream), "");
+}
+
+#[test]
+fn over_http2_handlers_upgrade_by_hyper_as_well() {
+    let connect = async |mut request: Request| {
+        tokio::spawn(async move { echo(hyper::upgrade::on(&mut request).await.unwrap()).await });
+        Response::new(Body::empty())
+    };
+    let running = server().tokio().start(app().route("/connect", any(connect))).unwrap();
+    wakeful::block_on(async {
+        let mut sender = http2_client(addr(&running)).await;
+        // The server's SETTINGS have to come first: they allow it.
+        sender.send_request(request("GET", "/", "")).await.unwrap();
+        let mut request = request("CONNECT", "/connect", "");
+        request.extensions_mut().insert(hyper::ext::Protocol::from_static("echo"));
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let mut io = hyper::upgrade::on(response).await.unwrap();
+        let mut answer = [0; 1000];
+        for n in 0..100 {
+            write_all(&mut io, &[n; 1000]).await.unwrap();
+            let mut count = 0;
+            while count < answer.len() {
+                count += read(&mut io, &mut answer[count..]).await.unwrap();
+            }
+            assert_eq!(answer, [n; 1000]);
+        }
+    });
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn an_upgrade_by_hyper_that_is_used_on_another_thread_is_an_error() {
+    let (tell, told) = mpsc::channel();
+    let elsewhere = async move |request: Request| {
+        let (tell, upgrading) = (tell.clone(), hyper::upgrade::on(request));
+        tokio::task::spawn_blocking(move || {
+            let mut io = futures_lite::future::block_on(upgrading).unwrap();
+            let written = futures_lite::future::block_on(write_all(&mut io, b"here"));
+            tell.send(written.unwrap_err()).unwrap();
+        });
+        switching()
+    };
+    let running = server().tokio().start(router().route("/elsewhere", any(elsewhere))).unwrap();
+    let stream = upgraded(&running, "/elsewhere", "");
+    let error = told.recv_timeout(GUARD).unwrap().to_string();
+    assert!(error.contains("another thread"), "{error}");
+    assert_eq!(read_all(stream), "");
+    until("the connection is closed", || running.counts().open() == 0);
+}
+
+#[test]
+fn beside_a_runtime_with_threads_there_is_no_upgrade_by_hyper() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let running = server().tokio_handle(runtime.handle().clone()).start(app()).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(UPGRADE.replace("/upgrade", "/extension").as_bytes()).unwrap();
+    assert!(read_header(&mut stream).starts_with("HTTP/1.1 426"));
+}

@@ -1,0 +1,9 @@
+use std::{env, io};
+
+#[tokio::main]
+async fn main() -> io::Result<()> {
+    let addr = env::var("ADDR").unwrap_or("127.0.0.1:3000".into());
+    let app = login::router(env::var("SECRET").expect("the environment's SECRET").as_bytes());
+    let listener = tokio::net::TcpListener::bind(addr).await?;
+    axum::serve(listener, app).await
+}

@@ -1,0 +1,7 @@
+use std::{env, io};
+
+fn main() -> io::Result<()> {
+    let addr = env::var("ADDR").unwrap_or("127.0.0.1:3000".into());
+    let app = login::router(env::var("SECRET").expect("the environment's SECRET").as_bytes());
+    wakeful_http::Server::bind(addr)?.tokio().serve(app)
+}

@@ -1,0 +1,11 @@
+use std::{env, error::Error};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let addr = env::var("ADDR").unwrap_or("127.0.0.1:3000".into());
+    let pool = notes_sqlx::pool(&env::var("DATABASE_URL")?).await?;
+    let app = notes_sqlx::router(pool);
+    let listener = tokio::net::TcpListener::bind(addr).await?;
+    axum::serve(listener, app).await?;
+    Ok(())
+}

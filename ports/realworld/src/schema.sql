@@ -1,0 +1,36 @@
+CREATE TABLE IF NOT EXISTS users (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    username TEXT NOT NULL UNIQUE CHECK (username <> ''),
+    email TEXT NOT NULL UNIQUE CHECK (email <> ''),
+    password_hash TEXT NOT NULL,
+    bio TEXT NOT NULL DEFAULT '',
+    image TEXT
+);
+CREATE TABLE IF NOT EXISTS follows (
+    follower BIGINT NOT NULL REFERENCES users,
+    followed BIGINT NOT NULL REFERENCES users,
+    PRIMARY KEY (follower, followed)
+);
+CREATE TABLE IF NOT EXISTS articles (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    author BIGINT NOT NULL REFERENCES users,
+    slug TEXT NOT NULL UNIQUE,
+    title TEXT NOT NULL CHECK (title <> ''),
+    description TEXT NOT NULL,
+    body TEXT NOT NULL,
+    tags TEXT[] NOT NULL,
+    created_at TIMESTAMPTZ NOT NULL DEFAULT now(),
+    updated_at TIMESTAMPTZ NOT NULL DEFAULT now()
+);
+CREATE TABLE IF NOT EXISTS favorites (
+    reader BIGINT NOT NULL REFERENCES users,
+    article BIGINT NOT NULL REFERENCES articles ON DELETE CASCADE,
+    PRIMARY KEY (reader, article)
+);
+CREATE TABLE IF NOT EXISTS comments (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    article BIGINT NOT NULL REFERENCES articles ON DELETE CASCADE,
+    author BIGINT NOT NULL REFERENCES users,
+    body TEXT NOT NULL CHECK (body <> ''),
+    created_at TIMESTAMPTZ NOT NULL DEFAULT now()
+);
