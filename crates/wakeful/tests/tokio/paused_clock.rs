@@ -130,11 +130,12 @@ fn either_pauses_moves_and_resumes_both() {
 fn what_is_left_of_a_deadline_behind_a_resume_is_waited_for() {
     guest()
         .block_on(async {
-            let far = spawn(sleep(HOUR));
+            let deadline = now() + HOUR;
+            let far = spawn(sleep_until(deadline));
             // So that the loop has slept for it.
             sleep(Duration::from_millis(1)).await;
             pause();
-            advance(HOUR - Duration::from_millis(5)).await;
+            advance(deadline - now() - Duration::from_millis(5)).await;
             assert!(!far.is_finished());
             resume();
             far.await.unwrap();
