@@ -58,7 +58,7 @@ impl Upgraded {
     fn poll_reading<R>(
         &mut self,
         cx: &mut Context<'_>,
-        poll: impl FnOnce(Pin<&mut dyn Io>, &mut Context<'_>) -> Poll<io::Result<R>>,
+        poll: impl FnOnce(Pin<&mut (dyn Io + 'static)>, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         self.open.reader.keep(cx, self.open.is_held.get());
         self.wakers.reader.with(cx, |cx| self.open.with_io(|io| poll(io, cx)))
@@ -67,7 +67,7 @@ impl Upgraded {
     fn poll_writing<R>(
         &mut self,
         cx: &mut Context<'_>,
-        poll: impl FnOnce(Pin<&mut dyn Io>, &mut Context<'_>) -> Poll<io::Result<R>>,
+        poll: impl FnOnce(Pin<&mut (dyn Io + 'static)>, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         self.open.writer.keep(cx, self.open.is_held.get());
         self.wakers.writer.with(cx, |cx| self.open.with_io(|io| poll(io, cx)))
@@ -137,11 +137,11 @@ impl Write for Upgraded {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_writing(cx, |io, cx| io.poll_flush(cx))
+        self.poll_writing(cx, Write::poll_flush)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_writing(cx, |io, cx| io.poll_shutdown(cx))
+        self.poll_writing(cx, Write::poll_shutdown)
     }
 }
 
@@ -198,7 +198,7 @@ struct Open {
 impl Open {
     fn with_io<R>(
         &self,
-        poll: impl FnOnce(Pin<&mut dyn Io>) -> Poll<io::Result<R>>,
+        poll: impl FnOnce(Pin<&mut (dyn Io + 'static)>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         match &mut *self.io.borrow_mut() {
             // What it wakes meanwhile is woken later: `Locking`, `SafeWaker`.
