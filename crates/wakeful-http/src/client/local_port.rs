@@ -26,7 +26,7 @@ pub(super) fn explain(error: io::Error, addr: SocketAddr) -> io::Error {
 
 /// Has [`explain`] found that there was no port?
 pub(super) fn is_missing(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|error| error.is::<NoPort>())
+    error.get_ref().and_then(|error| error.downcast_ref::<NoPort>()).is_some()
 }
 
 /// What the kernel said: the loop's streams explain it, and give it as the cause.

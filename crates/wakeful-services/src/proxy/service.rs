@@ -181,9 +181,12 @@ impl Proxy {
         exchange.answered();
         let asked = progress.clone();
         let body = ProxyBody::read(body, exchange, progress, self.ahead.clone());
-        let body = body.map_err(|error| match asked.client_has_gone() {
-            true => Trouble::Client(error.to_string()),
-            false => Trouble::BadGateway,
+        let body = body.map_err(|error| {
+            if asked.client_has_gone() {
+                Trouble::Client(error.to_string())
+            } else {
+                Trouble::BadGateway
+            }
         });
         Ok(Response::from_parts(parts, body?))
     }
