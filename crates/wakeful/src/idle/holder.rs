@@ -13,6 +13,7 @@ mod leash;
 mod recent_cpus;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use wakeful_awake::{KeeperError, LargeMachine, check_share, keeper_protocol};
 
 use self::device::{Device, DeviceError};
 use self::keeper::{Keeper, KeeperLost};
-use self::leash::Leash;
+use self::leash::{Leash, Release};
 use super::hold_gain;
 use super::policy::Hold;
 use super::reluctance::{MACHINE, Machine};
@@ -46,6 +47,15 @@ pub(crate) enum HoldError {
     Keeper(#[from] KeeperLost),
     #[error("{0}; in code Hold::whole_machine() says so")]
     Large(#[from] LargeMachine),
+}
+
+impl Foreign {
+    fn tie_to(&mut self, held: &Arc<impl Release + 'static>) -> Option<()> {
+        if !self.leash.as_ref().is_some_and(|leash| leash.is_of(held)) {
+            self.leash = Leash::new(held).ok();
+        }
+        self.leash.as_ref().map(|_| ())
+    }
 }
 
 impl HoldError {
@@ -265,14 +275,10 @@ impl Holder {
 
     /// `None`: no thread can be started, or there is nothing that it could end.
     fn leash(&mut self) -> Option<()> {
-        if self.foreign.leash.is_none() {
-            let leash = match &self.means {
-                Means::Device(device) => Leash::new(device.descriptor()?),
-                Means::Keeper(keeper) => Leash::new(keeper.client()?),
-            };
-            self.foreign.leash = leash.ok();
+        match &self.means {
+            Means::Device(device) => self.foreign.tie_to(device.descriptor()?),
+            Means::Keeper(keeper) => self.foreign.tie_to(keeper.client()?),
         }
-        self.foreign.leash.as_ref().map(|_| ())
     }
 
     /// The silence is over, or nobody takes turns for a while.

@@ -45,6 +45,8 @@ struct Word {
 pub(super) struct Leash {
     word: Arc<Word>,
     thread: JoinHandle<()>,
+    /// Where what it ends lies. The thread's reference keeps that place from being used again.
+    held_at: usize,
 }
 
 impl Leash {
@@ -52,10 +54,16 @@ impl Leash {
     /// No thread can be started.
     pub(super) fn new(held: &Arc<impl Release + 'static>) -> io::Result<Self> {
         let word = Arc::new(Word { now: AtomicU64::new(IN_TURN), epoch: Instant::now() });
+        let held_at = address(held);
         let (seen, held) = (Arc::clone(&word), Arc::downgrade(held));
         let watch = move || watch(&seen, &held);
         let thread = without_signals(|| start_thread("wakeful-leash", watch))?;
-        Ok(Self { word, thread })
+        Ok(Self { word, thread, held_at })
+    }
+
+    /// Is this what it ends? A connection may be another one by now.
+    pub(super) fn is_of(&self, held: &Arc<impl Release>) -> bool {
+        self.held_at == address(held)
     }
 
     /// A turn is over, and the hold lasts: until `deadline`, if no other turn comes.
@@ -91,6 +99,10 @@ impl Drop for Leash {
         self.word.now.store(OVER, Ordering::Relaxed);
         self.thread.thread().unpark();
     }
+}
+
+fn address(held: &Arc<impl Release>) -> usize {
+    Arc::as_ptr(held).addr()
 }
 
 fn nanoseconds(time: Duration) -> u64 {

@@ -176,3 +176,23 @@ fn a_foreign_loop_s_turns_go_on_with_a_hold_and_do_not_prolong_it() {
     holder.release();
     assert_eq!(wishes(&file), [2, -1, -1]);
 }
+
+#[test]
+fn what_a_foreign_loop_holds_by_another_descriptor_than_before_ends_as_well() {
+    let (mut first, first_file) = holder(State::Unheld);
+    first.silence = Duration::from_secs(3600);
+    held(&first_file, &mut first);
+    first.leave_turn(1);
+    first.enter_turn();
+    // As behind the end of a keeper, and a connection to the next one.
+    let (mut second, file) = holder(State::Unheld);
+    std::mem::swap(&mut first.means, &mut second.means);
+    held(&file, &mut first);
+    first.foreign.deadline = None;
+    first.silence = Duration::from_millis(1);
+    first.leave_turn(2);
+    while wishes(&file) != [2, -1] {
+        std::thread::yield_now();
+    }
+    assert_eq!(wishes(&first_file), [2]);
+}
