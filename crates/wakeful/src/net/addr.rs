@@ -202,11 +202,11 @@ mod tests {
             assert_eq!(listen, Ok(ListenAddr::Tcp(addr)));
         }
         for listen in [
-            addr.into(),
-            (&addr).into(),
-            (addr.ip(), port).into(),
-            (Ipv4Addr::LOCALHOST, port).into(),
-            ([127, 0, 0, 1], port).into(),
+            ListenAddr::from(addr),
+            ListenAddr::from(&addr),
+            ListenAddr::from((addr.ip(), port)),
+            ListenAddr::from((Ipv4Addr::LOCALHOST, port)),
+            ListenAddr::from(([127, 0, 0, 1], port)),
         ] {
             assert_eq!(listen, ListenAddr::Tcp(addr));
         }
