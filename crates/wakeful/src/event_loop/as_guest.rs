@@ -40,8 +40,6 @@ use crate::task::coop;
 
 mod idle;
 
-pub(crate) use self::idle::GuestIdle;
-
 pub(super) const HOOKS: Hooks =
     Hooks { before_park: idle::before_park, after_park: idle::after_park };
 

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
 #[cfg(feature = "tokio")]
-use super::as_guest::{GuestIdle, HOOKS};
+use super::as_guest::HOOKS;
 use super::clock::Clock;
 #[cfg(feature = "test-util")]
 use super::clock::Source;
+#[cfg(feature = "tokio")]
+use super::guest_idle::GuestIdle;
 use super::handle::LoopHandle;
 use super::inner::Inner;
 use super::loop_values::LoopValues;

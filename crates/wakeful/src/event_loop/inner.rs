@@ -44,7 +44,7 @@ pub(crate) struct Inner {
     pub(super) clock: Clock,
     pub(super) idle: Idle,
     #[cfg(feature = "tokio")]
-    pub(super) guest_idle: super::as_guest::GuestIdle,
+    pub(super) guest_idle: super::guest_idle::GuestIdle,
     #[cfg(feature = "test-util")]
     pub(super) in_flight: Arc<InFlight>,
     /// The last turn found remote work in the moment of its sleep, and did not ask the driver.

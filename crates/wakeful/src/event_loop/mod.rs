@@ -19,6 +19,8 @@ mod end;
 mod functions;
 #[cfg(all(feature = "test-util", feature = "tokio"))]
 mod guest_clock;
+#[cfg(feature = "tokio")]
+mod guest_idle;
 mod handle;
 mod inner;
 mod loop_values;

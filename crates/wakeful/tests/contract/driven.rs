@@ -22,8 +22,9 @@ pub(crate) fn has_guest() -> bool {
 
 pub(crate) const BY_HAND: &str = "a loop that has a guest cannot be driven by hand";
 
-/// What a test of the idle policies needs.
-pub(crate) const NO_SPIN: &str = "Tokio sleeps at once, whatever the loop's idle policy";
+/// What a test of the queue's word on the loop's sleep needs.
+pub(crate) const SAYS_ASLEEP: &str =
+    "the queue says asleep whenever Tokio has the thread, in a spin too";
 
 /// The test ends here, and is skipped.
 struct Skipped(&'static str);

@@ -11,7 +11,7 @@ use wakeful::idle::{Adaptive, BusyPoll, Hold};
 use wakeful::{EventLoop, IdlePolicy, LoopHandle};
 
 use crate::backend::Backend;
-use crate::backend::driven::{Driven, NO_SPIN, skip_on_guests};
+use crate::backend::driven::{Driven, SAYS_ASLEEP, skip_on_guests};
 
 on_every_backend! {
     a_failed_attempt_to_sleep_costs_no_system_call_but_never_twice_in_a_row,
@@ -95,7 +95,7 @@ fn a_loop_that_holds_asks_the_kernel_nothing_in_silence_and_fires_its_timers<B: 
 }
 
 fn a_spinning_loop_never_sleeps_for_others_and_fires_its_timers<B: Backend>() {
-    skip_on_guests(NO_SPIN);
+    skip_on_guests(SAYS_ASLEEP);
     let (handle, thread) = start::<B>(IdlePolicy::Spin);
     for _ in 0..1_000 {
         handle.post_and_wait(|| ()).unwrap();
@@ -143,7 +143,6 @@ fn an_adaptive_loop_that_may_not_spin_is_one_that_parks<B: Backend>() {
 }
 
 fn an_adaptive_loop_meets_events_and_fires_its_timers<B: Backend>() {
-    skip_on_guests(NO_SPIN);
     let long = Adaptive::new().max_window(Duration::from_millis(16));
     let mut event_loop = B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
     let handle = event_loop.handle();
@@ -190,7 +189,6 @@ fn pin_to_first() -> CpuSet {
 }
 
 fn a_spin_gives_way_to_a_neighbour_on_its_cpu<B: Backend>() {
-    skip_on_guests(NO_SPIN);
     // A thread of its own, so that no other test is pinned.
     let pinned = thread::spawn(|| {
         let cpu = pin_to_first();
@@ -229,7 +227,6 @@ fn enter_real_time() -> bool {
 }
 
 fn a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread<B: Backend>() {
-    skip_on_guests(NO_SPIN);
     let pinned = thread::spawn(|| {
         let cpu = pin_to_first();
         let (stop, stopped) = mpsc::channel::<()>();
@@ -262,7 +259,6 @@ fn a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread<B: Backend>
 }
 
 fn a_spinning_loop_notices_that_its_thread_got_real_time_priority<B: Backend>() {
-    skip_on_guests(NO_SPIN);
     let looping = thread::spawn(|| {
         let long = Adaptive::new().max_window(Duration::from_millis(16));
         let mut event_loop = B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
@@ -302,7 +298,6 @@ fn a_spinning_loop_notices_that_its_thread_got_real_time_priority<B: Backend>() 
 }
 
 fn of_two_loops_on_one_cpu_one_spins<B: Backend>() {
-    skip_on_guests(NO_SPIN);
     let pinned = thread::spawn(|| {
         pin_to_first();
         let long = Adaptive::new().max_window(Duration::from_millis(16));
@@ -342,14 +337,12 @@ fn another_spins_after<B: Backend>(first: fn(&mut EventLoop)) {
 }
 
 fn a_loop_that_nobody_runs_keeps_none_from_spinning<B: Backend>() {
-    skip_on_guests(NO_SPIN);
     another_spins_after::<B>(|kept| {
         kept.block_on(async {}).unwrap();
     });
 }
 
 fn a_loop_that_others_wait_for_keeps_none_from_spinning<B: Backend>() {
-    skip_on_guests(NO_SPIN);
     another_spins_after::<B>(|kept| {
         while !kept.asks_to_park().unwrap() {
             kept.take_turn(Some(Duration::ZERO)).unwrap();
@@ -445,7 +438,7 @@ fn a_wake_without_work_makes_a_spinning_loop_take_a_turn<B: Backend>() {
 
 /// Another thread pushes between the last look at the loop's own work and its sleep.
 fn a_failed_attempt_to_sleep_costs_no_system_call_but_never_twice_in_a_row<B: Backend>() {
-    skip_on_guests(NO_SPIN);
+    skip_on_guests(SAYS_ASLEEP);
     let mut event_loop = B::event_loop();
     let handle = event_loop.handle();
     let pusher = handle.clone();

@@ -14,15 +14,12 @@
 //! is noticed within twice its length. Tokio's timers are events for it, because Tokio does not say
 //! what has ended its wait.
 
-use std::cell::Cell;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::clock::Reading;
 use super::super::current::current;
+use super::super::guest_idle::{Counts, Last};
 use super::super::inner::Inner;
 use super::super::wait::Spun;
 use crate::idle::{Holder, Idle, Next, Spinner};
@@ -31,33 +28,6 @@ use crate::idle::{Holder, Idle, Next, Spinner};
 /// millisecond.
 const ROUND: u64 = 250_000;
 
-/// What became of the last time that nothing was to do, and what is known since.
-#[derive(Debug, Default)]
-pub(crate) struct GuestIdle {
-    /// Tokio's.
-    epoll: Option<OwnedFd>,
-    last: Cell<Last>,
-    /// When Tokio came back from its wait, on the loop's clock.
-    back: Cell<u64>,
-    counts: Cell<Counts>,
-    /// When the timer in the epoll fires, on the loop's clock.
-    armed: Cell<Option<u64>>,
-    /// The next poll of the root future is a round of a spin.
-    is_round: Cell<bool>,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Last {
-    /// There was none, or it is accounted for.
-    #[default]
-    Nothing,
-    /// A spin goes on when Tokio's timers were looked at.
-    Spun,
-    Slept,
-    /// With CPUs held; in the place of a spin, if the policy is to adapt.
-    Held,
-}
-
 /// What ended it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
@@ -65,37 +35,6 @@ enum Ended {
     ByTimer,
     /// It has not ended, or a signal has ended it.
     ByNothing,
-}
-
-/// The loop's counters at a moment.
-#[derive(Debug, Default, Clone, Copy)]
-struct Counts {
-    waits: u64,
-    brought: u64,
-    timers: u64,
-}
-
-impl GuestIdle {
-    /// With Tokio's epoll, if that is known.
-    pub(crate) fn with(epoll: Option<OwnedFd>) -> Self {
-        Self { epoll, ..Self::default() }
-    }
-
-    /// Is there anything for Tokio, or for the loop?
-    fn has_something(&self) -> io::Result<bool> {
-        let Some(epoll) = &self.epoll else { return Ok(false) };
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match poll(&mut [PollFd::new(epoll, PollFlags::IN)], Some(&zero)) {
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            found => Ok(found? > 0),
-        }
-    }
-
-    /// Is the poll of the root future a round of a spin? Nothing is owed to anybody then.
-    #[inline]
-    pub(super) fn takes_round(&self) -> bool {
-        self.is_round.take()
-    }
 }
 
 /// Tokio looks behind this whether there is work.
