@@ -70,19 +70,30 @@ impl Driven for EventLoop {
         if max_wait == Some(Duration::ZERO) || Done::by(&handle) != before {
             return Ok(());
         }
+        // How often the hook below was counted as a callback.
         let hooked = Rc::new(Cell::new(0));
+        let did_something = {
+            let (handle, hooked) = (handle.clone(), hooked.clone());
+            move || {
+                let mut now = Done::by(&handle);
+                now.callbacks -= hooked.get();
+                now != before
+            }
+        };
         let waker: Rc<Cell<Option<Waker>>> = Rc::default();
-        let (hooked_in_turn, wakes) = (hooked.clone(), waker.clone());
-        let hook = self.after_turn(move || {
-            hooked_in_turn.set(hooked_in_turn.get() + 1);
-            if let Some(waker) = wakes.take() {
-                waker.wake();
+        let hook = self.after_turn({
+            let (waker, did_something) = (waker.clone(), did_something.clone());
+            move || {
+                // This call is counted behind it.
+                let is_over = did_something();
+                hooked.set(hooked.get() + 1);
+                if is_over && let Some(waker) = waker.take() {
+                    waker.wake();
+                }
             }
         });
         let something = poll_fn(|cx| {
-            let mut now = Done::by(&handle);
-            now.callbacks -= hooked.get();
-            if now != before {
+            if did_something() {
                 return Poll::Ready(());
             }
             waker.set(Some(cx.waker().clone()));
@@ -103,7 +114,7 @@ impl Driven for EventLoop {
 }
 
 /// What a loop has done.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Done {
     events: u64,
     polls: u64,

@@ -11,7 +11,7 @@ use wakeful::idle::{Adaptive, BusyPoll, Hold};
 use wakeful::{EventLoop, IdlePolicy, LoopHandle};
 
 use crate::backend::Backend;
-use crate::backend::driven::{Driven, SAYS_ASLEEP, skip_on_guests};
+use crate::backend::driven::{BY_HAND, Driven, SAYS_ASLEEP, skip_on_guests};
 
 on_every_backend! {
     a_failed_attempt_to_sleep_costs_no_system_call_but_never_twice_in_a_row,
@@ -250,7 +250,7 @@ fn a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread<B: Backend>
                 turns += 1;
             }
             let metrics = event_loop.handle().metrics();
-            assert_eq!((metrics.parks, metrics.spin_time), (turns, Duration::ZERO), "{metrics:?}");
+            assert!(metrics.parks >= turns && metrics.spin_time.is_zero(), "{metrics:?}");
         }
         drop(stop);
         ordinary.join().unwrap();
@@ -343,6 +343,7 @@ fn a_loop_that_nobody_runs_keeps_none_from_spinning<B: Backend>() {
 }
 
 fn a_loop_that_others_wait_for_keeps_none_from_spinning<B: Backend>() {
+    skip_on_guests(BY_HAND);
     another_spins_after::<B>(|kept| {
         while !kept.asks_to_park().unwrap() {
             kept.take_turn(Some(Duration::ZERO)).unwrap();

@@ -19,6 +19,7 @@ use wakeful::time::{
 use wakeful::{EventLoop, LoopHandle, spawn};
 
 use crate::backend::Backend;
+use crate::backend::driven::{BY_HAND, skip_on_guests};
 use crate::background::{LONG, wait_until};
 use crate::support::tcp_pair;
 
@@ -320,6 +321,7 @@ fn begin(future: impl Future) {
 }
 
 fn what_is_refused_says_why<B: Backend>() {
+    skip_on_guests("the words are Tokio's");
     let not_on_a_loop = "no event loop runs on this thread";
     assert!(message(pause).contains(not_on_a_loop));
     assert!(message(resume).contains(not_on_a_loop));
@@ -340,6 +342,7 @@ fn what_is_refused_says_why<B: Backend>() {
 }
 
 fn each_loop_has_a_clock_of_its_own<B: Backend>() {
+    skip_on_guests(BY_HAND);
     let (mut one, mut other) = (paused::<B>(), B::event_loop());
     let start = one.block_on(async { now() }).unwrap();
     one.block_on(async { sleep(HOUR).await }).unwrap();
@@ -361,6 +364,7 @@ fn each_loop_has_a_clock_of_its_own<B: Backend>() {
 }
 
 fn metrics_and_the_wait_of_a_turn_keep_the_machine_s_clock<B: Backend>() {
+    skip_on_guests(BY_HAND);
     let mut event_loop = paused::<B>();
     event_loop.block_on(async { sleep(HOUR).await }).unwrap();
     event_loop.block_on(async { advance(HOUR).await }).unwrap();
@@ -378,6 +382,7 @@ fn metrics_and_the_wait_of_a_turn_keep_the_machine_s_clock<B: Backend>() {
 }
 
 fn a_turn_that_may_not_wait_never_moves_the_clock<B: Backend>() {
+    skip_on_guests(BY_HAND);
     let mut event_loop = paused::<B>();
     let start = event_loop.block_on(async { now() }).unwrap();
     let task = event_loop.spawn(async move {
@@ -404,6 +409,7 @@ fn is_readable(event_loop: &EventLoop, within: Duration) -> bool {
 }
 
 fn a_loop_that_another_one_drives_jumps_where_it_would_park<B: Backend>() {
+    skip_on_guests(BY_HAND);
     let mut event_loop = paused::<B>();
     let (client, mut server) = event_loop.block_on(tcp_pair()).unwrap();
     let start = event_loop.block_on(async { now() }).unwrap();
@@ -441,6 +447,7 @@ fn a_loop_that_another_one_drives_jumps_where_it_would_park<B: Backend>() {
 }
 
 fn blocking_work_in_flight_holds_the_clock_of_a_loop_that_another_one_drives<B: Backend>() {
+    skip_on_guests(BY_HAND);
     let mut event_loop = paused::<B>();
     let start = event_loop.block_on(async { now() }).unwrap();
     let late = event_loop.spawn(async { sleep(HOUR).await });

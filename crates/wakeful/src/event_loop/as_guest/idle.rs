@@ -45,6 +45,10 @@ pub(super) fn before_park() {
         inner.local.wake_host();
         return;
     }
+    // Tokio moves a clock that stands still only where it would sleep.
+    if !inner.clock.runs() {
+        return inner.sleeps_in_tokio(Last::Slept);
+    }
     match &inner.idle {
         Idle::Park(_) => inner.sleeps_in_tokio(Last::Slept),
         Idle::Adapt(_) if inner.guest_idle.epoll.is_none() => {
@@ -117,15 +121,21 @@ impl Inner {
 
     /// `false`: the loop is to sleep now.
     fn spin_in_tokio(&self, spinner: &mut Spinner, now: Reading) -> bool {
-        let round = now.real + ROUND;
-        let deadline = self.deadline(now, None).map_or(round, |timer| timer.min(round));
+        let timer = self.deadline(now, None);
+        let armed = self.guest_idle.armed.get().filter(|armed| *armed > now.real);
+        let round = armed.unwrap_or(u64::MAX).min(now.real + ROUND);
+        let deadline = timer.map_or(round, |timer| timer.min(round));
         self.stopwatch.skip();
-        let look = || Ok(self.guest_idle.has_something()? || self.handle.queue().is_pending());
+        // What is found behind the deadline may be the timer in the epoll, which is no event.
+        let look = || {
+            let found = self.guest_idle.has_something()? && self.now().real < deadline;
+            Ok(found || self.handle.queue().is_pending())
+        };
         let ended = self.spin_while_it_pays(spinner, Some(deadline), look);
         self.stopwatch.idle(&self.counters.spin_time);
         match ended {
             Ok(Spun::Found) => self.asks_tokio(Last::Nothing),
-            Ok(Spun::UntilDeadline(now)) if now < round => {
+            Ok(Spun::UntilDeadline(now)) if timer.is_some_and(|timer| now >= timer) => {
                 spinner.cut_short(now);
                 self.asks_tokio(Last::Nothing);
             }
