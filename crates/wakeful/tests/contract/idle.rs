@@ -298,6 +298,7 @@ fn a_spinning_loop_notices_that_its_thread_got_real_time_priority<B: Backend>() 
 }
 
 fn of_two_loops_on_one_cpu_one_spins<B: Backend>() {
+    skip_on_guests(BY_HAND);
     let pinned = thread::spawn(|| {
         pin_to_first();
         let long = Adaptive::new().max_window(Duration::from_millis(16));

@@ -70,11 +70,12 @@ pub(super) fn after_park() {
     let counters = &inner.counters;
     let last = idle.last.get();
     let spun = matches!(last, Last::Nothing | Last::Spun);
-    inner.stopwatch.idle(match last {
-        Last::Nothing | Last::Spun => &counters.spin_time,
-        Last::Held => &counters.held_time,
-        Last::Slept => &counters.park_time,
-    });
+    match last {
+        Last::Nothing => inner.stopwatch.skip(),
+        Last::Spun => inner.stopwatch.idle(&counters.spin_time),
+        Last::Held => inner.stopwatch.idle(&counters.held_time),
+        Last::Slept => inner.stopwatch.idle(&counters.park_time),
+    }
     if !spun || matches!(inner.idle, Idle::Spin) {
         inner.observe_tokio(false);
     }
@@ -103,6 +104,10 @@ impl Inner {
                     (Last::Held, _) => spinner.cut_short_instead(back),
                     (Last::Slept, Ended::ByWork) => spinner.woken(back),
                     (Last::Slept | Last::Nothing, _) => {}
+                }
+                // There already, and so no gap: Tokio rings for a timer that one of its tasks sets.
+                if spinner.expects_soon() && self.guest_idle.has_something().unwrap_or(true) {
+                    return self.asks_tokio(Last::Nothing);
                 }
                 spinner.begin(now.real)
             }
