@@ -213,6 +213,11 @@ fn check_one<B: Backend>(part: Part, make_run: MakeRun, way: &'static Way, posts
     }
 
     // And the turn after the last work is the one that sleeps: no turn too many, no park too few.
+    // (Where a test may pause the clock, a guest knows each of the loop's timers, and wakes by it.)
+    if cfg!(feature = "test-util") && has_guest() {
+        background.end();
+        return;
+    }
     until_asleep(handle);
     let counted = handle.clone();
     let then = handle.post_and_wait(move || counted.metrics()).unwrap();

@@ -3,7 +3,7 @@
 use std::thread;
 
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, SharedListener};
-use wakeful::{EventLoop, LoopGroup, LoopHandle};
+use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopHandle};
 
 use crate::background::{Background, until_asleep};
 
@@ -24,7 +24,7 @@ fn asks_nothing(handle: &LoopHandle) {
 
 #[test]
 fn a_loop_whose_guest_sleeps_asks_the_kernel_nothing_until_something_happens() {
-    let background = Background::start(EventLoop::builder().tokio(), |_| ());
+    let background = Background::start(EventLoop::builder().idle(IdlePolicy::Park).tokio(), |_| ());
     let handle = background.handle();
     for _ in 0..10 {
         handle.post_and_wait(|| ()).unwrap();
