@@ -53,6 +53,7 @@ fn drive<T>(
     mut look: impl FnMut(&mut Context<'_>) -> Option<Poll<T>>,
 ) -> io::Result<T> {
     let _in_host = inner.local.enter_host();
+    inner.guest_idle.begins();
     let root = poll_fn(|cx| inner.poll_as_guest(runtime, state, &mut look, cx));
     runtime.block_on(root)
 }

@@ -47,6 +47,12 @@ impl GuestIdle {
         Self { epoll, ..Self::default() }
     }
 
+    /// A run begins: what was before the last one's end says nothing.
+    pub(super) fn begins(&self) {
+        self.last.take();
+        self.is_round.take();
+    }
+
     /// Is there anything for Tokio, or for the loop?
     pub(super) fn has_something(&self) -> io::Result<bool> {
         let Some(epoll) = &self.epoll else { return Ok(false) };

@@ -106,7 +106,7 @@ impl Inner {
                     (Last::Slept | Last::Nothing, _) => {}
                 }
                 // There already, and so no gap: Tokio rings for a timer that one of its tasks sets.
-                if spinner.expects_soon() && self.guest_idle.has_something().unwrap_or(true) {
+                if spinner.expects_soon() && self.guest_idle.has_something().unwrap_or(false) {
                     return self.asks_tokio(Last::Nothing);
                 }
                 spinner.begin(now.real)
