@@ -6,7 +6,7 @@
 //! next thread finds no room, or some bytes for which an arena has to grow, and that ends the
 //! process. So under a limit there are as many arenas as a quarter of it has room for.
 
-use rustix::process::{Resource, getrlimit};
+use super::limits;
 
 /// What an arena reserves, on a machine of 64 bits.
 const RESERVED: u64 = 64 << 20;
@@ -18,7 +18,8 @@ const SHARE: u64 = 4;
 /// told it a number of arenas. To be called before the threads are started.
 pub(crate) fn fit_to_limit() {
     let is_told = |name: &str| std::env::var_os(name).is_some();
-    let Some(limit) = getrlimit(Resource::As).current else { return };
+    // Refused, by a sandbox: as if there were none.
+    let Ok(Some(limit)) = limits::of_address_space() else { return };
     if !is_told("MALLOC_ARENA_MAX") && !is_told("GLIBC_TUNABLES") {
         allow(that_fit(limit));
     }

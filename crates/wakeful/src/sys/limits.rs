@@ -107,10 +107,24 @@ pub(crate) fn code(error: &io::Error) -> Option<Errno> {
 /// # Errors
 /// The call is refused.
 pub(crate) fn of_descriptors() -> io::Result<libc::rlimit> {
+    // SAFETY: see `read`.
+    read(|limit| unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit) })
+}
+
+/// The soft limit of address space, in bytes. `None`: there is none.
+///
+/// # Errors
+/// The call is refused.
+pub(crate) fn of_address_space() -> io::Result<Option<u64>> {
+    // SAFETY: see `read`.
+    let limit = read(|limit| unsafe { libc::getrlimit(libc::RLIMIT_AS, limit) })?.rlim_cur;
+    Ok((limit != libc::RLIM_INFINITY).then_some(limit))
+}
+
+/// What `call` fills in: the pointer is good for reads and writes.
+fn read(call: impl FnOnce(*mut libc::rlimit) -> libc::c_int) -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel fills in `limit`, which is there for it.
-    let refused = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0;
-    if refused { Err(last_error_of("prlimit64")) } else { Ok(limit) }
+    if call(&raw mut limit) != 0 { Err(last_error_of("prlimit64")) } else { Ok(limit) }
 }
 
 /// Changes it for this process.
