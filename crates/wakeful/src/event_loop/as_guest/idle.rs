@@ -28,13 +28,13 @@ use crate::idle::{Holder, Idle, Next, Spinner};
 /// millisecond.
 const ROUND: u64 = 250_000;
 
-/// What ended it.
+/// What ended a wait of Tokio's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    ByWork,
-    ByTimer,
+    Work,
+    Timer,
     /// It has not ended, or a signal has ended it.
-    ByNothing,
+    Nothing,
 }
 
 /// Tokio looks behind this whether there is work.
@@ -92,17 +92,17 @@ impl Inner {
         let back = self.guest_idle.back.get();
         let ended = self.ended();
         let next = match (self.guest_idle.last.take(), ended) {
-            (Last::Spun, Ended::ByNothing) => Next::Spin,
+            (Last::Spun, Ended::Nothing) => Next::Spin,
             (last, ended) => {
                 match (last, ended) {
-                    (Last::Spun, Ended::ByWork) => {
+                    (Last::Spun, Ended::Work) => {
                         self.counters.spin_hits.add(1);
                         spinner.hit(back);
                     }
                     (Last::Spun, _) => spinner.cut_short(back),
-                    (Last::Held, Ended::ByWork) => spinner.woken_instead(back),
+                    (Last::Held, Ended::Work) => spinner.woken_instead(back),
                     (Last::Held, _) => spinner.cut_short_instead(back),
-                    (Last::Slept, Ended::ByWork) => spinner.woken(back),
+                    (Last::Slept, Ended::Work) => spinner.woken(back),
                     (Last::Slept | Last::Nothing, _) => {}
                 }
                 // There already, and so no gap: Tokio rings for a timer that one of its tasks sets.
@@ -155,7 +155,7 @@ impl Inner {
         let ended = self.ended();
         match (self.guest_idle.last.take(), ended) {
             (Last::Nothing, _) => {}
-            (_, Ended::ByWork) => holder.woken(),
+            (_, Ended::Work) => holder.woken(),
             _ => holder.found_nothing(self.guest_idle.back.get()),
         }
         if holder.is_lost() {
@@ -214,14 +214,14 @@ impl Inner {
         let (then, now) = (self.guest_idle.counts.get(), self.counts());
         let slept = !matches!(self.guest_idle.last.get(), Last::Nothing | Last::Spun);
         if now.brought != then.brought {
-            Ended::ByWork
+            Ended::Work
         } else if now.timers != then.timers {
-            Ended::ByTimer
+            Ended::Timer
         } else if slept && now.waits == then.waits {
             // Nothing of the loop's: something of Tokio's.
-            Ended::ByWork
+            Ended::Work
         } else {
-            Ended::ByNothing
+            Ended::Nothing
         }
     }
 
