@@ -16,7 +16,7 @@ const RUNTIMES: &[(&str, &str, &str)] = &[
     ("SMOL", "peer-smol", "smol"),
     ("TOKIO", "tokio-multi-thread", "tokio"),
     ("TONIC", "peer-tonic", "tonic"),
-    ("WAKEFUL", "late-wake", "wakeful"),
+    ("WAKEFUL", "late-wake", "wakeful-rt"),
 ];
 
 fn main() {
