@@ -50,16 +50,15 @@ pub(super) fn before_park() {
         return inner.sleeps_in_tokio(Last::Slept);
     }
     match &inner.idle {
-        Idle::Park(_) => inner.sleeps_in_tokio(Last::Slept),
-        Idle::Adapt(_) if inner.guest_idle.epoll.is_none() => {
-            inner.sleeps_in_tokio(Last::Slept);
+        Idle::Adapt(spinner) if inner.guest_idle.epoll.is_some() => {
+            inner.adapt_in_tokio(&mut spinner.borrow_mut());
         }
+        Idle::Park(_) | Idle::Adapt(_) => inner.sleeps_in_tokio(Last::Slept),
         Idle::Spin => {
-            inner.observe_tokio(true);
+            inner.tell_of_sleep();
             inner.stopwatch.skip();
             inner.asks_tokio(Last::Spun);
         }
-        Idle::Adapt(spinner) => inner.adapt_in_tokio(&mut spinner.borrow_mut()),
         Idle::Hold(holder) => inner.hold_in_tokio(&mut holder.borrow_mut()),
     }
 }
@@ -77,7 +76,7 @@ pub(super) fn after_park() {
         Last::Slept => inner.stopwatch.idle(&counters.park_time),
     }
     if !spun || matches!(inner.idle, Idle::Spin) {
-        inner.observe_tokio(false);
+        inner.tell_of_return();
     }
     if matches!(inner.idle, Idle::Adapt(_) | Idle::Hold(_)) {
         idle.back.set(inner.now().real);
@@ -186,17 +185,21 @@ impl Inner {
     fn sleeps_in_tokio(&self, last: Last) {
         self.guest_idle.last.set(last);
         self.counters.parks.add(1);
-        self.observe_tokio(true);
+        self.tell_of_sleep();
         self.stopwatch.skip();
     }
 
-    fn observe_tokio(&self, sleeps: bool) {
-        match self.sleep_observer.get() {
-            Some(sleep_observer) if sleeps => sleep_observer.before_sleep(),
-            Some(sleep_observer) if !self.handle.process().is_forked() => {
-                sleep_observer.after_sleep();
-            }
-            _ => {}
+    fn tell_of_sleep(&self) {
+        if let Some(sleep_observer) = self.sleep_observer.get() {
+            sleep_observer.before_sleep();
+        }
+    }
+
+    fn tell_of_return(&self) {
+        if let Some(sleep_observer) = self.sleep_observer.get()
+            && !self.handle.process().is_forked()
+        {
+            sleep_observer.after_sleep();
         }
     }
 
