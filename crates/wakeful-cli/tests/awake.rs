@@ -6,6 +6,7 @@ mod common;
 use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -15,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM, Service, get};
 use tempfile::TempDir;
-use wakeful_awake::{IdleDriver, latency_device};
+use wakeful_awake::{IdleDriver, check_share, latency_device};
+use wakeful_load::internals::procfs::ProcessCpu;
 
 const HTTP: [&str; 3] = ["http", "--listen", "127.0.0.1:0"];
 /// May not use the device.
@@ -26,6 +28,10 @@ static MACHINE: Mutex<()> = Mutex::new(());
 
 /// The device, where holding CPUs may gain something and nobody does.
 fn device_that_matters() -> Option<OwnedFd> {
+    if let Err(large) = check_share() {
+        eprintln!("skipped: {large}");
+        return None;
+    }
     if IdleDriver::read().driver.is_none() {
         eprintln!("skipped: without an idle driver CPUs halt whatever is asked for");
         return None;
@@ -39,6 +45,25 @@ fn device_that_matters() -> Option<OwnedFd> {
         return None;
     }
     Some(device)
+}
+
+fn is_held(device: &OwnedFd) -> bool {
+    latency_device::in_force(device).unwrap() == Some(Duration::ZERO)
+}
+
+/// A server is asked until it is held for. Whoever is to hold joins a hold of the test's: that
+/// takes no measurement, which a busy machine would spoil.
+fn asks_until_held(device: &OwnedFd, addr: &str) {
+    let start = Instant::now();
+    loop {
+        latency_device::hold(device, Duration::ZERO).unwrap();
+        (0..200).for_each(|_| assert!(get(addr, "/healthz").starts_with("HTTP/1.1 200")));
+        latency_device::release(device).unwrap();
+        if is_held(device) {
+            return;
+        }
+        assert!(start.elapsed() < GUARD, "not held");
+    }
 }
 
 #[test]
@@ -57,47 +82,34 @@ fn the_probe_says_how_cpus_idle_here_and_whether_a_hold_is_worth_it() {
 fn a_server_holds_while_it_has_traffic_not_in_silence_and_not_when_it_is_killed() {
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(device) = device_that_matters() else { return };
-    let is_held = || latency_device::in_force(&device).unwrap() == Some(Duration::ZERO);
-    let mut service = Service::start_idle(Command::new(PROGRAM), &HTTP, "hold");
+    let hypervisor = Hypervisor::new();
+    let mut service = Service::start_idle(hypervisor.program(), &HTTP, "hold");
     let addr = service.behind("listening on ");
     for end_by_kill in [false, true] {
-        let start = Instant::now();
-        while !is_held() {
-            if start.elapsed() > GUARD {
-                eprintln!("skipped: a hold is not worth it here, or the machine is too large");
-                return;
-            }
-            assert!(get(&addr, "/healthz").starts_with("HTTP/1.1 200"));
-        }
+        asks_until_held(&device, &addr);
         if end_by_kill {
             service.child.kill().unwrap();
             service.child.wait().unwrap();
         }
         let start = Instant::now();
-        while is_held() {
+        while is_held(&device) {
             assert!(!end_by_kill && start.elapsed() < GUARD, "still held");
             std::thread::yield_now();
         }
     }
 }
 
-/// `wakeful awake`, ended with the value.
-struct Awake(Child);
+/// A process, ended with the value.
+struct Killed(Child);
 
-impl Awake {
-    fn of(pid: u32) -> Self {
-        let mut command = Command::new(PROGRAM);
-        command.args(["awake", "--pid", &pid.to_string()]).stderr(Stdio::null());
-        Self(command.spawn().unwrap())
-    }
-
+impl Killed {
     fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 }
 
-impl Drop for Awake {
+impl Drop for Killed {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -108,24 +120,19 @@ impl Drop for Awake {
 fn a_watched_process_is_held_while_it_has_traffic_and_not_when_the_watcher_is_killed() {
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(device) = device_that_matters() else { return };
-    let is_held = || latency_device::in_force(&device).unwrap() == Some(Duration::ZERO);
+    let hypervisor = Hypervisor::new();
     let mut service = Service::start_idle(Command::new(PROGRAM), &HTTP, "park");
     let addr = service.behind("listening on ");
-    let mut awake = Awake::of(service.child.id());
+    let mut command = hypervisor.program();
+    command.args(["awake", "--pid", &service.child.id().to_string()]).stderr(Stdio::null());
+    let mut awake = Killed(command.spawn().unwrap());
     for end_by_kill in [false, true] {
-        let start = Instant::now();
-        while !is_held() {
-            if start.elapsed() > GUARD {
-                eprintln!("skipped: a hold is not worth it here, or the machine is too large");
-                return;
-            }
-            assert!(get(&addr, "/healthz").starts_with("HTTP/1.1 200"));
-        }
+        asks_until_held(&device, &addr);
         if end_by_kill {
             awake.kill();
         }
         let start = Instant::now();
-        while is_held() {
+        while is_held(&device) {
             assert!(!end_by_kill && start.elapsed() < GUARD, "still held");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -169,6 +176,19 @@ impl Hypervisor {
         let tried = tried.args(command.get_args()).arg("true").stderr(Stdio::null()).status();
         tried.is_ok_and(|status| status.success()).then_some(command)
     }
+
+    /// This program, which asks no keeper, and sees this hypervisor where that can be.
+    fn program(&self) -> Command {
+        let mut command = match self.command() {
+            Some(mut command) => {
+                command.arg(PROGRAM);
+                command
+            }
+            None => Command::new(PROGRAM),
+        };
+        command.env("WAKEFUL_KEEPER", "");
+        command
+    }
 }
 
 /// A server is asked until CPUs are held, and on while the hypervisor takes the half of their time,
@@ -179,20 +199,7 @@ fn is_not_held_while_time_is_stolen(
     addr: &str,
     mut says_so: impl FnMut() -> bool,
 ) {
-    let is_held = || latency_device::in_force(device).unwrap() == Some(Duration::ZERO);
-    let asks = || assert!(get(addr, "/healthz").starts_with("HTTP/1.1 200"));
-    let start = Instant::now();
-    loop {
-        latency_device::hold(device, Duration::ZERO).unwrap();
-        (0..200).for_each(|_| asks());
-        latency_device::release(device).unwrap();
-        if is_held() {
-            break;
-        }
-        if start.elapsed() > GUARD {
-            return eprintln!("skipped: the machine is too large to be held");
-        }
-    }
+    asks_until_held(device, addr);
     let (start, mut last) = (Instant::now(), Instant::now());
     hypervisor.passes(100);
     let mut ended = 0;
@@ -203,8 +210,8 @@ fn is_not_held_while_time_is_stolen(
             last = Instant::now();
             hypervisor.passes(100);
         }
-        asks();
-        ended = if is_held() { 0 } else { ended + 1 };
+        assert!(get(addr, "/healthz").starts_with("HTTP/1.1 200"));
+        ended = if is_held(device) { 0 } else { ended + 1 };
     }
 }
 
@@ -399,6 +406,62 @@ fn a_report_says_that_there_was_no_traffic() {
     let output = awake(&["--", "sleep", "0.1"]).env("WAKEFUL_KEEPER", "").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("with CPUs held, for 0.0 s; there was no traffic"), "{said}");
+}
+
+/// A server of somebody else's, which is up and has nothing to do. `None`: it is not installed.
+fn silent_server(program: &str, arguments: &[&str]) -> Option<Killed> {
+    let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = addr.port().to_string();
+    let mut command = Command::new(program);
+    command.args(arguments.iter().map(|word| word.replace("{port}", &port)));
+    let server = match command.stdout(Stdio::null()).spawn() {
+        Ok(server) => Killed(server),
+        Err(error) => {
+            eprintln!("skipped: {program}: {error}");
+            return None;
+        }
+    };
+    let start = Instant::now();
+    while TcpStream::connect(addr).is_err() {
+        assert!(start.elapsed() < GUARD, "{program} does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // A JVM compiles for a while.
+    loop {
+        let before = ProcessCpu::read_tree(server.0.id()).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        let used = ProcessCpu::read_tree(server.0.id()).unwrap().used_since(&before);
+        if used.voluntary_switches < 40 {
+            return Some(server);
+        }
+        assert!(start.elapsed() < GUARD, "{program} is not silent: {used:?}");
+    }
+}
+
+#[test]
+fn what_redis_node_and_a_jvm_do_in_silence_is_no_traffic() {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    if device_that_matters().is_none() {
+        return;
+    }
+    const NODE: &str = "require('http').createServer().listen(process.argv[1], '127.0.0.1')";
+    let servers: [(&str, &[&str]); 3] = [
+        ("redis-server", &["--port", "{port}", "--bind", "127.0.0.1", "--save", ""]),
+        ("node", &["-e", NODE, "{port}"]),
+        ("rmiregistry", &["{port}"]),
+    ];
+    for (program, arguments) in servers {
+        let Some(server) = silent_server(program, arguments) else { continue };
+        let mut command = awake(&["--pid", &server.0.id().to_string()]);
+        command.env("WAKEFUL_KEEPER", "").stderr(Stdio::piped());
+        let mut watcher = Killed(command.spawn().unwrap());
+        std::thread::sleep(Duration::from_secs(3));
+        send(&watcher.0, "TERM");
+        let mut said = String::new();
+        watcher.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let nothing = "with CPUs held, for 0.0 s; there was no traffic";
+        assert!(said.contains(nothing), "{program}: {said}");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-pub use cpus::{CpuTime, CpuTimes};
+pub use cpus::{CpuTime, CpuTimes, tick};
 pub use processes::{CpuUse, ProcessCpu};
 pub use tree::{process_tree, threads_of};
 

@@ -26,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use self::strangers::Processes;
-use crate::procfs::{CpuTime, CpuTimes, ProcessCpu};
+use crate::procfs::{CpuTime, CpuTimes, ProcessCpu, tick};
 
 /// How many ticks may be rounding, for one CPU. Those of several CPUs partly cancel out.
 const FEW_TICKS: f64 = 2.0;
@@ -123,11 +123,6 @@ impl Outside {
     pub fn exceeds(&self, limit: f64) -> bool {
         self.total() > limit.max(self.resolution())
     }
-}
-
-/// The seconds of a tick.
-fn tick() -> f64 {
-    1.0 / rustix::param::clock_ticks_per_second().max(1) as f64
 }
 
 fn distinct(cpus: &[usize]) -> Vec<usize> {

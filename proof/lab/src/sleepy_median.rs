@@ -4,6 +4,7 @@
 //! Its parts, each of which can be run by itself (`--parts`), are in [`PARTS`]; who takes part is
 //! in [`contenders`], what is claimed in [`verdicts`].
 
+mod awake;
 mod cases;
 mod cgroup;
 mod chain;
@@ -12,32 +13,36 @@ mod contenders;
 mod found;
 mod hog;
 mod loads;
+mod machine;
+mod machine_watch;
+mod nginx;
 mod parts;
 mod proxied;
 mod quota;
 mod rates;
 mod silence;
 mod tables;
+mod unmodified;
 mod verdicts;
 
 use std::time::Duration;
 
 use wakeful_load::internals::bench::Load;
-use wakeful_load::internals::format;
 use wakeful_load::internals::results::Results;
 use wakeful_load::internals::series::Figures;
 
 use self::cases::Case;
 use self::chain::Chain;
 use self::contenders::{
-    ADAPTIVE, BURN, CAPS, EPOLL_SPIN, FRUGAL, PARKING, PARKING_AGAIN, PATIENT, SPINNING, TOKIO,
+    ADAPTIVE, BURN, CAPS, EPOLL_SPIN, FRUGAL, HOLD, PARKING, PARKING_AGAIN, PATIENT, SPINNING,
+    TOKIO,
 };
 use self::found::Found;
 use self::hog::{HOG_IS_GONE, HOG_STAYS};
 use self::loads::{WARM_UP, load};
 use self::parts::{
-    AWAKE, AWAKE_RATES, CAP, CHAIN, CHAINS, CLIENT, COMEBACK, Extent, FRUGALITY, HOG, PARTS,
-    PATIENCE, PROXIES, PROXY, QUOTA, RATE, SILENCE,
+    AWAKE, CAP, CHAIN, CHAINS, CLIENT, COMEBACK, Extent, FRUGALITY, HOG, PARTS, PATIENCE, PROXIES,
+    PROXY, QUOTA, RATE, SILENCE,
 };
 use self::rates::Rates;
 use crate::contender::Contender;
@@ -48,7 +53,7 @@ use crate::probe::Probe;
 use crate::scratch::Scratch;
 
 /// Contenders of the parts that are not about rates.
-const POLICIES: [&str; 3] = [ADAPTIVE, PARKING, SPINNING];
+const POLICIES: [&str; 4] = [ADAPTIVE, PARKING, SPINNING, HOLD];
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -87,7 +92,8 @@ impl Experiment for SleepyMedian {
     }
 
     fn probes(&self) -> Vec<Probe> {
-        vec![proxied::program(PROXY)]
+        // nginx is in two parts.
+        unmodified::programs(AWAKE).chain([nginx::program(PROXY)]).collect()
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError> {
@@ -118,8 +124,7 @@ struct Everything {
     rounds: usize,
     few_rounds: usize,
     rates: Option<rates::Plan>,
-    /// By rate.
-    awake: Vec<Vec<Case>>,
+    awake: awake::Plan,
     frugality: Vec<Case>,
     patience: Vec<Case>,
     cap: Vec<Case>,
@@ -150,12 +155,6 @@ impl Everything {
         };
         let at = |rate: f64, duration: Duration| load(lab, rate, duration);
         let at_10k = at(1e4, extent.block)?;
-        // A median takes some 100 answers.
-        let held = |rate: f64| -> Result<Vec<Case>, LabError> {
-            let load = at(rate, extent.block.max(Duration::from_secs_f64(240.0 / rate)))?;
-            let all = contenders::held(lab).into_iter();
-            Ok(all.map(|contender| Case::new(contender, &load)).collect())
-        };
         let long = extent.block.max(Duration::from_secs(1)).mul_f64(1.5);
         let caps: Vec<&str> =
             [PARKING, SPINNING].into_iter().chain(CAPS.map(|(_, name)| name)).collect();
@@ -164,23 +163,21 @@ impl Everything {
         let dribbling = Load { slow_clients: 200, ..at_10k.clone() };
         let chains = [at_10k.clone(), at(1e5, extent.block)?, few, dribbling];
         let scratch = Scratch::new().map_err(LabError::Scratch)?;
-        let proxies = [&chains[0], &chains[2], &chains[3]].map(proxied::load);
+        let proxies =
+            [&chains[0], &chains[2], &chains[3]].map(|load| loads::http(load, "/bytes/1024"));
         let with_backend =
             [TOKIO, BURN, "tokio-current-thread+interval7", "tokio-current-thread+interval1"];
         Ok(Self {
             rounds: extent.rounds,
             few_rounds: extent.field_rounds(),
             rates: lab.is_wanted(RATE).then(|| rates::Plan::new(lab, &extent)).transpose()?,
-            awake: match lab.is_wanted(AWAKE) {
-                true => AWAKE_RATES.map(held).into_iter().collect::<Result<_, _>>()?,
-                false => Vec::new(),
-            },
+            awake: awake::Plan::new(lab, &extent, scratch.path())?,
             frugality: cases(FRUGALITY, &[SPINNING, FRUGAL], &[], &at(5e3, extent.block)?),
             patience: cases(PATIENCE, &[SPINNING, PATIENT], &[], &at(1e3, extent.block)?),
             cap: cases(CAP, &caps, &[], &at(1e4, long)?),
             hog: cases(
                 HOG,
-                &[PARKING, PARKING_AGAIN, ADAPTIVE, SPINNING],
+                &[PARKING, PARKING_AGAIN, ADAPTIVE, SPINNING, HOLD],
                 &["epoll", TOKIO, BURN, EPOLL_SPIN],
                 &at_10k,
             ),
@@ -189,7 +186,7 @@ impl Everything {
             comeback: cases(COMEBACK, &POLICIES, &[], &at(1e4, HOG_STAYS + HOG_IS_GONE)?),
             quota: some(QUOTA, &POLICIES, &[]),
             quota_load: at(1e3, long)?,
-            silence: some(SILENCE, &[ADAPTIVE], &[]),
+            silence: some(SILENCE, &[ADAPTIVE, HOLD], &[]),
             chain: chains
                 .into_iter()
                 .map(|load| {
@@ -215,9 +212,7 @@ impl Everything {
         if let Some(rates) = &self.rates {
             rates.expect(lab);
         }
-        for cases in &self.awake {
-            cases::expect(lab, cases, rounds);
-        }
+        self.awake.expect(lab);
         cases::expect(lab, &self.frugality, rounds);
         cases::expect(lab, &self.patience, rounds);
         cases::expect(lab, &self.cap, rounds);
@@ -237,14 +232,9 @@ impl Everything {
             Some(rates) => rates.measure(lab)?,
             None => Rates::default(),
         };
-        let awake = self.awake.iter().zip(AWAKE_RATES).map(|(cases, rate)| {
-            let part = format!("{AWAKE}, {}", format::short_rate(rate));
-            cases::plain(lab, &part, cases, rounds)
-        });
-        let awake = awake.collect::<Result<_, _>>()?;
         Ok(Found {
             rates,
-            awake,
+            awake: self.awake.measure(lab)?,
             frugality: cases::plain(lab, FRUGALITY, &self.frugality, rounds)?,
             patience: cases::plain(lab, PATIENCE, &self.patience, rounds)?,
             cap: cases::capped(lab, CAP, &self.cap, rounds)?,

@@ -16,9 +16,8 @@ pub struct CpuTimes {
     pub cpus: BTreeMap<usize, CpuTime>,
 }
 
-/// What one CPU did, in ticks of which [`rustix::param::clock_ticks_per_second`] are a second
-/// (100). Most kernels find out by looking at each timer interrupt: over less than a second, these
-/// are samples.
+/// What one CPU did, in [ticks](tick). Most kernels find out by looking at each timer interrupt:
+/// over less than a second, these are samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTime {
     /// User mode, guests included.
@@ -56,6 +55,12 @@ impl CpuTime {
         let Self { user, nice, system, idle, iowait, irq, softirq, steal } = self;
         [user, nice, system, idle, iowait, irq, softirq, steal]
     }
+}
+
+/// The seconds of a tick: 0.01.
+#[must_use]
+pub fn tick() -> f64 {
+    1.0 / rustix::param::clock_ticks_per_second().max(1) as f64
 }
 
 impl CpuTimes {

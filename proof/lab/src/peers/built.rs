@@ -65,6 +65,8 @@ impl Built {
         let asked = if program == "nginx" { "-v" } else { "--version" };
         let output = Command::new(path).arg(asked).output().ok()?;
         let text = [output.stdout, output.stderr].concat();
-        String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
+        let line = String::from_utf8_lossy(&text).lines().next()?.to_owned();
+        // Node says its number alone.
+        Some(if line.starts_with('v') { format!("{program} {line}") } else { line })
     }
 }

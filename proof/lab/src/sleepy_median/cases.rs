@@ -40,14 +40,14 @@ pub(super) fn expect(lab: &mut Lab<'_>, cases: &[Case], rounds: usize) {
 }
 
 /// Measures each case once a round, each with a companion of its own; `figures` makes of the block
-/// and the companion what is wanted.
+/// and the companion what is wanted, or leaves the case out.
 pub(super) fn measure<C: Companion + Send, T>(
     lab: &mut Lab<'_>,
     part: &str,
     cases: &[Case],
     rounds: usize,
     mut companion: impl FnMut(&Lab<'_>, &Case) -> Result<C, Failure>,
-    figures: impl Fn(&Block, C) -> T,
+    figures: impl Fn(&Block, C) -> Result<T, Failure>,
 ) -> Result<Measured<T>, LabError> {
     let names: Vec<_> = cases.iter().map(|case| case.name.clone()).collect();
     let mut round = vec![0; cases.len()];
@@ -67,7 +67,7 @@ pub(super) fn measure<C: Companion + Send, T>(
             return Err(Failure::Interrupted);
         }
         let (repeated, spoilt) = (block.repeated, block.spoilt);
-        Ok(Undisturbed { value: figures(&block, beside), repeated, spoilt })
+        Ok(Undisturbed { value: figures(&block, beside)?, repeated, spoilt })
     })
 }
 
@@ -78,7 +78,7 @@ pub(super) fn plain(
     cases: &[Case],
     rounds: usize,
 ) -> Result<Measured<Figures>, LabError> {
-    measure(lab, part, cases, rounds, |_, _| Ok(()), |block, ()| Figures::of(block))
+    measure(lab, part, cases, rounds, |_, _| Ok(()), |block, ()| Ok(Figures::of(block)))
 }
 
 /// What a server with a capped spin used.
@@ -97,9 +97,9 @@ pub(super) fn capped(
     rounds: usize,
 ) -> Result<Measured<Capped>, LabError> {
     let companion = |_: &Lab<'_>, _: &Case| Ok(Seconds::default());
-    measure(lab, part, cases, rounds, companion, |block, seconds| Capped {
-        figures: Figures::of(block),
-        busiest_second: busiest_second(&seconds.readings()),
+    measure(lab, part, cases, rounds, companion, |block, seconds| {
+        let busiest_second = busiest_second(&seconds.readings());
+        Ok(Capped { figures: Figures::of(block), busiest_second })
     })
 }
 

@@ -2,6 +2,7 @@
 
 use wakeful_load::internals::series::Figures;
 
+use super::awake::Held;
 use super::cases::Capped;
 use super::client::Calls;
 use super::hog::{Beside, Comeback};
@@ -15,7 +16,7 @@ use crate::interleaved::Measured;
 pub(super) struct Found {
     pub(super) rates: Rates,
     /// CPUs that are held; by rate, as [`AWAKE_RATES`](super::parts::AWAKE_RATES).
-    pub(super) awake: Vec<Measured<Figures>>,
+    pub(super) awake: Vec<Measured<Held>>,
     pub(super) frugality: Measured<Figures>,
     pub(super) patience: Measured<Figures>,
     pub(super) cap: Measured<Capped>,
@@ -42,6 +43,7 @@ impl Found {
             && self.comeback.is_empty()
             && self.quota.is_empty()
             && self.silence.is_empty()
-            && self.awake.iter().chain(&self.chain).chain(&self.proxy).all(Measured::is_empty)
+            && self.awake.iter().all(Measured::is_empty)
+            && self.chain.iter().chain(&self.proxy).all(Measured::is_empty)
     }
 }

@@ -53,10 +53,8 @@ pub(super) fn measure(
     cases: &[Case],
     rounds: usize,
 ) -> Result<Measured<Beside>, LabError> {
-    let figures = |block: &Block, hog: Hog| Beside {
-        figures: Figures::of(block),
-        hog: hog.share,
-        counted: hog.counted,
+    let figures = |block: &Block, hog: Hog| {
+        Ok(Beside { figures: Figures::of(block), hog: hog.share, counted: hog.counted })
     };
     cases::measure(lab, part, cases, rounds, |lab, _| Hog::new(lab, None), figures)
 }
@@ -75,7 +73,7 @@ pub(super) fn comeback(
         let recording = &block.measurement.recording;
         let slices = recording.intervals.iter();
         let p50s: Vec<f64> = slices.map(|slice| slice.value_at_quantile(0.5) as f64).collect();
-        came_back(&p50s, recording.interval, hog.left_after?)
+        Ok(hog.left_after.and_then(|left_after| came_back(&p50s, recording.interval, left_after)))
     })
 }
 

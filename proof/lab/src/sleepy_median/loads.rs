@@ -15,6 +15,22 @@ pub(super) const CONNECTIONS: usize = 32;
 /// A loop that adapts has measured what a sleep costs by then, and seen some traffic.
 pub(super) const WARM_UP: Duration = Duration::from_millis(200);
 
+/// The same load in RESP: `ECHO` of as many bytes.
+pub(super) fn resp(load: &Load) -> Result<Load, LabError> {
+    spoken(load, Protocol::Resp, &Template::of_size(BYTES))
+}
+
+/// The same load of HTTP/1.1, a request at a time on each connection.
+pub(super) fn http(load: &Load, path: &str) -> Result<Load, LabError> {
+    spoken(load, Protocol::Http1, &Template::http("GET", "localhost", path))
+}
+
+fn spoken(load: &Load, protocol: Protocol, template: &Template) -> Result<Load, LabError> {
+    let requests = Requests::new(protocol, template).map_err(BenchError::from)?;
+    let load = load.clone();
+    Ok(Load { plan: load.plan.requests(requests).in_flight(None), ..load })
+}
+
 /// So many requests a second over 32 connections.
 pub(super) fn load(lab: &Lab<'_>, rate: f64, duration: Duration) -> Result<Load, LabError> {
     // Each block puts its server in the target's place.

@@ -22,7 +22,12 @@ pub(super) const PARTS: [&str; 12] =
     [RATE, AWAKE, FRUGALITY, PATIENCE, CAP, HOG, CLIENT, COMEBACK, QUOTA, SILENCE, CHAIN, PROXY];
 
 /// Requests a second, of the part about CPUs that are held.
-pub(super) const AWAKE_RATES: [f64; 5] = [100.0, 1e3, 1e4, 5e4, 1e5];
+pub(super) const AWAKE_RATES: [f64; 6] = [10.0, 100.0, 1e3, 1e4, 5e4, 1e5];
+/// The places of those that claims are about.
+pub(super) const AWAKE_AT_100: usize = 1;
+pub(super) const AWAKE_AT_1K: usize = 2;
+pub(super) const AWAKE_AT_10K: usize = 3;
+pub(super) const AWAKE_AT_100K: usize = 5;
 
 /// The chain's loads, by the name of their table.
 pub(super) const CHAINS: [&str; 4] = [

@@ -1,26 +1,19 @@
 //! The tables of `sleepy-median` besides those of the rates: medians of the rounds, with the lowest
 //! and the highest.
 
-use wakeful_load::internals::format;
+mod awake;
+
 use wakeful_load::internals::results::{Cell, Column, Table, Tradeoff, TradeoffPoint, Unit};
 use wakeful_load::internals::series::Figures;
 use wakeful_load::internals::statistics::median;
 
 use super::contenders::{CAPS, PARKING, SPINNING};
 use super::found::Found;
-use super::parts::{AWAKE_RATES, CHAINS, PROXIES};
+use super::parts::{CHAINS, PROXIES};
 use crate::interleaved::Measured;
 
 pub(super) fn tables(found: &Found) -> Vec<Table> {
-    let awake = found.awake.iter().zip(AWAKE_RATES).map(|(measured, rate)| {
-        let title = format!("CPUs that are held: {}", format::short_rate(rate));
-        plain(
-            measured,
-            &title,
-            "CPU is that of the server, and of `wakeful awake` where it is under it.",
-        )
-    });
-    let mut tables: Vec<Table> = awake.collect();
+    let mut tables: Vec<Table> = awake::tables(&found.awake).collect();
     tables.extend([
         plain(&found.frugality, "Spinning for six in ten: 5k/s", ""),
         plain(&found.patience, "Windows up to 3 ms: 1k/s", ""),

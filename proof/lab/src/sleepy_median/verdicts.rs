@@ -11,9 +11,10 @@ mod noise;
 use wakeful_load::internals::format;
 use wakeful_load::internals::results::Claim;
 
-use super::contenders::ADAPTIVE;
+use super::contenders::{ADAPTIVE, HOLD};
 use super::found::Found;
 use super::parts::{AWAKE, CAP, CLIENT, COMEBACK, FRUGALITY, HOG, PATIENCE, QUOTA, RATE, SILENCE};
+use super::silence::Silence;
 use crate::claims::{self, Bound};
 
 /// All claims, each with the part that decides it.
@@ -34,14 +35,21 @@ pub(super) fn claims(found: &Found, seed: u64) -> Vec<(&'static str, Claim)> {
 }
 
 fn silence(found: &Found) -> Vec<Claim> {
-    let of = |what: &str, figures: Vec<Option<f64>>| {
-        let text = format!("from 5 s after the last request on, {ADAPTIVE} {what} for 5 s");
-        claims::in_every_round(&text, (ADAPTIVE, &figures), Bound::AtMost(0.0))
+    let of = |(server, what, figure): (&str, &str, fn(&Silence) -> f64)| {
+        let figures = found.silence.figures(server, |one| Some(figure(one)));
+        let text = format!("from 5 s after the last request on, {server} {what} for 5 s");
+        claims::in_every_round(&text, (server, &figures), Bound::AtMost(0.0))
     };
-    vec![
-        of("makes no system call", found.silence.figures(ADAPTIVE, |one| Some(one.calls))),
-        of("uses no CPU time", found.silence.figures(ADAPTIVE, |one| Some(one.cpu))),
-    ]
+    [ADAPTIVE, HOLD]
+        .into_iter()
+        .flat_map(|server| {
+            [
+                (server, "makes no system call", (|one| one.calls) as fn(&Silence) -> f64),
+                (server, "uses no CPU time", |one| one.cpu),
+            ]
+        })
+        .map(of)
+        .collect()
 }
 
 /// For the reader: what nothing differs by.

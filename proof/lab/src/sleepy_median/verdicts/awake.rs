@@ -3,22 +3,28 @@
 use wakeful_load::internals::format;
 use wakeful_load::internals::results::Claim;
 
+use super::super::awake::Held;
 use super::super::contenders::{HOLD, PARKING, PARKING_AGAIN, SPINNING, TOKIO, TOKIO_AWAKE};
 use super::super::found::Found;
-use super::super::parts::AWAKE_RATES;
+use super::super::parts::{AWAKE_AT_1K, AWAKE_AT_10K, AWAKE_AT_100, AWAKE_AT_100K, AWAKE_RATES};
+use super::super::unmodified::{REDIS, REDIS_AWAKE};
 use super::noise::{noise, with_noise};
-use crate::claims::{self, Bound, Figure};
+use crate::claims::{self, Bound};
 
 /// p50 against a loop that spins, by the place of the rate.
-const TIMES_SPINNING: [(usize, f64); 4] = [(0, 4.0), (1, 1.25), (AT_10K, 1.25), (4, 1.35)];
+const TIMES_SPINNING: [(usize, f64); 4] =
+    [(AWAKE_AT_100, 4.0), (AWAKE_AT_1K, 1.25), (AWAKE_AT_10K, 1.25), (AWAKE_AT_100K, 1.35)];
 /// CPU against a loop that parks, at all rates.
 const TIMES_PARKED_CPU: f64 = 1.05;
-/// Tokio's p50 under `wakeful awake` against without.
-const TIMES_TOKIO: f64 = 0.35;
-const AT_10K: usize = 2;
+/// p50 under `wakeful awake` against without.
+const TIMES_WITHOUT: f64 = 0.35;
+/// Under it, and without.
+const WATCHED: [[&str; 2]; 2] = [[TOKIO_AWAKE, TOKIO], [REDIS_AWAKE, REDIS]];
 
-const P50: Figure = |figures| figures.p50;
-const CPU: Figure = |figures| figures.cpu_share;
+type Figure = fn(&Held) -> Option<f64>;
+
+const P50: Figure = |held| held.p50;
+const CPU: Figure = |held| held.figures.cpu_share;
 
 pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
     let figures = |place: usize, name: &str, figure: Figure| {
@@ -38,15 +44,22 @@ pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
         let text = format!("CPU at {}: {HOLD} / {PARKING} is at most {most}", rate(place));
         ratio(text, place, [HOLD, PARKING], CPU, Bound::AtMost(most))
     });
-    let text = format!("p50 at {}: {TOKIO_AWAKE} / {TOKIO} is at most {TIMES_TOKIO}", rate(AT_10K));
-    let tokio = ratio(text, AT_10K, [TOKIO_AWAKE, TOKIO], P50, Bound::AtMost(TIMES_TOKIO));
-    let [one, other] = [PARKING, PARKING_AGAIN].map(|name| figures(AT_10K, name, CPU));
+    let at_10k = |what: &str, text: String, pair, figure, bound| {
+        let text = format!("{what} at {}: {text}", rate(AWAKE_AT_10K));
+        ratio(text, AWAKE_AT_10K, pair, figure, bound)
+    };
+    // What a hold cannot do better than.
+    let spin = at_10k("", String::new(), [SPINNING, PARKING], P50, Bound::AtMost(1.0)).measured;
+    let [one, other] = [PARKING, PARKING_AGAIN].map(|name| figures(AWAKE_AT_10K, name, CPU));
     let noise = noise(&one, &other, seed);
-    let text = format!(
-        "CPU at {}: {TOKIO_AWAKE} is not more than {TOKIO}, by more than the noise",
-        rate(AT_10K)
-    );
-    let bound = Bound::AtMost(noise.unwrap_or(1.0));
-    let tokio_cpu = with_noise(ratio(text, AT_10K, [TOKIO_AWAKE, TOKIO], CPU, bound), noise);
-    p50.into_iter().chain(cpu).chain([tokio, tokio_cpu]).collect()
+    let watched = WATCHED.into_iter().flat_map(|pair| {
+        let [held, without] = pair;
+        let text = format!("{held} / {without} is at most {TIMES_WITHOUT}");
+        let mut p50 = at_10k("p50", text, pair, P50, Bound::AtMost(TIMES_WITHOUT));
+        p50.measured += &format!("; {SPINNING} / {PARKING} is {spin}");
+        let text = format!("{held} is not more than {without}, by more than the noise");
+        let cpu = at_10k("CPU", text, pair, CPU, Bound::AtMost(noise.unwrap_or(1.0)));
+        [p50, with_noise(cpu, noise)]
+    });
+    p50.into_iter().chain(cpu).chain(watched).collect()
 }

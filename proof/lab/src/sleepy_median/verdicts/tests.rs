@@ -1,6 +1,7 @@
 use wakeful_load::internals::results::Verdict;
 use wakeful_load::internals::series::Figures;
 
+use super::super::awake::Held;
 use super::super::cases::Capped;
 use super::super::client::Calls;
 use super::super::contenders::{
@@ -12,10 +13,11 @@ use super::super::parts::AWAKE_RATES;
 use super::super::quota::Throttled;
 use super::super::rates::{AT_10K, RATES, Rates};
 use super::super::silence::Silence;
+use super::super::unmodified::{REDIS, REDIS_AWAKE};
 use super::*;
 use crate::interleaved::Measured;
 
-const ALL: usize = 40;
+const ALL: usize = 44;
 
 fn figures(p50: f64, cpu: f64) -> Figures {
     Figures {
@@ -64,16 +66,28 @@ fn throttled(periods: f64) -> Vec<Throttled> {
     rounds(|_| Throttled { figures: figures(30e3, 0.1), periods, of: 20.0 })
 }
 
-/// At each rate, with these of the server that holds and of Tokio that is held for.
-fn held(hold: (f64, f64), tokio: (f64, f64)) -> Vec<Measured<Figures>> {
+/// Without traffic.
+fn quiet(calls: f64, cpu: f64) -> Measured<Silence> {
+    let each = || rounds(|_| Silence { calls, cpu });
+    Measured::canned(vec![(ADAPTIVE, each()), (HOLD, each())])
+}
+
+/// At each rate, with these of the server that holds, and of those that are held for.
+fn held(hold: (f64, f64), watched: (f64, f64)) -> Vec<Measured<Held>> {
+    let held = |p50, cpu| -> Vec<Held> {
+        let all = blocks(p50, cpu).into_iter();
+        all.map(|figures| Held { p50: figures.p50, figures, pays: None }).collect()
+    };
     let at = |_| {
         Measured::canned(vec![
-            (HOLD, blocks(hold.0, hold.1)),
-            (SPINNING, blocks(14e3, 1.0)),
-            (PARKING, blocks(50e3, 0.1)),
-            (PARKING_AGAIN, blocks(50e3, 0.1)),
-            (TOKIO, blocks(50e3, 0.2)),
-            (TOKIO_AWAKE, blocks(tokio.0, tokio.1)),
+            (HOLD, held(hold.0, hold.1)),
+            (SPINNING, held(14e3, 1.0)),
+            (PARKING, held(50e3, 0.1)),
+            (PARKING_AGAIN, held(50e3, 0.1)),
+            (TOKIO, held(50e3, 0.2)),
+            (TOKIO_AWAKE, held(watched.0, watched.1)),
+            (REDIS, held(50e3, 0.2)),
+            (REDIS_AWAKE, held(watched.0, watched.1)),
         ])
     };
     AWAKE_RATES.iter().map(at).collect()
@@ -110,7 +124,7 @@ fn found() -> Found {
             (ADAPTIVE, came_back(9e3, 150e6)),
         ]),
         quota: Measured::canned(vec![(PARKING, throttled(1.0)), (ADAPTIVE, throttled(1.0))]),
-        silence: Measured::canned(vec![(ADAPTIVE, rounds(|_| Silence { calls: 0.0, cpu: 0.0 }))]),
+        silence: quiet(0.0, 0.0),
         awake: held((15e3, 0.1), (15e3, 0.19)),
         ..Found::default()
     }
@@ -162,8 +176,7 @@ fn each_other_claim_can_fail() {
     bad.comeback =
         Measured::canned(vec![(PARKING, came_back(45e3, 50e6)), (ADAPTIVE, came_back(9e3, 350e6))]);
     bad.quota = Measured::canned(vec![(PARKING, throttled(1.0)), (ADAPTIVE, throttled(2.0))]);
-    let busy = rounds(|_| Silence { calls: 1.0, cpu: 0.001 });
-    bad.silence = Measured::canned(vec![(ADAPTIVE, busy)]);
+    bad.silence = quiet(1.0, 0.001);
     // Also four times a spin's, at the lowest rate.
     bad.awake = held((60e3, 0.12), (20e3, 0.21));
     assert_eq!(fails(&bad), (19..ALL).collect::<Vec<_>>());
@@ -185,4 +198,13 @@ fn what_was_not_measured_leaves_its_claims_open() {
     assert!(notes(&Found::default(), 1).is_empty());
     let noise = notes(&found(), 1);
     assert!(noise[0].contains("1.01"), "{noise:?}");
+}
+
+#[test]
+fn a_reader_sees_what_a_spin_would_have_reached() {
+    let claims = claims(&found(), 1);
+    let of_redis = claims.iter().find(|(_, claim)| claim.claim.contains("redis-server, awake"));
+    let measured = &of_redis.unwrap().1.measured;
+    assert!(measured.starts_with("0.300 "), "{measured}");
+    assert!(measured.contains("wakeful, spinning / wakeful, parking is 0.280 "), "{measured}");
 }

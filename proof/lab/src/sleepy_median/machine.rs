@@ -1,0 +1,81 @@
+//! What the machine pays, whoever is to blame: what its CPUs did between two readings of the
+//! kernel's counters. A CPU that is held is idle in `/proc/stat`, and polls: that is in [`idle`].
+//!
+//! The generator's CPU is left out: it spins.
+
+mod energy;
+mod idle;
+mod interrupts;
+
+use std::io;
+use std::path::Path;
+use std::time::Instant;
+
+use wakeful_load::internals::procfs::{CpuTime, CpuTimes, tick};
+
+use self::energy::Package;
+use self::idle::IdleTime;
+pub(super) use self::idle::how_cpus_idle;
+
+/// The counters at one moment.
+#[derive(Debug)]
+pub(super) struct Counters {
+    at: Instant,
+    times: CpuTimes,
+    idle: Option<IdleTime>,
+    timer: Option<u64>,
+    packages: Vec<Package>,
+}
+
+/// Between two readings. Shares are of one CPU: 2 for two CPUs all the time.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Pays {
+    /// Threads and interrupts.
+    pub(super) busy: f64,
+    pub(super) idle: f64,
+    /// What the hypervisor took.
+    pub(super) steal: f64,
+    /// Idle, and awake: the CPU asks for work without end.
+    pub(super) polling: Option<f64>,
+    /// Idle, and asleep.
+    pub(super) halted: Option<f64>,
+    /// Timer interrupts a second.
+    pub(super) timer: Option<f64>,
+    /// Of whole packages, the generator's CPU included.
+    pub(super) watts: Option<f64>,
+}
+
+impl Counters {
+    /// Of all CPUs but one.
+    pub(super) fn read(but: Option<usize>) -> io::Result<Self> {
+        let mut times = CpuTimes::read()?;
+        times.cpus.retain(|cpu, _| Some(*cpu) != but);
+        let cpus: Vec<usize> = times.cpus.keys().copied().collect();
+        Ok(Self {
+            at: Instant::now(),
+            idle: idle::read(Path::new(idle::CPUS), &cpus),
+            timer: interrupts::timer(&cpus),
+            packages: energy::read(Path::new(energy::DOMAINS)),
+            times,
+        })
+    }
+
+    pub(super) fn since(&self, earlier: &Self) -> Pays {
+        let seconds = (self.at - earlier.at).as_secs_f64();
+        let times = self.times.since(&earlier.times);
+        let share = |ticks: fn(&CpuTime) -> u64| {
+            times.cpus.values().map(ticks).sum::<u64>() as f64 * tick() / seconds
+        };
+        let idle = self.idle.zip(earlier.idle).map(|(now, before)| now.since(before));
+        let timer = self.timer.zip(earlier.timer);
+        Pays {
+            busy: share(|cpu| cpu.in_tasks() + cpu.in_interrupts()),
+            idle: share(|cpu| cpu.idle + cpu.iowait),
+            steal: share(|cpu| cpu.steal),
+            polling: idle.map(|idle| idle.polling.as_secs_f64() / seconds),
+            halted: idle.map(|idle| idle.halted.as_secs_f64() / seconds),
+            timer: timer.map(|(now, before)| now.saturating_sub(before) as f64 / seconds),
+            watts: energy::joules(&self.packages, &earlier.packages).map(|used| used / seconds),
+        }
+    }
+}

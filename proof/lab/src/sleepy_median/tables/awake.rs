@@ -1,0 +1,95 @@
+//! Those about CPUs that are held: what it brings, and what the machine pays for it.
+
+use wakeful_load::internals::format;
+use wakeful_load::internals::results::{Cell, Table, Unit};
+
+use super::super::awake::Held;
+use super::super::parts::AWAKE_RATES;
+use super::table;
+use crate::interleaved::Measured;
+
+pub(super) fn tables(found: &[Measured<Held>]) -> impl Iterator<Item = Table> {
+    let rates = found.iter().zip(AWAKE_RATES.map(format::short_rate));
+    rates.flat_map(|(measured, rate)| [brings(measured, &rate), pays(measured, &rate)])
+}
+
+fn brings(measured: &Measured<Held>, rate: &str) -> Table {
+    table(
+        measured,
+        &format!("CPUs that are held: {rate}"),
+        "CPU is that of the server, and of `wakeful awake` where it is under it.",
+        &[
+            ("p50", Unit::Nanoseconds, |one| one.p50),
+            ("p90", Unit::Nanoseconds, |one| one.figures.p90),
+            ("p99", Unit::Nanoseconds, |one| one.figures.p99),
+            ("p99.9", Unit::Nanoseconds, |one| one.figures.p999),
+            ("max", Unit::Nanoseconds, |one| Some(one.figures.max)),
+            ("answers", Unit::PerSecond, |one| Some(one.figures.throughput)),
+            ("CPU", Unit::Share, |one| one.figures.cpu_share),
+        ],
+    )
+}
+
+fn pays(measured: &Measured<Held>, rate: &str) -> Table {
+    let whole = table(
+        measured,
+        &format!("What the machine pays: {rate}"),
+        "All CPUs but the generator's together; 100 % is one of them. Idle is what `top` shows, and divides into polling, which takes power and what \
+         else a CPU that runs takes, and halted. Watts are those of the whole packages, the generator's CPU included.",
+        &[
+            ("busy", Unit::Share, |one| Some(one.pays?.busy)),
+            ("stolen", Unit::Share, |one| Some(one.pays?.steal)),
+            ("idle", Unit::Share, |one| Some(one.pays?.idle)),
+            ("polling", Unit::Share, |one| one.pays?.polling),
+            ("halted", Unit::Share, |one| one.pays?.halted),
+            ("timer interrupts", Unit::PerSecond, |one| one.pays?.timer),
+            ("watts", Unit::Number, |one| one.pays?.watts),
+        ],
+    );
+    without_what_nobody_knows(whole)
+}
+
+/// Of what this machine's kernel does not tell there is no column.
+fn without_what_nobody_knows(mut table: Table) -> Table {
+    let columns = 0..table.columns.len();
+    let is_known = |column: usize| table.rows.iter().any(|row| row[column] != Cell::Absent);
+    let known: Vec<bool> = columns.map(is_known).collect();
+    let keep = |mut known: std::vec::IntoIter<bool>| move || known.next().unwrap_or(false);
+    let mut column_is_known = keep(known.clone().into_iter());
+    table.columns.retain(|_| column_is_known());
+    for row in &mut table.rows {
+        let mut cell_is_known = keep(known.clone().into_iter());
+        row.retain(|_| cell_is_known());
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::machine::Pays;
+    use super::*;
+    use wakeful_load::internals::series::Figures;
+
+    #[test]
+    fn a_machine_has_columns_for_what_its_kernel_tells() {
+        let figures = Figures {
+            p50: None,
+            p90: None,
+            p99: None,
+            p999: None,
+            max: 0.0,
+            cpu_per_request: None,
+            cpu_share: None,
+            throughput: 0.0,
+        };
+        let of = |pays| Held { p50: None, figures, pays };
+        let some = of(Some(Pays { busy: 0.1, polling: Some(0.9), ..Pays::default() }));
+        let measured = Measured::canned(vec![("a", vec![some]), ("b", vec![of(None)])]);
+        let table = pays(&measured, "10/s");
+        let heads: Vec<&str> = table.columns.iter().map(|column| column.head.as_str()).collect();
+        assert_eq!(heads, ["server", "busy", "stolen", "idle", "polling"]);
+        assert!(table.rows.iter().all(|row| row.len() == heads.len()), "{table:?}");
+        assert_eq!(table.rows[0][4], Cell::of(&[0.9]));
+        assert_eq!(table.rows[1][4], Cell::Absent);
+    }
+}

@@ -1,0 +1,84 @@
+//! Programs that everybody has, as they come: redis, nginx and Node, each alone and under
+//! `wakeful awake`. They answer with 1 KiB.
+
+use std::path::Path;
+
+use wakeful_load::internals::bench::Load;
+
+use super::cases::Case;
+use super::loads;
+use super::nginx::{self, NGINX};
+use crate::contender::{Contender, Cpus};
+use crate::lab::{Lab, LabError};
+use crate::probe::{Probe, Source};
+
+pub(super) const REDIS: &str = "redis-server";
+/// The same under `wakeful awake`.
+pub(super) const REDIS_AWAKE: &str = "redis-server, awake";
+const NGINX_AWAKE: &str = "nginx, awake";
+const NODE: &str = "node";
+const NODE_AWAKE: &str = "node, awake";
+
+/// Programs of the distribution beside [`nginx`], and the packages that have them.
+const INSTALLED: [(&str, &str); 2] = [(REDIS, "redis-server"), (NODE, "nodejs")];
+
+/// For the lab to find. They are servers: nobody runs them as probes.
+pub(super) fn programs(part: &'static str) -> impl Iterator<Item = Probe> {
+    INSTALLED.into_iter().map(move |(program, package)| Probe {
+        name: program.to_owned(),
+        part,
+        peer: Some(program),
+        program,
+        source: Source::Installed { package },
+        ..Probe::default()
+    })
+}
+
+/// Those that are there. Frames of `load` become what they speak. `scratch` is for nginx's files.
+pub(super) fn cases(
+    lab: &Lab<'_>,
+    load: &Load,
+    scratch: &Path,
+) -> Result<impl Iterator<Item = Case>, LabError> {
+    let (resp, http) = (loads::resp(load)?, loads::http(load, "/")?);
+    let path = |program: &str| {
+        let ready = lab.probes.iter().find(|ready| ready.probe.program == program);
+        ready.map(|ready| ready.path.as_path())
+    };
+    let all = [
+        (path(REDIS).map(redis), REDIS_AWAKE, resp),
+        (path(NGINX).map(|nginx| nginx_alone(nginx, scratch)), NGINX_AWAKE, http.clone()),
+        (path(NODE).map(node), NODE_AWAKE, http),
+    ];
+    let program = lab.program.clone();
+    Ok(all.into_iter().flat_map(move |(alone, awake, load)| {
+        let held = alone.clone().map(|alone| alone.awake(&program, awake));
+        alone.into_iter().chain(held).map(move |contender| Case::new(contender, &load))
+    }))
+}
+
+/// In memory only.
+fn redis(program: &Path) -> Contender {
+    let words = ["--port", "{port}", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+    Contender::new(REDIS, Cpus::One, program, &words)
+}
+
+fn nginx_alone(program: &Path, scratch: &Path) -> Contender {
+    let body = "a".repeat(loads::BYTES);
+    let server =
+        format!("  server {{ listen {{addr}}; location / {{ return 200 \"{body}\"; }} }}\n");
+    let argv = nginx::argv(program, scratch, &server);
+    let words: Vec<&str> = argv[1..].iter().map(String::as_str).collect();
+    Contender::new(NGINX, Cpus::One, Path::new(&argv[0]), &words)
+}
+
+/// It would close connections that are idle for 5 s, as they are at 10 requests a second.
+fn node(program: &Path) -> Contender {
+    let bytes = loads::BYTES;
+    let script = format!(
+        "const body = Buffer.alloc({bytes}, 'a'); \
+         const server = require('http').createServer((_, response) => response.end(body)); \
+         server.keepAliveTimeout = 0; server.listen(process.argv[1], '127.0.0.1');"
+    );
+    Contender::new(NODE, Cpus::One, program, &["-e", &script, "{port}"])
+}
