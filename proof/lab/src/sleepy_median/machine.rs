@@ -79,3 +79,49 @@ impl Counters {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_changed_is_told_by_the_second_and_of_all_cpus_together() {
+        let at = Instant::now();
+        let counters = |seconds: u64| {
+            let cpu = CpuTime {
+                user: 25 * seconds,
+                softirq: 5 * seconds,
+                idle: 60 * seconds,
+                iowait: 10 * seconds,
+                steal: seconds,
+                ..CpuTime::default()
+            };
+            Counters {
+                at: at + Duration::from_secs(seconds),
+                times: CpuTimes { cpus: [(0, cpu), (1, cpu)].into() },
+                idle: Some(IdleTime {
+                    polling: Duration::from_secs(seconds),
+                    halted: Duration::from_millis(400 * seconds),
+                }),
+                timer: Some(250 * seconds),
+                packages: Vec::new(),
+            }
+        };
+        let pays = counters(7).since(&counters(3));
+        let close = |one: f64, other: f64| (one - other).abs() < 1e-9;
+        assert!(close(pays.busy, 0.6) && close(pays.idle, 1.4) && close(pays.steal, 0.02));
+        assert!(close(pays.polling.unwrap(), 1.0) && close(pays.halted.unwrap(), 0.4));
+        assert!(close(pays.timer.unwrap(), 250.0) && pays.watts.is_none(), "{pays:?}");
+    }
+
+    #[test]
+    fn the_generators_cpu_is_left_out() {
+        let all = Counters::read(None).unwrap().times.cpus;
+        let first = *all.keys().next().unwrap();
+        let others = Counters::read(Some(first)).unwrap().times.cpus;
+        assert_eq!(others.len(), all.len() - 1);
+        assert!(!others.contains_key(&first));
+    }
+}

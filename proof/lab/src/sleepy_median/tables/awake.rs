@@ -34,8 +34,8 @@ fn pays(measured: &Measured<Held>, rate: &str) -> Table {
     let whole = table(
         measured,
         &format!("What the machine pays: {rate}"),
-        "All CPUs but the generator's together; 100 % is one of them. Idle is what `top` shows, and divides into polling, which takes power and what \
-         else a CPU that runs takes, and halted. Watts are those of the whole packages, the generator's CPU included.",
+        "All CPUs but the generator's together, whoever uses them; 100 % is one of them. What is idle, as `top` has it, polls or is halted; a CPU that \
+         polls takes power as one that works. Watts are those of whole packages, the generator's CPU included.",
         &[
             ("busy", Unit::Share, |one| Some(one.pays?.busy)),
             ("stolen", Unit::Share, |one| Some(one.pays?.steal)),
