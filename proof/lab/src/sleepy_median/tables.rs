@@ -2,11 +2,13 @@
 //! and the highest.
 
 mod awake;
+mod table;
 
-use wakeful_load::internals::results::{Cell, Column, Table, Tradeoff, TradeoffPoint, Unit};
+use wakeful_load::internals::results::{Table, Tradeoff, TradeoffPoint, Unit};
 use wakeful_load::internals::series::Figures;
 use wakeful_load::internals::statistics::median;
 
+use self::table::table;
 use super::contenders::{CAPS, PARKING, SPINNING};
 use super::found::Found;
 use super::parts::{CHAINS, PROXIES};
@@ -37,23 +39,6 @@ pub(super) fn tables(found: &Found) -> Vec<Table> {
     }
     tables.retain(|table| !table.rows.is_empty());
     tables
-}
-
-/// A table of figures, each with its head, unit and what it is.
-type Columns<'a, T> = &'a [(&'a str, Unit, fn(&T) -> Option<f64>)];
-
-fn table<T>(measured: &Measured<T>, title: &str, note: &str, columns: Columns<'_, T>) -> Table {
-    let row = |name: &str| {
-        let cells = columns.iter().map(|(_, _, figure)| measured.cell(name, figure));
-        std::iter::once(Cell::text(name)).chain(cells).collect()
-    };
-    let heads = columns.iter().map(|(head, unit, _)| Column::new(head, *unit));
-    Table {
-        title: title.to_owned(),
-        note: note.to_owned(),
-        columns: std::iter::once(Column::new("server", Unit::Text)).chain(heads).collect(),
-        rows: measured.names().map(row).collect(),
-    }
 }
 
 fn plain(measured: &Measured<Figures>, title: &str, note: &str) -> Table {

@@ -5,7 +5,7 @@ use wakeful_load::internals::results::{Cell, Table, Unit};
 
 use super::super::awake::Held;
 use super::super::parts::AWAKE_RATES;
-use super::table;
+use super::table::table;
 use crate::interleaved::Measured;
 
 pub(super) fn tables(found: &[Measured<Held>]) -> impl Iterator<Item = Table> {
@@ -31,7 +31,7 @@ fn brings(measured: &Measured<Held>, rate: &str) -> Table {
 }
 
 fn pays(measured: &Measured<Held>, rate: &str) -> Table {
-    let whole = table(
+    let all = table(
         measured,
         &format!("What the machine pays: {rate}"),
         "All CPUs but the generator's together, whoever uses them; 100 % is one of them. What is idle, as `top` has it, polls or is halted; a CPU that \
@@ -46,29 +46,26 @@ fn pays(measured: &Measured<Held>, rate: &str) -> Table {
             ("watts", Unit::Number, |one| one.pays?.watts),
         ],
     );
-    without_what_nobody_knows(whole)
+    without_what_nobody_knows(all)
 }
 
 /// Of what this machine's kernel does not tell there is no column.
 fn without_what_nobody_knows(mut table: Table) -> Table {
-    let columns = 0..table.columns.len();
-    let is_known = |column: usize| table.rows.iter().any(|row| row[column] != Cell::Absent);
-    let known: Vec<bool> = columns.map(is_known).collect();
-    let keep = |mut known: std::vec::IntoIter<bool>| move || known.next().unwrap_or(false);
-    let mut column_is_known = keep(known.clone().into_iter());
-    table.columns.retain(|_| column_is_known());
-    for row in &mut table.rows {
-        let mut cell_is_known = keep(known.clone().into_iter());
-        row.retain(|_| cell_is_known());
+    for column in (0..table.columns.len()).rev() {
+        if table.rows.iter().all(|row| row[column] == Cell::Absent) {
+            table.columns.remove(column);
+            table.rows.iter_mut().for_each(|row| drop(row.remove(column)));
+        }
     }
     table
 }
 
 #[cfg(test)]
 mod tests {
+    use wakeful_load::internals::series::Figures;
+
     use super::super::super::machine::Pays;
     use super::*;
-    use wakeful_load::internals::series::Figures;
 
     #[test]
     fn a_machine_has_columns_for_what_its_kernel_tells() {

@@ -49,14 +49,15 @@ pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
         ratio(text, AWAKE_AT_10K, pair, figure, bound)
     };
     // What a hold cannot do better than.
-    let spin = at_10k("", String::new(), [SPINNING, PARKING], P50, Bound::AtMost(1.0)).measured;
+    let spin = ratio(String::new(), AWAKE_AT_10K, [SPINNING, PARKING], P50, Bound::AtMost(1.0));
+    let spin = format!("; {SPINNING} / {PARKING} is {}", spin.measured);
     let [one, other] = [PARKING, PARKING_AGAIN].map(|name| figures(AWAKE_AT_10K, name, CPU));
     let noise = noise(&one, &other, seed);
     let watched = WATCHED.into_iter().flat_map(|pair| {
         let [held, without] = pair;
         let text = format!("{held} / {without} is at most {TIMES_WITHOUT}");
         let mut p50 = at_10k("p50", text, pair, P50, Bound::AtMost(TIMES_WITHOUT));
-        p50.measured += &format!("; {SPINNING} / {PARKING} is {spin}");
+        p50.measured += &spin;
         let text = format!("{held} is not more than {without}, by more than the noise");
         let cpu = at_10k("CPU", text, pair, CPU, Bound::AtMost(noise.unwrap_or(1.0)));
         [p50, with_noise(cpu, noise)]
