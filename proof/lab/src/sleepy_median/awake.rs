@@ -52,7 +52,8 @@ impl Plan {
             let load = load(lab, rate, extent.block.max(Duration::from_secs_f64(answers / rate)))?;
             let all = contenders::held(lab).into_iter();
             let ours = all.map(|contender| Case::new(contender, &load));
-            let cases = ours.chain(unmodified::cases(lab, &load, scratch)?);
+            let others = unmodified::cases(&lab.probes, &lab.program, &load, scratch)?;
+            let cases = ours.chain(others);
             Ok((if is_wanted { cases.collect() } else { Vec::new() }, rounds))
         };
         AWAKE_RATES.into_iter().map(at).collect::<Result<_, _>>().map(Self)

@@ -9,8 +9,8 @@ use super::cases::Case;
 use super::loads;
 use super::nginx::{self, NGINX};
 use crate::contender::{Contender, Cpus};
-use crate::lab::{Lab, LabError};
-use crate::probe::{Probe, Source};
+use crate::lab::LabError;
+use crate::probe::{Probe, ReadyProbe, Source};
 
 pub(super) const REDIS: &str = "redis-server";
 /// The same under `wakeful awake`.
@@ -34,15 +34,17 @@ pub(super) fn programs(part: &'static str) -> impl Iterator<Item = Probe> {
     })
 }
 
-/// Those that are there. Frames of `load` become what they speak. `scratch` is for nginx's files.
+/// Those that are among `there`, alone and under the program `wakeful`. Frames of `load` become
+/// what they speak. `scratch` is for nginx's files.
 pub(super) fn cases(
-    lab: &Lab<'_>,
+    there: &[ReadyProbe],
+    wakeful: &Path,
     load: &Load,
     scratch: &Path,
 ) -> Result<impl Iterator<Item = Case>, LabError> {
     let (resp, http) = (loads::resp(load)?, loads::http(load, "/")?);
     let path = |program: &str| {
-        let ready = lab.probes.iter().find(|ready| ready.probe.program == program);
+        let ready = there.iter().find(|ready| ready.probe.program == program);
         ready.map(|ready| ready.path.as_path())
     };
     let all = [
@@ -50,9 +52,8 @@ pub(super) fn cases(
         (path(NGINX).map(|nginx| nginx_alone(nginx, scratch)), NGINX_AWAKE, http.clone()),
         (path(NODE).map(node), NODE_AWAKE, http),
     ];
-    let program = lab.program.clone();
     Ok(all.into_iter().flat_map(move |(alone, awake, load)| {
-        let held = alone.clone().map(|alone| alone.awake(&program, awake));
+        let held = alone.clone().map(|alone| alone.awake(wakeful, awake));
         alone.into_iter().chain(held).map(move |contender| Case::new(contender, &load))
     }))
 }
@@ -81,4 +82,44 @@ fn node(program: &Path) -> Contender {
          server.keepAliveTimeout = 0; server.listen(process.argv[1], '127.0.0.1');"
     );
     Contender::new(NODE, Cpus::One, program, &["-e", &script, "{port}"])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use wakeful_load::internals::servers::Server;
+    use wakeful_load::{Plan, Target};
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn each_that_is_installed_answers_what_it_is_asked_and_the_others_are_no_cases() {
+        let path = std::env::var_os("PATH").unwrap();
+        let programs = programs("awake").chain([nginx::program("awake")]);
+        let there: Vec<ReadyProbe> = programs
+            .filter_map(|probe| {
+                let mut files = std::env::split_paths(&path).map(|dir| dir.join(probe.program));
+                let path = files.find(|file| file.is_file())?;
+                Some(ReadyProbe { probe, path })
+            })
+            .collect();
+        let plan = Plan::new(Target::Unix("/".into())).rate(500.0).connections(4);
+        let plan = plan.warm_up(Duration::from_millis(50)).duration(Duration::from_millis(200));
+        let load = Load { plan, slow_clients: 0 };
+        let scratch = Scratch::new().unwrap();
+        let all = cases(&there, Path::new("wakeful"), &load, scratch.path()).unwrap();
+        let all: Vec<Case> = all.collect();
+        assert_eq!(all.len(), 2 * there.len());
+        for alone in all.chunks(2).map(|pair| &pair[0]) {
+            let server = Server::start(&alone.contender.server, None, Duration::from_secs(20));
+            let server = server.unwrap();
+            let target = server.addr().parse::<Target>().unwrap();
+            let measured = alone.load.plan.clone().target(target).run().unwrap();
+            assert!(measured.recording.answered > 0, "{}: {measured:?}", alone.name);
+            assert_eq!(measured.first_failure, None, "{}", alone.name);
+        }
+        assert_eq!(cases(&[], Path::new("wakeful"), &load, scratch.path()).unwrap().count(), 0);
+    }
 }
