@@ -414,7 +414,7 @@ fn silent_server(program: &str, arguments: &[&str]) -> Option<Killed> {
     let port = addr.port().to_string();
     let mut command = Command::new(program);
     command.args(arguments.iter().map(|word| word.replace("{port}", &port)));
-    let server = match command.stdout(Stdio::null()).spawn() {
+    let server = match command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
         Ok(server) => Killed(server),
         Err(error) => {
             eprintln!("skipped: {program}: {error}");
@@ -448,7 +448,8 @@ fn what_redis_node_and_a_jvm_do_in_silence_is_no_traffic() {
     let servers: [(&str, &[&str]); 3] = [
         ("redis-server", &["--port", "{port}", "--bind", "127.0.0.1", "--save", ""]),
         ("node", &["-e", NODE, "{port}"]),
-        ("rmiregistry", &["{port}"]),
+        // Killed, it would leave a file for `jstat`.
+        ("rmiregistry", &["-J-XX:-UsePerfData", "{port}"]),
     ];
     for (program, arguments) in servers {
         let Some(server) = silent_server(program, arguments) else { continue };
