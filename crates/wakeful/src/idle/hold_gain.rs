@@ -1,7 +1,7 @@
 //! Whether a wake gets shorter here when CPUs are held: found out once in a process, on a thread of
 //! its own, in some 60 ms, when a loop that would hold them has seen traffic. The thread lives on
-//! behind a no, and asks again: a machine that is busy just then says no, and an idle driver may be
-//! loaded later. Behind a yes it looks whether the machine would [rather not](super::reluctance).
+//! behind a no, and asks again, if there is traffic: a machine that is busy just then says no, and an
+//! idle driver may be loaded later. Behind a yes it looks whether the machine would [rather not](super::reluctance).
 
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -16,7 +16,8 @@ use crate::metrics::HoldState;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
 
-/// A no is asked again after this, and then after twice as long, up to the second.
+/// A no is asked again after this, and then after twice as long, up to the second; and not before
+/// there is traffic.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 /// So many are told: the first may be by chance.
 const TOLD: u32 = 3;
@@ -43,7 +44,11 @@ pub(super) fn why_not(stamp: u32) -> Option<HoldState> {
     }
     match GAIN.load(Ordering::Relaxed) {
         SOME => None,
-        NONE => Some(HoldState::NoGain),
+        NONE => {
+            // There is traffic.
+            MACHINE.why_not();
+            Some(HoldState::NoGain)
+        }
         _ => Some(HoldState::Measuring),
     }
 }
@@ -88,6 +93,7 @@ fn find_out() {
         }
         GAIN.store(NONE, Ordering::Relaxed);
         sleep(pause);
+        MACHINE.wait_for_a_new_question();
         pause = (pause * 2).min(AGAIN.1);
     }
     GAIN.store(SOME, Ordering::Relaxed);

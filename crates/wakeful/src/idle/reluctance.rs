@@ -82,6 +82,12 @@ impl Machine {
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
     }
 
+    /// Returns when a loop asks.
+    pub(super) fn wait_for_a_new_question(&self) {
+        self.0.fetch_and(!ASKED, Ordering::Relaxed);
+        self.wait_for_a_question();
+    }
+
     /// Returns when a loop has asked since the last call.
     fn wait_for_a_question(&self) {
         loop {
@@ -133,9 +139,17 @@ mod tests {
         assert_eq!(MACHINE.why_not(), None);
         thread.join().unwrap();
         assert_eq!(word(), 0);
-        // A question that came before is one.
+        // A question that came before is one, unless a new one is asked for.
         MACHINE.why_not();
         MACHINE.wait_for_a_question();
+        MACHINE.why_not();
+        let thread = std::thread::spawn(|| MACHINE.wait_for_a_new_question());
+        while word() & SLEEPS == 0 {
+            assert!(!thread.is_finished());
+            std::thread::yield_now();
+        }
+        MACHINE.why_not();
+        thread.join().unwrap();
         // What was found stays through a sleep.
         MACHINE.found(Some(Reluctance::OnBattery));
         let thread = waits();
