@@ -132,6 +132,50 @@ fn a_server_that_is_awaited_drains_when_it_is_told_to_stop() {
     });
 }
 
+/// A connection is aborted where the grace is too short, and the one who awaits the server has
+/// nobody else to hear it from.
+#[test]
+fn what_a_server_that_is_awaited_aborts_is_logged() {
+    let (gate, app) = Gate::on(router());
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || LinesTo(writer.clone()))
+        .with_ansi(false)
+        .finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    on_a_loop(async {
+        let plan = wakeful_http::DrainPlan::new().grace(Duration::ZERO);
+        let server = server().drain_plan(plan);
+        let addr = tcp(&server);
+        let (stop, stopped) = async_channel::bounded::<()>(1);
+        let app = app.into_make_service_with_connect_info::<std::net::SocketAddr>();
+        let serving = wakeful::spawn(server.run_make_service_until(app, async move {
+            let _ = stopped.recv().await;
+        }));
+        let mut client = http1_client(addr).await;
+        let gated = wakeful::spawn(client.send_request(request("GET", "/gated", "")));
+        gate.one_entered().await;
+        stop.close();
+        serving.await.unwrap().unwrap();
+        assert!(gated.await.unwrap().is_err());
+    });
+    let lines = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+    assert!(lines.contains("connections were aborted aborted=1"), "{lines}");
+}
+
+struct LinesTo(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for LinesTo {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[test]
 fn a_server_that_is_no_longer_awaited_ends() {
     on_a_loop(async {

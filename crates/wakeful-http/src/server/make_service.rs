@@ -70,6 +70,59 @@ impl Server {
         self.serve_by(|server| server.start_make_service(make))
     }
 
+    /// As [`serve_make_service`](Self::serve_make_service), as a future: see
+    /// [`run`](Self::run).
+    ///
+    /// # Errors
+    /// As for `serve_make_service`.
+    ///
+    /// # Cancel safety
+    /// Dropping it aborts what the server serves.
+    ///
+    /// # Panics
+    /// When it is polled where no loop runs.
+    #[track_caller]
+    pub fn run_make_service<M, S, B>(mut self, make: M) -> impl Future<Output = io::Result<()>>
+    where
+        M: Service<SocketAddr, Response = S> + Clone + Send + Sync + 'static,
+        M::Error: Into<BoxError>,
+        S: Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.started_at = Some(self.started_at.unwrap_or(Location::caller()));
+        self.run_by(move |server| server.start_make_service(make))
+    }
+
+    /// As [`run_make_service`](Self::run_make_service), until `stop` completes instead of a
+    /// signal: see [`run_until`](Self::run_until).
+    ///
+    /// # Errors
+    /// As for `serve_make_service`.
+    ///
+    /// # Cancel safety
+    /// Dropping it aborts what the server serves.
+    #[track_caller]
+    pub fn run_make_service_until<M, S, B>(
+        mut self,
+        make: M,
+        stop: impl Future<Output = ()>,
+    ) -> impl Future<Output = io::Result<()>>
+    where
+        M: Service<SocketAddr, Response = S> + Clone + Send + Sync + 'static,
+        M::Error: Into<BoxError>,
+        S: Service<Request<RequestBody>, Response = Response<B>> + Clone + 'static,
+        S::Future: 'static,
+        S::Error: Into<BoxError>,
+        B: Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.started_at = Some(self.started_at.unwrap_or(Location::caller()));
+        self.run_until_by(move |server| server.start_make_service(make), stop)
+    }
+
     /// As [`start`](Self::start), with a service for each connection, as
     /// [`serve_make_service`](Self::serve_make_service) says. A connection that moves to another
     /// loop gets another service.

@@ -18,6 +18,7 @@ use super::connection;
 use super::running::Running;
 use super::settings::Server;
 use crate::error::BoxError;
+use crate::foreign_code;
 use crate::limits::PROBES;
 use crate::loop_state::{LoopState, ServerState};
 use crate::request::RequestBody;
@@ -103,7 +104,7 @@ impl Server {
             Running::failure,
             move |running: Running| running.drain(plan),
         )?;
-        drained.unwrap_or(Ok(0)).map(|_| ())
+        drained.unwrap_or(Ok(0)).map(log_aborted)
     }
 
     /// As [`serve`](Self::serve), with a tower service that `make` makes on each loop and that need
@@ -183,20 +184,7 @@ impl Server {
         B::Error: Into<BoxError>,
     {
         self.started_at = Some(self.started_at.unwrap_or(Location::caller()));
-        async move {
-            // Caught before the server starts: who sees it listen may tell it to end.
-            let mut signals = Signals::new(&[SIGINT, SIGTERM])?;
-            let plan = self.drain_plan;
-            let running = self.start(service)?;
-            let failed = until(async { signals.recv().await.map(drop) }, &running).await;
-            let drained = pin!(running.drained(plan));
-            let second = pin!(signals.recv());
-            match select(drained, second).await {
-                Either::Left((drained, _)) => failed.and(drained.map(drop)),
-                // Nothing is waited for.
-                Either::Right(_) => failed,
-            }
-        }
+        self.run_by(move |server| server.start(service))
     }
 
     /// As [`run`](Self::run), until `stop` completes instead of a signal.
@@ -241,19 +229,42 @@ impl Server {
         B::Error: Into<BoxError>,
     {
         self.started_at = Some(self.started_at.unwrap_or(Location::caller()));
-        async move {
-            let plan = self.drain_plan;
-            let running = self.start(service)?;
-            let failed = until(
-                async {
-                    stop.await;
-                    Ok(())
-                },
-                &running,
-            )
-            .await;
-            failed.and(running.drained(plan).await.map(drop))
+        self.run_until_by(move |server| server.start(service), stop)
+    }
+
+    /// As [`run`](Self::run) says.
+    pub(super) async fn run_by(
+        self,
+        start: impl FnOnce(Self) -> io::Result<Running>,
+    ) -> io::Result<()> {
+        // Caught before the server starts: who sees it listen may tell it to end.
+        let mut signals = Signals::new(&[SIGINT, SIGTERM])?;
+        let plan = self.drain_plan;
+        let running = start(self)?;
+        let failed = until(async { signals.recv().await.map(drop) }, &running).await;
+        let drained = pin!(running.drained(plan));
+        let second = pin!(signals.recv());
+        match select(drained, second).await {
+            Either::Left((drained, _)) => failed.and(drained.map(log_aborted)),
+            // Nothing is waited for.
+            Either::Right(_) => failed,
         }
+    }
+
+    /// As [`run_until`](Self::run_until) says.
+    pub(super) async fn run_until_by(
+        self,
+        start: impl FnOnce(Self) -> io::Result<Running>,
+        stop: impl Future<Output = ()>,
+    ) -> io::Result<()> {
+        let plan = self.drain_plan;
+        let running = start(self)?;
+        let stopped = async {
+            stop.await;
+            Ok(())
+        };
+        let failed = until(stopped, &running).await;
+        failed.and(running.drained(plan).await.map(log_aborted))
     }
 
     /// Starts to serve and returns. For programs that have their own idea of when to end.
@@ -376,5 +387,16 @@ async fn until(stop: impl Future<Output = io::Result<()>>, running: &Running) ->
     match select(pin!(stop), pin!(running.failure())).await {
         Either::Left((stopped, _)) => stopped,
         Either::Right((error, _)) => Err(error),
+    }
+}
+
+/// Nobody else is told how many the drain's grace was too short for.
+fn log_aborted(aborted: usize) {
+    if aborted > 0 {
+        foreign_code::log!(
+            warn,
+            aborted,
+            "the drain's grace (`Server::drain_plan`) is over: connections were aborted"
+        );
     }
 }
