@@ -52,7 +52,8 @@ pub struct LoopMetrics {
     /// [`turn_time`](Self::turn_time).
     pub turns: u64,
     /// Times that the kernel was asked for events: one system call each. (The second question of a
-    /// loop with [high](crate::Priority) sockets is not counted.)
+    /// loop with [high](crate::Priority) sockets is not counted. Of a loop that has Tokio as its
+    /// guest, Tokio's sleeps are, and each look of a spin, but not what Tokio asks between tasks.)
     ///
     /// *Misleads*: a loop that spins asks all the time; that is no load either. *Do*: if it is much
     /// more than [`polls`](Self::polls) on a loop that does not spin, look for timers or posts that
