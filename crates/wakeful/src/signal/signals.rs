@@ -1,9 +1,9 @@
 //! The arrivals of signals, as a stream.
 //!
 //! A handler sets a flag, and adds to an eventfd that the loop watches (`sys::signals`, by the
-//! `signal-hook` crate): nothing else runs in the handler. Handlers are
-//! process-wide and stay; several [`Signals`] for one signal each get it. What arrives in a forked
-//! child is not told to its parent.
+//! `signal-hook` crate): nothing else runs in the handler. Handlers are process-wide and stay;
+//! several [`Signals`] for one signal each get it. What arrives in a forked child is not told to
+//! its parent.
 
 use std::future::poll_fn;
 use std::io;
