@@ -8,8 +8,8 @@
 //! ([`ROUND`]), the root future is woken: then Tokio asks without waiting. The queue says asleep
 //! meanwhile, so a push from another thread rings.
 //!
-//! Each look of a spin counts as a wait of the loop, whether the hook asks or Tokio does, and so
-//! does each sleep. What Tokio asks between tasks nobody sees.
+//! Each look of a spin counts as a wait of the loop, whether the hook asks or Tokio does. A sleep
+//! counts as a park alone, and what Tokio asks between tasks nobody sees.
 //!
 //! Without the duplicate (no `/proc`) a loop that adapts sleeps at once.
 //!
@@ -194,7 +194,6 @@ impl Inner {
 
     fn sleeps_in_tokio(&self, last: Last) {
         self.guest_idle.last.set(last);
-        self.counters.waits.add(1);
         self.counters.parks.add(1);
         self.tell_of_sleep();
         self.stopwatch.skip();
