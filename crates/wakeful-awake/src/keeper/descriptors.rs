@@ -52,8 +52,8 @@ pub(super) fn raise() -> bool {
 /// Of a call that makes a descriptor.
 pub(super) fn explain(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
-        Some(Errno::MFILE) => because(error, "raise RLIMIT_NOFILE (ulimit -n)"),
-        Some(Errno::NFILE) => because(error, "raise fs.file-max"),
+        Some(Errno::MFILE) => because(&error, "raise RLIMIT_NOFILE (ulimit -n)"),
+        Some(Errno::NFILE) => because(&error, "raise fs.file-max"),
         _ => error,
     }
 }
@@ -62,14 +62,14 @@ pub(super) fn explain(error: io::Error) -> io::Error {
 pub(super) fn explain_poll(error: Errno, descriptors: usize) -> io::Error {
     match limit() {
         Some(limit) if error == Errno::INVAL && limit < descriptors as u64 => because(
-            error.into(),
+            &error.into(),
             &format!("RLIMIT_NOFILE (ulimit -n) is {limit}, and {descriptors} are waited for"),
         ),
         _ => error.into(),
     }
 }
 
-fn because(error: io::Error, why: &str) -> io::Error {
+fn because(error: &io::Error, why: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{error}: {why}"))
 }
 
