@@ -18,7 +18,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use wakeful_awake::keeper_protocol::{Answer, MOST_REQUEST_BYTES};
 use wakeful_awake::{Keeper, KeeperClient, KeeperError, KeeperSettings, KeeperStartError};
 
@@ -187,7 +187,7 @@ fn role_short_keeper() {
     let Some(directory) = directory() else { return };
     let mut keeper = Keeper::open(settings(&directory)).unwrap();
     let (stop, _stopper) = UnixStream::pair().unwrap();
-    let limit = Rlimit { current: Some(64), ..getrlimit(Resource::Nofile) };
+    let limit = Rlimit { current: Some(64), maximum: Some(64) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let mut all: Vec<UnixStream> = std::iter::from_fn(|| stop.try_clone().ok()).collect();
     all.truncate(all.len() - 4);

@@ -3,7 +3,9 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wakeful");
@@ -15,6 +17,8 @@ const CLOSE: &str = "connection: close\r\n";
 struct Server {
     child: Child,
     addr: String,
+    /// What it says later.
+    said: JoinHandle<Vec<String>>,
 }
 
 impl Server {
@@ -29,14 +33,36 @@ impl Server {
             Some(line.unwrap().split("listening on ").nth(1)?.split(',').next()?.to_owned())
         });
         // What it says later must find a reader.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, addr: said.expect("it says where it listens") }
+        let later = thread::spawn(move || lines.map_while(Result::ok).collect());
+        Self { child, addr: said.expect("it says where it listens"), said: later }
     }
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.addr).unwrap();
         stream.set_read_timeout(Some(GUARD)).unwrap();
         stream
+    }
+
+    /// The lowest number that none of its descriptors has.
+    fn first_free_descriptor(&self) -> usize {
+        let descriptors = Path::new("/proc").join(self.child.id().to_string()).join("fd");
+        (0..).find(|number| !descriptors.join(number.to_string()).exists()).unwrap()
+    }
+
+    /// From now on no descriptor may have one of these numbers: the soft limit, and the hard one
+    /// after a colon.
+    fn limit_descriptors(&self, limit: &str) {
+        let pid = self.child.id().to_string();
+        let limit = format!("--nofile={limit}");
+        let status = Command::new("prlimit").args([&limit, "--pid", &pid]).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// What it has said by its end.
+    fn said(mut self) -> String {
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        let said = std::mem::replace(&mut self.said, thread::spawn(Vec::new));
+        said.join().unwrap().join("\n")
     }
 
     fn terminate(&self) {
@@ -169,5 +195,48 @@ fn idle_connections_are_told_of_the_drain_although_descriptors_are_short() {
             assert!(matches!(read, Ok(0)), "{service}, connection {number}: {read:?}");
         }
         assert_eq!(server.child.wait().unwrap().code(), Some(0), "{service}");
+    }
+}
+
+/// Clients of the backlog, which the server could not accept when they came, ask it.
+fn waiting_clients(server: &Server) -> Vec<TcpStream> {
+    let mut clients: Vec<_> = (0..20).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| ask(client, "/healthz", ""));
+    clients
+}
+
+/// An administrator lowers the limit below what is open.
+#[test]
+fn a_limit_that_was_lowered_loses_no_connection_of_the_backlog() {
+    for is_hard in [false, true] {
+        let server = Server::start("", &["http", "--grace", "60"]);
+        // The hard one leaves the loops' reserves.
+        let free = server.first_free_descriptor();
+        server.limit_descriptors(&if is_hard { format!("{free}:{free}") } else { "1:".into() });
+        let clients = waiting_clients(&server);
+        server.terminate();
+        for (number, mut client) in clients.into_iter().enumerate() {
+            let mut answer = [0; 12];
+            let read = client.read_exact(&mut answer);
+            assert!(read.is_ok() && &answer == b"HTTP/1.1 200", "{is_hard}, {number}: {read:?}");
+        }
+        let said = server.said();
+        assert!(said.contains(" drained"), "{said}");
+    }
+}
+
+#[test]
+fn connections_that_no_descriptor_was_left_for_are_counted_at_the_end() {
+    for accept in [&[][..], &["--accept", "reuse-port"]] {
+        let server = Server::start("", &[&["http", "--grace", "1"], accept].concat());
+        server.limit_descriptors("1:1");
+        let clients = waiting_clients(&server);
+        server.terminate();
+        for mut client in clients {
+            assert!(client.read_exact(&mut [0; 12]).is_err());
+        }
+        let said = server.said();
+        assert!(said.contains("connections still open aborted=20"), "{said}");
+        assert!(said.contains("all connections of the backlog"), "{said}");
     }
 }

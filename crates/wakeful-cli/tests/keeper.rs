@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM};
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use tempfile::TempDir;
 use wakeful_awake::KeeperClient;
 use wakeful_awake::keeper_protocol::Answer;
@@ -372,4 +372,70 @@ fn where_run_is_full_holds_are_refused_until_there_is_room() {
     in_mounts_of(&keeper, &["rm", &taken.display().to_string()]);
     let _client = holding(&socket);
     assert_eq!(FirstCpu::says(), "n/a");
+}
+
+#[test]
+fn with_few_descriptors_it_starts_or_names_their_limit() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let mut started = 0;
+    // Below four the loader finds no library.
+    for limit in 4..=16 {
+        let directory = directory();
+        let keeper = command(directory.path(), &["--cpus", "0"]);
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--nofile={limit}")).arg(keeper.get_program()).args(keeper.get_args());
+        limited.current_dir(directory.path()).env_remove("NOTIFY_SOCKET").env_remove("LISTEN_FDS");
+        let mut keeper = Keeper::of(limited);
+        let mut line = String::new();
+        while !line.contains("may hold") && keeper.stderr.read_line(&mut line).unwrap() > 0 {}
+        if line.contains("may hold") {
+            started += 1;
+            drop(holding(&directory.path().join("sock")));
+            let (code, said) = keeper.end(Signal::TERM);
+            assert_eq!((code, said), (Some(0), String::new()));
+        } else {
+            assert_eq!(keeper.child.wait().unwrap().code(), Some(1), "{limit}: {line}");
+            assert!(line.contains("RLIMIT_NOFILE"), "{limit}: {line}");
+        }
+    }
+    assert!(started > 0, "sixteen are enough");
+}
+
+#[test]
+fn a_limit_of_descriptors_that_is_lowered_keeps_no_cpu_held() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let directory = directory();
+    let mut keeper = Keeper::start(directory.path(), &["--cpus", "0"]);
+    let socket = directory.path().join("sock");
+    let client = holding(&socket);
+    let pid = Pid::from_child(&keeper.child);
+    let lower = |number, maximum| {
+        let limit = Rlimit { current: Some(number), maximum };
+        prlimit(Some(pid), Resource::Nofile, limit).unwrap();
+    };
+    let is_restored = || {
+        let start = Instant::now();
+        while FirstCpu::says() != "0" {
+            assert!(start.elapsed() < GUARD, "the CPU is still held");
+            std::thread::yield_now();
+        }
+    };
+    // Inherited.
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    lower(3, maximum);
+    let refused = KeeperClient::connect(&socket).unwrap();
+    assert!(keeper.line_with("no client is let in").contains("RLIMIT_NOFILE"));
+    client.release().unwrap();
+    is_restored();
+    // It waits for more descriptors than the kernel lets it name now.
+    lower(1, maximum);
+    assert_eq!(client.hold_and_wait(&[0], Duration::ZERO, GUARD).unwrap(), Answer::Held(vec![0]));
+    client.release().unwrap();
+    is_restored();
+    // Now nothing is left to do.
+    lower(1, Some(1));
+    drop((client, refused));
+    assert!(keeper.line_with("waiting for clients").contains("RLIMIT_NOFILE"));
+    assert_eq!(keeper.child.wait().unwrap().code(), Some(1));
+    assert_eq!(FirstCpu::says(), "0");
 }

@@ -104,6 +104,23 @@ fn where_the_library_was_looked_for_is_said() {
 }
 
 #[test]
+fn the_library_beside_the_program_is_found_without_proc() {
+    let folder = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();
+    let (program, beside) = (folder.path().join("wakeful"), folder.path().join(LIBRARY));
+    fs::hard_link(PROGRAM, &program).unwrap();
+    fs::copy(library(), &beside).unwrap();
+    let script =
+        "mount -t tmpfs none /proc && exec \"$0\" awake --spin -- sh -c 'echo $LD_PRELOAD'";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(program).env_remove("LD_PRELOAD");
+    let (code, out, said) = run(&mut command);
+    if ["unshare:", "mount:"].iter().any(|tool| said.starts_with(tool)) {
+        return eprintln!("skipped: /proc cannot be hidden: {said}");
+    }
+    assert_eq!((code, out), (Some(0), format!("{}\n", beside.display())), "{said}");
+}
+
+#[test]
 fn options_that_do_not_belong_together_are_refused() {
     for usage in [
         &["--spin"][..],

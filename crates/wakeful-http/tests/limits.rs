@@ -530,24 +530,27 @@ fn who_comes_and_goes_is_counted_and_so_is_every_request() {
 #[test]
 fn a_length_that_no_body_has_is_refused_whatever_is_allowed() {
     let running = start(Limits::new().max_body(None));
-    for (length, statuses) in [
-        ("9223372036854775808", &["413"][..]),
-        ("18446744073709551613", &["413"]),
+    for (length, status) in [
+        ("9223372036854775808", "413"),
+        ("18446744073709551613", "413"),
         // hyper's own marks for bodies without a length.
-        ("18446744073709551614", &["400", "413", "431"]),
-        ("18446744073709551615", &["400", "413", "431"]),
-        ("18446744073709551616", &["400"]),
-        ("99999999999999999999999999", &["400"]),
-        ("+5", &["400"]),
-        ("-5", &["400"]),
-        ("0x5", &["400"]),
-        ("", &["400"]),
+        ("18446744073709551614", "413"),
+        ("18446744073709551615", "413"),
+        ("18446744073709551616", "400"),
+        ("99999999999999999999999999", "400"),
+        ("+5", "400"),
+        ("-5", "400"),
+        ("0x5", "400"),
+        ("", "400"),
     ] {
-        let head = format!("POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
-        let answer = answer(&running, &head);
-        let is_right = statuses.iter().any(|s| answer.starts_with(&format!("HTTP/1.1 {s}")));
-        assert!(is_right, "{length}: {answer:?}");
+        // Some of the body comes at once.
+        let body = "\n".repeat(50);
+        let request =
+            format!("POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}");
+        let answer = answer(&running, &request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{length}: {answer:?}");
     }
+    assert_eq!(running.http_counts().refused(Refusal::BodyTooLarge), 4);
     is_served(&running);
 }
 

@@ -119,6 +119,27 @@ fn a_body_that_is_too_large_is_413_by_its_length_or_when_so_much_has_come() {
 }
 
 #[test]
+fn a_length_that_no_body_has_is_413_and_one_that_h2_cannot_count_an_error_of_its_stream() {
+    let running = start(Limits::new().max_body(None));
+    let mut client = Client::new(&running);
+    let post = |client: &mut Client, stream, length| {
+        let head = [head("POST", "/read"), field("content-length", length)].concat();
+        client.send(HEADERS, END_HEADERS, stream, &head);
+    };
+    post(&mut client, 1, "9223372036854775808");
+    assert_eq!(client.wait_for(HEADERS).status(), "413");
+    for (stream, length) in [(3, "18446744073709551615"), (5, "abc")] {
+        post(&mut client, stream, length);
+        // That of the first one says that nobody wants its body.
+        let resets = || Some(client.wait_for(RST_STREAM));
+        let reset = std::iter::from_fn(resets).find(|reset| reset.stream == stream).unwrap();
+        assert_eq!(reset.error(), PROTOCOL_ERROR, "{length}");
+    }
+    counted(&running, Refusal::BodyTooLarge, 1);
+    serves(&mut client, 7);
+}
+
+#[test]
 fn a_header_that_is_too_large_is_431_and_one_beyond_all_measure_ends_the_connection() {
     let limits = Limits::new().max_header_size(8 * 1024).max_headers(5);
     let running = start(limits);

@@ -4,9 +4,11 @@
 use std::io::{self, Read};
 use std::time::Duration;
 
+use futures_lite::future;
 use wakeful::accept::{ConnectionServer, Descriptors, SharedListener};
 use wakeful::net::TcpListener;
-use wakeful::signal::{SIGUSR1, Signals};
+use wakeful::signal::{SIGUSR1, SIGUSR2, Signals};
+use wakeful::time::sleep;
 use wakeful::{EventLoop, LoopGroup};
 
 /// From now on the kernel answers this thread's `call` by EPERM.
@@ -57,9 +59,34 @@ fn a_loop_names_the_call_that_it_cannot_do_without() {
     named(libc::SYS_epoll_create1, "epoll_create1", another_loop);
     named(libc::SYS_eventfd2, "eventfd2", another_loop);
     named(libc::SYS_epoll_ctl, "epoll_ctl", another_loop);
-    named(libc::SYS_socketpair, "socketpair", |mut event_loop| {
+    named(libc::SYS_eventfd2, "eventfd2", |mut event_loop| {
         event_loop.block_on(async { Signals::new(&[SIGUSR1]).unwrap_err() }).unwrap()
     });
+}
+
+/// A filter may refuse the calls of sockets to a program that only reads files.
+#[test]
+fn a_signal_arrives_without_any_call_of_sockets() {
+    let test = || {
+        let mut event_loop = EventLoop::new().unwrap();
+        for call in [libc::SYS_socketpair, libc::SYS_sendto, libc::SYS_sendmsg] {
+            if let Err(error) = refuse(call) {
+                return eprintln!("skipped: no filter can be set: {error}");
+            }
+        }
+        let received = event_loop.block_on(async {
+            let mut signals = Signals::new(&[SIGUSR2]).unwrap();
+            // On this thread: the filter is in front of what the handler calls.
+            signal_hook::low_level::raise(SIGUSR2).unwrap();
+            future::or(async { signals.recv().await.ok() }, async {
+                sleep(Duration::from_secs(20)).await;
+                None
+            })
+            .await
+        });
+        assert_eq!(received.unwrap(), Some(SIGUSR2));
+    };
+    std::thread::spawn(test).join().unwrap();
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn signals_of_one_stream<B: Backend>() {
     let mut event_loop = B::event_loop();
     let mut signals = on(&mut event_loop, || Signals::new(&[SIGUSR1, SIGUSR2]).unwrap());
     let mut none = on(&mut event_loop, || Signals::new(&[]).unwrap());
-    // They share a socket: more of the one than it holds hide nothing of the other.
+    // They share a descriptor: many of the one hide nothing of the other.
     (0..2000).for_each(|_| send(SIGUSR1));
     send(SIGUSR2);
     on(&mut event_loop, || ());

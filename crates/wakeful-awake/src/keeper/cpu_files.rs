@@ -6,9 +6,13 @@
 //! writer dies.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::descriptors;
 
 /// What a CPU's file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +109,7 @@ impl CpuFiles {
 
     /// No truncation: a regular file in its place (in tests) is never seen empty.
     fn open_to_write(&self, cpu: usize) -> io::Result<File> {
-        File::options().write(true).open(self.path(cpu))
+        open(File::options().write(true), &self.path(cpu))
     }
 
     pub(super) fn path(&self, cpu: usize) -> PathBuf {
@@ -113,10 +117,20 @@ impl CpuFiles {
     }
 }
 
+/// Also where the limit of descriptors was lowered below what is open, if that can be helped.
+fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    let is_short = |error: &_| Errno::from_io_error(error) == Some(Errno::MFILE);
+    let opened = match options.open(path) {
+        Err(error) if is_short(&error) && descriptors::raise() => options.open(path),
+        opened => opened,
+    };
+    opened.map_err(descriptors::explain)
+}
+
 /// All of a file of sysfs, which has a few bytes, in three system calls.
 fn read(path: &Path) -> io::Result<String> {
     let mut bytes = [0; 64];
-    let length = File::open(path)?.read(&mut bytes)?;
+    let length = open(File::options().read(true), path)?.read(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
 }
 

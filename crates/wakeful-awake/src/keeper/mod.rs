@@ -9,6 +9,7 @@
 
 mod client;
 mod cpu_files;
+mod descriptors;
 mod held_cpus;
 mod holders;
 mod lines;
@@ -29,7 +30,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 pub use self::lines::KeeperLine;
 pub use self::settings::KeeperSettings;
@@ -51,8 +51,6 @@ const SHORTAGE: Duration = Duration::from_secs(1);
 /// What could not be restored is tried again after this, and then after twice as long, up to the
 /// second.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Descriptors that are kept from clients: the keeper's files, and those of the program around it.
-const OWN_DESCRIPTORS: u64 = 32;
 
 /// The machine's keeper of CPUs that are held awake.
 ///
@@ -112,14 +110,12 @@ impl Keeper {
         let KeeperSettings { socket, listener, state, lock, group, .. } = settings;
         let KeeperSettings { mut limits, is_measured, cpu_directory, mut lines, .. } = settings;
         let back_off = settings.back_off;
-        // To restore takes a descriptor too.
-        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let room = usize::try_from(descriptors.saturating_sub(OWN_DESCRIPTORS).max(1));
-        if let Ok(room) = room
+        descriptors::check()?;
+        if let Some((room, limit)) = descriptors::for_clients()
             && room < limits.most_clients
         {
             lines.trouble(format_args!(
-                "at most {room} clients are let in, since the limit of descriptors is {descriptors}"
+                "at most {room} clients are let in, since the limit of descriptors is {limit}"
             ));
             limits.most_clients = room;
         }
@@ -161,7 +157,8 @@ impl Keeper {
     /// their connections.
     ///
     /// # Errors
-    /// The kernel refuses to wait. Everything is restored then too.
+    /// The kernel refuses to wait: the hard limit of descriptors was lowered below what is waited
+    /// for. Everything is restored then too, as far as there are descriptors for it.
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
         let served = self.serve(stop);
         self.cpus.restore_all(&mut self.lines);
@@ -211,7 +208,8 @@ impl Keeper {
         match poll(&mut fds, pause.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Ready::default()),
-            Err(error) => return Err(error.into()),
+            Err(Errno::INVAL) if descriptors::raise() => return Ok(Ready::default()),
+            Err(error) => return Err(descriptors::explain_poll(error, fds.len())),
         }
         let flags = fds[2..].iter().map(PollFd::revents);
         let clients = self.clients.keys().copied().zip(flags);
@@ -247,7 +245,10 @@ impl Keeper {
             Ok(None) => return,
             Err(error) => {
                 // It stays readable: without a pause this would go round and round.
-                self.lines.trouble(format_args!("no client is let in for a second: {error}"));
+                self.lines.trouble(format_args!(
+                    "no client is let in for a second: {}",
+                    descriptors::explain(error)
+                ));
                 self.shortage = Some(Instant::now() + SHORTAGE);
                 return;
             }

@@ -15,6 +15,18 @@ pub enum KeeperStartError {
         /// Its process, if the lock file says so.
         pid: Option<u32>,
     },
+    /// This process may have fewer descriptors open than a keeper needs.
+    #[error(
+        "the limit of open descriptors (RLIMIT_NOFILE, ulimit -n){} leaves {free} free, and a keeper needs {needed}: raise it", limit.map_or_else(String::new, |limit| format!(" is {limit}, which"))
+    )]
+    Descriptors {
+        /// The soft limit, if there is one.
+        limit: Option<u64>,
+        /// How many could be opened.
+        free: usize,
+        /// How many it needs.
+        needed: usize,
+    },
     /// The lock file cannot be used.
     #[error("the lock {0}: {1}")]
     Lock(PathBuf, #[source] io::Error),

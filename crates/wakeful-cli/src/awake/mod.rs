@@ -149,7 +149,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         (None, Some(folder)) => Target::Cgroup(folder.clone()),
         (None, None) => unreachable!("one of the group is required"),
     };
-    let stop = stop_signals(&[SIGINT, SIGTERM]).map_err(|error| format!("signals: {error}"))?;
+    let stop = stop_signals(&[SIGINT, SIGTERM])?;
     watch(arguments, target, Some(&stop)).map_err(|error| error.to_string())?;
     Ok(ExitCode::SUCCESS)
 }

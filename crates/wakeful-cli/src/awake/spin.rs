@@ -9,9 +9,12 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use rustix::param::linux_execfn;
 
 use super::elf::{Loaded, find};
 
@@ -40,7 +43,7 @@ pub(super) fn prepare(
 fn library() -> Result<PathBuf, String> {
     let places = match env::var_os(ELSEWHERE) {
         Some(file) => vec![PathBuf::from(file)],
-        None => places(&env::current_exe().map_err(|error| format!("--spin: {error}"))?),
+        None => places(&this_program()),
     };
     let Some(library) = places.iter().find(|file| file.is_file()) else {
         let looked: Vec<_> = places.iter().map(|file| file.display().to_string()).collect();
@@ -61,6 +64,15 @@ fn library() -> Result<PathBuf, String> {
         ));
     }
     Ok(library)
+}
+
+/// Without `/proc`: the path by which the kernel was told to start it.
+fn this_program() -> PathBuf {
+    env::current_exe().unwrap_or_else(|_| {
+        let path = PathBuf::from(OsStr::from_bytes(linux_execfn().to_bytes()));
+        // What a link leads to has the library beside it.
+        path.canonicalize().unwrap_or(path)
+    })
 }
 
 /// Beside the program, and where a package has libraries.

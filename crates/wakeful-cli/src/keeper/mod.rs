@@ -115,8 +115,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
     // Its state file may reach the limit: then a hold is refused.
     file_size::survive_limits();
     // Before the keeper has anything to restore.
-    let stop = stop_signals(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
-    let stop = stop.map_err(|error| format!("signals: {error}"))?;
+    let stop = stop_signals(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     let is_quiet = arguments.quiet;
     let cpus = arguments.cpus.as_ref().map(|CpuList(cpus)| format_cpus(cpus));
     let (settings, place) = settings(arguments)?;

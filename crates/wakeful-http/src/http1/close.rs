@@ -8,6 +8,7 @@ use hyper::rt::{Read, Write};
 
 use crate::connection::{ConnectionState, lingering_close, unasked_answer};
 use crate::counts::Refusal;
+use crate::limits::Limits;
 
 /// What ended it.
 pub(super) enum Ended {
@@ -19,11 +20,21 @@ pub(super) enum Ended {
     ByPanic(Box<dyn Any + Send>),
 }
 
+/// Which limit hyper found exceeded, by what it has left in its buffer.
+pub(super) fn what_is_too_large(unread: &[u8], limits: &Limits) -> Refusal {
+    // A head that is too large stays there. One that names a length beyond what hyper can count is
+    // taken off first.
+    let has_head = unread.len() >= limits.max_header_size
+        || memchr::memchr_iter(b'\n', unread).nth(limits.max_headers).is_some();
+    if has_head { Refusal::HeaderTooLarge } else { Refusal::BodyTooLarge }
+}
+
 /// Closes it, so that the client learns of what was answered last.
 pub(super) async fn close<IO: Read + Write + Unpin>(
     mut io: IO,
     ended: Ended,
     has_come: bool,
+    too_large: Option<Refusal>,
     state: &ConnectionState,
 ) -> hyper::Result<()> {
     match ended {
@@ -33,12 +44,22 @@ pub(super) async fn close<IO: Read + Write + Unpin>(
         Ended::By(_) | Ended::ByPanic(_) => {}
         Ended::ByItself(result) => {
             let refusal = match &result {
-                Err(error) if error.is_parse_too_large() => Some(Refusal::HeaderTooLarge),
+                Err(error) if error.is_parse_too_large() => {
+                    too_large.or(Some(Refusal::HeaderTooLarge))
+                }
                 Err(error) if error.is_parse() => Some(Refusal::Malformed),
                 _ => None,
             };
             if let Some(refusal) = refusal {
                 state.loop_state().refuse(refusal);
+            }
+            if let Some(refusal) = too_large {
+                let status = match refusal {
+                    Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+                    _ => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                };
+                unasked_answer::send(&mut io, status, state.loop_state()).await;
+                return result;
             }
             // Its own answer is written; what is still on its way to it must not reset the
             // connection before that was read.

@@ -36,7 +36,7 @@ use wakeful::accept::{Draining, Moving};
 use wakeful::net::PeerAddr;
 use wakeful::time::Deadline;
 
-use self::close::{Ended, close};
+use self::close::{Ended, close, what_is_too_large};
 use self::observed::Observed;
 use self::observed_io::{ObservedIo, ObservedService};
 use crate::connection::{Act, ConnectionState, Liveness, Rewound, Timer, lingering_close};
@@ -199,7 +199,10 @@ where
         if matches!(ended, Ended::ByItself(Ok(()))) && !observed.is_shut.get() {
             lingering_close::linger(&mut parts.io.io).await;
         }
-        return close(parts.io.io, ended, has_come, state).await.map(|()| End::Closed);
+        let too_large =
+            observed.found_too_large.get().then(|| what_is_too_large(&parts.read_buf, limits));
+        let closed = close(parts.io.io, ended, has_come, too_large, state).await;
+        return closed.map(|()| End::Closed);
     }
     let parts = connection.into_parts();
     let (io, service) = (parts.io.io, parts.service.service);

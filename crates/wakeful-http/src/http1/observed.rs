@@ -13,6 +13,9 @@ pub(super) struct Observed {
     pub(super) comes: Cell<bool>,
     /// It has not flushed behind its last write.
     pub(super) unflushed: Cell<bool>,
+    /// It has answered a request by itself that it found too large, and that answer was not
+    /// written: `close` gives one that says what was too large.
+    pub(super) found_too_large: Cell<bool>,
     /// It was told to end when it is idle.
     pub(super) finishes: Cell<bool>,
     /// It was told to end because the connection goes on elsewhere.

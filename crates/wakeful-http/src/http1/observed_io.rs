@@ -58,12 +58,31 @@ impl<IO: Read + Unpin> Read for ObservedIo<IO> {
     }
 }
 
+/// hyper's own answer begins so, to a head that is too large and to a length that it cannot count.
+const TOO_LARGE: &[u8] = b"HTTP/1.1 431 ";
+
+impl<IO> ObservedIo<IO> {
+    /// Is this hyper's own answer to what is too large? Then the service was not called since it
+    /// came, and nothing is left of what was written before.
+    #[inline]
+    fn is_held_back(&self, first: &[u8]) -> bool {
+        let Observed { comes, unflushed, found_too_large, .. } = &*self.observed;
+        if comes.get() && !unflushed.get() && first.starts_with(TOO_LARGE) {
+            found_too_large.set(true);
+        }
+        found_too_large.get()
+    }
+}
+
 impl<IO: Write + Liveness + Unpin> Write for ObservedIo<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.is_held_back(buf) {
+            return Poll::Ready(Ok(buf.len()));
+        }
         self.observed.unflushed.set(true);
         let written = Pin::new(&mut self.io).poll_write(cx, buf);
         self.state.writes().wrote(&written);
@@ -75,6 +94,9 @@ impl<IO: Write + Liveness + Unpin> Write for ObservedIo<IO> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.is_held_back(slices.first().map_or(&[], |first| &**first)) {
+            return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
+        }
         self.observed.unflushed.set(true);
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
         self.state.writes().wrote(&written);
@@ -98,7 +120,7 @@ impl<IO: Write + Liveness + Unpin> Write for ObservedIo<IO> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.observed.leaves.get() {
+        if self.observed.leaves.get() || self.observed.found_too_large.get() {
             return Poll::Ready(Ok(()));
         }
         self.observed.is_shut.set(true);

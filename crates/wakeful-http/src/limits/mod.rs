@@ -68,7 +68,7 @@ pub(crate) const PROBES: u32 = 3;
 /// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | 431 (HTTP/1.1: and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
 /// | [`max_headers`](Self::max_headers) | 100 | 1 to 24,576 | 431 (HTTP/1.1: and close) |
 /// | [`max_uri`](Self::max_uri) | 65,534 | 1 to 65,534 | 414 |
-/// | [`max_body`](Self::max_body) | none | any | 413 and close, by `content-length` at once, else as soon as so much has come; after the response's head, its body is cut off |
+/// | [`max_body`](Self::max_body) | none | any | 413 and close, by `content-length` at once (HTTP/2: one of 20 digits or more is malformed, and an error of its stream), else as soon as so much has come; after the response's head, its body is cut off |
 /// | [`ambiguous_length`](Self::ambiguous_length) | [`AmbiguousLength::Resolve`] | [`AmbiguousLength`] | 400 and close |
 /// | [`max_requests_per_connection`](Self::max_requests_per_connection) | none | 1 and more | the last response says `connection: close` (HTTP/2: GOAWAY) |
 /// | [`max_age`](Self::max_age) | none | [`MaxAge`] | the next response says `connection: close` (HTTP/2: GOAWAY); after the grace, abort |

@@ -6,7 +6,8 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 
-use wakeful_http::files::HiddenFiles;
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use wakeful_http::files::{HiddenFiles, Precompressed};
 
 use crate::site::{Site, TEXT};
 
@@ -111,18 +112,26 @@ fn hidden_files_are_served_only_where_asked_for() {
 
 #[test]
 fn what_is_no_regular_file_holds_nobody_up() {
-    let site = Site::new();
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        site.root().join("fifo"),
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RUSR,
-        0,
-    )
-    .unwrap();
+    let site = Site::with(|dir| dir.precompressed(Precompressed::Offer));
+    // Nobody writes to them.
+    let fifo = |name: &str| {
+        let path = site.root().join(name);
+        mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    };
+    fs::create_dir(site.root().join("pipes")).unwrap();
+    ["fifo", "pipes/index.html", "text.txt.gz"].into_iter().for_each(fifo);
+    symlink("fifo", site.root().join("link")).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(site.root().join("socket")).unwrap();
-    assert_eq!(site.get("/fifo").status(), 404);
-    assert_eq!(site.get("/socket").status(), 404);
+    for path in ["/fifo", "/pipes/", "/link", "/socket"] {
+        assert_eq!(site.get(path).status(), 404, "{path}");
+    }
+    assert_eq!(site.get_with("/text.txt", "accept-encoding", "gzip").text(), TEXT);
+    // The kernel's /dev/zero.
+    let zero = site.root().join("zero");
+    match mknodat(CWD, zero, FileType::CharacterDevice, Mode::RUSR, makedev(1, 5)) {
+        Ok(()) => assert_eq!(site.get("/zero").status(), 404),
+        Err(error) => eprintln!("skipped: a device: {error}"),
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use http::HeaderValue;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use wakeful_http::files::{Precompressed, ServeDir, ServeFile};
 
 use crate::common::server;
@@ -74,6 +75,10 @@ fn a_fallback_that_has_gone_is_404() {
     assert_eq!(site.get("/users").status(), 404);
     // A directory in its place is none either.
     fs::create_dir(beside.path().join("page.html")).unwrap();
+    assert_eq!(site.get("/users").status(), 404);
+    fs::remove_dir(beside.path().join("page.html")).unwrap();
+    // Nor is a FIFO, to which nobody writes.
+    mknodat(CWD, beside.path().join("page.html"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     assert_eq!(site.get("/users").status(), 404);
     assert_eq!(site.get("/text.txt").text(), TEXT);
 }

@@ -12,7 +12,8 @@
 //! Why close what waits? A client whose connection is in the backlog is connected, as far as it
 //! knows, and waits for an answer. A short shortage is over before it notices, and nothing is lost.
 //! In a long one it is better told. It also keeps the backlog from filling with connections whose
-//! clients have gone, which would be served first when the shortage is over.
+//! clients have gone, which would be served first when the shortage is over. While the server
+//! drains, those that wait have the whole grace period instead (`drain_backlog`).
 
 use std::io;
 use std::ops::ControlFlow;
@@ -29,6 +30,9 @@ use crate::time::sleep;
 
 /// After an accept that failed, a listener is left alone for so long.
 const BACK_OFF: Duration = Duration::from_millis(50);
+
+/// And while the server drains.
+const BACK_OFF_IN_DRAIN: Duration = Duration::from_millis(5);
 
 /// So many tries without descriptors are waited for: 3 s. Counted, so that a process that was
 /// stopped does not find its patience at an end.
@@ -65,8 +69,45 @@ impl Backoff {
         listener: &Listener,
         server: &LoopServer<H>,
     ) -> ControlFlow<()> {
-        let counts = server.counts();
-        counts.count_failed();
+        self.note(error, listener, server)?;
+        let last = self.last.replace(Instant::now());
+        if last.is_some_and(|last| last.elapsed() > ANOTHER) {
+            self.tries = 0;
+        }
+        self.tries = self.tries.saturating_add(1);
+        if self.tries > PATIENCE && lacks_descriptors(error) {
+            let counts = server.counts();
+            let closed = server.reserve.lend(|| close_what_waits(listener, counts, AT_ONCE));
+            let closed = closed.unwrap_or(0);
+            if self.tries == PATIENCE + 1 {
+                panics::log!(warn, closed, "no descriptors for too long: closing what waits");
+            }
+        }
+        sleep(BACK_OFF).await;
+        ControlFlow::Continue(())
+    }
+
+    /// As [`after`](Self::after), while the server drains: nothing is closed before the grace
+    /// period is over, and descriptors come back one by one.
+    pub(super) async fn after_in_drain<H>(
+        &mut self,
+        error: &io::Error,
+        listener: &Listener,
+        server: &LoopServer<H>,
+    ) -> ControlFlow<()> {
+        self.note(error, listener, server)?;
+        sleep(BACK_OFF_IN_DRAIN).await;
+        ControlFlow::Continue(())
+    }
+
+    /// `Break`: the listener is broken.
+    fn note<H>(
+        &mut self,
+        error: &io::Error,
+        listener: &Listener,
+        server: &LoopServer<H>,
+    ) -> ControlFlow<()> {
+        server.counts().count_failed();
         if is_broken(error) {
             let fd = listener.raw_fd();
             panics::log!(error, %error, fd, "a listener was closed or shut down by somebody else; it accepts no more");
@@ -77,19 +118,6 @@ impl Backoff {
             panics::log!(error, %error, shortage, "accept failed; trying again until it works");
             self.logged = Some(Instant::now());
         }
-        let last = self.last.replace(Instant::now());
-        if last.is_some_and(|last| last.elapsed() > ANOTHER) {
-            self.tries = 0;
-        }
-        self.tries = self.tries.saturating_add(1);
-        if self.tries > PATIENCE && lacks_descriptors(error) {
-            let closed = server.reserve.lend(|| close_what_waits(listener, counts, AT_ONCE));
-            let closed = closed.unwrap_or(0);
-            if self.tries == PATIENCE + 1 {
-                panics::log!(warn, closed, "no descriptors for too long: closing what waits");
-            }
-        }
-        sleep(BACK_OFF).await;
         ControlFlow::Continue(())
     }
 }
@@ -109,7 +137,7 @@ fn is_broken(error: &io::Error) -> bool {
     has_code(error, &[Errno::BADF, Errno::INVAL, Errno::NOTSOCK])
 }
 
-fn lacks_descriptors(error: &io::Error) -> bool {
+pub(super) fn lacks_descriptors(error: &io::Error) -> bool {
     has_code(error, &[Errno::MFILE, Errno::NFILE])
 }
 

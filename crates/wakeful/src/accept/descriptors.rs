@@ -29,7 +29,9 @@ const USUAL: usize = 1024;
 ///
 /// A limit that is raised while the server runs (`prlimit`) allows more connections: while
 /// connections wait, the server looks at the limit when one closes, once a second at most. A limit
-/// that is lowered changes nothing. Then descriptors run out, and accepting pauses.
+/// that is lowered changes nothing. Then descriptors run out, and accepting pauses. A server that
+/// drains raises the soft limit to the hard one if connections wait that it could not accept
+/// otherwise.
 ///
 /// Each server counts for itself. A process with several servers sets `max_connections` of all but
 /// one, and adds them to that one's `spare`.

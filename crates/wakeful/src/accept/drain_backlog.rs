@@ -5,13 +5,20 @@
 //! back when open connections close, and these close when they are told of the drain. So the loop
 //! that cannot go on has the connections of all loops told at once. Otherwise they are told when
 //! all listeners are closed.
+//!
+//! An administrator may have lowered the limit of descriptors below what is open (`prlimit`). Then
+//! a descriptor that comes back is no help as long as its number is not below the limit. So the
+//! soft limit is raised to the hard one again. Where that is too low as well, the loop's reserve is
+//! given to the connections, one after the other. What nobody could accept by the end of the grace
+//! period is counted, and the log says so.
 
 use std::future::Future;
 use std::rc::Rc;
 use std::thread;
 
-use super::accept_failed::{Backoff, close_what_waits};
+use super::accept_failed::{Backoff, close_what_waits, lacks_descriptors};
 use super::connection::Connection;
+use super::descriptors::Descriptors;
 use super::loop_server::LoopServer;
 use super::route::Route;
 use crate::net::Listener;
@@ -25,7 +32,8 @@ const GREATEST_BACKLOG: u32 = 65_536;
 /// Serves what the backlog holds, before the listener closes.
 ///
 /// # Cancel safety
-/// Dropping it closes what is left in the backlog, and counts it.
+/// Dropping it closes what is left in the backlog, as far as there is a descriptor for that, and
+/// counts it.
 pub(super) async fn accept_out<H, F>(
     listener: Rc<Listener>,
     place: usize,
@@ -37,7 +45,8 @@ pub(super) async fn accept_out<H, F>(
 {
     let mut backlog = Backlog { listener: &listener, server: &server, is_done: false };
     let mut backoff = Backoff::default();
-    for _ in 0..GREATEST_BACKLOG {
+    let mut taken = 0;
+    while taken < GREATEST_BACKLOG {
         let permit = match server.shared.limit.try_permit() {
             Some(permit) => permit,
             None if listener.is_empty() => break,
@@ -53,12 +62,15 @@ pub(super) async fn accept_out<H, F>(
         let Some(accepted) = listener.try_accept_detached().transpose() else { break };
         let served = accepted.and_then(|accepted| route.bring(accepted, place, permit, &server));
         match served {
-            Ok(()) => backoff.reset(),
+            Ok(()) => taken += 1,
             // accept(2) says EMFILE also when nobody waits.
             Err(_) if listener.is_empty() => break,
             Err(error) => {
                 server.shared.tell_connections();
-                if backoff.after(&error, &listener, &server).await.is_break() {
+                let is_helped =
+                    lacks_descriptors(&error) && (raises_limit() || server.reserve.give_up());
+                if !is_helped && backoff.after_in_drain(&error, &listener, &server).await.is_break()
+                {
                     break;
                 }
             }
@@ -66,6 +78,21 @@ pub(super) async fn accept_out<H, F>(
         consume_budget().await;
     }
     backlog.is_done = true;
+}
+
+/// Raises the soft limit of descriptors to the hard one. `false`: it was no lower, or the call is
+/// refused.
+fn raises_limit() -> bool {
+    let before = Descriptors::limit();
+    let is_raised = Descriptors::raise_limit().is_ok() && Descriptors::limit() != before;
+    if is_raised {
+        panics::log!(
+            info,
+            soft = before,
+            "the limit of open descriptors (RLIMIT_NOFILE) is raised to the hard one, for connections that wait while the server drains"
+        );
+    }
+    is_raised
 }
 
 /// Closes and counts what is left in the backlog if the loop ends before it is empty: the grace is
@@ -84,11 +111,14 @@ impl<H> Drop for Backlog<'_, H> {
         }
         let close = || close_what_waits(self.listener, self.server.counts(), GREATEST_BACKLOG);
         let closed = self.server.reserve.lend(close).unwrap_or(0);
-        if closed > 0 {
-            self.server.shared.counts.add_left(closed);
+        // Without a descriptor they cannot even be closed: the kernel resets them.
+        let waiting = self.listener.waiting();
+        self.server.shared.counts.add_left(self.listener.raw_fd(), closed, waiting);
+        if closed > 0 || waiting > 0 {
             panics::log!(
                 warn,
                 closed,
+                waiting,
                 "the server ended before it could serve all connections of the backlog"
             );
         }

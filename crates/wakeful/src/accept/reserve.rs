@@ -22,6 +22,11 @@ impl Reserve {
         eventfd(0, EventfdFlags::CLOEXEC).map_err(explain_call("eventfd2"))
     }
 
+    /// Closes it, for somebody who needs a descriptor for longer. `false`: there was none.
+    pub(super) fn give_up(&self) -> bool {
+        self.0.take().is_some()
+    }
+
     /// Gives the descriptor up while `f` runs. `None`: there is none, because somebody else took it
     /// the last time.
     pub(super) fn lend<R>(&self, f: impl FnOnce() -> R) -> Option<R> {

@@ -83,8 +83,9 @@ impl Serving {
     /// closed, aborts the rest, and stops the loops. Returns how many were aborted. Where the limit
     /// of connections or a lack of descriptors keeps connections in the backlog, the open ones are
     /// told first, and those in the backlog are served as the open ones close. What is left in the
-    /// backlog after `grace` is closed, and counts as aborted. It always ends: a loop that one of
-    /// its tasks blocks is left behind a second later. Blocks the calling thread.
+    /// backlog after `grace` is closed, and counts as aborted, also where there was no descriptor
+    /// to accept it. It always ends: a loop that one of its tasks blocks is left behind a second
+    /// later. Blocks the calling thread.
     ///
     /// # Errors
     /// A loop was blocked, or had ended with an error before; or this is a fork of the process that

@@ -1,6 +1,8 @@
 //! What a server counts, for each of its loops: read from any thread, without stopping one.
 
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crossbeam_utils::CachePadded;
 
@@ -12,6 +14,8 @@ use crossbeam_utils::CachePadded;
 pub struct Counts {
     loops: Box<[CachePadded<LoopCounts>]>,
     left: AtomicUsize,
+    /// Those of them that could not be accepted, of each listener.
+    not_accepted: Mutex<Vec<(RawFd, u32)>>,
     is_over: AtomicBool,
 }
 
@@ -20,7 +24,7 @@ impl Counts {
     #[must_use]
     pub fn new(loops: usize) -> Self {
         let loops = (0..loops).map(|_| CachePadded::default()).collect();
-        Self { loops, left: AtomicUsize::new(0), is_over: AtomicBool::new(false) }
+        Self { loops, ..Self::default() }
     }
 
     /// Each loop's, in the order of the loops' numbers.
@@ -76,9 +80,19 @@ impl Counts {
         self.left.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn add_left(&self, connections: u32) {
-        let connections = usize::try_from(connections).unwrap_or(usize::MAX);
-        self.left.fetch_add(connections, Ordering::Relaxed);
+    /// Of a listener's backlog one of its loops has `closed` so many of them, and `waiting` are
+    /// still there.
+    pub(crate) fn add_left(&self, listener: RawFd, closed: u32, waiting: u32) {
+        let mut not_accepted = self.not_accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = not_accepted.iter().position(|(known, _)| *known == listener);
+        let place = place.unwrap_or_else(|| {
+            not_accepted.push((listener, 0));
+            not_accepted.len() - 1
+        });
+        // Several loops have the same listener, and the one before may have seen these already.
+        let seen = std::mem::replace(&mut not_accepted[place].1, waiting);
+        let new = (u64::from(closed) + u64::from(waiting)).saturating_sub(seen.into());
+        self.left.fetch_add(usize::try_from(new).unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
     /// The grace of a drain is over: no more connections are taken from the backlogs.

@@ -187,15 +187,22 @@ impl Inner {
         }
     }
 
+    #[inline]
     pub(super) fn next_deadline(&self) -> Option<TimerTime> {
         self.timers.borrow().next_deadline()
     }
 
     /// How long until a timer is due. Reads the clock only if there is a timer. `None`: there is
     /// none, or it will not come due by itself.
+    #[inline]
     pub(super) fn until_next_timer(&self) -> Option<Duration> {
-        let next = self.next_deadline()?;
-        self.clock.until(next, self.now().timers)
+        self.until_timer(self.next_deadline()?)
+    }
+
+    /// Outside, so that a loop without timers does not make room for it on the stack.
+    #[inline(never)]
+    fn until_timer(&self, due: TimerTime) -> Option<Duration> {
+        self.clock.until(due, self.now().timers)
     }
 }
 

@@ -52,14 +52,16 @@ pub struct LoopMetrics {
     /// [`turn_time`](Self::turn_time).
     pub turns: u64,
     /// Times that the kernel was asked for events: one system call each. (The second question of a
-    /// loop with [high](crate::Priority) sockets is not counted.)
+    /// loop with [high](crate::Priority) sockets is not counted. Of a loop that has Tokio as its
+    /// guest each look of a spin is, but neither Tokio's sleeps nor what it asks between tasks.)
     ///
     /// *Misleads*: a loop that spins asks all the time; that is no load either. *Do*: if it is much
     /// more than [`polls`](Self::polls) on a loop that does not spin, look for timers or posts that
     /// come one by one.
     pub waits: u64,
     /// Those of [`waits`](Self::waits) that were allowed to sleep: nothing was runnable, and no
-    /// spin had met anything.
+    /// spin had met anything. Of a loop that has Tokio as its guest: Tokio's sleeps, which are not
+    /// among the waits.
     ///
     /// *Misleads*: under load most of them return at once, because events are already there: it is
     /// not the number of context switches; compare [`park_time`](Self::park_time). *Do*: if it is

@@ -9,6 +9,7 @@ use super::stream::Stream;
 use super::tcp::TcpListener;
 use super::unix::UnixListener;
 use crate::driver::membership::Membership;
+use crate::sys::unsent::unaccepted;
 
 /// A TCP or a Unix listener of this loop, for servers that listen on both.
 ///
@@ -49,21 +50,26 @@ impl Listener {
     /// Is no connection in the backlog? `false` if the kernel cannot say, and if the listener is
     /// broken: then `accept` says why.
     pub(crate) fn is_empty(&self) -> bool {
-        let ready = |fd: BorrowedFd<'_>| {
-            poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&Timespec::default()))
-        };
-        let ready = match self {
-            Self::Tcp(listener) => ready(listener.as_fd()),
-            Self::Unix(listener) => ready(listener.as_fd()),
-        };
-        ready == Ok(0)
+        let fd = self.fd();
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&Timespec::default()))
+            == Ok(0)
+    }
+
+    /// How many connections are in the backlog. Of a Unix socket the kernel says only whether there
+    /// is any: 1 at most.
+    pub(crate) fn waiting(&self) -> u32 {
+        unaccepted(self.fd()).unwrap_or_else(|| u32::from(!self.is_empty()))
     }
 
     /// For the log.
     pub(crate) fn raw_fd(&self) -> RawFd {
+        self.fd().as_raw_fd()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Tcp(listener) => listener.as_fd().as_raw_fd(),
-            Self::Unix(listener) => listener.as_fd().as_raw_fd(),
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
         }
     }
 }

@@ -105,7 +105,7 @@ fn driver() -> io::Result<Rc<Driver>> {
 }
 
 /// Puts a descriptor on this thread's loop.
-fn register<T: AsFd>(io: T) -> io::Result<Registered<T>> {
+pub(crate) fn register<T: AsFd>(io: T) -> io::Result<Registered<T>> {
     Registered::new(&driver()?, io)
 }
 

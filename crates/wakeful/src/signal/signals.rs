@@ -1,23 +1,27 @@
 //! The arrivals of signals, as a stream.
 //!
-//! A handler sets a flag, and writes a byte into a socket pair that the loop watches
-//! (`sys::signals`, by the `signal-hook` crate): nothing else runs in the handler. Handlers are
-//! process-wide and stay; several [`Signals`] for one signal each get it. What arrives in a forked
-//! child is not told to its parent.
+//! A handler sets a flag, and adds to an eventfd that the loop watches (`sys::signals`, by the
+//! `signal-hook` crate): nothing else runs in the handler. Handlers are process-wide and stay;
+//! several [`Signals`] for one signal each get it. What arrives in a forked child is not told to
+//! its parent.
 
 use std::future::poll_fn;
 use std::io;
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, ready};
 
+use rustix::event::{EventfdFlags, eventfd};
 use signal_hook::SigId;
 use signal_hook::consts::signal::SIGINT;
 
-use crate::net::{ByteStream, UnixStream};
-use crate::sys::limits::explain_call_error;
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
+use crate::net;
+use crate::sys::limits::explain_call;
 use crate::sys::signals;
+use crate::task::coop;
 
 /// Unblocks `signals` on the calling thread, and on the threads that it starts from then on.
 ///
@@ -53,8 +57,8 @@ pub fn unblock(signals: &[i32]) -> io::Result<()> {
 #[derive(Debug)]
 pub struct Signals {
     /// Readable when one has arrived. One for all: descriptors may be few.
-    pipe: UnixStream,
-    /// Bytes were taken from it, so there may be signals.
+    eventfd: Registered<Arc<OwnedFd>>,
+    /// It was read, so there may be signals.
     look: bool,
     /// What each signal's handler sets.
     arrived: Vec<(i32, Arc<AtomicBool>, SigId)>,
@@ -67,16 +71,17 @@ impl Signals {
     /// A signal that cannot be caught (`SIGKILL`, `SIGSTOP`, those of the program's own faults); no
     /// loop runs here; no descriptors left.
     pub fn new(signals: &[i32]) -> io::Result<Self> {
-        let (write, read) = StdUnixStream::pair().map_err(explain_call_error("socketpair"))?;
-        let (write, pipe) = (Arc::new(write), UnixStream::from_std(read)?);
-        let mut this = Self { pipe, look: false, arrived: Vec::with_capacity(signals.len()) };
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let told = Arc::new(eventfd(0, flags).map_err(explain_call("eventfd2"))?);
+        let eventfd = net::register(told.clone())?;
+        let mut this = Self { eventfd, look: false, arrived: Vec::with_capacity(signals.len()) };
         for &signal in signals {
             if signal_hook::consts::FORBIDDEN.contains(&signal) {
                 let text = format!("signal {signal} cannot be caught");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             let arrived = Arc::new(AtomicBool::new(false));
-            let id = signals::watch(signal, arrived.clone(), write.clone())?;
+            let id = signals::watch(signal, arrived.clone(), told.clone())?;
             this.arrived.push((signal, arrived, id));
         }
         Ok(this)
@@ -101,12 +106,14 @@ impl Signals {
                     }
                     self.look = false;
                 }
-                // Each byte comes behind the flag of its signal, so who has taken bytes finds all
-                // flags that they stand for.
-                if ready!(self.pipe.io().poll_read(cx, &mut [0; 64][..]))? == 0 {
-                    // Of no signals at all: nobody ever writes.
-                    return Poll::Pending;
-                }
+                ready!(coop::poll_proceed(cx));
+                // Each write comes behind the flag of its signal, so who has read finds all flags
+                // that were set by then.
+                ready!(self.eventfd.poll_io(Direction::Read, cx, |eventfd| {
+                    rustix::io::read(eventfd, &mut [0; 8])
+                }))?;
+                self.eventfd.ended(Direction::Read);
+                coop::made_progress();
                 self.look = true;
             }
         })

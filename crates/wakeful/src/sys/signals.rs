@@ -1,15 +1,17 @@
-//! What runs in a signal handler: a flag is set, and one byte goes into the socket that a loop
-//! watches. Handlers are inherited by a forked child, and so is the socket; a signal that is sent
-//! to the child must not be told to the parent's loop, so the handler asks first.
+//! What runs in a signal handler: a flag is set, and the eventfd that a loop watches is written to.
+//! Handlers are inherited by a forked child, and so is the eventfd; a signal that is sent to the
+//! child must not be told to the parent's loop, so the handler asks first.
+//!
+//! An eventfd, and no socket: a filter of system calls that refuses `sendto` would hide the signal,
+//! and `write` is what a loop cannot do without anyway.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use rustix::net::{SendFlags, send};
 use signal_hook::SigId;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -31,19 +33,20 @@ pub(crate) fn unblock(signals: &[i32]) -> io::Result<()> {
 }
 
 /// From now on, and until the returned id is unregistered, each arrival of `signal` in this process
-/// sets `arrived`, and then writes a byte to `pipe`, which several signals may share.
+/// sets `arrived`, and then adds to `eventfd`, which does not block, and which several signals may
+/// share.
 pub(crate) fn watch(
     signal: i32,
     arrived: Arc<AtomicBool>,
-    pipe: Arc<UnixStream>,
+    eventfd: Arc<OwnedFd>,
 ) -> io::Result<SigId> {
     let process = Process::current()?;
     let tell = move || {
         if !process.is_forked() {
             arrived.store(true, Ordering::Release);
-            // A full socket: there are arrivals enough that are not yet taken, and who takes one
-            // looks at all flags.
-            let _ = send(&*pipe, b"s", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            // A full counter: there are arrivals that are not yet taken, and who takes one looks at
+            // all flags.
+            let _ = rustix::io::write(&eventfd, &1_u64.to_ne_bytes());
         }
     };
     // SAFETY: what runs in the handler is async-signal-safe: a load, a store and one system call,

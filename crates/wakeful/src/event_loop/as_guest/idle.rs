@@ -8,6 +8,9 @@
 //! ([`ROUND`]), the root future is woken: then Tokio asks without waiting. The queue says asleep
 //! meanwhile, so a push from another thread rings.
 //!
+//! Each look of a spin counts as a wait of the loop, whether the hook asks or Tokio does. A sleep
+//! counts as a park alone, and what Tokio asks between tasks nobody sees.
+//!
 //! Without the duplicate (no `/proc`) a loop that adapts sleeps at once.
 //!
 //! A hold ends by the timer in the loop's epoll. It is not armed anew for each sleep, so a silence
@@ -57,6 +60,7 @@ pub(super) fn before_park() {
         Idle::Spin => {
             inner.tell_of_sleep();
             inner.stopwatch.skip();
+            inner.counters.waits.add(1);
             inner.asks_tokio(Last::Spun);
         }
         Idle::Hold(holder) => inner.hold_in_tokio(&mut holder.borrow_mut()),
@@ -105,7 +109,7 @@ impl Inner {
                     (Last::Slept | Last::Nothing, _) => {}
                 }
                 // There already, and so no gap: Tokio rings for a timer that one of its tasks sets.
-                if spinner.expects_soon() && self.guest_idle.has_something().unwrap_or(false) {
+                if spinner.expects_soon() && self.has_something_for_tokio().unwrap_or(false) {
                     return self.asks_tokio(Last::Nothing);
                 }
                 spinner.begin(now.real)
@@ -132,7 +136,7 @@ impl Inner {
         self.stopwatch.skip();
         // What is found behind the deadline may be the timer in the epoll, which is no event.
         let look = || {
-            let found = self.guest_idle.has_something()? && self.now().real < deadline;
+            let found = self.has_something_for_tokio()? && self.now().real < deadline;
             Ok(found || self.handle.queue().is_pending())
         };
         let ended = self.spin_while_it_pays(spinner, Some(deadline), look);
@@ -147,6 +151,12 @@ impl Inner {
             Ok(Spun::LongEnough) | Err(_) => return false,
         }
         true
+    }
+
+    /// Is there anything for Tokio, or for the loop?
+    fn has_something_for_tokio(&self) -> io::Result<bool> {
+        self.counters.waits.add(1);
+        self.guest_idle.has_something()
     }
 
     fn hold_in_tokio(&self, holder: &mut Holder) {
