@@ -151,6 +151,25 @@ fn refuse(call: libc::c_long) -> std::io::Result<()> {
     if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// As a parent does that starts a second server on its socket (Go's `os.File.Fd`).
+#[test]
+fn a_socket_that_somebody_else_makes_block_holds_up_neither_a_request_nor_the_end() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = socket.local_addr().unwrap().to_string();
+    for accept in ["exclusive", "dispatch"] {
+        let command = with_sockets(socket.try_clone().unwrap());
+        let arguments = ["http", "--listen", "systemd", "--accept", accept];
+        let mut service = Service::start_by(command, &arguments);
+        assert_eq!(service.behind("listening on "), addr);
+        for _ in 0..5 {
+            socket.set_nonblocking(false).unwrap();
+            assert!(get(&addr, "/healthz").ends_with("ok\n"));
+        }
+        socket.set_nonblocking(false).unwrap();
+        ends(&mut service);
+    }
+}
+
 #[test]
 fn sockets_that_cannot_be_served_are_told() {
     let run = |mut command: Command, more: &[&str]| {
