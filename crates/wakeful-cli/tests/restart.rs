@@ -117,6 +117,19 @@ fn a_unix_socket_that_is_passed_is_served_and_keeps_its_file() {
     }
 }
 
+/// The number in `LISTEN_PID` is that of `wakeful awake`.
+#[test]
+fn a_command_that_is_kept_awake_has_the_sockets_that_systemd_passes() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = socket.local_addr().unwrap().to_string();
+    let mut command = with_sockets(socket);
+    command.args(["awake", "--quiet", "--", PROGRAM]);
+    let mut service = Service::start_by(command, &["http", "--listen", "systemd"]);
+    assert_eq!(service.behind("listening on "), addr);
+    assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    ends(&mut service);
+}
+
 /// As in a service with `SystemCallFilter=@system-service`, and in most containers.
 #[test]
 fn sockets_that_are_passed_are_served_where_pidfd_getfd_is_refused() {
