@@ -26,7 +26,7 @@ impl Attempts {
     }
 }
 
-/// Nobody listens there, or (of Unix) there is no such socket. A look-up that finds nothing has taken
+/// Nobody listens there, or there is no such socket of Unix. A look-up that finds nothing has taken
 /// its time.
 fn is_refusal(error: &ClientError) -> bool {
     let ClientError::Connect { source, .. } = error else { return false };
