@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use wakeful::internals::duplicate;
 
 /// The sockets, in their order.
 ///
@@ -10,11 +10,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 /// They cannot be had.
 pub(crate) fn passed_sockets() -> Result<Vec<OwnedFd>, String> {
     let failed = |error: std::io::Error| format!("the sockets that systemd passes: {error}");
-    // A number is no descriptor that the compiler can follow: this makes one that is ours.
-    let own = |number| {
-        let this_process = pidfd_open(getpid(), PidfdFlags::empty())?;
-        pidfd_getfd(&this_process, number, PidfdGetfdFlags::empty())
-    };
     let passed = sd_notify::listen_fds().map_err(failed)?;
-    passed.map(|number| own(number).map_err(|error| failed(error.into()))).collect()
+    // Not by pidfd_getfd(2), which the filters of services and containers mostly refuse.
+    passed.map(|number| duplicate(number).map_err(failed)).collect()
 }

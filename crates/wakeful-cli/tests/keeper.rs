@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM};
@@ -237,6 +238,51 @@ fn systemd_is_told_that_it_is_ready() {
     // It listens by then.
     let _client = holding(&directory.path().join("sock"));
     assert_eq!(keeper.end(Signal::TERM), (Some(0), String::new()));
+}
+
+/// As where the service manager itself stands still.
+#[test]
+fn a_manager_that_does_not_read_holds_the_keeper_up_neither_at_its_start_nor_at_its_end() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let directory = directory();
+    let path = directory.path().join("notify");
+    let _manager = UnixDatagram::bind(&path).unwrap();
+    let others = UnixDatagram::unbound().unwrap();
+    others.set_nonblocking(true).unwrap();
+    while others.send_to(b"STATUS=", &path).is_ok() {}
+    let mut command = command(directory.path(), &["--quiet"]);
+    command.env("NOTIFY_SOCKET", &path);
+    let keeper = Keeper::of(command);
+    let socket = directory.path().join("sock");
+    let start = Instant::now();
+    while !socket.exists() {
+        assert!(start.elapsed() < GUARD, "it does not listen");
+        thread::yield_now();
+    }
+    let client = holding(&socket);
+    assert_eq!(FirstCpu::says(), "n/a");
+    assert_eq!(keeper.end(Signal::TERM), (Some(0), String::new()));
+    assert_eq!(FirstCpu::says(), "0");
+    drop(client);
+}
+
+#[test]
+fn no_signal_that_can_be_caught_leaves_a_cpu_held() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let ending = [Signal::ALARM, Signal::VTALARM, Signal::PROF, Signal::IO, Signal::XCPU];
+    for ending in ending {
+        let directory = directory();
+        let keeper = Keeper::start(directory.path(), &[]);
+        let _client = holding(&directory.path().join("sock"));
+        assert_eq!(FirstCpu::says(), "n/a");
+        for signal in [Signal::USR1, Signal::USR2] {
+            kill_process(Pid::from_child(&keeper.child), signal).unwrap();
+        }
+        // It goes on.
+        let _other = holding(&directory.path().join("sock"));
+        assert_eq!(keeper.end(ending).0, Some(0), "{ending:?}");
+        assert_eq!(FirstCpu::says(), "0", "{ending:?}");
+    }
 }
 
 #[test]

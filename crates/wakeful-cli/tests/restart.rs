@@ -1,4 +1,5 @@
 //! A service that is restarted, and what its clients see of it.
+#![allow(unsafe_code)] // `prctl`.
 
 mod common;
 
@@ -6,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -112,6 +114,72 @@ fn a_unix_socket_that_is_passed_is_served_and_keeps_its_file() {
         assert_eq!(&answer, b"\0\0\0\x01x");
         ends(&mut service);
         assert!(path.exists());
+    }
+}
+
+/// The number in `LISTEN_PID` is that of `wakeful awake`.
+#[test]
+fn a_command_that_is_kept_awake_has_the_sockets_that_systemd_passes() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = socket.local_addr().unwrap().to_string();
+    let mut command = with_sockets(socket);
+    command.args(["awake", "--quiet", "--", PROGRAM]);
+    let mut service = Service::start_by(command, &["http", "--listen", "systemd"]);
+    assert_eq!(service.behind("listening on "), addr);
+    assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    ends(&mut service);
+}
+
+/// As in a service with `SystemCallFilter=@system-service`, and in most containers.
+#[test]
+fn sockets_that_are_passed_are_served_where_pidfd_getfd_is_refused() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = socket.local_addr().unwrap().to_string();
+    let mut command = with_sockets(socket);
+    // SAFETY: between fork and exec it makes system calls only.
+    unsafe { command.pre_exec(|| refuse(libc::SYS_pidfd_getfd)) };
+    let mut service = Service::start_by(command, &["http", "--listen", "systemd"]);
+    assert_eq!(service.behind("listening on "), addr);
+    assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    ends(&mut service);
+}
+
+/// From now on the kernel answers this process's `call` by EPERM.
+fn refuse(call: libc::c_long) -> std::io::Result<()> {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let equals = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let mut filter = [
+        // The number of the call is what a filter is given first.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        libc::sock_filter { jf: 1, ..statement(equals, call as u32) },
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the kernel reads the program and its statements, which live until it has.
+    let refused = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
+    };
+    if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// As a parent does that starts a second server on its socket (Go's `os.File.Fd`).
+#[test]
+fn a_socket_that_somebody_else_makes_block_holds_up_neither_a_request_nor_the_end() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = socket.local_addr().unwrap().to_string();
+    for accept in ["exclusive", "dispatch"] {
+        let command = with_sockets(socket.try_clone().unwrap());
+        let arguments = ["http", "--listen", "systemd", "--accept", accept];
+        let mut service = Service::start_by(command, &arguments);
+        assert_eq!(service.behind("listening on "), addr);
+        for _ in 0..5 {
+            socket.set_nonblocking(false).unwrap();
+            assert!(get(&addr, "/healthz").ends_with("ok\n"));
+        }
+        socket.set_nonblocking(false).unwrap();
+        ends(&mut service);
     }
 }
 

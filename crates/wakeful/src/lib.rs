@@ -119,6 +119,7 @@ pub mod internals {
     pub use crate::ready_queue::bench::{
         BoxedProducer, EventConsumer, EventQueue, PooledProducer, PushDrain, Ring, Source,
     };
+    pub use crate::sys::duplicate::duplicate;
 }
 
 /// What `wakeful-torture` injects. No promise of stability.

@@ -21,9 +21,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use super::cpu_files::Limit;
 
@@ -86,6 +88,9 @@ struct Written {
 /// With more of them, the whole file takes fewer system calls.
 const MOST_MARKS: usize = 4;
 
+/// More than the lines of all CPUs that Linux knows.
+const MOST_BYTES: u64 = 4 << 20;
+
 impl StateFile {
     pub(super) fn new(path: &Path) -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -103,13 +108,22 @@ impl StateFile {
     /// # Errors
     /// The file cannot be read, or is damaged.
     pub(super) fn read(&self) -> Result<Changes, StateError> {
-        let text = match fs::read(&self.path) {
+        let text = match self.bytes() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Changes::new()),
             Err(error) => return Err(StateError::Read(self.path.clone(), error)),
             Ok(bytes) => String::from_utf8(bytes).ok(),
         };
         let parsed = text.and_then(|text| parse(&text, &self.boot));
         parsed.ok_or_else(|| StateError::Damaged(self.path.clone()))
+    }
+
+    /// What is no state file, a FIFO or something endless, holds nobody up.
+    fn bytes(&self) -> io::Result<Vec<u8>> {
+        let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+        let file = File::options().read(true).custom_flags(nonblocking).open(&self.path)?;
+        let mut bytes = Vec::new();
+        file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// Says what is in `changes`, or that nothing has to be undone: then there is no file. `stored`
@@ -295,6 +309,18 @@ mod tests {
                 .update(&mut none(), &changes())
                 .is_err()
         );
+    }
+
+    #[test]
+    fn what_is_no_state_file_is_damaged_and_holds_nobody_up() {
+        let fifo = std::env::temp_dir().join(format!("wakeful-fifo-{}", std::process::id()));
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        for path in [&fifo, Path::new("/dev/zero")] {
+            let error = StateFile::new(path).read().unwrap_err();
+            assert!(error.to_string().contains("is damaged"), "{error}");
+        }
+        fs::remove_file(&fifo).unwrap();
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! A command that runs as it would alone: with its signals, and its exit code as ours.
+//! A command that runs as it would alone: with its signals, what systemd passes it, and its exit
+//! code as ours.
 
+use std::env;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,22 +22,26 @@ use crate::logging::say;
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
 
+const SHELL: &str = "/bin/sh";
+
 pub(super) fn run(
-    mut command: Command,
+    command: Command,
     watch: impl FnOnce(Pid) -> Result<(), WatchError>,
 ) -> Result<ExitCode, String> {
     // From now on signals are for the command.
     let relay = match Relay::start() {
         Ok(relay) => relay,
-        // It gets its signals itself then.
+        // It gets its signals itself then, and has the number of this process.
         Err(error) => {
             say(format_args!("wakeful awake: the command runs alone: no signals: {error}"));
+            let mut command = command;
             let error = command.exec();
             return Ok(cannot_run(&command, &error));
         }
     };
     // Where a parent ignores it, a child that has ended would leave no exit code.
     let _ = signal_hook::flag::register(SIGCHLD, Arc::new(AtomicBool::new(false)));
+    let mut command = as_addressee(command);
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(cannot_run(&command, &error)),
@@ -49,6 +56,29 @@ pub(super) fn run(
     }
     let status = waiting.end();
     Ok(exit_code(status.map_err(|error| format!("waiting for the command: {error}"))?))
+}
+
+/// systemd's sockets (`LISTEN_FDS`) and its watchdog are for the process whose number it says: for
+/// this one, while the command would use them. Its number is known when it runs, so a shell puts it
+/// there, and becomes the command.
+fn as_addressee(command: Command) -> Command {
+    let own = std::process::id().to_string();
+    let is_own = |name: &&str| env::var(name).is_ok_and(|number| number == own);
+    let names = ["LISTEN_PID", "WATCHDOG_PID"].into_iter().filter(is_own);
+    let script: String = names.map(|name| format!("{name}=$$; ")).collect();
+    if script.is_empty() || !Path::new(SHELL).exists() {
+        return command;
+    }
+    let mut shell = Command::new(SHELL);
+    shell.args(["-c", &format!("{script}exec \"$@\""), "sh"]);
+    shell.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
 }
 
 /// Who waits for the command. The first process of a PID namespace, as in a container, also has to

@@ -6,10 +6,17 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU,
+};
+use signal_hook::flag;
 use wakeful_awake::keeper_protocol::{SOCKET, format_cpus};
 use wakeful_awake::{Keeper, KeeperClient, KeeperLine, KeeperSettings};
 
@@ -21,6 +28,20 @@ use crate::stop_signals::stop_signals;
 
 /// How long `--status` waits for the keeper, which measures for some 60 ms at most.
 const ANSWER: Duration = Duration::from_secs(5);
+
+/// What ends a process that does not catch it, and would leave CPUs held.
+const ENDING: [i32; 10] = [
+    SIGHUP,
+    SIGINT,
+    SIGQUIT,
+    SIGTERM,
+    Signal::POWER.as_raw(),
+    SIGXCPU,
+    SIGALRM,
+    SIGVTALRM,
+    SIGPROF,
+    SIGIO,
+];
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -38,7 +59,8 @@ shows them idle. --cpus, --most-cpus and --longest say how much of it the progra
 shorter is measured at the first hold, and where it does not nothing is held.
 
 A program holds as long as its connection lives, so its death gives the CPUs back. The keeper restores what stood \
-in the files with the last release, and when it ends by TERM, INT, HUP or QUIT. If it is killed, it does so at its \
+in the files with the last release, and when it ends by TERM, INT, HUP, QUIT, PWR, XCPU (the limit of CPU \
+time), ALRM, VTALRM, PROF or IO; USR1 and USR2 have no effect. If it is killed, it does so at its \
 next start, from the file of --state. A value that somebody else has written meanwhile is left alone.
 
 The socket is root's and the group's (mode 0660). systemd starts the keeper with the socket (wakeful-keeper.socket), \
@@ -115,7 +137,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
     // Its state file may reach the limit: then a hold is refused.
     file_size::survive_limits();
     // Before the keeper has anything to restore.
-    let stop = stop_signals(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+    let stop = stop_signals(&ENDING)?;
+    let ignored = Arc::new(AtomicBool::new(false));
+    for signal in [SIGUSR1, SIGUSR2] {
+        let caught = flag::register(signal, ignored.clone());
+        caught.map_err(|error| format!("signals: {error}"))?;
+    }
     let is_quiet = arguments.quiet;
     let cpus = arguments.cpus.as_ref().map(|CpuList(cpus)| format_cpus(cpus));
     let (settings, place) = settings(arguments)?;
@@ -124,8 +151,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
         let cpus = cpus.map_or_else(|| "all CPUs".to_owned(), |cpus| format!("CPUs {cpus}"));
         say(format_args!("wakeful keeper: clients of {place} may hold {cpus}"));
     }
-    if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
-        say(format_args!("wakeful keeper: systemd does not hear that it is ready: {error}"));
+    // That waits for room in systemd's socket, and the keeper does not wait for systemd.
+    let notify = || {
+        if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
+            say(format_args!("wakeful keeper: systemd does not hear that it is ready: {error}"));
+        }
+    };
+    if thread::Builder::new().name("notify".to_owned()).spawn(notify).is_err() {
+        notify();
     }
     keeper.run(stop.as_fd()).map_err(|error| format!("waiting for clients: {error}"))?;
     Ok(ExitCode::SUCCESS)

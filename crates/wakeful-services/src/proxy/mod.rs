@@ -38,6 +38,7 @@
 //! What it does not do: other tunnels (CONNECT), upgrades of requests with a body, or to backends
 //! of HTTP/2, caching.
 
+mod attempts;
 mod backends;
 mod budget;
 mod counts;
@@ -86,7 +87,7 @@ use crate::admin::{self, RunningService};
 /// | [`queue_timeout`](Self::queue_timeout) | 2 s | any | another backend, then 503 |
 /// | [`idle_timeout`](Self::idle_timeout) | 20 s | any | the connection to the backend is closed. So it is at once where idle ones exceed an eighth of `RLIMIT_NOFILE` and the server has no `max_connections` |
 /// | [`max_response_headers`](Self::max_response_headers) | 1,000 | 1 to 24,576 | 502; the backend is not taken for broken |
-/// | [`attempts`](Self::attempts) | 3 | 1 and more | the last failure is the answer |
+/// | [`attempts`](Self::attempts) | 3, beside up to 32 refusals | 1 and more | the last failure is the answer |
 /// | [`request_buffer`](Self::request_buffer) | 64 KiB | any | the rest is streamed |
 /// | [`response_buffer`](Self::response_buffer) | 256 KiB | any | the backend is read as the client reads |
 /// | [`loop_buffer`](Self::loop_buffer) | 64 MiB on each loop | any | as for the two above |
@@ -204,7 +205,8 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets how many backends one request may try, if none acted on it.
+    /// Sets how many backends one request may try, if none acted on it. Those that refuse the
+    /// connection do not count, up to 32.
     pub fn attempts(mut self, backends: usize) -> Self {
         self.attempts = backends;
         self

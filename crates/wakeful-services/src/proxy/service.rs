@@ -14,6 +14,7 @@ use wakeful::log::OncePerSecond;
 use wakeful_http::RequestBody;
 use wakeful_http::client::{ClientError, HttpVersion};
 
+use super::attempts::Attempts;
 use super::backends::{Backends, Exchange};
 use super::budget::Budget;
 use super::counts::LoopCounts;
@@ -104,10 +105,10 @@ impl Proxy {
         mut request: Request<BufferedRequest>,
     ) -> Result<Response<ProxyBody>, Trouble> {
         let mut tried = Vec::new();
+        let mut attempts = Attempts::new(self.attempts);
         let mut last = Trouble::NoBackend;
-        for attempt in 1..=self.attempts {
-            let Some(exchange) = self.choose(&tried, &last) else { break };
-            if attempt > 1 {
+        while let Some(exchange) = self.choose(&tried, &last) {
+            if !tried.is_empty() {
                 self.counts.retried.add(1);
             }
             let progress = request.body().progress();
@@ -124,10 +125,11 @@ impl Proxy {
             if !error.is_overload() && (error.is_request_body() || progress.client_has_gone()) {
                 return Err(Trouble::Client(error.to_string()));
             }
+            let goes_on = attempts.goes_on(&error);
             last = self.failed(&exchange, error);
             match failure.request {
-                Some(untouched) => request = *untouched,
-                None => break,
+                Some(untouched) if goes_on => request = *untouched,
+                _ => break,
             }
             tried.push(exchange.backend);
         }

@@ -9,6 +9,7 @@ use http::{HeaderValue, Request, Response};
 use wakeful_http::client::UpgradeAnswer;
 use wakeful_http::upgrade::{self, OnUpgrade, Upgraded};
 
+use super::attempts::Attempts;
 use super::backends::Exchange;
 use super::headers::{Asked, BadResponse, Client, Question};
 use super::request_body::BufferedRequest;
@@ -47,11 +48,11 @@ impl Proxy {
         let client = upgrade::on(&mut request);
         let mut place = Some(self.tunnels.enter().ok_or(Trouble::TooManyUpgrades)?);
         let mut tried = Vec::new();
+        let mut attempts = Attempts::new(self.attempts);
         let mut last = Trouble::NoBackend;
-        for attempt in 1..=self.attempts {
-            let Some(mut exchange) = self.choose(&tried, &last) else { break };
+        while let Some(mut exchange) = self.choose(&tried, &last) {
             exchange.place = place.take();
-            if attempt > 1 {
+            if !tried.is_empty() {
                 self.counts.retried.add(1);
             }
             let progress = request.body().progress();
@@ -66,10 +67,11 @@ impl Proxy {
                 None => return Err(self.timed_out(&exchange)),
             };
             place = exchange.place.take();
+            let goes_on = attempts.goes_on(&failure.error);
             last = self.failed(&exchange, failure.error);
             match failure.request {
-                Some(untouched) => request = *untouched,
-                None => break,
+                Some(untouched) if goes_on => request = *untouched,
+                _ => break,
             }
             tried.push(exchange.backend);
         }

@@ -1,7 +1,7 @@
 //! Backends that die, stall, close half, send garbage, answer early, and reset.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -24,6 +24,18 @@ fn a_backend_that_is_not_there_costs_no_request_while_another_one_is() {
     assert_eq!([counts.ejections(0), counts.ejections(1), counts.ejections(2)], [1, 0, 1]);
     // Three failures each, and then they are left out.
     assert_eq!((counts.failures(0), counts.failures(2), counts.retried()), (3, 3, 6));
+}
+
+#[test]
+fn many_backends_that_are_not_there_cost_no_request_while_another_one_is() {
+    let backend = Backend::mirror();
+    let mut to: Vec<_> = (1..=20).map(|host| SocketAddr::from(([127, 0, 9, host], 9))).collect();
+    to.push(backend.addr);
+    let proxy = proxy(&to, |settings| settings);
+    for _ in 0..40 {
+        assert_status(&get(addr(&proxy), "/"), 200);
+    }
+    assert_eq!(proxy.counts().requests(20), 40);
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(super) fn one_each(listener: &SharedListener, loops: usize) -> io::Result<Ve
         // and reuseport_add_sock makes the group with the second one).
         rustix::net::sockopt::set_socket_reuseport(&listener.fd, true)?;
     }
-    let first = DetachedListener::new(listener.fd.clone(), local);
+    let first = DetachedListener::new(listener.fd.clone(), local).lent(listener.is_lent());
     let mut own = vec![Opening::Own(first, listener.holders.clone())];
     while own.len() < loops {
         let holders = Holders::of_new_socket()?;

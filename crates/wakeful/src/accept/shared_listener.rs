@@ -75,7 +75,7 @@ impl SharedListener {
     /// Unix.
     pub fn from_socket(socket: OwnedFd) -> io::Result<Self> {
         let (memberships, holders) =
-            (ListenerMembers::new(Process::current()?), Holders::of_new_socket()?);
+            (ListenerMembers::of_lent(Process::current()?), Holders::of_new_socket()?);
         // Somebody else has it.
         holders.lend();
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
@@ -138,6 +138,10 @@ impl SharedListener {
             return Ok(());
         }
         SockRef::from(&*self.fd).set_tcp_keepalive(&keepalive(idle, interval, retries))
+    }
+
+    pub(super) fn is_lent(&self) -> bool {
+        self.memberships.is_lent()
     }
 
     /// Keeps the socket file, if there is one, without keeping the socket open.

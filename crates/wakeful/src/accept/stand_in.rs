@@ -45,6 +45,7 @@ pub(super) struct StandIn {
 struct Socket {
     fd: Weak<OwnedFd>,
     addr: ListenAddr,
+    is_lent: bool,
 }
 
 /// Of each loop, in the order of their numbers: the dispatcher has none.
@@ -56,6 +57,7 @@ pub(super) fn of_loops(
     let socket = |listener: &SharedListener| Socket {
         fd: Arc::downgrade(&listener.fd),
         addr: listener.local_addr().clone(),
+        is_lent: listener.is_lent(),
     };
     let sockets: Arc<[Socket]> = listeners.iter().map(socket).collect();
     let mut calls = Vec::new();
@@ -130,7 +132,7 @@ impl StandIn {
         let mut tasks = Tasks(Vec::new());
         for (place, socket) in self.sockets.iter().enumerate() {
             let Some(fd) = socket.fd.upgrade() else { continue };
-            match DetachedListener::new(fd, &socket.addr).attach() {
+            match DetachedListener::new(fd, &socket.addr).lent(socket.is_lent).attach() {
                 Ok(listener) => {
                     let (server, route) = (server.clone(), route.clone());
                     tasks.0.push(spawn(accept(Rc::new(listener), place, server, route)));

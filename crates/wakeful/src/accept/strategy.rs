@@ -97,6 +97,7 @@ impl AcceptStrategy {
                 }
                 Self::Dispatch(_) => {
                     let own = DetachedListener::new(listener.fd.clone(), listener.local_addr());
+                    let own = own.lent(listener.is_lent());
                     openings[DISPATCHER].push(Opening::Own(own, listener.holders.clone()));
                 }
             }

@@ -16,6 +16,8 @@ use crate::sys::panics;
 #[derive(Debug)]
 pub(crate) struct ListenerMembers {
     process: Process,
+    /// Other processes may have the socket.
+    is_lent: bool,
     list: Mutex<Vec<Weak<Membership>>>,
     /// The list of a forked child. It is made without a lock, which a grandchild could inherit too.
     of_child: OnceBox<ListenerMembers>,
@@ -24,7 +26,16 @@ pub(crate) struct ListenerMembers {
 impl ListenerMembers {
     /// For the loops of `process`.
     pub(crate) fn new(process: Process) -> Self {
-        Self { process, list: Mutex::default(), of_child: OnceBox::new() }
+        Self { process, is_lent: false, list: Mutex::default(), of_child: OnceBox::new() }
+    }
+
+    /// Of a socket that somebody else has made, and may keep.
+    pub(crate) fn of_lent(process: Process) -> Self {
+        Self { is_lent: true, ..Self::new(process) }
+    }
+
+    pub(crate) fn is_lent(&self) -> bool {
+        self.is_lent
     }
 
     /// Those of this process.

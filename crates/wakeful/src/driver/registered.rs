@@ -59,10 +59,20 @@ impl Registered<Arc<OwnedFd>> {
         memberships: &Arc<ListenerMembers>,
     ) -> io::Result<Self> {
         let source = Rc::new(Source::new(listener.as_raw_fd(), Mode::Exclusive));
+        source.is_lent.set(memberships.is_lent());
         let token = driver.register(&source, Some((&listener, memberships)))?;
         let driver = driver.clone();
         let registration = Registration { driver, source, token };
         Ok(Self { _of_one_loop: PhantomData, registration, io: listener })
+    }
+
+    /// May other processes have the listener?
+    pub(crate) fn is_lent(&self) -> bool {
+        self.registration.source.is_lent.get()
+    }
+
+    pub(crate) fn set_lent(&self, is_lent: bool) {
+        self.registration.source.is_lent.set(is_lent);
     }
 
     /// This loop's place among those that wait for the listener, if it is shared.

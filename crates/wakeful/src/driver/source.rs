@@ -36,6 +36,8 @@ pub(crate) struct Source {
     /// Urgent data was announced: a read stops in front of it, so a short read no longer proves
     /// that the rest is empty.
     pub(super) urgent: Cell<bool>,
+    /// Of a listener that other processes may have too.
+    pub(super) is_lent: Cell<bool>,
     /// Of a listener that several loops watch.
     pub(super) joined: OnceCell<Joined>,
     /// How many more connections this loop takes before the kernel is asked again. Zero: not
@@ -58,6 +60,7 @@ impl Source {
             read_closed: Cell::new(false),
             write_closed: Cell::new(false),
             urgent: Cell::new(false),
+            is_lent: Cell::new(false),
             joined: OnceCell::new(),
             to_take: Cell::new(0),
             readers: Waiters::default(),

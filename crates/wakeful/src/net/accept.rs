@@ -22,6 +22,7 @@ const MOST_GONE: usize = 64;
 pub(super) async fn next(
     listener: &Registered<Arc<OwnedFd>>,
 ) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+    let accept = |socket: &Arc<OwnedFd>| accept(socket, listener.is_lent());
     let accepted = super::shared(listener, Direction::Read, accept).await;
     let accepted = accepted.map_err(crate::sys::limits::explain_call_error("accept4"))?;
     listener.one_taken(crate::task::ready_here());
@@ -34,7 +35,7 @@ pub(super) fn try_next(
 ) -> io::Result<Option<(OwnedFd, Option<SocketAddr>)>> {
     let mut gone = 0;
     loop {
-        match accept(listener.io()) {
+        match accept(listener.io(), listener.is_lent()) {
             Ok(accepted) => return Ok(Some(accepted)),
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::INTR) => {}
@@ -44,9 +45,14 @@ pub(super) fn try_next(
     }
 }
 
-/// One system call. `CONNABORTED`: the connection is gone, whatever the kernel calls it.
-fn accept(listener: &Arc<OwnedFd>) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
+/// One system call, and another one if the socket is somebody else's too: he may have made it
+/// block. `CONNABORTED`: the connection is gone, whatever the kernel calls it.
+fn accept(listener: &Arc<OwnedFd>, is_lent: bool) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
     failures::at(failures::Call::Accept)?;
+    if is_lent {
+        // Refused, it is as it was.
+        let _ = rustix::io::ioctl_fionbio(listener, true);
+    }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match rustix::net::acceptfrom_with(&**listener, flags) {
         Ok((fd, peer)) => Ok((fd, peer.and_then(|peer| SocketAddr::try_from(peer).ok()))),

@@ -209,6 +209,8 @@ pub struct DetachedListener {
     kind: Kind,
     /// Of all loops that share it, if they do.
     memberships: Option<Arc<ListenerMembers>>,
+    /// Other processes may have it.
+    is_lent: bool,
     priority: Priority,
 }
 
@@ -219,7 +221,7 @@ impl DetachedListener {
             ListenAddr::Tcp(_) => Kind::Tcp,
             ListenAddr::Unix(_) | ListenAddr::Abstract(_) => Kind::Unix,
         };
-        Self { fd, kind, memberships: None, priority: Priority::Normal }
+        Self { fd, kind, memberships: None, is_lent: false, priority: Priority::Normal }
     }
 
     fn take(listener: Listener) -> Self {
@@ -228,7 +230,13 @@ impl DetachedListener {
             Listener::Unix(listener) => (Kind::Unix, listener.into_socket()),
         };
         let (memberships, priority) = (socket.memberships().cloned(), socket.priority());
-        Self { fd: socket.into_inner(), kind, memberships, priority }
+        let is_lent = socket.is_lent();
+        Self { fd: socket.into_inner(), kind, memberships, is_lent, priority }
+    }
+
+    pub(crate) fn lent(mut self, is_lent: bool) -> Self {
+        self.is_lent = is_lent;
+        self
     }
 
     pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
@@ -240,7 +248,7 @@ impl DetachedListener {
     /// # Errors
     /// As for [`DetachedStream::attach`].
     pub fn attach(self) -> Result<Listener, AttachError<Self>> {
-        let Self { fd, kind, memberships, priority } = self;
+        let Self { fd, kind, memberships, is_lent, priority } = self;
         let attached = match &memberships {
             Some(memberships) => {
                 super::register_shared(fd.clone(), memberships).map_err(|error| (fd, error))
@@ -248,12 +256,16 @@ impl DetachedListener {
             None => super::attach(fd, priority),
         };
         match attached {
-            Ok(socket) => Ok(match kind {
-                Kind::Tcp => Listener::Tcp(TcpListener::from_socket(socket)),
-                Kind::Unix => Listener::Unix(UnixListener::from_socket(socket)),
-            }),
+            Ok(socket) => {
+                socket.set_lent(is_lent);
+                Ok(match kind {
+                    Kind::Tcp => Listener::Tcp(TcpListener::from_socket(socket)),
+                    Kind::Unix => Listener::Unix(UnixListener::from_socket(socket)),
+                })
+            }
             Err((fd, error)) => {
-                Err(AttachError { error, detached: Self { fd, kind, memberships, priority } })
+                let detached = Self { fd, kind, memberships, is_lent, priority };
+                Err(AttachError { error, detached })
             }
         }
     }

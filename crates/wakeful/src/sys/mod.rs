@@ -9,6 +9,9 @@ pub(crate) mod before_fork;
 #[allow(unsafe_code)]
 pub(crate) mod clock;
 pub(crate) mod closed_in_child;
+#[cfg(any(feature = "internals", feature = "tokio"))]
+#[allow(unsafe_code)]
+pub(crate) mod duplicate;
 pub(crate) mod failures;
 #[cfg(feature = "faults")]
 pub(crate) mod faults;
@@ -30,5 +33,4 @@ pub(crate) mod uninit;
 #[allow(unsafe_code)]
 pub(crate) mod unsent;
 #[cfg(feature = "tokio")]
-#[allow(unsafe_code)]
 pub(crate) mod watcher;

@@ -2,7 +2,9 @@
 //! which does not hand it out.
 
 use std::fs;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use super::duplicate::duplicate;
 
 /// So many descriptors are looked at.
 const FAR: i32 = 4096;
@@ -15,7 +17,7 @@ pub(crate) fn epoll_that_watches(watched: BorrowedFd<'_>) -> Option<OwnedFd> {
     let watched = watched.as_raw_fd();
     let near = ((watched - FAR).max(0)..watched).rev();
     near.filter(|fd| is_epoll(*fd)).find_map(|fd| {
-        let epoll = duplicate(fd)?;
+        let epoll = duplicate(fd).ok()?;
         // Not before: the number may have become another's.
         watches(epoll.as_raw_fd(), watched).then_some(epoll)
     })
@@ -33,13 +35,6 @@ fn watches(epoll: i32, watched: i32) -> bool {
         let is_it = |target: &str| target.split_whitespace().next()?.parse().ok();
         targets.any(|target| is_it(target) == Some(watched))
     })
-}
-
-fn duplicate(fd: i32) -> Option<OwnedFd> {
-    // SAFETY: `fcntl` touches no memory of ours. A number that is not open is an error.
-    let new = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
-    // SAFETY: it is new, so nobody else has it.
-    (new >= 0).then(|| unsafe { OwnedFd::from_raw_fd(new) })
 }
 
 #[cfg(all(test, not(wakeful_loom)))]
