@@ -142,6 +142,44 @@ fn hold_state(addr: &str) -> String {
     state.split_once('"').unwrap().0.to_owned()
 }
 
+/// What a kept connection is answered: a request is one event of its loop then.
+fn ask(connection: &mut TcpStream, path: &str) -> String {
+    write!(connection, "GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let (mut answer, mut piece) = (String::new(), [0; 4096]);
+    loop {
+        let read = connection.read(&mut piece).unwrap();
+        assert!(read > 0, "{answer}");
+        answer += std::str::from_utf8(&piece[..read]).unwrap();
+        let Some((head, body)) = answer.split_once("\r\n\r\n") else { continue };
+        let lengths = head.lines().filter_map(|line| line.split_once(": "));
+        let mut lengths = lengths.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+        if lengths.next().is_some_and(|(_, length)| length.parse() == Ok(body.len())) {
+            return answer;
+        }
+    }
+}
+
+#[test]
+fn a_server_to_which_held_time_is_dear_holds_for_frequent_requests_only() {
+    let kept = Kept::new();
+    let mut command = Command::new(PROGRAM);
+    command.env("WAKEFUL_KEEPER", kept.socket());
+    let mut service =
+        Service::start_idle(command, &[&HTTP[..], &["--hold-cost", "0.1"]].concat(), "hold");
+    let addr = service.behind("listening on ");
+    let mut connection = TcpStream::connect(&addr).unwrap();
+    // Rare: a hold for up to 20 ms would meet none of them.
+    let pauses = [(Duration::ZERO, "held"), (Duration::from_millis(100), "too_dear")];
+    for (pause, state) in pauses.into_iter().cycle().take(4) {
+        let expected = format!("state=\"{state}\"");
+        let start = Instant::now();
+        while !ask(&mut connection, "/metrics").contains(&expected) {
+            assert!(start.elapsed() < GUARD, "not {state}");
+            thread::sleep(pause);
+        }
+    }
+}
+
 #[test]
 fn a_server_says_whether_it_holds_and_why_not() {
     let mut kept = Kept::new();

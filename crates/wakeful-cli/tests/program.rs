@@ -443,6 +443,8 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
     assert!(text.contains("SO_REUSEPORT") && text.contains(&path), "{text}");
     for (arguments, says) in [
         (&["http", "--idle", "park", "--max-cpu", "0.3"][..], "--max-cpu is for --idle adaptive"),
+        (&["http", "--hold-cost", "0.3"], "--hold-cost is for --idle hold, not adaptive"),
+        (&["http", "--idle", "hold", "--never-hold"], "--never-hold is for --idle adaptive"),
         (&["http", "--placement", "random"], "is for --accept dispatch"),
         (&["http", "--backend", "127.0.0.1:1"], "unexpected argument '--backend'"),
         (&["http", "--max-memory", "1GiB"], "unexpected argument '--max-memory'"),

@@ -31,6 +31,7 @@ fn serve_names_the_range_of_each_option() {
         ("--max-cpu", &["-1", "1.1", "nan", "x"], "from 0 to 1"),
         ("--hit-rate", &["-1", "0", "1"], "from 0.05 to 0.9999"),
         ("--max-window", &["-1s", "1h", "x"], "at most 16.7ms"),
+        ("--hold-cost", &["-1", "1.1", "nan"], "from 0 to 1"),
         ("--target-utilisation", &["-1", "0.99"], "from 0.05 to 0.95"),
         ("--moves", &["-1", "1"], "from 1.05 to 1000"),
         ("--grace", &["-1", "nan", "x"], SECONDS),

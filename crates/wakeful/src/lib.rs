@@ -114,7 +114,7 @@ pub use task::{JoinError, JoinHandle};
 #[doc(hidden)]
 pub mod internals {
     pub use crate::balance::activity::Activity;
-    pub use crate::idle::{Governor, GovernorLimits, Next, Spinner};
+    pub use crate::idle::{Governor, GovernorLimits, HoldGovernor, Next, Spinner};
     pub use crate::pause::Point;
     pub use crate::ready_queue::bench::{
         BoxedProducer, EventConsumer, EventQueue, PooledProducer, PushDrain, Ring, Source,

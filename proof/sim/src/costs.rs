@@ -128,6 +128,15 @@ impl Costs {
         (self.after(slept).parking_cpu - self.service - self.cold(slept)).max(0.0)
     }
 
+    /// The same, where a wake takes so long after any sleep.
+    #[must_use]
+    pub fn with_wake(mut self, ns: f64) -> Self {
+        for idle in &mut self.idle {
+            idle.parking = idle.spinning - self.poll / 2.0 + ns;
+        }
+        self
+    }
+
     /// The longest window that a loop sets itself which is given none: 25 times what a wake takes,
     /// 0.2 to 2 ms, as `wakeful::idle` has it.
     #[must_use]
@@ -190,6 +199,15 @@ pub(crate) mod tests {
         assert!((costs.wake(1.0) - 40_000.0).abs() < 1e-6);
         assert!((costs.wake_cpu(1_000_000.0) - 10_000.0).abs() < 1e-6);
         assert!((costs.wake(100_000.0) - costs.wake(99_999.0)).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_wake_of_the_user_s_takes_as_long_after_any_sleep() {
+        let costs = costs().with_wake(20_000.0);
+        for slept in [1.0, 1e6, 1e12] {
+            assert!((costs.wake(slept) - 20_000.0).abs() < 1e-6);
+        }
+        assert_eq!(costs.max_window(), 500_000);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | `one_loop` | the model: a loop that waits and answers |
 //! | [`mod@replay`] | a trace, a policy and costs give responses and CPU: an [`outcome`] |
 //! | [`verdict`] | is the governor beaten by a fixed window? |
+//! | [`holds`] | the same for loops that hold: a fixed silence? At which price of held time? |
 //! | [`group`] | the same for several loops: where connections are, and which loops are active |
 //! | [`measure`], [`calibrate`], [`check`] | the real server on this machine: what things take there, and whether the model is right |
 //! | [`record`] | when the requests of a real server arrive |
@@ -21,6 +22,7 @@ pub mod calibrate;
 pub mod check;
 pub mod costs;
 pub mod group;
+pub mod holds;
 pub mod measure;
 mod one_loop;
 pub mod outcome;

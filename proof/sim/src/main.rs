@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wakeful::group::Targets;
 use wakeful::internals::GovernorLimits;
@@ -16,8 +16,9 @@ use wakeful_load::internals::machine;
 use wakeful_load::internals::results::Machine;
 use wakeful_load::internals::results::{Results, Verdict};
 use wakeful_sim::calibrate::Effort;
-use wakeful_sim::costs::Calibration;
+use wakeful_sim::costs::{Calibration, Costs};
 use wakeful_sim::group::{self, Moving, Placing, Setting};
+use wakeful_sim::holds::{self, Held, HoldSettings};
 use wakeful_sim::measure::Laboratory;
 use wakeful_sim::report::{self, Style};
 use wakeful_sim::trace::{self, Length, Trace};
@@ -34,8 +35,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Replay traces through the governor, through fixed windows of 0, 50, 200 and 1000 µs, and
-    /// through a spin for ever. Exit code 1: a fixed window beats the governor in both p50 (by over
-    /// 1 %) and CPU (by over 1 % of a CPU) on a trace.
+    /// through a spin for ever; or, with `--policy hold`, through loops that sleep with their CPU
+    /// held. Exit code 1: a fixed window (or a fixed silence) beats the governor in both p50 (by
+    /// over 1 %) and CPU (by over 1 % of a CPU) on a trace.
     Replay(Replay),
     /// Simulate groups of loops, whose connections are placed and moved by a policy. Exit code 1: a
     /// verdict on `concentrate` does not hold.
@@ -117,6 +119,16 @@ struct Replay {
     /// again. Unless given: the traces that are built in.
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
+    /// Of the traces that are built in, the one of this name, as "poisson 1k". May be given again.
+    #[arg(long, value_name = "NAME", conflicts_with = "trace")]
+    named: Vec<String>,
+    /// Stretch or shrink each trace to so many requests a second on average: 250, 10k or 1M;
+    /// several, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    rate: Vec<Rate>,
+    /// Which governor is replayed: of loops that spin, or of those that hold.
+    #[arg(long, default_value = "adaptive")]
+    policy: Governed,
     /// The costs, as `calibrate` writes them. Unless given: those that are built in.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
@@ -130,9 +142,37 @@ struct Replay {
     #[arg(long, default_value_t = Length::FULL.requests, value_parser = |text: &str| whole(text, 100, 100_000_000))]
     requests: usize,
     #[command(flatten)]
+    hold: HoldArguments,
+    /// hold: the prices of held time, as shares of what a spin costs, 0 to 1; several, separated by
+    /// commas.
+    #[arg(long, value_delimiter = ',', default_value = "0,0.01,0.1,1", value_parser = |text: &str| number(text, 0.0, 1.0))]
+    hold_cost: Vec<f64>,
+    #[command(flatten)]
     governor: GovernorArguments,
     #[command(flatten)]
     output: Output,
+}
+
+/// Which governor is replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Governed {
+    /// That of `IdlePolicy::Adaptive`.
+    Adaptive,
+    /// That of `IdlePolicy::Hold`.
+    Hold,
+}
+
+#[derive(Debug, Args)]
+struct HoldArguments {
+    /// hold: for how long a CPU is held behind an event at most, 1ms to 1s.
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = silence)]
+    silence: Duration,
+    /// hold: what a wake takes whose CPU was held.
+    #[arg(long, value_name = "TIME", default_value = "3us", value_parser = humantime::parse_duration)]
+    held_wake: Duration,
+    /// What a wake takes whose CPU has halted. Unless given: what the costs say, after each sleep.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    halted_wake: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -182,6 +222,11 @@ struct Group {
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
     #[command(flatten)]
+    hold: HoldArguments,
+    /// hold: the price of held time, as a share of what a spin costs, 0 to 1.
+    #[arg(long, default_value_t = 0.0, value_parser = |text: &str| number(text, 0.0, 1.0))]
+    hold_cost: f64,
+    #[command(flatten)]
     governor: GovernorArguments,
     #[command(flatten)]
     output: Output,
@@ -230,6 +275,16 @@ fn whole(text: &str, least: usize, most: usize) -> Result<usize, String> {
     }
 }
 
+fn silence(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(1)..=Duration::from_secs(1);
+    let silence = humantime::parse_duration(text).ok().filter(|silence| range.contains(silence));
+    silence.ok_or_else(|| "expected a time from 1ms to 1s".to_owned())
+}
+
+fn nanoseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e9
+}
+
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Replay(arguments) => replay(&arguments),
@@ -260,6 +315,24 @@ impl GovernorArguments {
             None => calibration.costs.max_window(),
         };
         GovernorLimits { hit_rate: self.hit_rate, max_window, max_cpu: self.max_cpu }
+    }
+}
+
+impl HoldArguments {
+    /// With the halted wake of the user's.
+    fn costs(&self, costs: Costs) -> Costs {
+        match self.halted_wake {
+            Some(wake) => costs.with_wake(nanoseconds(wake)),
+            None => costs,
+        }
+    }
+
+    fn settings(&self, prices: &[f64]) -> HoldSettings {
+        HoldSettings {
+            prices: prices.to_vec(),
+            silence: nanoseconds(self.silence) as u64,
+            wake: nanoseconds(self.held_wake),
+        }
     }
 }
 
@@ -382,6 +455,19 @@ fn about(limits: GovernorLimits, calibration: &Calibration) -> String {
     )
 }
 
+/// And of loops that hold.
+fn about_holds(hold: &HoldArguments) -> String {
+    let time = |time: Duration| wakeful_load::internals::format::time(nanoseconds(time));
+    let halted = hold
+        .halted_wake
+        .map_or(String::new(), |wake| format!(", of one that has halted {}", time(wake)));
+    format!(
+        "A CPU is held for {} at most. A wake of one that was held takes {}, and as much CPU{halted}.",
+        time(hold.silence),
+        time(hold.held_wake),
+    )
+}
+
 /// A line on a terminal that says what is at work, if it takes long.
 struct Progress {
     began: Instant,
@@ -411,11 +497,12 @@ impl Drop for Progress {
 }
 
 fn replay(arguments: &Replay) -> Result<ExitCode, String> {
-    let calibration = calibration(arguments.costs.as_deref())?;
+    let mut calibration = calibration(arguments.costs.as_deref())?;
+    calibration.costs = arguments.hold.costs(calibration.costs);
     let limits = arguments.governor.limits(&calibration);
     let traces = if arguments.trace.is_empty() {
         let length = Length { seconds: arguments.seconds, requests: arguments.requests };
-        trace::all(length, arguments.seed)
+        named(trace::all(length, arguments.seed), &arguments.named)?
     } else {
         let read = |path: &PathBuf| {
             let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
@@ -423,9 +510,60 @@ fn replay(arguments: &Replay) -> Result<ExitCode, String> {
         };
         arguments.trace.iter().map(read).collect::<Result<_, _>>()?
     };
+    let traces = if arguments.rate.is_empty() {
+        traces
+    } else {
+        let at_each = |trace: Trace| arguments.rate.iter().map(move |rate| trace.at_rate(*rate));
+        traces.into_iter().flat_map(at_each).collect()
+    };
+    match arguments.policy {
+        Governed::Adaptive => replay_spins(arguments, calibration, limits, &traces),
+        Governed::Hold => replay_holds(arguments, calibration, limits, &traces),
+    }
+}
+
+/// Those of these names, or all.
+fn named(traces: Vec<Trace>, names: &[String]) -> Result<Vec<Trace>, String> {
+    let all: Vec<String> = traces.iter().map(|trace| trace.name.clone()).collect();
+    if let Some(unknown) = names.iter().find(|name| !all.contains(name)) {
+        return Err(format!("there is no trace {unknown:?}: --named takes {}", all.join(", ")));
+    }
+    let is_named = |trace: &Trace| names.is_empty() || names.contains(&trace.name);
+    Ok(traces.into_iter().filter(is_named).collect())
+}
+
+fn replay_holds(
+    arguments: &Replay,
+    calibration: Calibration,
+    limits: GovernorLimits,
+    traces: &[Trace],
+) -> Result<ExitCode, String> {
+    let prices = &arguments.hold_cost;
+    let settings = arguments.hold.settings(prices);
+    let mut progress = Progress::of(traces.len());
+    let mut held = Vec::new();
+    for trace in traces {
+        progress.next(&trace.name);
+        held.push(Held::new(trace, &settings, limits, &calibration.costs));
+    }
+    drop(progress);
+    let notes = vec![about_holds(&arguments.hold), about(limits, &calibration)];
+    let (tables, claims) = (vec![holds::table(&held, prices)], holds::claims(&held, prices));
+    let holds = claims.iter().all(|claim| claim.verdict == Verdict::Holds);
+    let title = "wakeful-sim: the governor of holds against fixed silences";
+    arguments.output.print(&report::results(title, calibration.machine, tables, claims, notes))?;
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn replay_spins(
+    arguments: &Replay,
+    calibration: Calibration,
+    limits: GovernorLimits,
+    traces: &[Trace],
+) -> Result<ExitCode, String> {
     let mut progress = Progress::of(traces.len());
     let mut compared = Vec::new();
-    for trace in &traces {
+    for trace in traces {
         progress.next(&trace.name);
         compared.push(Compared::new(trace, limits, &calibration.costs));
     }
@@ -438,8 +576,8 @@ fn replay(arguments: &Replay) -> Result<ExitCode, String> {
 
 impl Group {
     /// Every group, those of one load together.
-    fn settings(&self) -> Vec<Setting> {
-        let nanoseconds = |time: Duration| time.as_secs_f64() * 1e9;
+    fn settings(&self, costs: &Costs) -> Vec<Setting> {
+        let hold = self.hold.settings(&[self.hold_cost]).governed(self.hold_cost, costs);
         let mut settings = Vec::new();
         for Rate(rate) in &self.rate {
             for loops in &self.loops {
@@ -458,6 +596,7 @@ impl Group {
                         most: self.moves,
                         rest: nanoseconds(self.rest) as u64,
                     },
+                    hold,
                 }));
             }
         }
@@ -466,10 +605,11 @@ impl Group {
 }
 
 fn group(arguments: &Group) -> Result<ExitCode, String> {
-    let calibration = calibration(arguments.costs.as_deref())?;
+    let mut calibration = calibration(arguments.costs.as_deref())?;
+    calibration.costs = arguments.hold.costs(calibration.costs);
     let limits = arguments.governor.limits(&calibration);
     let costs = &calibration.costs;
-    let settings = arguments.settings();
+    let settings = arguments.settings(costs);
     let mut progress = Progress::of(settings.len());
     let mut seen = Vec::new();
     for setting in settings {
@@ -480,8 +620,11 @@ fn group(arguments: &Group) -> Result<ExitCode, String> {
     let claims = group::verdict::claims(&seen, limits, costs);
     drop(progress);
     let holds = claims.iter().all(|claim| claim.verdict == Verdict::Holds);
-    let notes = vec![group::report::note(arguments.connections), about(limits, &calibration)];
-    let tables = vec![group::report::table(&seen)];
+    let mut notes = vec![group::report::note(arguments.connections), about(limits, &calibration)];
+    if arguments.policy.iter().any(|placing| placing.holds()) {
+        notes.insert(1, about_holds(&arguments.hold));
+    }
+    let tables = vec![group::report::table(&seen, arguments.hold_cost)];
     let title = "wakeful-sim: groups of loops";
     arguments.output.print(&report::results(title, calibration.machine, tables, claims, notes))?;
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -138,8 +138,8 @@ impl<'a> Laboratory<'a> {
                 format!("--max-cpu={max_cpu}"),
             ]
             .to_vec(),
-            Policy::Window(_) => {
-                let text = "the server has no fixed windows: it can park, spin or adapt";
+            Policy::Window(_) | Policy::Hold(_) => {
+                let text = "it is measured parking, spinning and adapting: the server has no fixed windows, and what it may hold depends on the machine";
                 return Err(MeasureError::Machine(text.to_owned()));
             }
         };

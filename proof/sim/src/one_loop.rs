@@ -4,7 +4,8 @@
 //! costs [`Costs::service`], and [`Costs::cold`] if it is the first after a gap, each further one
 //! [`Costs::service_batched`], and what arrives meanwhile makes the next batch. If nothing has
 //! arrived, the loop spins or sleeps as `wakeful`'s own loop does (`event_loop/wait.rs`), and runs
-//! when a poll or a wake has found the next request. What a client sees is the time from the
+//! when a poll or a wake has found the next request. A loop that holds sleeps, and what a wake
+//! takes depends on whether its CPU was held until then. What a client sees is the time from the
 //! arrival to the end of its service, [`Costs::outside`], and what [`Costs::warming`] leaves of the
 //! last cold request.
 //!
@@ -69,6 +70,11 @@ impl<'a> Loop<'a> {
         if self.decider.expects_soon() && gap == 0.0 {
             return Found { at: free, gap };
         }
+        if let Decider::Hold(hold) = &mut self.decider {
+            let (limit, wake) = (hold.limit(), hold.wake);
+            hold.event_after(gap);
+            return self.wait_held(arrival, limit, wake);
+        }
         let window = self.decider.begin(free as u64) as f64;
         let mut asleep = free;
         if window > 0.0 {
@@ -99,8 +105,37 @@ impl<'a> Loop<'a> {
         Found { at, gap }
     }
 
+    /// It sleeps until `arrival`, with its CPU held for `limit` at most.
+    fn wait_held(&mut self, arrival: f64, limit: f64, held_wake: f64) -> Found {
+        let gap = arrival - self.free;
+        self.outcome.held += self.counted(gap.min(limit));
+        self.outcome.parks += 1;
+        let is_counted = arrival >= self.counted_from;
+        let (wake, mut wake_cpu) = if gap < limit {
+            self.outcome.hits += 1;
+            (held_wake, held_wake)
+        } else {
+            let halted = gap - limit;
+            (self.costs.wake(halted), self.costs.wake_cpu(halted))
+        };
+        if gap >= limit && limit > 0.0 {
+            // It wakes to let go.
+            self.outcome.misses += 1;
+            wake_cpu += held_wake;
+        }
+        if is_counted {
+            self.outcome.wakes += wake_cpu;
+        }
+        Found { at: arrival + wake, gap }
+    }
+
     /// Nothing comes any more until `end`.
     pub(crate) fn wait_in_vain(&mut self, end: f64) {
+        if let Decider::Hold(hold) = &self.decider {
+            let held = (end - self.free).clamp(0.0, hold.limit());
+            self.outcome.held += self.counted(held);
+            return;
+        }
         let window = self.decider.begin(self.free as u64) as f64;
         self.spin((end - self.free).clamp(0.0, window));
     }
@@ -145,6 +180,11 @@ impl<'a> Loop<'a> {
 
     /// It spins for so long from when it was free.
     fn spin(&mut self, time: f64) {
-        self.outcome.spin += time.min((self.free + time - self.counted_from).max(0.0));
+        self.outcome.spin += self.counted(time);
+    }
+
+    /// How much of so long a time from when it was free is in the outcome.
+    fn counted(&self, time: f64) -> f64 {
+        time.min((self.free + time - self.counted_from).max(0.0))
     }
 }

@@ -13,9 +13,11 @@ pub struct Outcome {
     pub spin: f64,
     /// CPU for falling asleep and waking.
     pub wakes: f64,
-    /// Spins that an arrival ended.
+    /// The time for which the CPU was held, which is no CPU time.
+    pub held: f64,
+    /// Spins, or holds, that an arrival ended.
     pub hits: u64,
-    /// Spins that ended without one.
+    /// Spins, or holds, that ended without one.
     pub misses: u64,
     /// Sleeps, also those that followed a miss.
     pub parks: u64,
@@ -45,12 +47,20 @@ impl Outcome {
         (self.work + self.spin + self.wakes) / self.elapsed.max(1.0)
     }
 
+    /// The share of a CPU that was used, and what the time costs in which it was held: `cost` of a
+    /// spin.
+    #[must_use]
+    pub fn priced(&self, cost: f64) -> f64 {
+        self.cpu() + cost * self.held / self.elapsed.max(1.0)
+    }
+
     /// What another loop did in the same time.
     pub(crate) fn add(&mut self, other: Self) {
         self.responses.extend(other.responses);
         self.work += other.work;
         self.spin += other.spin;
         self.wakes += other.wakes;
+        self.held += other.held;
         self.hits += other.hits;
         self.misses += other.misses;
         self.parks += other.parks;

@@ -1,6 +1,6 @@
 //! What a simulated loop does when it has nothing to do.
 
-use wakeful::internals::{Governor, GovernorLimits};
+use wakeful::internals::{Governor, GovernorLimits, HoldGovernor};
 
 /// What a loop does when it has nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -11,7 +11,44 @@ pub enum Policy {
     Window(u64),
     /// Never sleep.
     Spin,
+    /// Sleep, while the CPU is kept from halting.
+    Hold(Hold),
 }
+
+/// How a loop that sleeps has its CPU held.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hold {
+    /// For how long.
+    pub length: HoldLength,
+    /// From an arrival to the moment when a loop runs whose CPU was held, in nanoseconds, and the
+    /// CPU that falling asleep and waking takes then.
+    pub wake: f64,
+}
+
+/// For how long a CPU is held while nothing comes. Times are nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum HoldLength {
+    /// Always the same.
+    Silence(u64),
+    /// As long as the runtime's governor says.
+    Governor {
+        /// The longest.
+        silence: u64,
+        /// What held time costs, as a share of what a spin does.
+        cost: f64,
+        /// The longest spin that would be worth it.
+        max_window: u64,
+    },
+}
+
+/// What a wake takes whose CPU was held, in nanoseconds: `docs/idle.md` has the machine.
+pub const HELD_WAKE: f64 = 3_000.0;
+
+/// The runtime's default silence, in nanoseconds.
+pub const SILENCE: u64 = 50_000_000;
+
+/// The fixed lengths that the governor of holds competes with, in nanoseconds.
+pub const SILENCES: [u64; 3] = [4_000_000, 10_000_000, 20_000_000];
 
 /// The fixed windows that the governor competes with, in nanoseconds.
 pub const WINDOWS: [u64; 4] = [0, 50_000, 200_000, 1_000_000];
@@ -25,6 +62,12 @@ impl Policy {
             Self::Window(0) => "park".to_owned(),
             Self::Window(ns) => format!("{} µs", ns / 1000),
             Self::Spin => "spin".to_owned(),
+            Self::Hold(Hold { length: HoldLength::Silence(ns), .. }) => {
+                format!("hold {} ms", ns / 1_000_000)
+            }
+            Self::Hold(Hold { length: HoldLength::Governor { cost, .. }, .. }) => {
+                format!("hold at {cost}")
+            }
         }
     }
 }
@@ -34,6 +77,38 @@ impl Policy {
 pub(crate) enum Decider {
     Adaptive(Box<Governor>),
     Window(u64),
+    Hold(HoldDecider),
+}
+
+/// Says for how long a CPU is held.
+#[derive(Debug)]
+pub(crate) struct HoldDecider {
+    governor: Box<HoldGovernor>,
+    /// What a wake takes then.
+    pub(crate) wake: f64,
+}
+
+impl HoldDecider {
+    fn new(hold: Hold) -> Self {
+        let governor = match hold.length {
+            // At no cost it always lasts as long.
+            HoldLength::Silence(silence) => HoldGovernor::new(silence, 0.0),
+            HoldLength::Governor { silence, cost, max_window } => {
+                let mut governor = HoldGovernor::new(silence, cost);
+                governor.set_max_window(max_window);
+                governor
+            }
+        };
+        Self { governor: Box::new(governor), wake: hold.wake }
+    }
+
+    pub(crate) fn limit(&self) -> f64 {
+        self.governor.limit() as f64
+    }
+
+    pub(crate) fn event_after(&mut self, gap: f64) {
+        self.governor.event_after(gap as u64);
+    }
 }
 
 impl Decider {
@@ -42,6 +117,7 @@ impl Decider {
             Policy::Adaptive(limits) => Self::Adaptive(Box::new(Governor::new(limits))),
             Policy::Window(ns) => Self::Window(ns),
             Policy::Spin => Self::Window(u64::MAX),
+            Policy::Hold(hold) => Self::Hold(HoldDecider::new(hold)),
         }
     }
 
@@ -50,6 +126,8 @@ impl Decider {
         match self {
             Self::Adaptive(governor) => governor.expects_soon(),
             Self::Window(ns) => *ns > 0,
+            // It asks once, and sleeps if there is nothing.
+            Self::Hold(_) => true,
         }
     }
 
@@ -57,6 +135,7 @@ impl Decider {
         match self {
             Self::Adaptive(governor) => governor.begin(now),
             Self::Window(ns) => *ns,
+            Self::Hold(_) => 0,
         }
     }
 

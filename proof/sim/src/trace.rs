@@ -136,6 +136,15 @@ impl Trace {
         arrivals.named("mixed".to_owned())
     }
 
+    /// The same, slower or faster: at so many requests a second on average.
+    #[must_use]
+    pub fn at_rate(&self, rate: wakeful_load::Rate) -> Self {
+        let last = self.arrivals.last().copied().unwrap_or(0).max(1) as f64;
+        let factor = self.arrivals.len() as f64 * SECOND as f64 / rate.0 / last;
+        let arrivals = self.arrivals.iter().map(|at| (*at as f64 * factor) as u64).collect();
+        Self { name: format!("{} at {rate}", self.name), arrivals }
+    }
+
     /// A text of times in nanoseconds, one a line, in any order; empty lines and those that begin
     /// with `#` are skipped. It begins with its first request.
     ///
@@ -257,6 +266,14 @@ mod tests {
         assert!(text.starts_with("# recorded\n# by hand\n0\n"), "{text}");
         assert_eq!(Trace::read("x", &text).unwrap(), trace);
         assert_eq!(Trace::read("x", "30\n10\n").unwrap().arrivals, [0, 20]);
+    }
+
+    #[test]
+    fn a_trace_at_another_rate_is_the_same_but_for_that() {
+        let trace = Trace { name: "x".to_owned(), arrivals: vec![0, 10, 30, 40] };
+        let slow = trace.at_rate(wakeful_load::Rate(1e3));
+        assert_eq!(slow.arrivals, [0, MS, 3 * MS, 4 * MS]);
+        assert_eq!(slow.name, "x at 1k");
     }
 
     #[test]

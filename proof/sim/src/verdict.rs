@@ -56,7 +56,7 @@ impl Compared {
     pub fn standings(&self) -> impl Iterator<Item = (Policy, &Outcome, Standing)> {
         let windows =
             self.outcomes.iter().filter(|(policy, _)| matches!(policy, Policy::Window(_)));
-        windows.map(|(policy, outcome)| (*policy, outcome, standing(outcome, self.governor())))
+        windows.map(|(policy, outcome)| (*policy, outcome, standing(outcome, self.governor(), 0.0)))
     }
 
     /// Does a fixed window beat the governor?
@@ -66,9 +66,10 @@ impl Compared {
     }
 }
 
-fn standing(window: &Outcome, governor: &Outcome) -> Standing {
+/// A fixed window, or silence, beside the governor, where held time costs `price` of a spin.
+pub(crate) fn standing(window: &Outcome, governor: &Outcome, price: f64) -> Standing {
     let p50 = window.response(0.5) / governor.response(0.5) - 1.0;
-    let cpu = window.cpu() - governor.cpu();
+    let cpu = window.priced(price) - governor.priced(price);
     match (p50, cpu) {
         _ if p50 < -SAME_P50 && cpu < -SAME_CPU => Standing::Beats,
         _ if p50 < -SAME_P50 && cpu <= SAME_CPU => Standing::Faster,
@@ -89,13 +90,23 @@ mod tests {
 
     #[test]
     fn a_window_beats_only_who_is_worse_in_both() {
-        let against = |p50, cpu| standing(&outcome(p50, cpu), &outcome(10_000, 0.5));
+        let against = |p50, cpu| standing(&outcome(p50, cpu), &outcome(10_000, 0.5), 0.0);
         assert_eq!(against(9_800, 0.48), Standing::Beats);
         assert_eq!(against(9_950, 0.48), Standing::Cheaper);
         assert_eq!(against(9_800, 0.505), Standing::Faster);
         assert_eq!(against(9_800, 0.6), Standing::Behind);
         assert_eq!(against(10_200, 0.1), Standing::Behind);
         assert_eq!(against(10_000, 0.5), Standing::Behind);
+    }
+
+    #[test]
+    fn what_is_held_counts_at_its_price() {
+        let held = Outcome { held: 20.0, ..outcome(9_800, 0.4) };
+        let at = |price| standing(&held, &outcome(10_000, 0.5), price);
+        assert_eq!(
+            [at(0.0), at(0.5), at(1.0)],
+            [Standing::Beats, Standing::Faster, Standing::Behind]
+        );
     }
 
     /// Whatever a wake costs, and so however long the longest window is.

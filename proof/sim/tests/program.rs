@@ -30,6 +30,28 @@ fn a_replay_gives_a_verdict_for_each_trace_and_each_policy_a_row() {
 }
 
 #[test]
+fn loops_that_hold_are_replayed_at_each_rate_and_price() {
+    let hold = ["replay", "--policy", "hold", "--named", "recorded", "--rate", "10,1k", "--json"];
+    let output = run(&[&hold[..], &["--hold-cost", "0.1,1"]].concat());
+    assert!(output.status.success(), "{}", stdout(&output));
+    let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(results.claims.len(), 2 * 2);
+    // Park, the governor of spins, two of holds, four silences, spin.
+    assert_eq!(results.tables[0].rows.len(), 2 * 9);
+    let heads: Vec<_> = results.tables[0].columns.iter().map(|it| it.head.as_str()).collect();
+    assert!(heads.ends_with(&["at 0.1", "at 1"]), "{heads:?}");
+    // Where a wake takes no time, nothing is worth holding for.
+    let halted = run(&[&hold[..], &["--halted-wake", "0us", "--hold-cost", "1"]].concat());
+    assert_ne!(stdout(&halted), stdout(&output));
+    let group = ["group", "--seconds", "6", "--connections", "64", "--loops", "2", "--json"];
+    let more = ["--rate", "5k", "--policy", "hold,hold-spread", "--hold-cost", "0.5"];
+    let output = run(&[&group[..], &more].concat());
+    let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(results.tables[0].columns.last().unwrap().head, "CPUs, held at 0.5");
+    assert_eq!(results.tables[0].rows.len(), 2);
+}
+
+#[test]
 fn groups_have_a_row_each_and_a_verdict_for_each_rate() {
     let common = ["group", "--json", "--seconds", "6", "--connections", "64"];
     let group = |more: &[&str]| {
@@ -75,6 +97,9 @@ fn traces_and_costs_of_the_user_are_read_and_what_is_wrong_with_them_is_said() {
     refused(&["replay", "--trace", &bad], "bad.txt: line 2");
     refused(&["replay", "--trace", &good, "--costs", &bad], "bad.txt");
     refused(&["replay", "--hit-rate", "2"], "--hit-rate");
+    refused(&["replay", "--policy", "hold", "--hold-cost", "2"], "--hold-cost");
+    refused(&["replay", "--named", "poisson 7"], "poisson 100, poisson 300");
+    refused(&["replay", "--policy", "hold", "--silence", "2s"], "1ms to 1s");
     refused(&["group", "--loops", "0"], "--loops");
     refused(&["group", "--policy", "none"], "--policy");
     refused(&["check", "--program", "/nowhere/wakeful"], "/nowhere/wakeful");

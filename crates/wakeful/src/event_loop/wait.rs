@@ -60,8 +60,11 @@ impl Inner {
     /// pays nothing for it.
     #[inline(never)]
     fn hold(&self, holder: &mut Holder, until: Option<Instant>) -> io::Result<()> {
+        if holder.is_priced() {
+            holder.weigh(self.now().real);
+        }
         if self.park(until, Some(&mut *holder))? == Ended::ByWork {
-            holder.woken();
+            holder.woken(|| self.now().real);
         }
         if holder.is_lost() {
             holder.ask_again(self.now().real);

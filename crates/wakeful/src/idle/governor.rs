@@ -1,10 +1,15 @@
-//! The idle governor: for how long a loop without work should spin before it sleeps.
+//! The idle governor: for how long a loop without work should spin before it sleeps. Its picture of
+//! the gaps says as well for how long a CPU should be held meanwhile (`hold_governor`).
 
 mod allowance;
 mod gaps;
+mod hold_governor;
 
 use self::allowance::Allowance;
-use self::gaps::Gaps;
+use self::gaps::{Gaps, Wanted};
+
+pub use self::hold_governor::HoldGovernor;
+pub(crate) use self::hold_governor::TICK;
 
 /// Spins of a trial.
 const TRIAL: u32 = 8;
@@ -274,7 +279,8 @@ impl Governor {
     fn review(&mut self) -> bool {
         self.since_review = 0;
         let most = self.limits.max_window;
-        let found = self.gaps.windows(self.limits.hit_rate as f32, most, WORTH * most as f32);
+        let (share, worth) = (self.limits.hit_rate as f32, WORTH * most as f32);
+        let found = self.gaps.windows(Wanted { share, least: 0, most, worth });
         self.window = found.meets.unwrap_or(found.best);
         found.meets.is_some() || (found.best > 0 && found.met >= LEAST_MET)
     }

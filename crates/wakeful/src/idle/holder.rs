@@ -5,23 +5,26 @@
 //! The loop takes the hold before it sleeps, if there was an event since the last silence, and
 //! gives it back when a wait of the length of a silence has brought none. So a hold costs two
 //! system calls for each stretch of traffic, none for each event, and the clock is read only when a
-//! wait has brought nothing.
+//! wait has brought nothing, or if held time has a `price`: then that says how long the silence is.
 
 mod device;
+mod foreign;
 mod keeper;
 mod leash;
+mod price;
 mod recent_cpus;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wakeful_awake::{KeeperError, LargeMachine, check_share, keeper_protocol};
 
 use self::device::{Device, DeviceError};
+use self::foreign::Foreign;
 use self::keeper::{Keeper, KeeperLost};
-use self::leash::{Leash, Release};
+use self::price::Price;
+use super::governor::TICK;
 use super::hold_gain;
 use super::policy::Hold;
 use super::reluctance::{MACHINE, Machine};
@@ -30,9 +33,6 @@ use crate::sys::fork_check::Process;
 use crate::sys::panics;
 
 const SILENCE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
-/// The time between two ticks of most kernels. A sleep that ends no earlier needs no timer
-/// interrupt of its own, which in a virtual machine costs microseconds.
-const TICK: Duration = Duration::from_millis(4);
 /// A keeper that was not there, or said no, is asked again after this, in nanoseconds.
 const ASK_AGAIN: u64 = 10_000_000_000;
 /// And one whose connection has ended: it may have been started anew.
@@ -47,15 +47,6 @@ pub(crate) enum HoldError {
     Keeper(#[from] KeeperLost),
     #[error("{0}; in code Hold::whole_machine() says so")]
     Large(#[from] LargeMachine),
-}
-
-impl Foreign {
-    fn tie_to(&mut self, held: &Arc<impl Release + 'static>) -> Option<()> {
-        if !self.leash.as_ref().is_some_and(|leash| leash.is_of(held)) {
-            self.leash = Leash::new(held).ok();
-        }
-        self.leash.as_ref().map(|_| ())
-    }
 }
 
 impl HoldError {
@@ -81,17 +72,8 @@ pub(crate) struct Holder {
     /// Whether the machine would rather not, where the device holds. (A keeper looks by itself.)
     machine: &'static Machine,
     foreign: Foreign,
-}
-
-/// How somebody else's loop, which drives this one by turns, is kept from leaving CPUs held.
-#[derive(Debug, Default)]
-struct Foreign {
-    leash: Option<Leash>,
-    /// A turn is over, and the hold lasts.
-    is_between: bool,
-    /// How much the loop had done when it did something last, and until when it holds therefore.
-    done: u64,
-    deadline: Option<Instant>,
+    /// If held time costs anything.
+    price: Option<Box<Price>>,
 }
 
 #[derive(Debug)]
@@ -104,6 +86,8 @@ enum Means {
 enum State {
     /// Nothing has happened since the last silence.
     Silent,
+    /// What happens is too rare for the price of a hold.
+    TooDear,
     /// Something has, and nothing is held (yet).
     Unheld,
     /// Held. Nothing has happened since the moment, if there is one.
@@ -127,8 +111,9 @@ impl Holder {
             // It is there, and should be used.
             Some(Err(error)) => device(settings).map_err(|_| error)?,
         };
+        let silence = settings.silence.clamp(SILENCE.0, SILENCE.1);
         Ok(Self {
-            silence: settings.silence.clamp(SILENCE.0, SILENCE.1),
+            silence,
             tolerated: settings.tolerated,
             process,
             means,
@@ -136,6 +121,7 @@ impl Holder {
             why_not: HoldState::Measuring,
             machine: &MACHINE,
             foreign: Foreign::default(),
+            price: settings.cost().map(|cost| Box::new(Price::new(silence, cost, process))),
         })
     }
 
@@ -151,6 +137,7 @@ impl Holder {
             why_not: HoldState::NotAsked,
             machine: &MACHINE,
             foreign: Foreign::default(),
+            price: None,
         })
     }
 
@@ -161,7 +148,7 @@ impl Holder {
         match &mut self.state {
             State::Held { quiet_since } => *quiet_since = None,
             State::Silent => self.state = State::Unheld,
-            State::Unheld => {}
+            State::Unheld | State::TooDear => {}
             State::Lost { ask_at, .. } if ask_at.is_some_and(|at| now < at) => return false,
             State::Lost { .. } => {
                 self.ask_again(now);
@@ -169,7 +156,7 @@ impl Holder {
             }
             State::Useless => return false,
         }
-        self.silence = Duration::from_nanos(window).max(TICK);
+        self.silence = Duration::from_nanos(window.max(TICK));
         true
     }
 
@@ -188,7 +175,7 @@ impl Holder {
                 }
                 Means::Keeper(keeper) => keeper.has_to_ask_anew(),
             },
-            State::Silent | State::Lost { .. } | State::Useless => false,
+            State::Silent | State::TooDear | State::Lost { .. } | State::Useless => false,
         };
         if is_due {
             self.begin();
@@ -207,6 +194,7 @@ impl Holder {
         match self.state {
             State::Held { .. } => HoldState::Held,
             State::Silent => HoldState::Silent,
+            State::TooDear => HoldState::TooDear,
             State::Unheld | State::Lost { .. } | State::Useless => self.why_not,
         }
     }
@@ -217,13 +205,39 @@ impl Holder {
         matches!(self.state, State::Lost { .. })
     }
 
-    /// An event, or a push, has ended a sleep.
+    /// Does a hold cost anything? Then the loop says when it [sleeps](Self::weigh).
     #[inline]
-    pub(crate) fn woken(&mut self) {
+    pub(crate) fn is_priced(&self) -> bool {
+        self.price.is_some()
+    }
+
+    /// With a price: the loop is about to sleep, at `now`. For how long is a hold worth it?
+    pub(crate) fn weigh(&mut self, now: u64) {
+        let Some(price) = &mut self.price else { return };
+        match (price.limit_from(now), &self.state) {
+            (None, State::Held { .. } | State::Silent | State::Unheld) => {
+                self.release();
+                self.state = State::TooDear;
+            }
+            (Some(limit), State::TooDear) => {
+                self.silence = limit;
+                self.state = State::Unheld;
+            }
+            (Some(limit), _) => self.silence = limit,
+            (None, _) => {}
+        }
+    }
+
+    /// An event, or a push, has ended a sleep. The clock is read if there is a price.
+    #[inline]
+    pub(crate) fn woken(&mut self, now: impl FnOnce() -> u64) {
         match &mut self.state {
             State::Held { quiet_since } => *quiet_since = None,
             State::Silent => self.state = State::Unheld,
-            State::Unheld | State::Lost { .. } | State::Useless => {}
+            State::Unheld | State::TooDear | State::Lost { .. } | State::Useless => {}
+        }
+        if let Some(price) = &mut self.price {
+            price.event(now());
         }
     }
 
@@ -240,10 +254,7 @@ impl Holder {
     /// since.
     #[inline]
     pub(crate) fn enter_turn(&mut self) {
-        if std::mem::take(&mut self.foreign.is_between)
-            && self.foreign.leash.as_ref().is_some_and(|leash| !leash.enter_turn())
-        {
-            self.foreign.deadline = None;
+        if !self.foreign.enter_turn() {
             self.state = State::Silent;
         }
     }
@@ -252,32 +263,16 @@ impl Holder {
     /// is held ends after a silence, also without a turn.
     #[inline]
     pub(crate) fn leave_turn(&mut self, done: u64) {
-        if self.is_held() {
-            self.leave_turn_held(done);
+        if !self.is_held() {
+            return;
         }
-    }
-
-    fn leave_turn_held(&mut self, done: u64) {
-        let now = Instant::now();
-        let deadline = match self.foreign.deadline {
-            Some(deadline) if done == self.foreign.done => deadline,
-            _ => now + self.silence,
+        let (foreign, silence) = (&mut self.foreign, self.silence);
+        let lasts = match &self.means {
+            Means::Device(device) => foreign.leave_turn(done, silence, device.descriptor()),
+            Means::Keeper(keeper) => foreign.leave_turn(done, silence, keeper.client()),
         };
-        (self.foreign.done, self.foreign.deadline) = (done, Some(deadline));
-        if now >= deadline || self.leash().is_none() {
-            return self.release();
-        }
-        if let Some(leash) = &self.foreign.leash {
-            leash.leave_turn(deadline);
-            self.foreign.is_between = true;
-        }
-    }
-
-    /// `None`: no thread can be started, or there is nothing that it could end.
-    fn leash(&mut self) -> Option<()> {
-        match &self.means {
-            Means::Device(device) => self.foreign.tie_to(device.descriptor()?),
-            Means::Keeper(keeper) => self.foreign.tie_to(keeper.client()?),
+        if !lasts {
+            self.release();
         }
     }
 
@@ -286,10 +281,7 @@ impl Holder {
     pub(crate) fn release(&mut self) {
         self.enter_turn();
         if self.is_held() {
-            self.foreign.deadline = None;
-            if let Some(leash) = &self.foreign.leash {
-                leash.ended();
-            }
+            self.foreign.ended();
             match &mut self.means {
                 Means::Device(device) => device.release(),
                 Means::Keeper(keeper) => keeper.release(),
@@ -320,7 +312,7 @@ impl Holder {
 
     #[cold]
     fn begin(&mut self) {
-        if self.foreign.leash.as_ref().is_some_and(|leash| !leash.is_through()) {
+        if !self.foreign.is_through() {
             // With the next sleep.
             return;
         }
@@ -330,6 +322,12 @@ impl Holder {
                 self.why_not = why_not;
                 return;
             }
+        }
+        if let Some(price) = &mut self.price
+            && !price.knows_wakes()
+        {
+            self.why_not = HoldState::Measuring;
+            return;
         }
         let quiet_since = match self.state {
             State::Held { quiet_since } => quiet_since,

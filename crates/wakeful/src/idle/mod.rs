@@ -27,7 +27,7 @@ pub use governor::LONGEST_WINDOW;
 pub use policy::{Adaptive, Hold, IdlePolicy, UnknownIdlePolicy};
 
 #[cfg(all(feature = "internals", not(wakeful_loom)))]
-pub use governor::{Governor, GovernorLimits};
+pub use governor::{Governor, GovernorLimits, HoldGovernor};
 pub(crate) use holder::Holder;
 pub(crate) use keep_warm::KeepWarm;
 #[cfg(all(feature = "internals", not(wakeful_loom)))]

@@ -160,9 +160,10 @@ impl Default for Adaptive {
 /// `wakeful awake --probe` says the same.
 ///
 /// **How it ends.** The kernel gives the CPUs back when [`silence`](Self::silence) has passed
-/// without an event, also if somebody else's loop drives this one and takes no more turns; when the
-/// loop ends, and when its process does, however that comes. A process that is stopped (SIGSTOP) in
-/// the midst of traffic holds until it goes on. A forked child holds nothing.
+/// without an event, or sooner if held time has a [`hold_cost`](Self::hold_cost), also if somebody
+/// else's loop drives this one and takes no more turns; when the loop ends, and when its process
+/// does, however that comes. A process that is stopped (SIGSTOP) in the midst of traffic holds
+/// until it goes on. A forked child holds nothing.
 ///
 /// On battery, and for 10 s after the hypervisor took a tenth of the CPUs' time, nothing is held.
 /// [`LoopMetrics::hold`](crate::LoopMetrics::hold) says whether CPUs are held, and why not.
@@ -183,13 +184,19 @@ pub struct Hold {
     pub(crate) silence: Duration,
     pub(crate) tolerated: Duration,
     pub(crate) whole_machine: bool,
+    /// In millionths, so that settings can be equal.
+    cost: u32,
 }
+
+/// A held microsecond is worth as much as a spun one, in millionths.
+const AS_A_SPIN: u32 = 1_000_000;
 
 impl Hold {
     const DEFAULT: Self = Self {
         silence: Duration::from_millis(50),
         tolerated: Duration::ZERO,
         whole_machine: false,
+        cost: 0,
     };
 
     /// The defaults.
@@ -204,6 +211,41 @@ impl Hold {
     pub const fn silence(mut self, silence: Duration) -> Self {
         self.silence = silence;
         self
+    }
+
+    /// What a held microsecond costs, as a share of what a spun one does: 0 to 1, in steps of a
+    /// millionth (default 0: nothing). A number outside becomes the nearest in it, NaN the default.
+    ///
+    /// At 0 every hold lasts for a whole [`silence`](Self::silence). Above it the loop learns how
+    /// long the gaps between events are, and holds only where that is worth it: an event that meets
+    /// a CPU that was held is worth a spin of 50 wakes' time, or a hold of that time divided by its
+    /// cost. So events at random times are held up to a mean gap of that length, and no hold lasts
+    /// for longer without an event (or than a tick of the kernel, 4 ms, if that is longer). Within
+    /// these limits it is the shortest that meets 999 of 1,000 events, or the one that is worth
+    /// most. At 1 a loop holds where [`Adaptive`] would spin.
+    ///
+    /// | cost | it holds from | for up to | where a wake takes |
+    /// |---|---|---|---|
+    /// | 0.01 | 10 random events a second | 50 ms (the silence) | 20 µs |
+    /// | 0.1 | 100 | 10 ms | 20 µs |
+    /// | 1 | 1,000 | 4 ms | 20 µs |
+    /// | 0.1 | 50 | 20 ms | 40 µs |
+    ///
+    /// What a wake takes is measured once per process, on two threads of its own that live for some
+    /// 20 ms, as soon as there is traffic, and counts as 8 to 80 µs; until then nothing is held.
+    /// What power, a hyper-thread sibling, or a hypervisor's bill cost is not known here;
+    /// `docs/idle.md` says how to choose. With a cost each sleep reads the clock twice more.
+    #[must_use]
+    pub const fn hold_cost(mut self, share: f64) -> Self {
+        // No number is 0, and so is a negative one.
+        let millionths = (share * AS_A_SPIN as f64 + 0.5) as u32;
+        self.cost = if millionths > AS_A_SPIN { AS_A_SPIN } else { millionths };
+        self
+    }
+
+    /// See [`hold_cost`](Self::hold_cost). `None`: it costs nothing.
+    pub(crate) fn cost(self) -> Option<f64> {
+        (self.cost > 0).then(|| f64::from(self.cost) / f64::from(AS_A_SPIN))
     }
 
     /// How long a CPU may take to come back, in whole microseconds (default 0: it polls). More
@@ -258,5 +300,25 @@ impl FromStr for IdlePolicy {
     fn from_str(name: &str) -> Result<Self, UnknownIdlePolicy> {
         let known = NAMES.iter().find(|(known, _)| *known == name);
         known.map(|(_, policy)| *policy).ok_or_else(|| UnknownIdlePolicy(name.to_owned()))
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_cost_out_of_range_becomes_the_nearest_in_it() {
+        assert_eq!(Hold::new(), Hold::new().hold_cost(0.0));
+        for (given, cost) in [
+            (f64::NAN, None),
+            (-1.0, None),
+            (1e-9, None),
+            (0.25, Some(0.25)),
+            (1.0, Some(1.0)),
+            (f64::INFINITY, Some(1.0)),
+        ] {
+            assert_eq!(Hold::new().hold_cost(given).cost(), cost, "{given}");
+        }
     }
 }

@@ -36,11 +36,14 @@ pub enum HoldState {
     Refused,
     /// The kernel has refused.
     Failed,
+    /// Events are too rare for a hold to be worth its
+    /// [`hold_cost`](crate::idle::Hold::hold_cost).
+    TooDear,
 }
 
 impl HoldState {
     /// All that there are.
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::NotAsked,
         Self::Silent,
         Self::Held,
@@ -53,6 +56,7 @@ impl HoldState {
         Self::NoKeeper,
         Self::Refused,
         Self::Failed,
+        Self::TooDear,
     ];
 
     /// Its name, as in the label of a metric: `not_asked`, `held`, `on_battery` …
@@ -71,6 +75,7 @@ impl HoldState {
             Self::NoKeeper => "no_keeper",
             Self::Refused => "refused",
             Self::Failed => "failed",
+            Self::TooDear => "too_dear",
         }
     }
 }

@@ -81,7 +81,8 @@ pub struct LoopMetrics {
     /// halting ([`IdlePolicy::Hold`](crate::IdlePolicy::Hold)): it costs no CPU time, and power.
     ///
     /// *Misleads*: a CPU is held once, however many loops ask for it. *Do*: if it is most of the
-    /// time at little load, set a shorter [`silence`](crate::idle::Hold::silence).
+    /// time at little load, set a shorter [`silence`](crate::idle::Hold::silence), or a
+    /// [`hold_cost`](crate::idle::Hold::hold_cost).
     pub held_time: Duration,
     /// Does it keep CPUs from halting just now, and why not?
     ///

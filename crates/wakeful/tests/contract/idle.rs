@@ -71,8 +71,15 @@ fn a_parked_loop_asks_the_kernel_nothing_until_something_happens<B: Backend>() {
 }
 
 fn a_loop_that_holds_asks_the_kernel_nothing_in_silence_and_fires_its_timers<B: Backend>() {
+    for hold_cost in [0.0, 1.0] {
+        asks_the_kernel_nothing_behind_a_hold::<B>(hold_cost);
+    }
+}
+
+fn asks_the_kernel_nothing_behind_a_hold<B: Backend>(hold_cost: f64) {
     let silence = Duration::from_millis(1);
-    let (handle, thread) = start::<B>(IdlePolicy::Hold(Hold::new().silence(silence)));
+    let hold = Hold::new().silence(silence).hold_cost(hold_cost);
+    let (handle, thread) = start::<B>(IdlePolicy::Hold(hold));
     // Traffic in which it holds, if it may and if that pays on this machine; and a timer that comes
     // due behind many silences.
     let timer = handle.spawn(move || wakeful::time::sleep(100 * silence)).unwrap();

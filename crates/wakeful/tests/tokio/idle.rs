@@ -155,8 +155,15 @@ fn a_loop_that_spins_never_parks_and_serves_both() {
 
 #[test]
 fn a_loop_that_holds_does_so_in_traffic_only() {
+    for hold_cost in [0.0, 1.0] {
+        holds_in_traffic_only(hold_cost);
+    }
+}
+
+fn holds_in_traffic_only(hold_cost: f64) {
     let silence = Duration::from_millis(1);
-    let background = start(IdlePolicy::Hold(Hold::new().silence(silence)));
+    let hold = Hold::new().silence(silence).hold_cost(hold_cost);
+    let background = start(IdlePolicy::Hold(hold));
     let handle = background.handle();
     let timer = handle.spawn(move || wakeful::time::sleep(100 * silence)).unwrap();
     let mut streams = [echo_by_tokio(handle), echo_by_the_loop(handle)];

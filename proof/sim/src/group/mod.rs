@@ -66,13 +66,13 @@ impl Seen {
 #[must_use]
 pub fn simulate(setting: Setting, limits: GovernorLimits, costs: &Costs) -> Seen {
     let Setting { placing, loops, seconds, .. } = setting;
-    let policy = placing.idle(limits);
+    let policy = setting.idle(limits);
     let mut members: Vec<_> =
         (0..loops).map(|_| Member::new(policy, costs, setting.work)).collect();
     let mut traffic = Traffic::new(&setting);
     let mut activity = Activity::new(loops, setting.targets);
     let mut placement = Placement::new(loops, setting.connections, setting.moving);
-    if placing == Placing::Concentrate {
+    if placing.concentrates() {
         placement.activate(activity.active());
     }
     let mut tally = Tally::default();
@@ -84,7 +84,7 @@ pub fn simulate(setting: Setting, limits: GovernorLimits, costs: &Costs) -> Seen
             }
         }
         let busy: f64 = members.iter_mut().map(|member| member.run_until(now as f64)).sum();
-        if placing == Placing::Concentrate {
+        if placing.concentrates() {
             placement.activate(activity.review(now, busy / REVIEW as f64));
             for moved in placement.moves(now) {
                 let unread = members[moved.from].leaves(moved.connection, now as f64);
@@ -93,11 +93,10 @@ pub fn simulate(setting: Setting, limits: GovernorLimits, costs: &Costs) -> Seen
             }
         }
         for connection in traffic.replaced(now as f64) {
-            match placing {
-                Placing::Concentrate => placement.place(connection),
-                Placing::Spread | Placing::Burn | Placing::Park => {
-                    placement.place_in_turn(connection);
-                }
+            if placing.concentrates() {
+                placement.place(connection);
+            } else {
+                placement.place_in_turn(connection);
             }
         }
         tally.reviewed(now, placement.active());

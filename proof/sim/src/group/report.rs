@@ -5,9 +5,10 @@ use wakeful_load::internals::results::{Cell, Column, Table, Unit};
 
 use super::Seen;
 
-/// A row for each group.
+/// A row for each group. Where loops hold, also what that costs at `price` of a spin.
 #[must_use]
-pub fn table(seen: &[Seen]) -> Table {
+pub fn table(seen: &[Seen], price: f64) -> Table {
+    let holds = seen.iter().any(|seen| seen.setting.placing.holds());
     let columns = [
         ("rate", Unit::Text),
         ("loops", Unit::Text),
@@ -19,11 +20,16 @@ pub fn table(seen: &[Seen]) -> Table {
         ("moves/s", Unit::PerSecond),
         ("busiest loop", Unit::Share),
     ];
+    let mut columns = columns.map(|(head, unit)| Column::new(head, unit)).to_vec();
+    if holds {
+        columns.push(Column::new("held", Unit::Number));
+        columns.push(Column::new(&format!("CPUs, held at {price}"), Unit::Number));
+    }
     Table {
         title: "Groups of loops".to_owned(),
         note: "CPUs: work, spins and wakes of all loops, in CPUs. Active loops: the mean; only concentrate has fewer than all. Moves: from the start. Busiest loop: the share of its time that it works. A group that cannot keep up has no quantiles.".to_owned(),
-        columns: columns.map(|(head, unit)| Column::new(head, unit)).to_vec(),
-        rows: seen.iter().map(row).collect(),
+        columns,
+        rows: seen.iter().map(|seen| row(seen, holds.then_some(price))).collect(),
     }
 }
 
@@ -35,13 +41,13 @@ pub fn note(connections: usize) -> String {
     )
 }
 
-fn row(seen: &Seen) -> Vec<Cell> {
+fn row(seen: &Seen, price: Option<f64>) -> Vec<Cell> {
     let figure = |value: f64| Cell::of(&[value]);
     let quantile = |quantile| match seen.total.tail(quantile) {
         Some(response) if !seen.is_overloaded() => figure(response),
         _ => Cell::Absent,
     };
-    vec![
+    let mut cells = vec![
         Cell::text(Rate(seen.setting.rate).to_string()),
         Cell::text(seen.setting.loops.to_string()),
         Cell::text(seen.setting.placing.name()),
@@ -51,5 +57,10 @@ fn row(seen: &Seen) -> Vec<Cell> {
         figure(seen.active),
         figure(seen.moves as f64 / seen.setting.seconds as f64),
         figure(seen.busiest),
-    ]
+    ];
+    if let Some(price) = price {
+        cells.push(figure(seen.total.held / seen.total.elapsed));
+        cells.push(figure(seen.total.priced(price)));
+    }
+    cells
 }

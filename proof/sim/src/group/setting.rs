@@ -5,7 +5,7 @@ use wakeful::group::Targets;
 use wakeful::internals::GovernorLimits;
 
 use super::placement::Moving;
-use crate::policy::Policy;
+use crate::policy::{Hold, Policy};
 
 /// Where connections are, and what their loops do without work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -19,6 +19,10 @@ pub enum Placing {
     Burn,
     /// On each loop in turn, and every loop sleeps.
     Park,
+    /// As `concentrate`, but each loop sleeps, and has its CPU held.
+    Hold,
+    /// As `spread`, but each loop sleeps, and has its CPU held.
+    HoldSpread,
 }
 
 impl Placing {
@@ -30,15 +34,21 @@ impl Placing {
             Self::Spread => "spread",
             Self::Burn => "burn",
             Self::Park => "park",
+            Self::Hold => "hold",
+            Self::HoldSpread => "hold-spread",
         }
     }
 
-    pub(super) fn idle(self, limits: GovernorLimits) -> Policy {
-        match self {
-            Self::Concentrate | Self::Spread => Policy::Adaptive(limits),
-            Self::Burn => Policy::Spin,
-            Self::Park => Policy::Window(0),
-        }
+    /// Are few loops active at little load?
+    #[must_use]
+    pub fn concentrates(self) -> bool {
+        matches!(self, Self::Concentrate | Self::Hold)
+    }
+
+    /// Do its loops hold?
+    #[must_use]
+    pub fn holds(self) -> bool {
+        matches!(self, Self::Hold | Self::HoldSpread)
     }
 }
 
@@ -66,4 +76,17 @@ pub struct Setting {
     pub targets: Targets,
     /// When connections are moved.
     pub moving: Moving,
+    /// How loops that hold do it.
+    pub hold: Hold,
+}
+
+impl Setting {
+    pub(super) fn idle(&self, limits: GovernorLimits) -> Policy {
+        match self.placing {
+            Placing::Concentrate | Placing::Spread => Policy::Adaptive(limits),
+            Placing::Burn => Policy::Spin,
+            Placing::Park => Policy::Window(0),
+            Placing::Hold | Placing::HoldSpread => Policy::Hold(self.hold),
+        }
+    }
 }

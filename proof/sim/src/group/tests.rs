@@ -2,7 +2,7 @@ use wakeful::group::Targets;
 
 use super::*;
 use crate::costs::Calibration;
-use crate::policy::Policy;
+use crate::policy::{HELD_WAKE, Hold, HoldLength, Policy, SILENCE};
 
 fn limits(costs: &Costs) -> GovernorLimits {
     GovernorLimits { hit_rate: 0.999, max_window: costs.max_window(), max_cpu: 1.0 }
@@ -20,6 +20,7 @@ fn setting(placing: Placing, loops: usize, rate: f64) -> Setting {
         seed: 1,
         targets: Targets::default(),
         moving: Moving::default(),
+        hold: Hold { length: HoldLength::Silence(SILENCE), wake: HELD_WAKE },
     }
 }
 
@@ -126,7 +127,7 @@ fn what_a_group_cannot_do_is_not_given_a_median() {
     let seen = seen(heavy(Placing::Concentrate, 2, 40_000.0));
     assert!(seen.is_overloaded() && seen.active == 2.0);
     assert!(seen.busiest > 0.99 && seen.busiest < 1.01, "{}", seen.busiest);
-    let table = report::table(&[seen]);
+    let table = report::table(&[seen], 0.0);
     assert_eq!(table.rows[0][3], wakeful_load::internals::results::Cell::Absent);
 }
 
@@ -165,4 +166,17 @@ fn a_connection_that_moves_takes_along_what_is_not_read() {
         outcome.responses.len()
     };
     assert_eq!((count(from), count(to)), (2, 3));
+}
+
+#[test]
+fn loops_that_hold_answer_about_as_soon_as_those_that_spin_for_the_cpu_of_those_that_sleep() {
+    let of = |placing| seen(setting(placing, 16, 5_000.0)).total;
+    let [hold, concentrate, park] = [Placing::Hold, Placing::Concentrate, Placing::Park].map(of);
+    assert!(hold.response(0.5) < 1.4 * concentrate.response(0.5), "{}", hold.response(0.5));
+    assert!(hold.cpu() < park.cpu() && hold.cpu() < concentrate.cpu() / 5.0, "{}", hold.cpu());
+    assert!((0.9..1.01).contains(&(hold.held / hold.elapsed)), "{}", hold.held / hold.elapsed);
+    // Spread, each of them holds a CPU.
+    let spread = of(Placing::HoldSpread);
+    assert!(spread.held / spread.elapsed > 15.0, "{}", spread.held / spread.elapsed);
+    assert!(spread.priced(1.0) > hold.priced(1.0) + 14.0);
 }

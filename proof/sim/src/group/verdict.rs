@@ -117,6 +117,7 @@ mod tests {
     use super::*;
     use crate::group::Moving;
     use crate::outcome::Outcome;
+    use crate::policy::{HELD_WAKE, Hold, HoldLength, SILENCE};
     use wakeful::group::Targets;
 
     /// Four active loops of eight, which work for a fifth of their time.
@@ -132,6 +133,7 @@ mod tests {
             seed: 1,
             targets: Targets::default(),
             moving: Moving::default(),
+            hold: Hold { length: HoldLength::Silence(SILENCE), wake: HELD_WAKE },
         };
         let responses = vec![10_000; 1_000];
         let total = Outcome { responses, elapsed: 1e9, work: 0.8e9, ..Outcome::default() };

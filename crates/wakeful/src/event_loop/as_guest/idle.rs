@@ -164,9 +164,10 @@ impl Inner {
         let ended = self.ended();
         match (self.guest_idle.last.take(), ended) {
             (Last::Nothing, _) => {}
-            (_, Ended::Work) => holder.woken(),
+            (_, Ended::Work) => holder.woken(|| self.guest_idle.back.get()),
             _ => holder.found_nothing(self.guest_idle.back.get()),
         }
+        holder.weigh(now.real);
         if holder.is_lost() {
             holder.ask_again(now.real);
         }

@@ -76,9 +76,9 @@ impl Gaps {
         self.samples = samples;
     }
 
-    /// What windows up to `most` would have met, and which is to be taken if `share` of the events
-    /// is wanted and an event is worth a spin of `worth` nanoseconds.
-    pub(super) fn windows(&self, share: f32, most: u64, worth: f32) -> Windows {
+    /// What windows would have met, and which is to be taken.
+    pub(super) fn windows(&self, wanted: Wanted) -> Windows {
+        let Wanted { share, least, most, worth } = wanted;
         let mut found = Windows { meets: None, best: 0, met: 0.0 };
         let mut at_risk = self.samples;
         // The share of gaps that are longer than the window, the spin that it costs, and what the
@@ -94,26 +94,42 @@ impl Gaps {
             if end < most {
                 at_risk -= open;
             }
-            if at_risk <= f32::EPSILON {
+            let is_known = at_risk > f32::EPSILON;
+            if !is_known && start(bucket) >= least {
                 break;
             }
-            let still = longer * (1.0 - (closed / at_risk).min(1.0));
+            let closed_here = if is_known { (closed / at_risk).min(1.0) } else { 0.0 };
+            let still = longer * (1.0 - closed_here);
             let window = end.min(most);
             cost += (longer + still) / 2.0 * (window - start(bucket)) as f32;
-            if found.meets.is_none() && 1.0 - still >= share {
-                found.meets = Some(window);
+            if window >= least {
+                if found.meets.is_none() && 1.0 - still >= share {
+                    found.meets = Some(window);
+                }
+                let value = (1.0 - still) * worth - cost;
+                if value > 0.0 && value >= gain - worth / AS_GOOD {
+                    found.best = window;
+                }
+                gain = value.max(gain);
             }
-            let value = (1.0 - still) * worth - cost;
-            if value > 0.0 && value >= gain - worth / AS_GOOD {
-                found.best = window;
-            }
-            gain = value.max(gain);
             longer = still;
             at_risk -= closed;
         }
         found.met = 1.0 - longer;
         found
     }
+}
+
+/// What [`Gaps::windows`] is asked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Wanted {
+    /// The share of the events that are to be met.
+    pub(super) share: f32,
+    /// The shortest and the longest window.
+    pub(super) least: u64,
+    pub(super) most: u64,
+    /// An event is worth so many nanoseconds of waiting awake.
+    pub(super) worth: f32,
 }
 
 /// What [`Gaps::windows`] finds.
@@ -155,7 +171,7 @@ mod tests {
     }
 
     fn find(gaps: &Gaps, share: f32, most: u64) -> Windows {
-        gaps.windows(share, most, 2.0 * most as f32)
+        gaps.windows(Wanted { share, least: 0, most, worth: 2.0 * most as f32 })
     }
 
     #[test]
@@ -224,6 +240,35 @@ mod tests {
         let found = find(&gaps, 0.9, 1_000_000);
         assert!(found.meets.is_none() && (20_000..50_000).contains(&found.best), "{found:?}");
         assert!((found.met - 0.55).abs() < 0.01, "{found:?}");
+    }
+
+    #[test]
+    fn a_window_that_has_a_least_length_pays_for_it() {
+        let mut gaps = Gaps::new();
+        for sample in 0..200_u64 {
+            if sample % 2 == 0 { gaps.closed_after(20_000) } else { gaps.closed_after(LONGEST) }
+        }
+        let wanted = Wanted { share: 0.9, least: 0, most: 2_000_000, worth: 300_000.0 };
+        let found = gaps.windows(wanted);
+        assert!(found.meets.is_none() && found.best > 0 && found.best < 200_000, "{found:?}");
+        // Half of the events are worth 150 µs, and the others cost half a millisecond.
+        let found = gaps.windows(Wanted { least: 1_000_000, ..wanted });
+        assert_eq!((found.meets, found.best), (None, 0));
+        let found = gaps.windows(Wanted { least: 1_000_000, worth: 2e6, ..wanted });
+        assert!((1_000_000..1_200_000).contains(&found.best), "{found:?}");
+    }
+
+    /// What is known ends before that.
+    #[test]
+    fn a_least_length_behind_all_that_is_known_meets_all_of_it() {
+        let mut gaps = Gaps::new();
+        (0..100).for_each(|_| gaps.closed_after(20_000));
+        let (least, most) = (1_000_000, 2_000_000);
+        let found = gaps.windows(Wanted { share: 0.9, least, most, worth: 1e6 });
+        assert!(
+            found.meets.is_some_and(|window| (least..1_200_000).contains(&window)),
+            "{found:?}"
+        );
     }
 
     #[test]

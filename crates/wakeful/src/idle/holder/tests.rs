@@ -3,6 +3,7 @@ use super::*;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::time::Instant;
 
 use wakeful_awake::Reluctance;
 
@@ -25,6 +26,7 @@ fn holder(state: State) -> (Holder, File) {
         why_not: HoldState::Measuring,
         machine: Box::leak(Box::new(Machine::new())),
         foreign: Foreign::default(),
+        price: None,
     };
     (holder, file)
 }
@@ -53,7 +55,7 @@ fn a_loop_that_has_seen_nothing_holds_nothing_and_asks_nothing() {
 #[test]
 fn where_it_is_of_no_use_it_stays_so() {
     let (mut holder, file) = holder(State::Useless);
-    holder.woken();
+    holder.woken(|| 0);
     assert_eq!(holder.before_sleep(), None);
     holder.release();
     assert!(matches!(holder.state, State::Useless));
@@ -77,10 +79,10 @@ fn timers_within_the_silence_do_not_end_it_and_do_not_prolong_it() {
 #[test]
 fn in_the_place_of_a_spin_it_lasts_as_long_but_no_shorter_than_a_tick() {
     let (mut holder, file) = holder(State::Silent);
-    for (window, lasts) in [(100_000, TICK), (16_700_000, Duration::from_nanos(16_700_000))] {
+    for (window, lasts) in [(100_000, TICK), (16_700_000, 16_700_000)] {
         assert!(holder.replaces_spin(1, window));
         holder.state = State::Held { quiet_since: None };
-        assert_eq!(holder.before_sleep(), Some(lasts));
+        assert_eq!(holder.before_sleep(), Some(Duration::from_nanos(lasts)));
     }
     assert!(wishes(&file).is_empty());
 }
@@ -90,7 +92,7 @@ fn an_event_begins_the_silence_anew() {
     let (mut holder, file) = holder(State::Unheld);
     held(&file, &mut holder);
     holder.found_nothing(10);
-    holder.woken();
+    holder.woken(|| 0);
     holder.found_nothing(10 + SILENCE_NS);
     assert!(holder.is_held());
     // A clock that jumps back ends nothing.
@@ -105,7 +107,7 @@ fn an_event_behind_a_silence_asks_again() {
     held(&file, &mut holder);
     holder.release();
     assert!(matches!(holder.state, State::Silent));
-    holder.woken();
+    holder.woken(|| 0);
     assert!(matches!(holder.state, State::Unheld));
     assert_eq!(wishes(&file), [2, -1]);
 }
@@ -195,4 +197,84 @@ fn what_a_foreign_loop_holds_by_another_descriptor_than_before_ends_as_well() {
         std::thread::yield_now();
     }
     assert_eq!(wishes(&first_file), [2]);
+}
+
+/// Gaps in which the holder sleeps, as a loop would have it, until one is or is not held.
+fn until_held(holder: &mut Holder, gap: u64, is_held: bool, now: &mut u64) -> u32 {
+    for gaps in 0..1_000 {
+        holder.weigh(*now);
+        if holder.is_held() == is_held {
+            return gaps;
+        }
+        *now += gap;
+        holder.woken(|| *now);
+        if matches!(holder.state, State::Unheld) {
+            assert!(holder.hold().unwrap());
+            holder.state = State::Held { quiet_since: None };
+        }
+    }
+    panic!("{:?}", holder.state);
+}
+
+#[test]
+fn what_is_too_rare_for_the_price_of_a_hold_ends_it_and_what_is_not_begins_one() {
+    let (mut holder, file) = holder(State::Unheld);
+    held(&file, &mut holder);
+    holder.price = Some(Box::new(Price::new(holder.silence, 0.1, holder.process)));
+    assert!(holder.is_priced());
+    let mut now = 0;
+    // At 1 ms for the longest spin, an event is worth a hold of 20 ms.
+    assert!(until_held(&mut holder, 1_000 * SILENCE_NS, false, &mut now) <= 8);
+    assert_eq!(holder.shown(), HoldState::TooDear);
+    assert_eq!((wishes(&file), holder.before_sleep()), (vec![2, -1], None));
+    // Another one is not asked for with each event.
+    holder.woken(|| now);
+    assert_eq!((wishes(&file), holder.before_sleep()), (vec![2, -1], None));
+    until_held(&mut holder, 100_000, true, &mut now);
+    assert_eq!(wishes(&file), [2, -1, 2]);
+    let lasts = holder.before_sleep().unwrap();
+    assert!(
+        lasts >= Duration::from_nanos(TICK) && lasts < Duration::from_nanos(SILENCE_NS),
+        "{lasts:?}"
+    );
+}
+
+#[test]
+fn what_was_there_before_the_loop_slept_is_no_gap() {
+    let (mut holder, file) = holder(State::Unheld);
+    held(&file, &mut holder);
+    holder.price = Some(Box::new(Price::new(holder.silence, 0.1, holder.process)));
+    // Nine of ten waits do not sleep. The others are not worth a hold.
+    for number in 0..2_000 {
+        let now = number * 1_000 * SILENCE_NS;
+        holder.weigh(now);
+        let gap = if number % 10 == 0 { SILENCE_NS } else { 500 };
+        holder.woken(|| now + gap);
+    }
+    assert_eq!(holder.shown(), HoldState::TooDear);
+}
+
+#[test]
+fn timers_are_no_events_for_the_price() {
+    let (mut holder, file) = holder(State::Unheld);
+    held(&file, &mut holder);
+    holder.price = Some(Box::new(Price::new(holder.silence, 0.1, holder.process)));
+    // A timer every millisecond, and an event every hundredth time.
+    for number in 0..10_000 {
+        let now = number * 1_000_000;
+        holder.weigh(now);
+        match number % 100 {
+            99 => holder.woken(|| now + 1_000_000),
+            _ => holder.found_nothing(now + 1_000_000),
+        }
+    }
+    assert_eq!(holder.shown(), HoldState::TooDear);
+}
+
+#[test]
+fn without_a_price_no_clock_is_read_for_an_event() {
+    let (mut holder, _file) = holder(State::Silent);
+    holder.weigh(1);
+    holder.woken(|| unreachable!("the clock is read"));
+    assert!(!holder.is_priced() && matches!(holder.state, State::Unheld));
 }

@@ -1,0 +1,74 @@
+//! A hold of a loop that somebody else's loop drives by turns. The next turn goes on with it; if
+//! none comes, or nothing happens in those that do, it ends after a silence.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::leash::{Leash, Release};
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Foreign {
+    pub(super) leash: Option<Leash>,
+    /// A turn is over, and the hold lasts.
+    pub(super) is_between: bool,
+    /// How much the loop had done when it did something last, and until when it holds therefore.
+    done: u64,
+    pub(super) deadline: Option<Instant>,
+}
+
+impl Foreign {
+    /// A turn begins. Does what was held behind the last one last? (Nothing was, or it does.)
+    #[inline]
+    pub(super) fn enter_turn(&mut self) -> bool {
+        let is_between = std::mem::take(&mut self.is_between);
+        let lasts = !is_between || self.leash.as_ref().is_none_or(Leash::enter_turn);
+        if !lasts {
+            self.deadline = None;
+        }
+        lasts
+    }
+
+    /// A turn is over in which `held` is held. Does the hold last beyond it?
+    pub(super) fn leave_turn(
+        &mut self,
+        done: u64,
+        silence: Duration,
+        held: Option<&Arc<impl Release + 'static>>,
+    ) -> bool {
+        let now = Instant::now();
+        let deadline = match self.deadline {
+            Some(deadline) if done == self.done => deadline,
+            _ => now + silence,
+        };
+        (self.done, self.deadline) = (done, Some(deadline));
+        if now >= deadline {
+            return false;
+        }
+        // Without a thread, or anything that it could end, it ends here.
+        let Some(leash) = held.and_then(|held| self.tied_to(held)) else { return false };
+        leash.leave_turn(deadline);
+        self.is_between = true;
+        true
+    }
+
+    /// The loop has ended the hold itself.
+    pub(super) fn ended(&mut self) {
+        self.deadline = None;
+        if let Some(leash) = &self.leash {
+            leash.ended();
+        }
+    }
+
+    /// May another hold begin? Not while the thread ends the one before.
+    pub(super) fn is_through(&self) -> bool {
+        self.leash.as_ref().is_none_or(Leash::is_through)
+    }
+
+    fn tied_to(&mut self, held: &Arc<impl Release + 'static>) -> Option<&Leash> {
+        if !self.leash.as_ref().is_some_and(|leash| leash.is_of(held)) {
+            self.leash = Leash::new(held).ok();
+        }
+        self.leash.as_ref()
+    }
+}

@@ -1,0 +1,65 @@
+//! What held time costs a loop, and for how long it is worth that: [`HoldGovernor`] on this
+//! machine.
+
+use std::time::Duration;
+
+use crate::idle::governor::HoldGovernor;
+use crate::idle::survey::survey;
+use crate::sys::fork_check::Process;
+
+/// A wait that ends sooner has not slept, in nanoseconds: what ended it was there before.
+const NO_SLEEP: u64 = 2_000;
+
+/// See the [module](self). Times are nanoseconds on the loop's clock.
+#[derive(Debug)]
+pub(super) struct Price {
+    governor: HoldGovernor,
+    process: Process,
+    /// When the loop slept first since the last event.
+    since: Option<u64>,
+    /// It was measured what a wake takes here.
+    is_known: bool,
+}
+
+impl Price {
+    pub(super) fn new(silence: Duration, cost: f64, process: Process) -> Self {
+        let silence = u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX);
+        let governor = HoldGovernor::new(silence, cost);
+        Self { governor, process, since: None, is_known: false }
+    }
+
+    /// The loop is about to sleep, at `now`. For how long is it worth it that its CPU is held, if
+    /// at all?
+    pub(super) fn limit_from(&mut self, now: u64) -> Option<Duration> {
+        self.since.get_or_insert(now);
+        match self.governor.limit() {
+            0 => {
+                // What it would be worth is a guess without that.
+                self.knows_wakes();
+                None
+            }
+            limit => Some(Duration::from_nanos(limit)),
+        }
+    }
+
+    /// An event ended a sleep. (What a timer ends is no gap between events.)
+    pub(super) fn event(&mut self, now: u64) {
+        let gap = self.since.take().map_or(0, |since| now.saturating_sub(since));
+        if gap >= NO_SLEEP {
+            self.governor.event_after(gap);
+        }
+    }
+
+    /// Has it been measured what a wake takes here? The first question begins with it: so nothing
+    /// is held before.
+    pub(super) fn knows_wakes(&mut self) -> bool {
+        if !self.is_known
+            && let Some(found) = survey(self.process.stamp())
+        {
+            let max_window = found.max_window.as_nanos();
+            self.governor.set_max_window(u64::try_from(max_window).unwrap_or(u64::MAX));
+            self.is_known = true;
+        }
+        self.is_known
+    }
+}
