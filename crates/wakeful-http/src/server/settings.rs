@@ -81,13 +81,13 @@ impl fmt::Debug for Server {
 
 impl Server {
     /// Listens on `addr`: what [`std::net::TcpListener::bind`] takes, such as `127.0.0.1:8080`,
-    /// `[::1]:8080` or `localhost:8080`, or `unix:PATH` or a [`ListenAddr`]. Connections wait in the
-    /// backlog until the server starts.
+    /// `[::1]:8080` or `localhost:8080`; or `unix:PATH`, or a [`ListenAddr`]. Connections wait in
+    /// the backlog until the server starts.
     ///
     /// The name of a host is looked up, which may block this thread for seconds. Of several
-    /// addresses it listens on the first one that it can listen on, as
-    /// [`std::net::TcpListener::bind`] does: `localhost` may be `[::1]`, `127.0.0.1` or both, so for
-    /// both say [`also_bind`](Self::also_bind).
+    /// addresses it listens on the first one that it can listen on, and on that alone, as
+    /// [`std::net::TcpListener::bind`] does. `localhost` may be `127.0.0.1`, `[::1]` or both: name
+    /// the second one by [`also_bind`](Self::also_bind).
     ///
     /// # Errors
     /// The text is no address; the lookup's; the address is in use, not one of this host, or needs
