@@ -6,8 +6,9 @@ use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::pin::Pin;
-use std::sync::mpsc;
-use std::task::{Poll, ready};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, ready};
 use std::thread;
 
 use axum::Router;
@@ -238,7 +239,52 @@ fn an_upgrade_by_hyper_may_be_used_on_another_thread_than_its_loops() {
     until("the connection is closed", || running.counts().open() == 0);
 }
 
-/// A client that does not read and one that has gone, and a user that keeps what it has.
+/// An executor that polls its future within each wake.
+struct Inline {
+    future: Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    is_woken: AtomicBool,
+}
+
+impl Wake for Inline {
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, Ordering::SeqCst);
+        let waker = self.clone().into();
+        while let Ok(mut future) = self.future.try_lock() {
+            if !self.is_woken.swap(false, Ordering::SeqCst) {
+                break;
+            }
+            let _ = future.as_mut().poll(&mut Context::from_waker(&waker));
+        }
+    }
+}
+
+#[test]
+fn who_polls_within_a_wake_may_use_an_upgrade_beside_its_loop() {
+    let elsewhere = async |request: Request| {
+        let upgrading = hyper::upgrade::on(request);
+        thread::spawn(move || {
+            let mut io = futures_lite::future::block_on(upgrading).unwrap();
+            futures_lite::future::block_on(write_all(&mut io, b"hello ")).unwrap();
+            let future: Pin<Box<dyn Future<Output = ()> + Send>> =
+                Box::pin(async { echo(io).await.unwrap_or(()) });
+            let is_woken = AtomicBool::new(false);
+            Arc::new(Inline { future: Mutex::new(future), is_woken }).wake();
+        });
+        switching()
+    };
+    let running = server().tokio().start(router().route("/elsewhere", any(elsewhere))).unwrap();
+    let mut stream = upgraded(&running, "/elsewhere", "");
+    expect(&mut stream, b"hello ");
+    for _ in 0..100 {
+        stream.write_all(b"ping").unwrap();
+        expect(&mut stream, b"ping");
+    }
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(stream), "");
+    until("the connection is closed", || running.counts().open() == 0);
+}
+
+/// The user keeps what it has.
 #[test]
 fn a_connection_that_is_used_beside_the_loops_ends_with_its_client_and_with_the_server() {
     let runtime = side_runtime();

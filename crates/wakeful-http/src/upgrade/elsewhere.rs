@@ -19,6 +19,7 @@ use wakeful::time::sleep;
 
 use super::error::UpgradeError;
 use super::offer::{Asker, Offer};
+use crate::foreign_code::SafeWaker;
 
 /// What is on its way between the threads, in bytes, at most and each way.
 const BUFFER: usize = 64 << 10;
@@ -31,6 +32,9 @@ const LINGER: Duration = Duration::from_secs(10);
 
 pub(super) struct Elsewhere {
     io: TokioIo<DuplexStream>,
+    /// The loop wakes the user with the lock of `io` held.
+    reader: SafeWaker,
+    writer: SafeWaker,
     /// Closes with it.
     _is_used: Sender<()>,
 }
@@ -45,7 +49,8 @@ pub(super) fn open(offer: &Offer) -> Result<Elsewhere, UpgradeError> {
     let there = offer.clone();
     let carrying = offer.home().spawn(move || carry(there, near, used));
     carrying.map_err(|_| UpgradeError::Refused)?.detach();
-    Ok(Elsewhere { io: TokioIo::new(far), _is_used: is_used })
+    let (reader, writer) = (SafeWaker::default(), SafeWaker::default());
+    Ok(Elsewhere { io: TokioIo::new(far), reader, writer, _is_used: is_used })
 }
 
 /// Ends when both directions have; when the client fails; and when the user is gone and all that it
@@ -92,7 +97,8 @@ impl Read for Elsewhere {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        let this = &mut *self;
+        this.reader.with(cx, |cx| Pin::new(&mut this.io).poll_read(cx, buf))
     }
 }
 
@@ -102,14 +108,17 @@ impl Write for Elsewhere {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        let this = &mut *self;
+        this.writer.with(cx, |cx| Pin::new(&mut this.io).poll_write(cx, buf))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let this = &mut *self;
+        this.writer.with(cx, |cx| Pin::new(&mut this.io).poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        let this = &mut *self;
+        this.writer.with(cx, |cx| Pin::new(&mut this.io).poll_shutdown(cx))
     }
 }

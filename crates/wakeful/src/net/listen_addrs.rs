@@ -142,7 +142,7 @@ mod tests {
         for text in ["127.0.0.1:8080", "[::1]:0", "::1:8080", "localhost:8080", "LOCALHOST:0"] {
             let std: Vec<SocketAddr> = text.to_socket_addrs().expect("addresses").collect();
             assert_eq!(tcp(text), std, "{text}");
-            assert_eq!(tcp(&text.to_owned()), std, "{text}");
+            assert_eq!(tcp(text.to_owned()), std, "{text}");
             let (host, port) = text.rsplit_once(':').expect("a port");
             let (host, port) = (host.trim_matches(['[', ']']), port.parse().expect("a port"));
             assert_eq!(tcp((host, port)), std, "{text}");
