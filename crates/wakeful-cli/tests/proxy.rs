@@ -2,13 +2,10 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use common::{GUARD, PROGRAM, Service, get};
+use common::{PROGRAM, Service, get};
 
 #[test]
 fn requests_go_through_and_operators_see_it() {
@@ -33,17 +30,6 @@ fn requests_go_through_and_operators_see_it() {
     }
 }
 
-/// As `get`, on a Unix socket.
-fn get_from(socket: &Path, path: &str) -> String {
-    let mut stream = UnixStream::connect(socket).unwrap();
-    stream.set_read_timeout(Some(GUARD)).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
-}
-
 /// In a network of its own, whose range of local ports has two.
 #[test]
 fn where_local_ports_are_short_requests_are_503_and_the_backend_is_not_to_blame() {
@@ -59,25 +45,25 @@ fn where_local_ports_are_short_requests_are_503_and_the_backend_is_not_to_blame(
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let [socket, admin] = ["socket", "admin"].map(|name| directory.path().join(name));
-    let [listen, operators] = [&socket, &admin].map(|path| format!("unix:{}", path.display()));
+    let socket = |name| format!("unix:{}", directory.path().join(name).display());
+    let (listen, admin) = (socket("socket"), socket("admin"));
     let both = format!(
         "{few_ports} && (\"$0\" serve http --listen 127.0.0.1:8081 --loops 1 &) && exec \"$0\" \"$@\""
     );
-    let arguments = ["proxy", "--to", "127.0.0.1:8081", "--listen", &listen, "--admin", &operators];
+    let arguments = ["proxy", "--to", "127.0.0.1:8081", "--listen", &listen, "--admin", &admin];
     let mut proxy = Service::start_by(unshare(&both), &arguments);
     // One is the backend's, which has no other address.
     proxy.behind("listening on ");
     proxy.behind("listening on ");
     let statuses = thread::scope(|scope| {
-        let ask = |_| scope.spawn(|| get_from(&socket, "/sleep/1000")[9..12].to_owned());
+        let ask = |_| scope.spawn(|| get(&listen, "/sleep/1000")[9..12].to_owned());
         let asked: Vec<_> = (0..8).map(ask).collect();
         let mut statuses: Vec<_> = asked.into_iter().map(|asked| asked.join().unwrap()).collect();
         statuses.sort();
         statuses
     });
     assert_eq!(statuses, ["200", "200", "503", "503", "503", "503", "503", "503"]);
-    let metrics = get_from(&admin, "/metrics");
+    let metrics = get(&admin, "/metrics");
     for count in [
         "wakeful_proxy_failures_total{backend=\"127.0.0.1:8081\"} 0\n",
         "wakeful_proxy_overloads_total 6\n",

@@ -339,6 +339,33 @@ fn many_connections_over_several_loops_are_all_answered() {
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
 }
 
+/// As of [`std::net::TcpListener::bind`].
+#[test]
+fn a_server_is_bound_to_the_first_address_of_a_name_that_can_be_had() {
+    let bound = |server: Server| server.local_addrs().next().unwrap().to_string();
+    let named = bound(Server::bind("localhost:0").unwrap());
+    let by_std = std::net::TcpListener::bind("localhost:0").unwrap().local_addr().unwrap();
+    assert_eq!(named.rsplit_once(':').unwrap().0, by_std.to_string().rsplit_once(':').unwrap().0);
+    assert!(!named.ends_with(":0"), "{named}");
+
+    // TEST-NET-1: no host has it.
+    let occupier = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = occupier.local_addr().unwrap();
+    let (foreign, free) = (([192, 0, 2, 1], 0).into(), ([127, 0, 0, 2], 0).into());
+    let second = bound(Server::bind([foreign, free, taken]).unwrap());
+    assert!(second.starts_with("127.0.0.2:"), "{second}");
+    let last = Server::bind([foreign, taken]).unwrap_err();
+    assert_eq!(last.kind(), ErrorKind::AddrInUse);
+    assert!(last.to_string().contains(&format!("cannot listen on {taken}")), "{last}");
+
+    match std::net::TcpListener::bind("[::1]:0") {
+        Ok(_) => assert!(bound(Server::bind("[::1]:0").unwrap()).starts_with("[::1]:")),
+        Err(error) => eprintln!("skipped: IPv6: {error}"),
+    }
+    let unknown = Server::bind("nobody.invalid:80").unwrap_err().to_string();
+    assert!(unknown.contains("nobody.invalid:80"), "{unknown}");
+}
+
 #[test]
 fn an_empty_body_and_a_bad_address() {
     let running = server().start(router()).unwrap();

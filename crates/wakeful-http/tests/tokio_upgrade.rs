@@ -1,4 +1,4 @@
-//! hyper's own upgrades, where Tokio is a guest: for handlers that were written for them.
+//! hyper's own upgrades, where there is Tokio: for handlers that were written for them.
 
 mod common;
 
@@ -6,8 +6,9 @@ use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::pin::Pin;
-use std::sync::mpsc;
-use std::task::{Poll, ready};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, ready};
 use std::thread;
 
 use axum::Router;
@@ -18,7 +19,8 @@ use common::{GUARD, addr, http2_client, raw, read_all, request, router, server, 
 use http::{Response, StatusCode, header};
 use hyper::rt::{Read as _, ReadBuf, Write as _};
 use hyper::upgrade::{OnUpgrade, Upgraded};
-use wakeful_http::Running;
+use tokio::runtime::{Builder, Runtime};
+use wakeful_http::{Running, Server};
 
 const UPGRADE: &str =
     "GET /upgrade HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
@@ -107,13 +109,16 @@ fn expect(stream: &mut TcpStream, bytes: &[u8]) {
     assert!(answer == bytes);
 }
 
+fn side_runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
 fn app() -> Router {
     router().route("/task", any(in_the_task)).route("/extension", any(of_the_extension))
 }
 
-#[test]
-fn handlers_that_upgrade_by_hyper_work_where_tokio_is_a_guest() {
-    let running = server().tokio().start(app()).unwrap();
+fn handlers_upgrade_by_hyper(server: Server) {
+    let running = server.start(app()).unwrap();
     for (path, greeting) in [("/task", ""), ("/extension", "hello ")] {
         let mut stream = upgraded(&running, path, "too early");
         expect(&mut stream, format!("{greeting}too early").as_bytes());
@@ -134,6 +139,18 @@ fn handlers_that_upgrade_by_hyper_work_where_tokio_is_a_guest() {
         until("the connection is closed", || running.counts().open() == 0);
     }
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn handlers_that_upgrade_by_hyper_work_where_tokio_is_a_guest() {
+    handlers_upgrade_by_hyper(server().tokio());
+}
+
+/// What they spawn runs on its threads.
+#[test]
+fn handlers_that_upgrade_by_hyper_work_beside_a_runtime_with_threads() {
+    let runtime = side_runtime();
+    handlers_upgrade_by_hyper(server().tokio_handle(runtime.handle().clone()));
 }
 
 #[test]
@@ -202,30 +219,98 @@ fn over_http2_handlers_upgrade_by_hyper_as_well() {
 }
 
 #[test]
-fn an_upgrade_by_hyper_that_is_used_on_another_thread_is_an_error() {
-    let (tell, told) = mpsc::channel();
-    let elsewhere = async move |request: Request| {
-        let (tell, upgrading) = (tell.clone(), hyper::upgrade::on(request));
+fn an_upgrade_by_hyper_may_be_used_on_another_thread_than_its_loops() {
+    let elsewhere = async |request: Request| {
+        let upgrading = hyper::upgrade::on(request);
         tokio::task::spawn_blocking(move || {
-            let mut io = futures_lite::future::block_on(upgrading).unwrap();
-            let written = futures_lite::future::block_on(write_all(&mut io, b"here"));
-            tell.send(written.unwrap_err()).unwrap();
+            futures_lite::future::block_on(async {
+                let mut io = upgrading.await.unwrap();
+                write_all(&mut io, &[b'x'; 300_000]).await.unwrap();
+                // What it has written is sent all the same.
+                drop(io);
+            });
         });
         switching()
     };
     let running = server().tokio().start(router().route("/elsewhere", any(elsewhere))).unwrap();
-    let stream = upgraded(&running, "/elsewhere", "");
-    let error = told.recv_timeout(GUARD).unwrap().to_string();
-    assert!(error.contains("another thread"), "{error}");
+    let mut stream = upgraded(&running, "/elsewhere", "");
+    expect(&mut stream, &[b'x'; 300_000]);
     assert_eq!(read_all(stream), "");
     until("the connection is closed", || running.counts().open() == 0);
 }
 
+/// An executor that polls its future within each wake.
+struct Inline {
+    future: Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    is_woken: AtomicBool,
+}
+
+impl Wake for Inline {
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, Ordering::SeqCst);
+        let waker = self.clone().into();
+        while let Ok(mut future) = self.future.try_lock() {
+            if !self.is_woken.swap(false, Ordering::SeqCst) {
+                break;
+            }
+            let _ = future.as_mut().poll(&mut Context::from_waker(&waker));
+        }
+    }
+}
+
 #[test]
-fn beside_a_runtime_with_threads_there_is_no_upgrade_by_hyper() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let running = server().tokio_handle(runtime.handle().clone()).start(app()).unwrap();
-    let mut stream = raw(&running);
-    stream.write_all(UPGRADE.replace("/upgrade", "/extension").as_bytes()).unwrap();
-    assert!(read_header(&mut stream).starts_with("HTTP/1.1 426"));
+fn who_polls_within_a_wake_may_use_an_upgrade_beside_its_loop() {
+    let elsewhere = async |request: Request| {
+        let upgrading = hyper::upgrade::on(request);
+        thread::spawn(move || {
+            let mut io = futures_lite::future::block_on(upgrading).unwrap();
+            futures_lite::future::block_on(write_all(&mut io, b"hello ")).unwrap();
+            let future: Pin<Box<dyn Future<Output = ()> + Send>> =
+                Box::pin(async { echo(io).await.unwrap_or(()) });
+            let is_woken = AtomicBool::new(false);
+            Arc::new(Inline { future: Mutex::new(future), is_woken }).wake();
+        });
+        switching()
+    };
+    let running = server().tokio().start(router().route("/elsewhere", any(elsewhere))).unwrap();
+    let mut stream = upgraded(&running, "/elsewhere", "");
+    expect(&mut stream, b"hello ");
+    for _ in 0..100 {
+        stream.write_all(b"ping").unwrap();
+        expect(&mut stream, b"ping");
+    }
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(stream), "");
+    until("the connection is closed", || running.counts().open() == 0);
+}
+
+/// The user keeps what it has.
+#[test]
+fn a_connection_that_is_used_beside_the_loops_ends_with_its_client_and_with_the_server() {
+    let runtime = side_runtime();
+    let (tell, told) = mpsc::channel();
+    let keep = async move |request: Request| {
+        let (tell, upgrading) = (tell.clone(), hyper::upgrade::on(request));
+        tokio::spawn(async move {
+            let mut io = upgrading.await.unwrap();
+            let read = read(&mut io, &mut [0; 16]).await;
+            tell.send((read.unwrap_or(0), io)).unwrap();
+        });
+        switching()
+    };
+    let server = server().tokio_handle(runtime.handle().clone());
+    let running = server.start(app().route("/keep", any(keep))).unwrap();
+    drop(upgraded(&running, "/keep", ""));
+    assert_eq!(told.recv_timeout(GUARD).unwrap().0, 0, "the client has gone");
+    until("the connection is closed", || running.counts().open() == 0);
+    let stream = upgraded(&running, "/keep", "x");
+    let (read_before, mut io) = told.recv_timeout(GUARD).unwrap();
+    assert_eq!(read_before, 1);
+    // It does not hold up the drain.
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+    assert_eq!(read_all(stream), "");
+    let gone = futures_lite::future::block_on(async {
+        (read(&mut io, &mut [0; 16]).await.unwrap_or(0), write_all(&mut io, b"x").await.is_err())
+    });
+    assert_eq!(gone, (0, true));
 }

@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
@@ -67,9 +68,23 @@ pub fn ask(mut stream: &TcpStream, question: &[u8], answer: &[u8]) {
     assert_eq!(have, answer);
 }
 
+/// Asks for `path` at `addr`, which may be `unix:PATH`. Returns the head and the body.
 pub fn get(addr: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(GUARD)).unwrap();
+    match addr.strip_prefix("unix:") {
+        Some(socket) => {
+            let stream = UnixStream::connect(socket).unwrap();
+            stream.set_read_timeout(Some(GUARD)).unwrap();
+            get_by(stream, path)
+        }
+        None => {
+            let stream = TcpStream::connect(addr).unwrap();
+            stream.set_read_timeout(Some(GUARD)).unwrap();
+            get_by(stream, path)
+        }
+    }
+}
+
+fn get_by(mut stream: impl Read + Write, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut text = String::new();

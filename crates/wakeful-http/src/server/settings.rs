@@ -7,11 +7,10 @@ use std::pin::Pin;
 
 use wakeful::LoopGroupBuilder;
 use wakeful::accept::{AcceptStrategy, Descriptors, Moves, SharedListener};
-use wakeful::net::ListenAddr;
+use wakeful::net::{ListenAddr, ToListenAddrs};
 
 use crate::drain::DrainPlan;
 use crate::drain::Readiness;
-use crate::error::BoxError;
 use crate::limits::Limits;
 use crate::observe::Observe;
 use crate::tls::ServerTls;
@@ -81,17 +80,19 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Listens on `addr`: a [`SocketAddr`](std::net::SocketAddr), a [`ListenAddr`], an IP address
-    /// and a port, or a text, `127.0.0.1:8080`, `[::1]:8080`, `unix:PATH`. (A name, such as
-    /// `localhost`, is not looked up.) Connections wait in the backlog until the server starts.
+    /// Listens on `addr`: what [`std::net::TcpListener::bind`] takes, such as `127.0.0.1:8080`,
+    /// `[::1]:8080` or `localhost:8080`; or `unix:PATH`, or a [`ListenAddr`]. Connections wait in
+    /// the backlog until the server starts.
+    ///
+    /// The name of a host is looked up, which may block this thread for seconds. Of several
+    /// addresses it listens on the first one that it can listen on, and on that alone, as
+    /// [`std::net::TcpListener::bind`] does. `localhost` may be `127.0.0.1`, `[::1]` or both: name
+    /// the second one by [`also_bind`](Self::also_bind).
     ///
     /// # Errors
-    /// The text is no address; the address is in use, not one of this host, or needs a privilege.
-    pub fn bind<A>(addr: A) -> io::Result<Self>
-    where
-        A: TryInto<ListenAddr>,
-        A::Error: Into<BoxError>,
-    {
+    /// The text is no address; the lookup's; the address is in use, not one of this host, or needs
+    /// a privilege (of several the last one's).
+    pub fn bind(addr: impl ToListenAddrs) -> io::Result<Self> {
         Self::from_listeners(Vec::new()).also_bind(addr)
     }
 
@@ -99,11 +100,7 @@ impl Server {
     ///
     /// # Errors
     /// As for [`bind`](Self::bind).
-    pub fn bind_tls<A>(addr: A, tls: ServerTls) -> io::Result<Self>
-    where
-        A: TryInto<ListenAddr>,
-        A::Error: Into<BoxError>,
-    {
+    pub fn bind_tls(addr: impl ToListenAddrs, tls: ServerTls) -> io::Result<Self> {
         Self::from_listeners(Vec::new()).also_bind_tls(addr, tls)
     }
 
@@ -111,11 +108,7 @@ impl Server {
     ///
     /// # Errors
     /// As for [`bind`](Self::bind).
-    pub fn also_bind_tls<A>(self, addr: A, tls: ServerTls) -> io::Result<Self>
-    where
-        A: TryInto<ListenAddr>,
-        A::Error: Into<BoxError>,
-    {
+    pub fn also_bind_tls(self, addr: impl ToListenAddrs, tls: ServerTls) -> io::Result<Self> {
         let mut this = self.also_bind(addr)?;
         if let Some(last) = this.tls.last_mut() {
             *last = Some(tls);
@@ -127,18 +120,22 @@ impl Server {
     ///
     /// # Errors
     /// As for [`bind`](Self::bind).
-    pub fn also_bind<A>(mut self, addr: A) -> io::Result<Self>
-    where
-        A: TryInto<ListenAddr>,
-        A::Error: Into<BoxError>,
-    {
-        let addr = addr.try_into().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        let listener = SharedListener::bind(&addr).map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
-        })?;
-        self.listeners.push(listener);
-        self.tls.push(None);
-        Ok(self)
+    pub fn also_bind(mut self, addr: impl ToListenAddrs) -> io::Result<Self> {
+        let mut refused = io::Error::new(io::ErrorKind::InvalidInput, "there is no address");
+        for addr in addr.to_listen_addrs()? {
+            match SharedListener::bind(&addr) {
+                Ok(listener) => {
+                    self.listeners.push(listener);
+                    self.tls.push(None);
+                    return Ok(self);
+                }
+                Err(error) => {
+                    let message = format!("cannot listen on {addr}: {error}");
+                    refused = io::Error::new(error.kind(), message);
+                }
+            }
+        }
+        Err(refused)
     }
 
     /// Listens on what was bound before, for example to bind all addresses first.

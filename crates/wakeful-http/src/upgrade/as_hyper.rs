@@ -1,11 +1,13 @@
 //! hyper's own `OnUpgrade`, for handlers that ask for it, as axum's `WebSocketUpgrade` does: where
-//! Tokio is the loop's guest, for which such handlers were written.
+//! there is Tokio, for which such handlers were written.
 //!
 //! Only a connection of hyper's can fulfil one, and only if its io is `Send`, which ours is not. So
 //! a request that asks for an upgrade gets the `OnUpgrade` of a connection of its own, which is not
 //! on any wire: it has read [`REQUEST`], and answers when the response to the real request says so.
 //! What it hands to the handler is its io, [`Passed`], which from then on reads and writes the real
-//! connection. Requests that ask for no upgrade have nothing of this.
+//! connection: itself on the loop of that connection, and on another thread, as where the Tokio
+//! runtime is beside the loops, by a task of that loop (`elsewhere`). Requests that ask for no
+//! upgrade have nothing of this.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -23,12 +25,13 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::runtime::Handle;
 use wakeful::LoopBound;
 
+use super::elsewhere::{self, Elsewhere};
 use super::error::UpgradeError;
 use super::offer::{Asker, Offer};
-use super::upgraded::Upgraded;
+use super::upgraded::{Io, Upgraded};
 use crate::foreign_code::{Contained, contain};
 
 /// Any request that hyper lets upgrade.
@@ -48,13 +51,10 @@ struct ServiceState {
 }
 
 impl HyperUpgrade {
-    /// Prepares one that fulfils `offer`, if this loop has Tokio as its guest. With a runtime
-    /// beside the loops handlers would use it on other threads; without any they could not use it.
+    /// Prepares one that fulfils `offer`, if this loop has Tokio: without it handlers could not use
+    /// it.
     pub(super) fn prepare(offer: &Offer) -> Option<(Self, OnUpgrade)> {
-        let runtime = Handle::try_current().ok()?;
-        if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
-            return None;
-        }
+        Handle::try_current().ok()?;
         let service = Rc::new(ServiceState::default());
         let asked = service.clone();
         let answer = service_fn(move |mut request: Request<Incoming>| {
@@ -65,7 +65,7 @@ impl HyperUpgrade {
                 false => Poll::Pending,
             })
         });
-        let io = Passed { request: REQUEST, offer: offer.clone(), stream: None };
+        let io = Passed { request: REQUEST, offer: offer.clone(), connection: Connection::None };
         let mut builder = http1::Builder::new();
         builder.header_read_timeout(None);
         let connection = Box::pin(builder.serve_connection(io, answer).with_upgrades());
@@ -100,7 +100,14 @@ fn switching() -> Response<Empty<Bytes>> {
 struct Passed {
     request: &'static [u8],
     offer: Offer,
-    stream: Option<LoopBound<Upgraded>>,
+    connection: Connection,
+}
+
+enum Connection {
+    /// Not yet: it was not used since the response.
+    None,
+    Here(LoopBound<Upgraded>),
+    Elsewhere(Elsewhere),
 }
 
 impl Passed {
@@ -109,15 +116,24 @@ impl Passed {
         &mut self,
         asker: Asker,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Option<&mut Upgraded>>> {
-        if self.stream.is_none() {
+    ) -> Poll<io::Result<Option<Pin<&mut dyn Io>>>> {
+        if let Connection::None = self.connection {
             if self.offer.is_on_no_wire() {
                 return Poll::Ready(Ok(None));
             }
-            let stream = ready!(self.offer.poll(asker, cx)).map_err(error)?;
-            self.stream = Some(self.offer.bind(stream));
+            self.connection = match self.offer.is_here() {
+                true => {
+                    let stream = ready!(self.offer.poll(asker, cx)).map_err(error)?;
+                    Connection::Here(self.offer.bind(stream))
+                }
+                false => Connection::Elsewhere(elsewhere::open(&self.offer).map_err(error)?),
+            };
         }
-        let stream = self.stream.as_mut().and_then(LoopBound::get_mut);
+        let stream: Option<Pin<&mut dyn Io>> = match &mut self.connection {
+            Connection::None => None,
+            Connection::Here(stream) => stream.get_mut().map(|stream| Pin::new(stream) as _),
+            Connection::Elsewhere(stream) => Some(Pin::new(stream)),
+        };
         Poll::Ready(stream.map(Some).ok_or_else(|| error(UpgradeError::OtherThread)))
     }
 }
@@ -136,7 +152,7 @@ impl Read for Passed {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         if let Some(stream) = ready!(self.stream(Asker::HyperReads, cx))? {
-            return Pin::new(stream).poll_read(cx, buf);
+            return stream.poll_read(cx, buf);
         }
         let (now, later) = self.request.split_at(self.request.len().min(buf.remaining()));
         if now.is_empty() {
@@ -155,7 +171,7 @@ impl Write for Passed {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         match ready!(self.stream(Asker::HyperWrites, cx))? {
-            Some(stream) => Pin::new(stream).poll_write(cx, buf),
+            Some(stream) => stream.poll_write(cx, buf),
             None => Poll::Ready(Ok(buf.len())),
         }
     }
@@ -166,25 +182,28 @@ impl Write for Passed {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match ready!(self.stream(Asker::HyperWrites, cx))? {
-            Some(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Some(stream) => stream.poll_write_vectored(cx, slices),
             None => Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum())),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.as_ref().and_then(LoopBound::get).is_some_and(Write::is_write_vectored)
+        match &self.connection {
+            Connection::Here(stream) => stream.get().is_some_and(Write::is_write_vectored),
+            Connection::None | Connection::Elsewhere(_) => false,
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match ready!(self.stream(Asker::HyperWrites, cx))? {
-            Some(stream) => Pin::new(stream).poll_flush(cx),
+            Some(stream) => stream.poll_flush(cx),
             None => Poll::Ready(Ok(())),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match ready!(self.stream(Asker::HyperWrites, cx))? {
-            Some(stream) => Pin::new(stream).poll_shutdown(cx),
+            Some(stream) => stream.poll_shutdown(cx),
             None => Poll::Ready(Ok(())),
         }
     }

@@ -30,16 +30,18 @@
 //! WebSockets are in `ws` (feature `ws`).
 //!
 //! # hyper's own upgrades
-//! With Tokio as each loop's guest (`Server::tokio`) `hyper::upgrade::on` works too, and so does
-//! axum's `WebSocketUpgrade`, which uses it. What it hands out is used on the loop of its
-//! connection, where `tokio::spawn` stays; on another thread it is an error. Its user cannot know
-//! of a drain, and so does not hold one up: the server waits for it as for an idle connection of
-//! HTTP/1.1 ([`DrainPlan::linger`](crate::DrainPlan::linger)), and it ends with its loop. Over
-//! HTTP/2 it is a stream as others are, and is waited for until the grace period is over.
+//! With Tokio as each loop's guest (`Server::tokio`), or beside the loops (`Server::tokio_handle`),
+//! `hyper::upgrade::on` works too, and so does axum's `WebSocketUpgrade`, which uses it. What it
+//! hands out may be used on any thread. On that of its connection's loop, where a guest's
+//! `tokio::spawn` stays, it is the connection itself. On another one, where it is first read or
+//! written, the loop carries its bytes from then on: each way through a buffer, and by a wake of
+//! the other thread. Its user cannot know of a drain, and so does not hold one up: the server waits
+//! for it as for an idle connection of HTTP/1.1 ([`DrainPlan::linger`](crate::DrainPlan::linger)),
+//! and it ends with its loop. Over HTTP/2 it is a stream as others are, and is waited for until the
+//! grace period is over.
 //!
-//! Without a guest, and with a runtime beside the loops (`Server::tokio_handle`), an HTTP/1.1
-//! request has no extension of theirs: hyper's upgrades want connections that are `Send`, which
-//! ours are not. A 101 that nobody takes up here is answered 500.
+//! Without Tokio an HTTP/1.1 request has no extension of theirs: hyper's upgrades want connections
+//! that are `Send`, which ours are not. A 101 that nobody takes up here is answered 500.
 //!
 //! # How it works
 //! A request that asks for an upgrade, and no other, gets an `Offer` among its extensions; the
@@ -52,6 +54,8 @@
 
 #[cfg(feature = "tokio")]
 mod as_hyper;
+#[cfg(feature = "tokio")]
+mod elsewhere;
 mod error;
 mod offer;
 mod offered;

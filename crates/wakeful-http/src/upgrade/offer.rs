@@ -11,6 +11,8 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use futures_util::future::{FusedFuture, FutureExt};
 use wakeful::LoopBound;
+#[cfg(feature = "tokio")]
+use wakeful::LoopHandle;
 
 use super::error::UpgradeError;
 use super::upgraded::{Io, Upgraded};
@@ -152,7 +154,16 @@ impl Offer {
         }
     }
 
+    /// This is the thread of its connection's loop.
+    pub(super) fn is_here(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    pub(super) fn home(&self) -> &LoopHandle {
+        self.0.home()
+    }
+
     pub(super) fn bind(&self, upgraded: Upgraded) -> LoopBound<Upgraded> {
-        LoopBound::with_home(upgraded, self.0.home().clone())
+        LoopBound::with_home(upgraded, self.home().clone())
     }
 }

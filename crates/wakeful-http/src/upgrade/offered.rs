@@ -155,8 +155,8 @@ fn advise(what: &'static str) {
         foreign_code::log!(
             error,
             count,
-            "{what}. hyper's `upgrade::on` and axum's `WebSocketUpgrade` work with Tokio on each loop \
-             (`Server::tokio`); without it use `wakeful_http::upgrade::on`, or \
+            "{what}. hyper's `upgrade::on` and axum's `WebSocketUpgrade` work with Tokio \
+             (`Server::tokio`, `Server::tokio_handle`); without it use `wakeful_http::upgrade::on`, or \
              `wakeful_http::ws::WebSocketUpgrade`"
         );
     }

@@ -23,10 +23,10 @@
 //! # drop(app);
 //! ```
 //!
-//! The API is that of `axum::extract::ws`, which needs a tokio runtime, and works with Tokio as
-//! each loop's guest (`Server::tokio`). A socket's task runs on the loop of its connection and need
-//! not be `Send`. A browser opens WebSockets to any host, with its cookies: a handler that trusts
-//! these checks the `Origin` header first.
+//! The API is that of `axum::extract::ws`, which needs a tokio runtime, and works with one, on each
+//! loop or beside them (`Server::tokio`, `Server::tokio_handle`). A socket's task runs on the loop
+//! of its connection and need not be `Send`. A browser opens WebSockets to any host, with its
+//! cookies: a handler that trusts these checks the `Origin` header first.
 //!
 //! # What is bounded
 //! Messages and frames ([`max_message_size`](WebSocketUpgrade::max_message_size), answered with

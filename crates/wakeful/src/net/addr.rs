@@ -186,8 +186,7 @@ mod tests {
         }
     }
 
-    /// A server is bound by the same argument as `TcpListener::bind` of the standard library and of
-    /// Tokio, unless that is a name to look up.
+    /// Of what a `TcpListener` is bound to, all but names.
     #[test]
     fn listen_addresses_are_made_of_what_a_tcp_listener_takes() {
         let port = 8080;

@@ -53,6 +53,7 @@ pub(crate) mod accepted;
 mod addr;
 mod byte_stream;
 mod detached;
+mod listen_addrs;
 mod listener;
 mod listener_socket;
 mod resolve;
@@ -64,6 +65,7 @@ mod unix;
 
 pub use self::addr::{InvalidListenAddr, ListenAddr, PeerAddr};
 pub use self::detached::{AttachError, Attached, DetachedListener, DetachedStream};
+pub use self::listen_addrs::ToListenAddrs;
 pub use self::listener::Listener;
 pub use self::resolve::{Resolve, resolve};
 pub use self::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};

@@ -1,0 +1,124 @@
+//! An upgraded connection that is used on another thread: a task of its loop carries the bytes.
+//!
+//! [`Elsewhere`] ends with the connection. Dropped, it closes the connection once what it has
+//! written is sent.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_channel::{Receiver, Sender};
+use futures_util::future::{select, try_join};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex, split};
+use wakeful::task::yield_now;
+use wakeful::time::sleep;
+
+use super::error::UpgradeError;
+use super::offer::{Asker, Offer};
+use crate::foreign_code::SafeWaker;
+
+/// What is on its way between the threads, in bytes, at most and each way.
+const BUFFER: usize = 64 << 10;
+
+/// Others of the loop have their turn after so many bytes.
+const PIECE: usize = 16 << 10;
+
+/// For a client to take what was written before [`Elsewhere`] was dropped.
+const LINGER: Duration = Duration::from_secs(10);
+
+pub(super) struct Elsewhere {
+    io: TokioIo<DuplexStream>,
+    /// The loop wakes the user with the lock of `io` held.
+    reader: SafeWaker,
+    writer: SafeWaker,
+    /// Closes with it.
+    _is_used: Sender<()>,
+}
+
+/// Has the loop of `offer` carry its connection's bytes.
+///
+/// # Errors
+/// That loop has ended.
+pub(super) fn open(offer: &Offer) -> Result<Elsewhere, UpgradeError> {
+    let (far, near) = duplex(BUFFER);
+    let (is_used, used) = async_channel::bounded(1);
+    let there = offer.clone();
+    let carrying = offer.home().spawn(move || carry(there, near, used));
+    carrying.map_err(|_| UpgradeError::Refused)?.detach();
+    let (reader, writer) = (SafeWaker::default(), SafeWaker::default());
+    Ok(Elsewhere { io: TokioIo::new(far), reader, writer, _is_used: is_used })
+}
+
+/// Ends when both directions have; when the client fails; and when the user is gone and all that it
+/// has written is sent.
+async fn carry(offer: Offer, near: DuplexStream, used: Receiver<()>) {
+    let Ok(stream) = poll_fn(|cx| offer.poll(Asker::HyperReads, cx)).await else { return };
+    let (mut from_client, mut to_client) = split(TokioIo::new(stream));
+    let (mut from_user, mut to_user) = split(near);
+    let outward = async {
+        copy(&mut from_user, &mut to_client).await?;
+        to_client.shutdown().await
+    };
+    let inward = async {
+        // Who reads no more may have written.
+        select(pin!(copy(&mut from_client, &mut to_user)), pin!(used.recv())).await;
+        to_user.shutdown().await
+    };
+    let lingering = async {
+        let _ = used.recv().await;
+        sleep(LINGER).await;
+    };
+    select(pin!(try_join(outward, inward)), pin!(lingering)).await;
+}
+
+async fn copy(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+) -> io::Result<()> {
+    let mut piece = vec![0; PIECE];
+    loop {
+        let count = from.read(&mut piece).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        to.write_all(&piece[..count]).await?;
+        to.flush().await?;
+        yield_now().await;
+    }
+}
+
+impl Read for Elsewhere {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        this.reader.with(cx, |cx| Pin::new(&mut this.io).poll_read(cx, buf))
+    }
+}
+
+impl Write for Elsewhere {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        this.writer.with(cx, |cx| Pin::new(&mut this.io).poll_write(cx, buf))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        this.writer.with(cx, |cx| Pin::new(&mut this.io).poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        this.writer.with(cx, |cx| Pin::new(&mut this.io).poll_shutdown(cx))
+    }
+}
