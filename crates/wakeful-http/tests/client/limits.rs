@@ -169,7 +169,8 @@ fn times_that_no_clock_can_hold_are_never_over() {
                 .head_timeout(Some(Duration::MAX))
                 .total_timeout(Some(Duration::MAX))
                 .queue_timeout(Duration::MAX)
-                .idle_timeout(Duration::MAX);
+                .idle_timeout(Duration::MAX)
+                .retries(u32::MAX);
             let (client, host) = make(settings, addr(&running));
             for _ in 0..2 {
                 assert_eq!(text(host.send(get("/n/1")).await).await, "1");
