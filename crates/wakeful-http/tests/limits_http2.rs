@@ -8,6 +8,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::routing::{get, post};
 use futures_lite::{StreamExt, stream};
+use http_body_util::BodyExt;
 use wakeful_http::{Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal, Running};
 
 use common::frames::{Client, *};
@@ -345,4 +346,20 @@ fn a_header_in_two_pieces_is_no_stream_that_was_refused() {
     client.write(rest);
     assert_eq!(client.wait_for(HEADERS).status(), "200");
     assert_eq!(running.http_counts().refused(Refusal::Http2Refused), 0);
+}
+
+#[test]
+fn the_smallest_window_of_a_stream_lets_a_body_through() {
+    const LENGTH: usize = 100_000;
+    let running = start(Limits::new().http2(Http2Limits::new().stream_window(0)));
+    let addr = addr(&running);
+    wakeful::block_on(async {
+        let mut client = http2_client(addr).await;
+        // Its answer comes behind the server's settings.
+        client.send_request(request("GET", "/", "")).await.unwrap();
+        let sent = client.send_request(request("POST", "/read", vec![b'x'; LENGTH]));
+        let answer = wakeful::time::timeout(GUARD, sent).await.expect("there is room").unwrap();
+        let read = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(read, LENGTH.to_string());
+    });
 }

@@ -1,4 +1,5 @@
-//! Responses whose status says that they are none, or that they have no body.
+//! Responses whose status says that they are none, or that they have no body, and whose version is
+//! not that of their connection.
 
 mod common;
 
@@ -6,7 +7,7 @@ use std::convert::Infallible;
 use std::io::{Read, Write};
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Full};
 use wakeful::LoopGroup;
 use wakeful_http::client::{Client, HttpVersion};
@@ -88,4 +89,21 @@ fn with_http2_no_body_follows_where_there_is_none() {
             assert_eq!(body.to_bytes(), "", "{status}");
         }
     });
+}
+
+#[test]
+fn a_version_that_http1_does_not_have_costs_no_answer() {
+    for version in [Version::HTTP_09, Version::HTTP_2, Version::HTTP_3] {
+        let service = move |_: Request<RequestBody>| async move {
+            let mut response = Response::new(Full::<Bytes>::from("a body"));
+            *response.version_mut() = version;
+            Ok::<_, Infallible>(response)
+        };
+        let running = server().start_with(move || service_fn(service)).unwrap();
+        let mut stream = raw(&running);
+        let twice = "GET / HTTP/1.1\r\nhost: x\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        stream.write_all(twice.as_bytes()).unwrap();
+        let answers = read_all(stream);
+        assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 2, "{version:?}: {answers}");
+    }
 }

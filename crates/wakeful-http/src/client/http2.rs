@@ -214,7 +214,7 @@ async fn drive<B: OutgoingBody>(
         while timer.as_mut().poll(cx).is_ready() {
             let is_idle = this.streams.get() == 0;
             let since = if is_idle { this.idle_since.get() } else { now() };
-            if since + idle_timeout <= now() {
+            if is_idle && since + idle_timeout <= now() {
                 return Poll::Ready(());
             }
             timer.reset(since + idle_timeout);

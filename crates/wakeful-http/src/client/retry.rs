@@ -120,7 +120,7 @@ impl<B: OutgoingBody> Host<B> {
                 Err(error) => return Err(SendFailure { error, request: given(request) }),
             };
             let was_used = lease.was_used();
-            let again = (retries + endings > 0 && lease.may_be_stale())
+            let again = ((retries > 0 || endings > 0) && lease.may_be_stale())
                 .then(|| copy_of(&request, copy))
                 .flatten();
             let failure = match lease.send(request).await {

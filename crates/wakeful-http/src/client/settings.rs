@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::target::HttpVersion;
-use crate::limits::LONGEST_TIMEOUT;
+use crate::limits::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 use crate::tls::ClientTls;
 
 /// hyper's least for the buffer of a connection.
@@ -28,7 +28,7 @@ const GREATEST_HEADERS_LIMIT: usize = 24_576;
 /// | [`max_waiting`](Self::max_waiting) | 1,024 | any | [`QueueFull`](super::ClientError::QueueFull) |
 /// | [`queue_timeout`](Self::queue_timeout) | 5 s | any | [`QueueTimeout`](super::ClientError::QueueTimeout) |
 /// | [`max_idle`](Self::max_idle) | 32 | any | the connection is closed |
-/// | [`idle_timeout`](Self::idle_timeout) | 30 s | any | the connection is closed |
+/// | [`idle_timeout`](Self::idle_timeout) | 30 s | 1 ms and more | the connection is closed |
 /// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | [`HeaderTooLarge`](super::ClientError::HeaderTooLarge) (HTTP/2: [`Exchange`](super::ClientError::Exchange)) |
 /// | [`max_headers`](Self::max_headers) | 100 | 1 to 24,576 | HTTP/1.1: [`HeaderTooLarge`](super::ClientError::HeaderTooLarge); HTTP/2: no limit but `max_header_size` |
 /// | [`retries`](Self::retries) | 2 | any | the error is the caller's |
@@ -130,10 +130,10 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a connection is kept that no request uses. It should be shorter than the server's
-    /// own limit, so that requests seldom meet a connection that is just being closed.
+    /// How long a connection is kept that no request uses, 1 ms at least. It should be shorter than
+    /// the server's own limit, so that requests seldom meet a connection that is just being closed.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
-        self.idle_timeout = timeout.min(LONGEST_TIMEOUT);
+        self.idle_timeout = timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         self
     }
 

@@ -10,7 +10,7 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// | setting | default | range | beyond it |
 /// |---|---|---|---|
 /// | [`max_streams`](Self::max_streams) | 200 | 1 and more | the stream is refused (REFUSED_STREAM) |
-/// | [`stream_window`](Self::stream_window) | 1 MiB | 0 to 2³¹ - 1 | GOAWAY (FLOW_CONTROL_ERROR) |
+/// | [`stream_window`](Self::stream_window) | 1 MiB | 1 KiB to 2³¹ - 1 | GOAWAY (FLOW_CONTROL_ERROR) |
 /// | [`connection_window`](Self::connection_window) | 1 MiB | 65,535 to 2³¹ - 1 | GOAWAY (FLOW_CONTROL_ERROR) |
 /// | [`max_frame_size`](Self::max_frame_size) | 16 KiB | 16,384 to 16,777,215 | GOAWAY (FRAME_SIZE_ERROR) |
 /// | [`max_send_buffer`](Self::max_send_buffer) | 400 KiB | 1 and more | the response's body is not polled |
@@ -141,10 +141,13 @@ impl Http2Limits {
     }
 
     pub(super) fn clamped(mut self) -> Self {
+        // With none, no body would ever be sent: h2 gives room back as it is read, and begins with
+        // none to give.
+        const SMALLEST_WINDOW: u32 = 1 << 10;
         const GREATEST_WINDOW: u32 = (1 << 31) - 1;
         let in_range = |timeout: Duration| timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         self.max_streams = self.max_streams.max(1);
-        self.stream_window = self.stream_window.min(GREATEST_WINDOW);
+        self.stream_window = self.stream_window.clamp(SMALLEST_WINDOW, GREATEST_WINDOW);
         self.connection_window = self.connection_window.clamp(65_535, GREATEST_WINDOW);
         self.max_frame_size = self.max_frame_size.clamp(16_384, 16_777_215);
         self.max_send_buffer = self.max_send_buffer.clamp(1, u32::MAX as usize);

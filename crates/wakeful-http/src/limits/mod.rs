@@ -21,8 +21,7 @@ use wakeful::accept::WhenFull;
 pub use http2::Http2Limits;
 pub use max_age::MaxAge;
 pub use rate_settings::{MinRate, PeerRate};
-pub(crate) use timeouts::LONGEST_TIMEOUT;
-use timeouts::SHORTEST_TIMEOUT;
+pub(crate) use timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 
 /// hyper's least; the defaults are larger.
 const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::Service;
@@ -240,6 +240,7 @@ where
             upgrade::refuse_interim(&mut response);
         }
         in_flight.connection().loop_state().counts().response(response.status());
+        correct_version(&mut response);
         say_close(&mut response, in_flight.connection());
         // hyper leaves these bodies out with HTTP/1 only.
         let is_bodiless = in_flight.connection().protocol() != Protocol::Http1
@@ -250,6 +251,14 @@ where
             true => ResponseBody::empty(),
         });
         Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())))
+    }
+}
+
+/// hyper panics over a version that HTTP/1 does not have, as a handler may take from a response of
+/// HTTP/3 that it hands on.
+fn correct_version<B>(response: &mut Response<B>) {
+    if !matches!(response.version(), Version::HTTP_10 | Version::HTTP_11 | Version::HTTP_2) {
+        *response.version_mut() = Version::HTTP_11;
     }
 }
 

@@ -169,12 +169,26 @@ fn times_that_no_clock_can_hold_are_never_over() {
                 .head_timeout(Some(Duration::MAX))
                 .total_timeout(Some(Duration::MAX))
                 .queue_timeout(Duration::MAX)
-                .idle_timeout(Duration::MAX);
+                .idle_timeout(Duration::MAX)
+                .retries(u32::MAX);
             let (client, host) = make(settings, addr(&running));
             for _ in 0..2 {
                 assert_eq!(text(host.send(get("/n/1")).await).await, "1");
             }
             assert_eq!(client.counts().opened(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_is_not_kept_at_all_serves_its_request_to_its_end() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        for make in [http1, http2] {
+            let (_client, host) =
+                make(Client::builder().idle_timeout(Duration::ZERO), addr(&running));
+            assert_eq!(text(host.send(get("/slow")).await).await, "slow");
+            until(|| host.connections() == 0).await;
         }
     });
 }

@@ -93,6 +93,7 @@ pub(super) struct Tunnel {
     backend: Upgraded,
     up: Direction,
     down: Direction,
+    up_first: bool,
     /// What went to the client, if the tunnel may have to be ended for it.
     frames: Option<Frames>,
     drain: DrainBegins,
@@ -113,6 +114,7 @@ impl Tunnel {
             backend,
             up: Direction::default(),
             down: Direction::default(),
+            up_first: false,
             frames: is_websocket.then(Frames::default),
             drain: drain_begins(),
             drains: false,
@@ -131,14 +133,24 @@ impl Tunnel {
         }
         let mut scratch = self.settings.scratch.borrow_mut();
         scratch.resize(PIECE, 0);
-        let up = self.up.poll(&mut self.client, &mut self.backend, None, &mut scratch, cx);
         if self.drains
             && let Some(frames) = &mut self.frames
         {
             frames.end_soon();
         }
-        let frames = self.frames.as_mut();
-        let down = self.down.poll(&mut self.backend, &mut self.client, frames, &mut scratch, cx);
+        // Each is the first in every other poll: one that always has something may use up what a
+        // task may do in a turn, and the other one would wait for its end.
+        self.up_first = !self.up_first;
+        let (mut up, mut down) = (Poll::Pending, Poll::Pending);
+        for is_up in [self.up_first, !self.up_first] {
+            if is_up {
+                up = self.up.poll(&mut self.client, &mut self.backend, None, &mut scratch, cx);
+            } else {
+                let frames = self.frames.as_mut();
+                down =
+                    self.down.poll(&mut self.backend, &mut self.client, frames, &mut scratch, cx);
+            }
+        }
         drop(scratch);
         let is_open = match (up, down) {
             (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => {

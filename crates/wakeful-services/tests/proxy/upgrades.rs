@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
+use rustix::net::{RecvFlags, recv};
 use wakeful_services::proxy::headers::Upgrades;
 
 use crate::common::*;
@@ -115,6 +116,37 @@ fn much_goes_both_ways_at_once_and_little_of_it_waits() {
     stream.read_to_end(&mut got).unwrap();
     writing.join().unwrap();
     assert!(got == text, "{} of {}", got.len(), text.len());
+}
+
+#[test]
+fn what_one_side_says_comes_through_while_the_other_floods() {
+    const BEFORE: usize = 32 << 20;
+    /// What the kernel may have of it on the way, and as much again.
+    const MOST: usize = BEFORE + (48 << 20);
+    let backend = Backend::start(|this, stream| {
+        this.read(stream);
+        stream.write_all(SWITCH.as_bytes()).unwrap();
+        let (mut buf, mut all) = (vec![0; 1 << 20], 0);
+        while let Ok(read @ 1..) = stream.read(&mut buf) {
+            if all < BEFORE && all + read >= BEFORE {
+                stream.write_all(b"a word").unwrap();
+            }
+            all += read;
+        }
+    });
+    let proxy = proxy(&[backend.addr], |settings| settings);
+    for _ in 0..4 {
+        let mut stream = connect(addr(&proxy));
+        stream.write_all(ASK.as_bytes()).unwrap();
+        head(&mut stream);
+        let (piece, mut sent) = (vec![b'x'; 64 << 10], 0);
+        while recv(&stream, &mut [0; 6], RecvFlags::DONTWAIT | RecvFlags::PEEK).is_err() {
+            stream.write_all(&piece).unwrap();
+            sent += piece.len();
+            assert!(sent < MOST, "it waits for the flood's end");
+        }
+        exactly(&mut stream, "a word");
+    }
 }
 
 /// What a client sends before it is answered is the other protocol's, or nobody's, but no request.

@@ -5,6 +5,9 @@
 //! spent the next operation is pending although it is ready, and the task is woken at once: it goes
 //! to the back.
 //!
+//! A sleep that is over is put off once at most (`time::sleep`): beside what spends the budget in
+//! every poll of the same task it would never come to its end.
+//!
 //! A `block_on` of another library inside a task polls again at once, and never returns to the
 //! loop. So the poll gets its budget again after [`MOST_FORCED_YIELDS`] operations were put off in
 //! it.

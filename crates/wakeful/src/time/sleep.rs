@@ -31,7 +31,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 
 /// Waits until `deadline`. One that has passed is ready at once.
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { deadline, timer: None }
+    Sleep { deadline, timer: None, was_put_off: false }
 }
 
 /// The future of [`sleep`] and [`sleep_until`].
@@ -49,6 +49,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 pub struct Sleep {
     deadline: Instant,
     timer: Option<Timer>,
+    /// It was over, and the task's budget was spent.
+    was_put_off: bool,
 }
 
 /// A timer of some loop, which need not be this thread's.
@@ -132,6 +134,7 @@ impl Sleep {
     /// message arrives, the old deadline may wake the task.
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = deadline;
+        self.was_put_off = false;
         self.timer = self.timer.take().and_then(|timer| timer.move_to(deadline));
     }
 
@@ -225,7 +228,12 @@ impl Sleep {
     }
 
     fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        std::task::ready!(coop::poll_proceed(cx));
+        // Once: beside what spends the budget in every poll, it would be put off for ever.
+        if !self.was_put_off {
+            self.was_put_off = true;
+            std::task::ready!(coop::poll_proceed(cx));
+        }
+        self.was_put_off = false;
         if let Some(timer) = self.timer.take() {
             timer.cancel();
         }

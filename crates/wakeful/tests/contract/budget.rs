@@ -2,9 +2,10 @@
 //! that has left its loop.
 
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io::Write;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use wakeful::net::UnixStream;
 use wakeful::spawn;
 use wakeful::task::{consume_budget, yield_now};
-use wakeful::time::{sleep, timeout};
+use wakeful::time::{Deadline, sleep, timeout};
 
 use crate::backend::Backend;
 use crate::backend::driven::{BY_HAND, Driven, skip_on_guests};
@@ -21,6 +22,7 @@ use crate::background::LONG;
 
 on_every_backend! {
     a_timeout_gives_up_what_is_always_ready,
+    a_sleep_is_over_beside_what_is_always_ready_in_the_same_task,
     timers_and_tasks_go_on_beside_several_greedy_tasks,
     timers_that_have_passed_and_finished_tasks_spend_the_budget_too,
     a_budget_ends_with_its_poll,
@@ -50,6 +52,21 @@ fn a_timeout_gives_up_what_is_always_ready<B: Backend>() {
         assert!(nested.await.unwrap().is_err());
         let outer = timeout(Duration::from_millis(1), timeout(LONG, greedy()));
         assert!(outer.await.is_err());
+    });
+}
+
+fn a_sleep_is_over_beside_what_is_always_ready_in_the_same_task<B: Backend>() {
+    async fn beside_greedy(mut timer: impl Future<Output = ()> + Unpin) {
+        let mut greedy = pin!(greedy());
+        poll_fn(|cx| {
+            assert!(greedy.as_mut().poll(cx).is_pending());
+            Pin::new(&mut timer).poll(cx)
+        })
+        .await;
+    }
+    B::block_on(async {
+        beside_greedy(sleep(Duration::from_millis(1))).await;
+        beside_greedy(Deadline::after(Duration::from_millis(1))).await;
     });
 }
 
