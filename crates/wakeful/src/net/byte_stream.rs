@@ -1,20 +1,20 @@
 //! What all streams share, and halves of them: reading and writing.
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendFlags};
 
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::priority::Priority;
 #[cfg(feature = "faults")]
 use crate::sys::faults;
-use crate::sys::uninit::{self, ReadBuffer, ReadCall};
+use crate::sys::uninit::{self, Read, ReadBuffer, ReadCall};
 use crate::task::coop;
 
 /// More slices in one call are refused by the kernel (`UIO_MAXIOV`); the rest is for the next call.
@@ -62,11 +62,40 @@ impl StreamIo {
             ready!(self.socket.poll_io(Direction::Read, cx, |fd| {
                 uninit::read(fd.as_fd(), self.read_call, buf)
             }))?;
+        coop::made_progress();
+        Poll::Ready(Ok(self.after_read(read, room)))
+    }
+
+    pub(super) fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let read = self
+            .socket
+            .attempt(Direction::Read, |fd| uninit::read(fd.as_fd(), self.read_call, &mut *buf))?;
+        Ok(self.after_read(read, buf.len()))
+    }
+
+    /// Whether there is more, it does not say: the next attempt finds out.
+    pub(super) fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let length = bufs.len().min(MAX_SLICES);
+        let bufs = &mut bufs[..length];
+        if bufs.iter().all(|buf| buf.is_empty()) {
+            return Ok(0);
+        }
+        self.socket.attempt(Direction::Read, |fd| {
+            let mut descriptors = RecvAncillaryBuffer::default();
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            rustix::net::recvmsg(fd, bufs, &mut descriptors, flags).map(|message| message.bytes)
+        })
+    }
+
+    #[inline]
+    fn after_read(&self, read: Read, room: usize) -> usize {
         if read.count < room && !read.cut {
             self.socket.ended(Direction::Read);
         }
-        coop::made_progress();
-        Poll::Ready(Ok(read.count))
+        read.count
     }
 
     pub(super) fn poll_peek(
@@ -85,14 +114,12 @@ impl StreamIo {
     /// Never raises SIGPIPE: a closed peer is an error.
     #[inline]
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_send(cx, buf.len(), |fd| {
-            #[cfg(feature = "faults")]
-            let buf = {
-                faults::perhaps_reset(fd.as_fd());
-                &buf[..faults::shorten(buf.len())]
-            };
-            rustix::net::send(fd, buf, SendFlags::NOSIGNAL)
-        })
+        self.poll_send(cx, buf.len(), |fd| send(fd, buf))
+    }
+
+    /// As [`poll_write`](Self::poll_write), once.
+    pub(super) fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        self.try_send(buf.len(), |fd| send(fd, buf))
     }
 
     #[inline]
@@ -116,14 +143,14 @@ impl StreamIo {
             }
             return self.poll_write(cx, &gathered[..length]);
         }
-        self.poll_send(cx, length, |fd| {
-            #[cfg(feature = "faults")]
-            let slices = {
-                faults::perhaps_reset(fd.as_fd());
-                &slices[..faults::shorten(slices.len())]
-            };
-            rustix::net::sendmsg(fd, slices, &mut Default::default(), SendFlags::NOSIGNAL)
-        })
+        self.poll_send(cx, length, |fd| send_slices(fd, slices))
+    }
+
+    /// As [`poll_write_vectored`](Self::poll_write_vectored), once.
+    pub(super) fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let slices = &slices[..slices.len().min(MAX_SLICES)];
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        self.try_send(length, |fd| send_slices(fd, slices))
     }
 
     #[inline]
@@ -135,11 +162,29 @@ impl StreamIo {
     ) -> Poll<io::Result<usize>> {
         ready!(coop::poll_proceed(cx));
         let sent = ready!(self.socket.poll_io(Direction::Write, cx, &mut send))?;
+        coop::made_progress();
+        Poll::Ready(Ok(self.after_send(sent, length)))
+    }
+
+    fn try_send(
+        &self,
+        length: usize,
+        send: impl FnMut(&OwnedFd) -> Result<usize, Errno>,
+    ) -> io::Result<usize> {
+        let sent = self.socket.attempt(Direction::Write, send)?;
+        Ok(self.after_send(sent, length))
+    }
+
+    #[inline]
+    fn after_send(&self, sent: usize, length: usize) -> usize {
         if sent < length {
             self.socket.ended(Direction::Write);
         }
-        coop::made_progress();
-        Poll::Ready(Ok(sent))
+        sent
+    }
+
+    pub(super) fn socket(&self) -> &Registered<OwnedFd> {
+        &self.socket
     }
 
     /// Waits for a connection in progress.
@@ -199,6 +244,25 @@ impl StreamIo {
     pub(super) fn options(&self) -> socket2::SockRef<'_> {
         socket2::SockRef::from(self.socket.io())
     }
+}
+
+#[inline]
+fn send(fd: &OwnedFd, buf: &[u8]) -> Result<usize, Errno> {
+    #[cfg(feature = "faults")]
+    let buf = {
+        faults::perhaps_reset(fd.as_fd());
+        &buf[..faults::shorten(buf.len())]
+    };
+    rustix::net::send(fd, buf, SendFlags::NOSIGNAL)
+}
+
+fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    #[cfg(feature = "faults")]
+    let slices = {
+        faults::perhaps_reset(fd.as_fd());
+        &slices[..faults::shorten(slices.len())]
+    };
+    rustix::net::sendmsg(fd, slices, &mut Default::default(), SendFlags::NOSIGNAL)
 }
 
 /// A type that is, or shares, one stream socket. Its implementors get the ecosystem's traits in
