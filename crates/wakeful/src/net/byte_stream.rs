@@ -98,17 +98,12 @@ impl StreamIo {
         read.count
     }
 
-    pub(super) fn poll_peek(
-        &self,
-        cx: &mut Context<'_>,
-        buf: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        ready!(coop::poll_proceed(cx));
-        let peeked = ready!(self.socket.poll_io(Direction::Read, cx, |fd| {
+    /// As one of possibly many.
+    pub(super) async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        super::shared(&self.socket, Direction::Read, |fd| {
             rustix::net::recv(fd, &mut *buf, RecvFlags::PEEK).map(|(_, length)| length)
-        }))?;
-        coop::made_progress();
-        Poll::Ready(Ok(peeked))
+        })
+        .await
     }
 
     /// Never raises SIGPIPE: a closed peer is an error.
@@ -286,14 +281,15 @@ macro_rules! read_methods {
                 poll_fn(|cx| self.io().poll_read(cx, buf)).await
             }
 
-            /// Reads without taking: the next read gives the same bytes.
+            /// Reads without taking: the next read gives the same bytes. Several tasks may wait at
+            /// once.
             ///
             /// *Cancel-safe*.
             ///
             /// # Errors
             /// As for `read`.
-            pub async fn peek(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-                poll_fn(|cx| self.io().poll_peek(cx, buf)).await
+            pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.io().peek(buf).await
             }
         }
     )* };
@@ -346,13 +342,21 @@ macro_rules! write_methods {
 macro_rules! stream_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Ends reading, writing, or both. Ending the write side is how a peer is told that no
-            /// more comes.
+            /// Tells the peer that no more comes, as `AsyncWriteExt::shutdown` of tokio does and
+            /// `close` of futures. It never waits.
             ///
             /// # Errors
             /// The kernel's. A connection that is already gone is none.
-            pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-                self.io().shutdown(how)
+            pub async fn shutdown(&mut self) -> io::Result<()> {
+                self.shutdown_side(Shutdown::Write)
+            }
+
+            /// Ends reading, writing, or both, as `shutdown` of the standard library's streams.
+            ///
+            /// # Errors
+            /// The kernel's. A connection that is already gone is none.
+            pub fn shutdown_side(&self, side: Shutdown) -> io::Result<()> {
+                self.io().shutdown(side)
             }
 
             /// What is ready on a high socket is seen in the next turn, before anything else,

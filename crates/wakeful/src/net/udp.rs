@@ -8,7 +8,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketType};
 use socket2::SockRef;
 
 use super::ready_methods::ready_methods;
-use super::resolve::{Resolve, no_addresses, resolve};
+use super::resolve::{Resolve, no_addresses, resolve, resolve_one};
 use crate::driver::interest::{Interest, Ready};
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
@@ -102,11 +102,13 @@ impl UdpSocket {
         super::shared(&self.socket, Direction::Write, |fd| rustix::net::send(fd, buf, flags)).await
     }
 
-    /// Sends a datagram to `addr`.
+    /// Sends a datagram to `addr`, of a name to the first of its addresses. An address costs
+    /// nothing; a name is looked up each time.
     ///
     /// # Errors
-    /// As for [`send`](Self::send).
-    pub async fn send_to(&self, buf: &[u8], addr: SocketAddr) -> io::Result<usize> {
+    /// As for [`send`](Self::send); the lookup failed.
+    pub async fn send_to(&self, buf: &[u8], addr: impl Resolve) -> io::Result<usize> {
+        let addr = resolve_one(addr).await?;
         let flags = SendFlags::NOSIGNAL;
         super::shared(&self.socket, Direction::Write, |fd| {
             rustix::net::sendto(fd, buf, flags, &addr)
