@@ -82,7 +82,7 @@ const ASKED: Duration = Duration::from_millis(50);
 /// kernel. What it still sends is read and forgotten: a close with something unread would reset the
 /// connection, and the kernel forget them.
 pub(crate) async fn end_when_sent(mut stream: Stream) -> io::Result<()> {
-    stream.shutdown(Shutdown::Write)?;
+    stream.shutdown_side(Shutdown::Write)?;
     let forget = async {
         let (mut scratch, mut has_ended) = (vec![0; 16 * 1024], false);
         while stream.unsent()? > 0 {

@@ -33,6 +33,7 @@
 //!   other threads reach it; [`LoopGroup`] is a loop for each CPU.
 //! * [`net`]: sockets. [`time`]: timers. [`signal`]: signals. [`task`]: tasks, and work that
 //!   blocks.
+//! * [`readiness`]: any other descriptor, and who makes the system calls themselves.
 //! * [`accept`]: how a server's connections reach its loops.
 //! * [`Priority`]: what is looked at first, as health checks.
 //! * [`IdlePolicy`]: what a loop does when it has nothing to do.
@@ -83,6 +84,7 @@ mod on_this_loop;
 mod pause;
 mod per_loop;
 mod priority;
+pub mod readiness;
 #[allow(unsafe_code)]
 mod ready_queue;
 pub mod signal;

@@ -173,7 +173,7 @@ impl End {
             return Ok(());
         }
         self.world.ledger.totals.half_closes.fetch_add(1, Relaxed);
-        stream.shutdown(Shutdown::Write)
+        stream.shutdown_side(Shutdown::Write)
     }
 
     /// The first high socket of a loop takes a descriptor. Refused for want of one, the stream is
@@ -347,7 +347,7 @@ impl End {
             (1, stream) => {
                 totals.shutdowns.fetch_add(1, Relaxed);
                 let how = if self.random.bool() { Shutdown::Both } else { Shutdown::Read };
-                stream.shutdown(how)?;
+                stream.shutdown_side(how)?;
             }
             _ => {}
         }

@@ -112,7 +112,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
 /// Closes a connection that was refused. If there were unread bytes, the kernel would reset it, and
 /// its peer might never see the reason.
 async fn end(mut stream: Stream) -> io::Result<()> {
-    stream.shutdown(std::net::Shutdown::Write)?;
+    stream.shutdown_side(std::net::Shutdown::Write)?;
     let rest = async {
         let mut scratch = vec![0; 16 * 1024];
         while let Ok(1..) = stream.read(&mut scratch).await {}

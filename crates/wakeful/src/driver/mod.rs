@@ -21,11 +21,14 @@ mod close_in_child;
 pub(crate) mod epoll;
 mod exclusive;
 mod high;
+pub(crate) mod interest;
 mod joined;
 pub(crate) mod listener_members;
 pub(crate) mod membership;
 mod mode;
+mod readiness;
 pub(crate) mod registered;
+pub(crate) mod seen;
 #[allow(unsafe_code)]
 pub(crate) mod source;
 mod token;

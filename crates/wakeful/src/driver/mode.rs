@@ -7,6 +7,8 @@ use rustix::event::epoll::EventFlags;
 pub(crate) enum Mode {
     /// Edge-triggered, all directions: a descriptor that this loop alone uses.
     Edge,
+    /// As `Edge`, but perhaps somebody else's: a forked child keeps it.
+    Watched,
     /// A listener that several loops watch: level-triggered, so that no loop sits on an undrained
     /// event, and EPOLLEXCLUSIVE (Linux 4.5), so that a connection wakes one of them.
     Exclusive,
@@ -16,7 +18,7 @@ impl Mode {
     pub(super) fn flags(self) -> EventFlags {
         match self {
             // PRI: see `Source::urgent`.
-            Self::Edge => {
+            Self::Edge | Self::Watched => {
                 EventFlags::IN
                     | EventFlags::OUT
                     | EventFlags::RDHUP

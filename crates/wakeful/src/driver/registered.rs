@@ -100,7 +100,19 @@ impl<T: AsFd> Registered<T> {
     /// # Errors
     /// As there; `io` comes back.
     pub(crate) fn attach(driver: &Rc<Driver>, io: T) -> Result<Self, (T, io::Error)> {
-        let source = Rc::new(Source::new(io.as_fd().as_raw_fd(), Mode::Edge));
+        Self::in_mode(driver, io, Mode::Edge)
+    }
+
+    /// As [`new`](Self::new), for a descriptor that may be somebody else's.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn watched(driver: &Rc<Driver>, io: T) -> io::Result<Self> {
+        Self::in_mode(driver, io, Mode::Watched).map_err(|(_, error)| error)
+    }
+
+    fn in_mode(driver: &Rc<Driver>, io: T, mode: Mode) -> Result<Self, (T, io::Error)> {
+        let source = Rc::new(Source::new(io.as_fd().as_raw_fd(), mode));
         match driver.register(&source, None) {
             Ok(token) => {
                 let registration = Registration { driver: driver.clone(), source, token };
@@ -108,6 +120,14 @@ impl<T: AsFd> Registered<T> {
             }
             Err(error) => Err((io, error)),
         }
+    }
+
+    pub(super) fn source(&self) -> &Source {
+        &self.registration.source
+    }
+
+    pub(super) fn may_wait(&self) -> io::Result<()> {
+        self.registration.may_wait()
     }
 
     pub(crate) fn io(&self) -> &T {
@@ -174,7 +194,7 @@ impl<T: AsFd> Registered<T> {
             let done = self.disturb(&mut operation);
             match done {
                 Ok(value) => return Poll::Ready(Ok(value)),
-                Err(Errno::AGAIN) => ready.set(false),
+                Err(Errno::AGAIN) => ready.clear(),
                 Err(Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(crate::sys::limits::explain(error))),
             }
@@ -219,7 +239,7 @@ impl<T: AsFd> Registered<T> {
             Direction::Write => source.write_closed.get(),
         };
         if !for_ever {
-            source.ready(direction).set(false);
+            source.ready(direction).clear();
         }
     }
 
@@ -246,13 +266,15 @@ impl<T: AsFd> Registered<T> {
             decided => decided,
         };
         source.to_take.set(allowed - 1);
-        source.read_ready.set(allowed > 1);
+        if allowed <= 1 {
+            source.read_ready.clear();
+        }
     }
 
     /// The operation said EAGAIN.
     pub(crate) fn would_block(&self, direction: Direction) {
         self.registration.source.to_take.set(0);
-        self.registration.source.ready(direction).set(false);
+        self.registration.source.ready(direction).clear();
     }
 }
 
@@ -287,7 +309,7 @@ impl Registration {
         let source = &*self.source;
         // A listener that several loops share is level-triggered, and may not be changed
         // (epoll_ctl(2)).
-        if source.mode == Mode::Edge {
+        if source.mode != Mode::Exclusive {
             let epoll = self.driver.epoll_of(source);
             epoll
                 .edge_again(source.fd(), source.mode.flags(), self.token.0)

@@ -12,6 +12,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::joined::Joined;
 use super::mode::Mode;
+use super::readiness::Readiness;
 use super::waiters::Waiters;
 use crate::priority::Priority;
 
@@ -28,8 +29,10 @@ pub(crate) struct Source {
     fd: RawFd,
     pub(super) mode: Mode,
     priority: Cell<Priority>,
-    pub(super) read_ready: Cell<bool>,
-    pub(super) write_ready: Cell<bool>,
+    pub(super) read_ready: Readiness,
+    pub(super) write_ready: Readiness,
+    /// Something exceptional was announced.
+    pub(super) priority_ready: Readiness,
     /// The peer's end of stream, or an error, was reported: reads are ready for ever.
     pub(super) read_closed: Cell<bool>,
     pub(super) write_closed: Cell<bool>,
@@ -55,8 +58,9 @@ impl Source {
             priority: Cell::default(),
             // Optimistic: the first operation is tried before anything is waited for. But not where
             // it may be another loop's turn.
-            read_ready: Cell::new(mode == Mode::Edge),
-            write_ready: Cell::new(true),
+            read_ready: Readiness::new(mode != Mode::Exclusive),
+            write_ready: Readiness::new(true),
+            priority_ready: Readiness::new(false),
             read_closed: Cell::new(false),
             write_closed: Cell::new(false),
             urgent: Cell::new(false),
@@ -75,7 +79,7 @@ impl Source {
         }
     }
 
-    pub(super) fn ready(&self, direction: Direction) -> &Cell<bool> {
+    pub(super) fn ready(&self, direction: Direction) -> &Readiness {
         match direction {
             Direction::Read => &self.read_ready,
             Direction::Write => &self.write_ready,
@@ -90,6 +94,7 @@ impl Source {
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         if flags.contains(EventFlags::PRI) {
             self.urgent.set(true);
+            self.priority_ready.told();
         }
         if broken || flags.contains(EventFlags::RDHUP) {
             self.read_closed.set(true);
@@ -98,11 +103,11 @@ impl Source {
             self.write_closed.set(true);
         }
         if broken || flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::PRI) {
-            self.read_ready.set(true);
+            self.read_ready.told();
             self.readers.wake();
         }
         if broken || flags.contains(EventFlags::OUT) {
-            self.write_ready.set(true);
+            self.write_ready.told();
             self.writers.wake();
         }
     }

@@ -1,20 +1,20 @@
 //! What all streams share, and halves of them: reading and writing.
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendFlags};
 
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::priority::Priority;
 #[cfg(feature = "faults")]
 use crate::sys::faults;
-use crate::sys::uninit::{self, ReadBuffer, ReadCall};
+use crate::sys::uninit::{self, Read, ReadBuffer, ReadCall};
 use crate::task::coop;
 
 /// More slices in one call are refused by the kernel (`UIO_MAXIOV`); the rest is for the next call.
@@ -62,37 +62,59 @@ impl StreamIo {
             ready!(self.socket.poll_io(Direction::Read, cx, |fd| {
                 uninit::read(fd.as_fd(), self.read_call, buf)
             }))?;
+        coop::made_progress();
+        Poll::Ready(Ok(self.after_read(read, room)))
+    }
+
+    pub(super) fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let read = self
+            .socket
+            .attempt(Direction::Read, |fd| uninit::read(fd.as_fd(), self.read_call, &mut *buf))?;
+        Ok(self.after_read(read, buf.len()))
+    }
+
+    /// Whether there is more, it does not say: the next attempt finds out.
+    pub(super) fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let length = bufs.len().min(MAX_SLICES);
+        let bufs = &mut bufs[..length];
+        if bufs.iter().all(|buf| buf.is_empty()) {
+            return Ok(0);
+        }
+        self.socket.attempt(Direction::Read, |fd| {
+            let mut descriptors = RecvAncillaryBuffer::default();
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            rustix::net::recvmsg(fd, bufs, &mut descriptors, flags).map(|message| message.bytes)
+        })
+    }
+
+    #[inline]
+    fn after_read(&self, read: Read, room: usize) -> usize {
         if read.count < room && !read.cut {
             self.socket.ended(Direction::Read);
         }
-        coop::made_progress();
-        Poll::Ready(Ok(read.count))
+        read.count
     }
 
-    pub(super) fn poll_peek(
-        &self,
-        cx: &mut Context<'_>,
-        buf: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        ready!(coop::poll_proceed(cx));
-        let peeked = ready!(self.socket.poll_io(Direction::Read, cx, |fd| {
+    /// As one of possibly many.
+    pub(super) async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        super::shared(&self.socket, Direction::Read, |fd| {
             rustix::net::recv(fd, &mut *buf, RecvFlags::PEEK).map(|(_, length)| length)
-        }))?;
-        coop::made_progress();
-        Poll::Ready(Ok(peeked))
+        })
+        .await
     }
 
     /// Never raises SIGPIPE: a closed peer is an error.
     #[inline]
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_send(cx, buf.len(), |fd| {
-            #[cfg(feature = "faults")]
-            let buf = {
-                faults::perhaps_reset(fd.as_fd());
-                &buf[..faults::shorten(buf.len())]
-            };
-            rustix::net::send(fd, buf, SendFlags::NOSIGNAL)
-        })
+        self.poll_send(cx, buf.len(), |fd| send(fd, buf))
+    }
+
+    /// As [`poll_write`](Self::poll_write), once.
+    pub(super) fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        self.try_send(buf.len(), |fd| send(fd, buf))
     }
 
     #[inline]
@@ -116,14 +138,14 @@ impl StreamIo {
             }
             return self.poll_write(cx, &gathered[..length]);
         }
-        self.poll_send(cx, length, |fd| {
-            #[cfg(feature = "faults")]
-            let slices = {
-                faults::perhaps_reset(fd.as_fd());
-                &slices[..faults::shorten(slices.len())]
-            };
-            rustix::net::sendmsg(fd, slices, &mut Default::default(), SendFlags::NOSIGNAL)
-        })
+        self.poll_send(cx, length, |fd| send_slices(fd, slices))
+    }
+
+    /// As [`poll_write_vectored`](Self::poll_write_vectored), once.
+    pub(super) fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let slices = &slices[..slices.len().min(MAX_SLICES)];
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        self.try_send(length, |fd| send_slices(fd, slices))
     }
 
     #[inline]
@@ -135,11 +157,29 @@ impl StreamIo {
     ) -> Poll<io::Result<usize>> {
         ready!(coop::poll_proceed(cx));
         let sent = ready!(self.socket.poll_io(Direction::Write, cx, &mut send))?;
+        coop::made_progress();
+        Poll::Ready(Ok(self.after_send(sent, length)))
+    }
+
+    fn try_send(
+        &self,
+        length: usize,
+        send: impl FnMut(&OwnedFd) -> Result<usize, Errno>,
+    ) -> io::Result<usize> {
+        let sent = self.socket.attempt(Direction::Write, send)?;
+        Ok(self.after_send(sent, length))
+    }
+
+    #[inline]
+    fn after_send(&self, sent: usize, length: usize) -> usize {
         if sent < length {
             self.socket.ended(Direction::Write);
         }
-        coop::made_progress();
-        Poll::Ready(Ok(sent))
+        sent
+    }
+
+    pub(super) fn socket(&self) -> &Registered<OwnedFd> {
+        &self.socket
     }
 
     /// Waits for a connection in progress.
@@ -201,6 +241,25 @@ impl StreamIo {
     }
 }
 
+#[inline]
+fn send(fd: &OwnedFd, buf: &[u8]) -> Result<usize, Errno> {
+    #[cfg(feature = "faults")]
+    let buf = {
+        faults::perhaps_reset(fd.as_fd());
+        &buf[..faults::shorten(buf.len())]
+    };
+    rustix::net::send(fd, buf, SendFlags::NOSIGNAL)
+}
+
+fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    #[cfg(feature = "faults")]
+    let slices = {
+        faults::perhaps_reset(fd.as_fd());
+        &slices[..faults::shorten(slices.len())]
+    };
+    rustix::net::sendmsg(fd, slices, &mut Default::default(), SendFlags::NOSIGNAL)
+}
+
 /// A type that is, or shares, one stream socket. Its implementors get the ecosystem's traits in
 /// `io`.
 pub(crate) trait ByteStream {
@@ -222,14 +281,15 @@ macro_rules! read_methods {
                 poll_fn(|cx| self.io().poll_read(cx, buf)).await
             }
 
-            /// Reads without taking: the next read gives the same bytes.
+            /// Reads without taking: the next read gives the same bytes. Several tasks may wait at
+            /// once.
             ///
             /// *Cancel-safe*.
             ///
             /// # Errors
             /// As for `read`.
-            pub async fn peek(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-                poll_fn(|cx| self.io().poll_peek(cx, buf)).await
+            pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.io().peek(buf).await
             }
         }
     )* };
@@ -282,13 +342,21 @@ macro_rules! write_methods {
 macro_rules! stream_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Ends reading, writing, or both. Ending the write side is how a peer is told that no
-            /// more comes.
+            /// Tells the peer that no more comes, as `AsyncWriteExt::shutdown` of tokio does and
+            /// `close` of futures. It never waits.
             ///
             /// # Errors
             /// The kernel's. A connection that is already gone is none.
-            pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-                self.io().shutdown(how)
+            pub async fn shutdown(&mut self) -> io::Result<()> {
+                self.shutdown_side(Shutdown::Write)
+            }
+
+            /// Ends reading, writing, or both, as `shutdown` of the standard library's streams.
+            ///
+            /// # Errors
+            /// The kernel's. A connection that is already gone is none.
+            pub fn shutdown_side(&self, side: Shutdown) -> io::Result<()> {
+                self.io().shutdown(side)
             }
 
             /// What is ready on a high socket is seen in the next turn, before anything else,

@@ -56,6 +56,8 @@ mod detached;
 mod listen_addrs;
 mod listener;
 mod listener_socket;
+mod ready_methods;
+mod ready_streams;
 mod resolve;
 mod split;
 mod stream;
@@ -82,29 +84,18 @@ use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 
-use crate::driver::Driver;
 use crate::driver::listener_members::ListenerMembers;
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::driver::waiters::Place;
-use crate::event_loop::{current, explain_missing};
 use crate::priority::Priority;
+use crate::readiness::driver;
 use crate::task::coop;
-
-fn driver() -> io::Result<Rc<Driver>> {
-    current().map(|inner| inner.driver().clone()).ok_or_else(|| {
-        io::Error::other(explain_missing(
-            "no event loop runs on this thread: sockets are made within `wakeful::block_on`, a task \
-             of a loop, or a closure sent by a `LoopHandle`",
-        ))
-    })
-}
 
 /// Puts a descriptor on this thread's loop.
 pub(crate) fn register<T: AsFd>(io: T) -> io::Result<Registered<T>> {

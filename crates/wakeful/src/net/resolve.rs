@@ -25,9 +25,18 @@ use crate::task::spawn_blocking;
 /// the limits).
 pub async fn resolve(name: impl Resolve) -> io::Result<Vec<SocketAddr>> {
     match name.into_name() {
+        Name::Addr(addr) => Ok(vec![addr]),
         Name::Known(addrs) => Ok(addrs),
         Name::Lookup(text) => lookup(move || text.to_socket_addrs()).await,
         Name::LookupHost(host, port) => lookup(move || (host, port).to_socket_addrs()).await,
+    }
+}
+
+/// The first of the addresses. What is an address already costs nothing.
+pub(super) async fn resolve_one(name: impl Resolve) -> io::Result<SocketAddr> {
+    match name.into_name() {
+        Name::Addr(addr) => Ok(addr),
+        name => resolve(name).await?.first().copied().ok_or_else(no_addresses),
     }
 }
 
@@ -42,12 +51,13 @@ pub(super) fn no_addresses() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the name has no addresses")
 }
 
-/// What can be turned into socket addresses: an address, `"host:port"`, `(host, port)`, a slice of
-/// addresses to be tried in turn.
+/// What can be turned into socket addresses: an address, `"host:port"`, `(host, port)`, several
+/// addresses to be tried in turn; or a reference to one of these.
 pub trait Resolve: sealed::IntoName {}
 
 #[derive(Debug)]
 pub enum Name {
+    Addr(SocketAddr),
     Known(Vec<SocketAddr>),
     Lookup(String),
     LookupHost(String, u16),
@@ -60,54 +70,68 @@ mod sealed {
 }
 use sealed::IntoName;
 
-macro_rules! known {
-    ($($type:ty),*) => { $(
+impl Resolve for Name {}
+impl IntoName for Name {
+    fn into_name(self) -> Name {
+        self
+    }
+}
+
+/// By value and by reference.
+macro_rules! resolves {
+    ($($type:ty: $self:ident => $name:expr;)*) => { $(
         impl Resolve for $type {}
         impl IntoName for $type {
             fn into_name(self) -> Name {
-                Name::Known(vec![self.into()])
+                (&self).into_name()
+            }
+        }
+        impl Resolve for &$type {}
+        impl IntoName for &$type {
+            fn into_name(self) -> Name {
+                let $self = self;
+                $name
             }
         }
     )* };
 }
-known!(SocketAddr, SocketAddrV4, SocketAddrV6, (IpAddr, u16), (Ipv4Addr, u16), (Ipv6Addr, u16));
+resolves! {
+    SocketAddr: addr => Name::Addr(*addr);
+    SocketAddrV4: addr => Name::Addr((*addr).into());
+    SocketAddrV6: addr => Name::Addr((*addr).into());
+    (IpAddr, u16): addr => Name::Addr((*addr).into());
+    (Ipv4Addr, u16): addr => Name::Addr((*addr).into());
+    (Ipv6Addr, u16): addr => Name::Addr((*addr).into());
+    String: text => text.as_str().into_name();
+    (&str, u16): of => host(of.0, of.1);
+    (String, u16): of => host(&of.0, of.1);
+    (&String, u16): of => host(of.0, of.1);
+    Vec<SocketAddr>: addrs => Name::Known(addrs.clone());
+}
 
 impl Resolve for &str {}
 impl IntoName for &str {
     fn into_name(self) -> Name {
-        match self.parse() {
-            Ok(addr) => Name::Known(vec![addr]),
-            Err(_) => Name::Lookup(self.to_owned()),
-        }
+        self.parse().map_or_else(|_| Name::Lookup(self.to_owned()), Name::Addr)
     }
 }
 
-impl Resolve for String {}
-impl IntoName for String {
-    fn into_name(self) -> Name {
-        self.as_str().into_name()
-    }
-}
-
-impl Resolve for (&str, u16) {}
-impl IntoName for (&str, u16) {
-    fn into_name(self) -> Name {
-        match self.0.parse::<IpAddr>() {
-            Ok(ip) => (ip, self.1).into_name(),
-            Err(_) => Name::LookupHost(self.0.to_owned(), self.1),
-        }
-    }
-}
-
-impl Resolve for (String, u16) {}
-impl IntoName for (String, u16) {
-    fn into_name(self) -> Name {
-        (self.0.as_str(), self.1).into_name()
+fn host(name: &str, port: u16) -> Name {
+    match name.parse::<IpAddr>() {
+        Ok(ip) => (ip, port).into_name(),
+        Err(_) => Name::LookupHost(name.to_owned(), port),
     }
 }
 
 impl Resolve for &[SocketAddr] {}
 impl IntoName for &[SocketAddr] {
+    fn into_name(self) -> Name {
+        Name::Known(self.to_vec())
+    }
+}
+
+impl<const N: usize> Resolve for &[SocketAddr; N] {}
+impl<const N: usize> IntoName for &[SocketAddr; N] {
     fn into_name(self) -> Name {
         Name::Known(self.to_vec())
     }

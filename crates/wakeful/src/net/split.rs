@@ -90,7 +90,7 @@ impl Drop for OwnedWriteHalf {
     fn drop(&mut self) {
         if let Some(stream) = self.stream.take() {
             // The connection may be gone already, and then there is nobody to tell.
-            let _ = stream.shutdown(Shutdown::Write);
+            let _ = stream.shutdown_side(Shutdown::Write);
         }
     }
 }

@@ -1,14 +1,19 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::{Context, Poll};
 
-use rustix::net::{RecvFlags, SendFlags, SocketType};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketType};
 use socket2::SockRef;
 
-use super::resolve::{Resolve, no_addresses, resolve};
+use super::ready_methods::ready_methods;
+use super::resolve::{Resolve, no_addresses, resolve, resolve_one};
+use crate::driver::interest::{Interest, Ready};
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::priority::Priority;
+use crate::readiness::Wait;
 
 /// A UDP socket of this loop. Several tasks may wait on it at once, each way.
 ///
@@ -36,6 +41,8 @@ use crate::priority::Priority;
 pub struct UdpSocket {
     socket: Registered<OwnedFd>,
 }
+
+ready_methods!(UdpSocket);
 
 impl UdpSocket {
     /// A socket on the first of the addresses that can be bound.
@@ -95,11 +102,13 @@ impl UdpSocket {
         super::shared(&self.socket, Direction::Write, |fd| rustix::net::send(fd, buf, flags)).await
     }
 
-    /// Sends a datagram to `addr`.
+    /// Sends a datagram to `addr`, of a name to the first of its addresses. An address costs
+    /// nothing; a name is looked up each time.
     ///
     /// # Errors
-    /// As for [`send`](Self::send).
-    pub async fn send_to(&self, buf: &[u8], addr: SocketAddr) -> io::Result<usize> {
+    /// As for [`send`](Self::send); the lookup failed.
+    pub async fn send_to(&self, buf: &[u8], addr: impl Resolve) -> io::Result<usize> {
+        let addr = resolve_one(addr).await?;
         let flags = SendFlags::NOSIGNAL;
         super::shared(&self.socket, Direction::Write, |fd| {
             rustix::net::sendto(fd, buf, flags, &addr)
@@ -133,18 +142,68 @@ impl UdpSocket {
         Ok((length, from?))
     }
 
-    async fn receive(
-        &self,
-        buf: &mut [u8],
-        flags: RecvFlags,
-    ) -> io::Result<(usize, io::Result<SocketAddr>)> {
-        let (length, from) = super::shared(&self.socket, Direction::Read, |fd| {
-            let (length, _, from) = rustix::net::recvfrom(fd, &mut *buf, flags)?;
-            Ok((length.min(buf.len()), from))
-        })
-        .await?;
-        let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-        Ok((length, from.ok_or_else(|| io::Error::other("a datagram without a sender"))))
+    /// Receives a datagram from the connected peer without taking it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.receive(buf, RecvFlags::PEEK).await.map(|(length, _)| length)
+    }
+
+    async fn receive(&self, buf: &mut [u8], flags: RecvFlags) -> io::Result<Datagram> {
+        super::shared(&self.socket, Direction::Read, |fd| receive(fd, buf, flags)).await.map(from)
+    }
+
+    /// Sends a datagram to the connected peer, and does not wait.
+    ///
+    /// # Errors
+    /// `WouldBlock`: the socket's buffer has no room now. As for [`send`](Self::send).
+    pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::NOSIGNAL;
+        self.socket.attempt(Direction::Write, |fd| rustix::net::send(fd, buf, flags))
+    }
+
+    /// Sends a datagram to `addr`, and does not wait.
+    ///
+    /// # Errors
+    /// As for [`try_send`](Self::try_send).
+    pub fn try_send_to(&self, buf: &[u8], addr: SocketAddr) -> io::Result<usize> {
+        let flags = SendFlags::NOSIGNAL;
+        self.socket.attempt(Direction::Write, |fd| rustix::net::sendto(fd, buf, flags, &addr))
+    }
+
+    /// Receives a datagram from the connected peer, if there is one.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is none. The kernel's.
+    pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.try_receive(buf, RecvFlags::empty()).map(|(length, _)| length)
+    }
+
+    /// Receives a datagram, if there is one, and says who sent it.
+    ///
+    /// # Errors
+    /// As for [`try_recv`](Self::try_recv).
+    pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let (length, from) = self.try_receive(buf, RecvFlags::empty())?;
+        Ok((length, from?))
+    }
+
+    /// Receives a datagram without taking it, if there is one.
+    ///
+    /// # Errors
+    /// As for [`try_recv`](Self::try_recv).
+    pub fn try_peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let (length, from) = self.try_receive(buf, RecvFlags::PEEK)?;
+        Ok((length, from?))
+    }
+
+    fn try_receive(&self, buf: &mut [u8], flags: RecvFlags) -> io::Result<Datagram> {
+        self.socket.attempt(Direction::Read, |fd| receive(fd, buf, flags)).map(from)
+    }
+
+    fn socket(&self) -> &Registered<OwnedFd> {
+        &self.socket
     }
 
     /// What is ready on a high socket is seen in the next turn, before anything else. See
@@ -172,6 +231,23 @@ impl UdpSocket {
     pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
         SockRef::from(self.socket.io()).set_broadcast(broadcast)
     }
+}
+
+/// How long it is, and who sent it.
+type Datagram = (usize, io::Result<SocketAddr>);
+
+fn receive(
+    fd: &OwnedFd,
+    buf: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, Option<SocketAddrAny>), Errno> {
+    let (length, _, from) = rustix::net::recvfrom(fd, &mut *buf, flags)?;
+    Ok((length.min(buf.len()), from))
+}
+
+fn from((length, from): (usize, Option<SocketAddrAny>)) -> Datagram {
+    let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+    (length, from.ok_or_else(|| io::Error::other("a datagram without a sender")))
 }
 
 impl AsFd for UdpSocket {

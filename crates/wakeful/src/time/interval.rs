@@ -20,6 +20,7 @@ use super::{Sleep, deadline_after, now, sleep_until};
 ///
 /// # Panics
 /// When `period` is zero.
+#[track_caller]
 pub fn interval(period: Duration) -> Interval {
     interval_at(now(), period)
 }
@@ -28,6 +29,7 @@ pub fn interval(period: Duration) -> Interval {
 ///
 /// # Panics
 /// When `period` is zero.
+#[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(!period.is_zero(), "an interval's period must not be zero");
     Interval { sleep: sleep_until(start), period, missed: MissedTickBehavior::default() }
@@ -76,7 +78,23 @@ impl Interval {
     /// Starts anew: the next tick is one period from now. A task that waits in
     /// [`poll_tick`](Self::poll_tick) is woken then, as [`Sleep::reset`] says.
     pub fn reset(&mut self) {
-        self.sleep.reset(deadline_after(now(), self.period));
+        self.reset_after(self.period);
+    }
+
+    /// Starts anew: the next tick is now. See [`reset`](Self::reset).
+    pub fn reset_immediately(&mut self) {
+        self.reset_at(now());
+    }
+
+    /// Starts anew: the next tick is `after` from now. See [`reset`](Self::reset).
+    pub fn reset_after(&mut self, after: Duration) {
+        self.reset_at(deadline_after(now(), after));
+    }
+
+    /// Starts anew: the next tick is at `deadline`, and the others follow it. A deadline that has
+    /// passed is a tick that was missed. See [`reset`](Self::reset).
+    pub fn reset_at(&mut self, deadline: Instant) {
+        self.sleep.reset(deadline);
     }
 
     /// The time between two ticks.

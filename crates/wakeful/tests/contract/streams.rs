@@ -32,7 +32,7 @@ fn half_close_in_both_directions<B: Backend>() {
     B::block_on(async {
         let (mut client, mut server) = tcp_pair().await;
         client.write_all(b"request").await.unwrap();
-        client.shutdown(Shutdown::Write).unwrap();
+        client.shutdown_side(Shutdown::Write).unwrap();
         let mut buf = [0; 64];
         assert_eq!(soon(server.read(&mut buf)).await.unwrap(), 7);
         assert_eq!(soon(server.read(&mut buf)).await.unwrap(), 0);
@@ -70,7 +70,7 @@ fn writing_to_a_closed_peer_is_an_error_and_no_signal<B: Backend>() {
             matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset),
             "{error}"
         );
-        client.shutdown(Shutdown::Both).unwrap();
+        client.shutdown_side(Shutdown::Both).unwrap();
     });
 }
 

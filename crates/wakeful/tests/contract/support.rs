@@ -16,6 +16,11 @@ pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
     timeout(LONG, future).await.expect("an event was lost")
 }
 
+/// Nothing comes. A machine that stalls makes this true as well, never false.
+pub(crate) async fn is_pending(future: impl Future) -> bool {
+    timeout(Duration::from_millis(10), future).await.is_err()
+}
+
 /// Both ends of a TCP connection on the loop of this thread.
 pub(crate) async fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

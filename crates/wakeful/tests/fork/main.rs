@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::net::UnixStream;
+use wakeful::readiness::AsyncFd;
 use wakeful::{
     EventLoop, IdlePolicy, LoopHandle, PerLoop, PerLoopError, PostAndWaitError, SendError,
 };
@@ -49,6 +50,7 @@ on_every_backend! {
     drop_in_the_child_leaves_the_parent_s_sockets_alive,
     drop_in_the_child_waits_for_no_lock_of_a_task,
     drop_in_the_child_closes_its_copies_of_connections,
+    drop_in_the_child_keeps_what_was_only_watched,
     a_copy_in_the_child_that_outlives_ours_does_not_make_the_loop_spin,
     a_new_loop_in_the_child_works,
     a_new_loop_in_a_child_of_a_turn_and_in_a_grandchild_works,
@@ -335,6 +337,30 @@ fn drop_in_the_child_closes_its_copies_of_connections<B: Backend>() {
             assert_eq!(peer.read(&mut [0]).unwrap(), 0, "the last copy is closed");
             drop(until);
             verdict(child, ours, theirs);
+        }
+    }
+}
+
+/// What an `AsyncFd` watches may be anybody's.
+fn drop_in_the_child_keeps_what_was_only_watched<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    let (mut peer, socket) = StdUnixStream::pair().unwrap();
+    let watched = event_loop.block_on(async { AsyncFd::new(&socket) }).unwrap().unwrap();
+    let (ours, theirs) = StdUnixStream::pair().unwrap();
+    match child::fork() {
+        0 => report(&theirs, || {
+            drop(event_loop);
+            drop(watched);
+            (&socket).write_all(b"child").expect("it is the child's still");
+        }),
+        child => {
+            let mut word = [0; 5];
+            peer.read_exact(&mut word).unwrap();
+            assert_eq!(&word, b"child");
+            verdict(child, ours, theirs);
+            peer.write_all(b"x").unwrap();
+            event_loop.block_on(async { watched.readable().await.map(drop) }).unwrap().unwrap();
         }
     }
 }

@@ -1,0 +1,148 @@
+//! What somebody wants to know of a descriptor, and what there is.
+
+use std::fmt;
+use std::ops::BitOr;
+
+/// Which readiness is waited for.
+///
+/// ```
+/// use wakeful::readiness::Interest;
+///
+/// let both = Interest::READABLE | Interest::WRITABLE;
+/// assert!(both.is_readable() && both.is_writable() && !both.is_priority());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Interest(u8);
+
+const READ: u8 = 1;
+const WRITE: u8 = 2;
+const PRIORITY: u8 = 4;
+
+impl Interest {
+    /// A read would return at once: with data, with the end of the stream, or with an error.
+    pub const READABLE: Self = Self(READ);
+    /// A write would return at once: it would take something, or fail.
+    pub const WRITABLE: Self = Self(WRITE);
+    /// There is something exceptional (`EPOLLPRI`): urgent data of TCP, or a changed value of a
+    /// file of sysfs.
+    pub const PRIORITY: Self = Self(PRIORITY);
+
+    /// Is a read waited for?
+    #[must_use]
+    pub const fn is_readable(self) -> bool {
+        self.0 & READ != 0
+    }
+
+    /// Is a write waited for?
+    #[must_use]
+    pub const fn is_writable(self) -> bool {
+        self.0 & WRITE != 0
+    }
+
+    /// Is something exceptional waited for?
+    #[must_use]
+    pub const fn is_priority(self) -> bool {
+        self.0 & PRIORITY != 0
+    }
+
+    /// Either of the two, also in a constant.
+    #[must_use]
+    pub const fn add(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOr for Interest {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.add(other)
+    }
+}
+
+impl fmt::Debug for Interest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        names(
+            f,
+            [
+                (self.is_readable(), "READABLE"),
+                (self.is_writable(), "WRITABLE"),
+                (self.is_priority(), "PRIORITY"),
+            ],
+        )
+    }
+}
+
+/// What is ready, as far as the kernel has said.
+///
+/// A direction that is closed, or that has an error, is ready too: the operation returns at once.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Ready {
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    pub(super) priority: bool,
+    pub(super) read_closed: bool,
+    pub(super) write_closed: bool,
+}
+
+impl Ready {
+    /// Is nothing ready?
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Would a read return at once?
+    #[must_use]
+    pub fn is_readable(self) -> bool {
+        self.readable
+    }
+
+    /// Would a write return at once?
+    #[must_use]
+    pub fn is_writable(self) -> bool {
+        self.writable
+    }
+
+    /// Is there something exceptional? See [`Interest::PRIORITY`].
+    #[must_use]
+    pub fn is_priority(self) -> bool {
+        self.priority
+    }
+
+    /// Has the peer ended its side, or is there an error? What it sent before can still be read.
+    #[must_use]
+    pub fn is_read_closed(self) -> bool {
+        self.read_closed
+    }
+
+    /// Does nobody take what is written? There is an error, or both sides have ended.
+    #[must_use]
+    pub fn is_write_closed(self) -> bool {
+        self.write_closed
+    }
+}
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        names(
+            f,
+            [
+                (self.readable, "READABLE"),
+                (self.writable, "WRITABLE"),
+                (self.priority, "PRIORITY"),
+                (self.read_closed, "READ_CLOSED"),
+                (self.write_closed, "WRITE_CLOSED"),
+            ],
+        )
+    }
+}
+
+fn names<const N: usize>(
+    f: &mut fmt::Formatter<'_>,
+    flags: [(bool, &'static str); N],
+) -> fmt::Result {
+    let mut set = flags.into_iter().filter_map(|(set, name)| set.then_some(name));
+    f.write_str(set.next().unwrap_or("(nothing)"))?;
+    set.try_for_each(|name| write!(f, " | {name}"))
+}

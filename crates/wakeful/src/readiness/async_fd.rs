@@ -1,0 +1,218 @@
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::task::{Context, Poll, ready};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::guard::ReadyGuard;
+use super::wait::Wait;
+use crate::driver::interest::Interest;
+use crate::driver::registered::Registered;
+use crate::priority::Priority;
+use crate::task::coop;
+
+/// A descriptor of any kind whose readiness wakes tasks of this loop.
+///
+/// It owns what owns the descriptor, or borrows it: a `File`, an `OwnedFd`, a C library's socket
+/// in a type with [`AsFd`], a `BorrowedFd`. Several tasks may wait at once, each way.
+///
+/// ```
+/// use rustix::fs::inotify;
+/// use wakeful::readiness::{AsyncFd, Interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let dir = std::env::temp_dir().join(format!("wakeful-inotify-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir)?;
+/// wakeful::block_on(async {
+///     let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
+///     let changes = AsyncFd::new(inotify::init(flags)?)?;
+///     inotify::add_watch(changes.get_ref(), &dir, inotify::WatchFlags::CREATE)?;
+///     std::fs::write(dir.join("new"), "")?;
+///
+///     let mut buf = [0; 4096];
+///     let length = changes
+///         .async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut buf)?))
+///         .await?;
+///     assert!(length > 0);
+/// #   std::fs::remove_dir_all(&dir)?;
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+///
+/// *Forks*: a forked child keeps the descriptor, as the loop cannot know whose it is.
+pub struct AsyncFd<T: AsFd> {
+    socket: Registered<T>,
+}
+
+impl<T: AsFd> AsyncFd<T> {
+    /// Watches the descriptor of `io` on this thread's loop.
+    ///
+    /// The descriptor's mode stays as it is. `O_NONBLOCK` belongs to the open file, which other
+    /// processes may share (the terminal of standard input, an inherited socket), so it is for you
+    /// to set ([`nonblocking`](Self::nonblocking) does). On a descriptor without it, a read or
+    /// write that is not ready blocks the loop.
+    ///
+    /// # Errors
+    /// No loop runs here; a regular file or a directory, which the kernel cannot watch; this loop
+    /// watches the descriptor already (watch a duplicate of it, or share the `AsyncFd`); it is
+    /// not open; no memory or no watches left. `io` is dropped.
+    pub fn new(io: T) -> io::Result<Self> {
+        let watched = Registered::watched(&super::driver()?, io);
+        watched.map(|socket| Self { socket }).map_err(explain)
+    }
+
+    /// As [`new`](Self::new), and sets `O_NONBLOCK`, also for everybody else who shares the open
+    /// file.
+    ///
+    /// # Errors
+    /// As for `new`; the kernel's.
+    pub fn nonblocking(io: T) -> io::Result<Self> {
+        let flags = rustix::fs::fcntl_getfl(&io)?;
+        if !flags.contains(OFlags::NONBLOCK) {
+            rustix::fs::fcntl_setfl(&io, flags | OFlags::NONBLOCK)?;
+        }
+        Self::new(io)
+    }
+
+    /// Returns the descriptor's owner.
+    ///
+    /// There is no `&mut` of it: the descriptor that is watched must stay the same. Take it out by
+    /// [`into_inner`](Self::into_inner) instead.
+    #[must_use]
+    pub fn get_ref(&self) -> &T {
+        self.socket.io()
+    }
+
+    /// Ends the watch and returns the owner.
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        self.socket.into_inner()
+    }
+
+    /// Waits until the descriptor is readable: data, the end, or an error.
+    ///
+    /// *Cancel-safe*.
+    ///
+    /// # Errors
+    /// The loop has ended.
+    pub async fn readable(&self) -> io::Result<ReadyGuard<'_, T>> {
+        self.ready(Interest::READABLE).await
+    }
+
+    /// Waits until the descriptor is writable.
+    ///
+    /// *Cancel-safe*.
+    ///
+    /// # Errors
+    /// The loop has ended.
+    pub async fn writable(&self) -> io::Result<ReadyGuard<'_, T>> {
+        self.ready(Interest::WRITABLE).await
+    }
+
+    /// Waits until something of `interest` is ready.
+    ///
+    /// *Cancel-safe*.
+    ///
+    /// # Errors
+    /// The loop has ended.
+    pub async fn ready(&self, interest: Interest) -> io::Result<ReadyGuard<'_, T>> {
+        let seen = Wait::new(&self.socket, interest).await?;
+        Ok(ReadyGuard::new(self, interest, seen))
+    }
+
+    /// Does `operation` as soon as the descriptor is ready for it: waits, tries, and waits again
+    /// as long as `operation` says `WouldBlock`.
+    ///
+    /// *Cancel-safe*, if `operation` is one system call.
+    ///
+    /// # Errors
+    /// The operation's; the loop has ended.
+    pub async fn async_io<R>(
+        &self,
+        interest: Interest,
+        mut operation: impl FnMut(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        loop {
+            if let Ok(result) = self.ready(interest).await?.try_io(&mut operation) {
+                return result;
+            }
+        }
+    }
+
+    /// As [`readable`](Self::readable), for a future written by hand. One task at a time: only the
+    /// one that asked last is woken.
+    ///
+    /// # Errors
+    /// The loop has ended.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<ReadyGuard<'_, T>>> {
+        self.poll_interest(Interest::READABLE, cx)
+    }
+
+    /// As [`writable`](Self::writable), for a future written by hand. One task at a time: only the
+    /// one that asked last is woken.
+    ///
+    /// # Errors
+    /// The loop has ended.
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<ReadyGuard<'_, T>>> {
+        self.poll_interest(Interest::WRITABLE, cx)
+    }
+
+    fn poll_interest(
+        &self,
+        interest: Interest,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<ReadyGuard<'_, T>>> {
+        ready!(coop::poll_proceed(cx));
+        let seen = ready!(self.socket.poll_seen_alone(interest, cx))?;
+        coop::made_progress();
+        Poll::Ready(Ok(ReadyGuard::new(self, interest, seen)))
+    }
+
+    /// What is ready on a high descriptor is seen in the next turn, before anything else. See
+    /// [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
+        self.socket.set_priority(priority)
+    }
+
+    pub(super) fn socket(&self) -> &Registered<T> {
+        &self.socket
+    }
+}
+
+/// Says what epoll's error means here.
+fn explain(error: io::Error) -> io::Error {
+    let (kind, why) = match Errno::from_io_error(&error) {
+        Some(Errno::PERM) => (
+            io::ErrorKind::InvalidInput,
+            "a regular file or a directory is always ready and cannot be watched: read it on the pool \
+             (`wakeful::task::spawn_blocking`)",
+        ),
+        Some(Errno::EXIST) => (
+            io::ErrorKind::AlreadyExists,
+            "this loop watches the descriptor already: share what watches it, or watch a duplicate",
+        ),
+        Some(Errno::BADF) => (io::ErrorKind::InvalidInput, "the descriptor is not open"),
+        _ => return error,
+    };
+    io::Error::new(kind, why)
+}
+
+impl<T: AsFd> AsFd for AsyncFd<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.io().as_fd()
+    }
+}
+
+impl<T: AsFd + fmt::Debug> fmt::Debug for AsyncFd<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AsyncFd").field(self.socket.io()).finish()
+    }
+}

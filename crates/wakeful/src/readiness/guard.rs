@@ -1,0 +1,115 @@
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+
+use super::async_fd::AsyncFd;
+use crate::driver::interest::{Interest, Ready};
+use crate::driver::seen::Seen;
+
+/// A descriptor that was ready: what to do with it, and how to say that it is over.
+///
+/// Dropped, the descriptor is still taken for ready, and the next wait returns at once.
+///
+/// It may be held for as long as one likes, across an `await` too: an event that comes meanwhile
+/// is not lost by [`clear_ready`](Self::clear_ready).
+#[must_use = "it says that the descriptor was ready; try something with it"]
+pub struct ReadyGuard<'a, T: AsFd> {
+    fd: &'a AsyncFd<T>,
+    interest: Interest,
+    seen: Seen,
+}
+
+/// The operation said `WouldBlock`: the descriptor is not ready any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotReady;
+
+impl<'a, T: AsFd> ReadyGuard<'a, T> {
+    pub(super) fn new(fd: &'a AsyncFd<T>, interest: Interest, seen: Seen) -> Self {
+        Self { fd, interest, seen }
+    }
+
+    /// Returns what was ready, of what was waited for.
+    #[must_use]
+    pub fn ready(&self) -> Ready {
+        self.seen.ready
+    }
+
+    /// Returns the descriptor's owner.
+    #[must_use]
+    pub fn get_ref(&self) -> &'a T {
+        self.fd.get_ref()
+    }
+
+    /// Makes one attempt. If it says `WouldBlock`, what this guard saw is over.
+    ///
+    /// `operation` must use this descriptor, and say `WouldBlock` for no other reason: the next
+    /// wait would never end.
+    ///
+    /// ```
+    /// # use std::io::{Read, Write};
+    /// # use std::os::unix::net::UnixStream;
+    /// # fn main() -> std::io::Result<()> {
+    /// use wakeful::readiness::AsyncFd;
+    ///
+    /// wakeful::block_on(async {
+    ///     let (here, mut there) = UnixStream::pair()?;
+    ///     let here = AsyncFd::nonblocking(here)?;
+    ///     there.write_all(b"hello")?;
+    ///
+    ///     let mut buf = [0; 16];
+    ///     let mut guard = here.readable().await?;
+    ///     let read = guard.try_io(|mut stream| stream.read(&mut buf)).expect("it is ready")?;
+    ///     assert_eq!(&buf[..read], b"hello");
+    ///     assert!(guard.try_io(|mut stream| stream.read(&mut buf)).is_err(), "that was all");
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotReady`]: the operation said `WouldBlock`. Any other result of it is within the `Ok`.
+    pub fn try_io<R>(
+        &mut self,
+        operation: impl FnOnce(&T) -> io::Result<R>,
+    ) -> Result<io::Result<R>, NotReady> {
+        match operation(self.fd.get_ref()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // Over at this moment, whatever has come since the guard was made.
+                let now = self.fd.socket().seen(self.interest);
+                self.fd.socket().clear(&now);
+                Err(NotReady)
+            }
+            result => Ok(result),
+        }
+    }
+
+    /// Says that what this guard saw is over: the next wait ends by an event that has come since,
+    /// or will come.
+    ///
+    /// To be said where the descriptor has shown that it is not ready, by `EAGAIN` or otherwise. A
+    /// descriptor that *is* ready gives no new event, and the next wait would not end. One that is
+    /// closed stays ready.
+    pub fn clear_ready(&mut self) {
+        self.fd.socket().clear(&self.seen);
+    }
+}
+
+impl<T: AsFd> fmt::Debug for ReadyGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadyGuard").field("ready", &self.seen.ready).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the descriptor is not ready")
+    }
+}
+
+impl std::error::Error for NotReady {}
+
+impl From<NotReady> for io::Error {
+    fn from(not_ready: NotReady) -> Self {
+        Self::new(io::ErrorKind::WouldBlock, not_ready)
+    }
+}
