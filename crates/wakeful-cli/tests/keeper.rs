@@ -425,7 +425,7 @@ fn with_few_descriptors_it_starts_or_names_their_limit() {
     let Some(_cpu) = FirstCpu::of_this_machine() else { return };
     let mut started = 0;
     // Below four the loader finds no library.
-    for limit in 4..=16 {
+    for limit in 4..=24 {
         let directory = directory();
         let keeper = command(directory.path(), &["--cpus", "0"]);
         let mut limited = Command::new("prlimit");
@@ -444,7 +444,7 @@ fn with_few_descriptors_it_starts_or_names_their_limit() {
             assert!(line.contains("RLIMIT_NOFILE"), "{limit}: {line}");
         }
     }
-    assert!(started > 0, "sixteen are enough");
+    assert!(started > 0, "twenty-four are enough");
 }
 
 #[test]
