@@ -1,4 +1,4 @@
-//! What somebody wants to know of a descriptor, and what there is.
+//! Which readiness of a descriptor somebody asks for, and which there is.
 
 use std::fmt;
 use std::ops::BitOr;
@@ -24,7 +24,7 @@ impl Interest {
     /// A write would return at once: it would take something, or fail.
     pub const WRITABLE: Self = Self(WRITE);
     /// There is something exceptional (`EPOLLPRI`): urgent data of TCP, or a changed value of a
-    /// file of sysfs.
+    /// file of sysfs. The end of the stream is, too.
     pub const PRIORITY: Self = Self(PRIORITY);
 
     /// Is a read waited for?
@@ -43,6 +43,10 @@ impl Interest {
     #[must_use]
     pub const fn is_priority(self) -> bool {
         self.0 & PRIORITY != 0
+    }
+
+    pub(super) fn of(read: bool, write: bool, priority: bool) -> Self {
+        Self(u8::from(read) * READ | u8::from(write) * WRITE | u8::from(priority) * PRIORITY)
     }
 
     /// Either of the two, also in a constant.

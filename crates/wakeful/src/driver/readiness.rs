@@ -2,65 +2,71 @@
 
 use std::cell::Cell;
 
-const NOT: u8 = 0;
+const NOT: u32 = 0;
 /// An event has said so, and nobody has looked since.
-const TOLD: u8 = 1;
+const TOLD: u32 = 1;
 /// Nobody has said so. The first operation is tried before anything is waited for.
-const ASSUMED: u8 = u8::MAX;
+const ASSUMED: u32 = 2;
 
-/// Each number in between is that of a [`Sight`].
-const FIRST_SIGHT: u8 = TOLD + 1;
-const LAST_SIGHT: u8 = ASSUMED - 1;
+const FIRST_SIGHT: u32 = 3;
 
 /// See the [module](self).
 ///
-/// Who finds a direction ready may look away for a while before saying that it is not ready any
-/// more, and an event may come meanwhile. So whoever looks gets a number, which says which events
-/// had come by then. An event takes the number away: it is one store, and nobody counts events.
-pub(super) struct Readiness {
-    state: Cell<u8>,
-    last_sight: Cell<u8>,
-}
+/// Somebody may find a direction ready, do something else for a while, and say then that it is not
+/// ready any more. An event may have come meanwhile. So a look gets a number, a [`Sight`], which
+/// stands for the events that had come by then. The next event takes the number away by one store:
+/// nobody counts events.
+pub(super) struct Readiness(Cell<u32>);
+
+/// The number of the last look at a descriptor, whichever direction it was at.
+#[derive(Default)]
+pub(super) struct LastSight(Cell<u32>);
 
 /// A direction was seen to be ready, before any event that is yet to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sight(u8);
+pub(crate) struct Sight(u32);
+
+impl LastSight {
+    fn next(&self) -> Sight {
+        // Four thousand million events later a number would come again.
+        let next = self.0.get().wrapping_add(1).max(FIRST_SIGHT);
+        self.0.set(next);
+        Sight(next)
+    }
+}
 
 impl Readiness {
     pub(super) fn new(assumed: bool) -> Self {
-        let state = if assumed { ASSUMED } else { NOT };
-        Self { state: Cell::new(state), last_sight: Cell::new(LAST_SIGHT) }
+        Self(Cell::new(if assumed { ASSUMED } else { NOT }))
     }
 
     /// Is an operation worth a try?
     #[inline]
     pub(super) fn get(&self) -> bool {
-        self.state.get() != NOT
+        self.0.get() != NOT
     }
 
     /// An event has come.
     #[inline]
     pub(super) fn told(&self) {
-        self.state.set(TOLD);
+        self.0.set(TOLD);
     }
 
     /// An operation has found that it is not ready.
     #[inline]
     pub(super) fn clear(&self) {
-        self.state.set(NOT);
+        self.0.set(NOT);
     }
 
     /// Ready, as far as an event has said so. What is only assumed does not count: the event that
     /// confirms it is still to come.
-    pub(super) fn see(&self) -> Option<Sight> {
-        match self.state.get() {
+    pub(super) fn see(&self, last: &LastSight) -> Option<Sight> {
+        match self.0.get() {
             NOT | ASSUMED => None,
             TOLD => {
-                let last = self.last_sight.get();
-                let sight = if last == LAST_SIGHT { FIRST_SIGHT } else { last + 1 };
-                self.last_sight.set(sight);
-                self.state.set(sight);
-                Some(Sight(sight))
+                let sight = last.next();
+                self.0.set(sight.0);
+                Some(sight)
             }
             seen => Some(Sight(seen)),
         }
@@ -68,7 +74,7 @@ impl Readiness {
 
     /// It is not ready any more, unless an event has come since `sight`.
     pub(super) fn clear_seen(&self, sight: Sight) {
-        if self.state.get() == sight.0 {
+        if self.0.get() == sight.0 {
             self.clear();
         }
     }
@@ -80,43 +86,45 @@ mod tests {
 
     #[test]
     fn what_is_assumed_is_worth_a_try_and_is_not_seen() {
-        let readiness = Readiness::new(true);
-        assert!(readiness.get() && readiness.see().is_none());
+        let (readiness, last) = (Readiness::new(true), LastSight::default());
+        assert!(readiness.get() && readiness.see(&last).is_none());
         readiness.told();
-        assert!(readiness.get() && readiness.see().is_some());
+        assert!(readiness.get() && readiness.see(&last).is_some());
         readiness.clear();
-        assert!(!readiness.get() && readiness.see().is_none());
+        assert!(!readiness.get() && readiness.see(&last).is_none());
     }
 
     #[test]
     fn an_event_behind_a_sight_is_not_cleared_with_it() {
-        let readiness = Readiness::new(false);
+        let (readiness, last) = (Readiness::new(false), LastSight::default());
         readiness.told();
-        let early = readiness.see().expect("told");
-        assert_eq!(readiness.see(), Some(early), "no event in between");
+        let early = readiness.see(&last).expect("told");
+        assert_eq!(readiness.see(&last), Some(early), "no event in between");
         readiness.told();
         readiness.clear_seen(early);
-        assert!(readiness.get(), "an event came behind the sight");
+        assert!(readiness.get(), "an event came after the look");
 
-        let late = readiness.see().expect("told");
+        let late = readiness.see(&last).expect("told");
         readiness.clear_seen(early);
-        assert!(readiness.get(), "a sight of an earlier event");
+        assert!(readiness.get(), "a look before that event");
         readiness.clear_seen(late);
         assert!(!readiness.get());
     }
 
     #[test]
-    fn sights_differ_also_when_their_numbers_begin_again() {
-        let readiness = Readiness::new(false);
+    fn a_sight_is_never_mistaken_for_a_later_one() {
+        let (readiness, last) = (Readiness::new(false), LastSight::default());
         readiness.told();
-        let mut before = readiness.see().expect("told");
-        for _ in 0..1_000 {
+        let first = readiness.see(&last).expect("told");
+        for _ in 0..100_000 {
             readiness.told();
-            let sight = readiness.see().expect("told");
-            assert_ne!(sight, before);
-            readiness.clear_seen(before);
+            readiness.see(&last).expect("told");
+            readiness.clear_seen(first);
             assert!(readiness.get());
-            before = sight;
         }
+        // Where the numbers begin again, none is a state.
+        last.0.set(u32::MAX);
+        readiness.told();
+        assert_eq!(readiness.see(&last), Some(Sight(FIRST_SIGHT)));
     }
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::interest::{Interest, Ready};
 use super::readiness::Sight;
 use super::registered::Registered;
-use super::source::{Direction, Source};
+use super::source::Direction;
 use super::waiters::Place;
 
 /// What was ready at a moment, and which events had come by then.
@@ -32,7 +32,18 @@ pub(crate) struct Places {
 impl<T: AsFd> Registered<T> {
     /// What of `interest` is ready, as far as events have said.
     pub(crate) fn seen(&self, interest: Interest) -> Seen {
-        Seen::of(self.source(), interest)
+        let (source, last) = (self.source(), &self.source().last_sight);
+        let read = interest.is_readable().then(|| source.read_ready.see(last)).flatten();
+        let write = interest.is_writable().then(|| source.write_ready.see(last)).flatten();
+        let priority = interest.is_priority().then(|| source.priority_ready.see(last)).flatten();
+        let ready = Ready {
+            readable: read.is_some(),
+            writable: write.is_some(),
+            priority: priority.is_some(),
+            read_closed: read.is_some() && self.now(Direction::Read).is_closed,
+            write_closed: write.is_some() && self.now(Direction::Write).is_closed,
+        };
+        Seen { ready, read, write, priority }
     }
 
     /// As [`seen`](Self::seen), but waits until there is something, as one of possibly many.
@@ -86,50 +97,76 @@ impl<T: AsFd> Registered<T> {
         Poll::Pending
     }
 
-    /// What was seen is not ready any more. An event that has come since counts.
+    /// What was seen of `interest` is not ready any more. An event that has come since counts.
     ///
     /// A direction that is closed stays ready: the kernel would not say so again.
-    pub(crate) fn clear(&self, seen: &Seen) {
-        let source = self.source();
-        let read = seen.read.filter(|_| !self.is_closed(Direction::Read));
-        let write = seen.write.filter(|_| !self.is_closed(Direction::Write));
-        read.inspect(|&sight| source.read_ready.clear_seen(sight));
-        write.inspect(|&sight| source.write_ready.clear_seen(sight));
-        seen.priority.inspect(|&sight| source.priority_ready.clear_seen(sight));
+    pub(crate) fn clear(&self, seen: &Seen, interest: Interest) {
+        let Seen { read, write, priority, .. } = *seen;
+        let (source, asked) = (self.source(), interest);
+        if let Some(sight) = read.filter(|_| asked.is_readable())
+            && !self.now(Direction::Read).stays_ready
+        {
+            source.read_ready.clear_seen(sight);
+        }
+        if let Some(sight) = write.filter(|_| asked.is_writable())
+            && !self.now(Direction::Write).stays_ready
+        {
+            source.write_ready.clear_seen(sight);
+        }
+        if let Some(sight) = priority.filter(|_| asked.is_priority())
+            && !self.now(Direction::Read).is_closed
+        {
+            source.priority_ready.clear_seen(sight);
+        }
     }
 
-    /// Is the direction closed for ever? An error may also have been one that passes, as in a file
-    /// of sysfs, whose every change is one: only the kernel knows.
-    fn is_closed(&self, direction: Direction) -> bool {
+    /// A direction that an event has called closed, or broken: is it so now? An error may have been
+    /// one that passes, and only the kernel knows.
+    fn now(&self, direction: Direction) -> Now {
         let (told, asked) = match direction {
             Direction::Read => (&self.source().read_closed, PollFlags::IN | PollFlags::RDHUP),
             Direction::Write => (&self.source().write_closed, PollFlags::OUT),
         };
         if !told.get() {
-            return false;
+            return Now::default();
         }
         let mut fds = [PollFd::new(self.io(), asked)];
-        let closed = match rustix::event::poll(&mut fds, Some(&Timespec::default())) {
-            Ok(_) => fds[0].revents().intersects(asked | PollFlags::HUP),
-            Err(_) => true,
-        };
-        told.set(closed);
-        closed
+        if rustix::event::poll(&mut fds, Some(&Timespec::default())).is_err() {
+            return Now { is_closed: true, stays_ready: true };
+        }
+        let found = fds[0].revents();
+        // An error alone: of a pipe whose reader is gone.
+        let is_closed =
+            found.intersects(PollFlags::HUP | PollFlags::RDHUP) || found == PollFlags::ERR;
+        told.set(is_closed);
+        Now { is_closed, stays_ready: is_closed || found.intersects(asked) }
     }
 
-    /// As [`attempt`](Self::attempt), for an operation of the user's, on one direction or on both.
+    /// As [`attempt`](Self::attempt), for an operation of the user's.
     pub(crate) fn try_io<R>(
         &self,
         interest: Interest,
         operation: impl FnOnce() -> io::Result<R>,
     ) -> io::Result<R> {
         let source = self.source();
-        let may_be_ready = directions(interest).any(|direction| source.ready(direction).get());
-        let result = if may_be_ready { operation() } else { Err(io::ErrorKind::WouldBlock.into()) };
+        let (read, write) = (interest.is_readable(), interest.is_writable());
+        let may_be_ready = read && source.read_ready.get()
+            || write && source.write_ready.get()
+            || interest.is_priority() && source.priority_ready.get();
+        if !may_be_ready {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let result = operation();
         if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
-            directions(interest)
-                .filter(|&direction| !self.is_closed(direction))
-                .for_each(|direction| source.ready(direction).clear());
+            if read && !self.now(Direction::Read).stays_ready {
+                source.read_ready.clear();
+            }
+            if write && !self.now(Direction::Write).stays_ready {
+                source.write_ready.clear();
+            }
+            if interest.is_priority() && !self.now(Direction::Read).is_closed {
+                source.priority_ready.clear();
+            }
         }
         result
     }
@@ -156,19 +193,18 @@ impl<T: AsFd> Registered<T> {
     }
 }
 
+/// See [`Registered::now`].
+#[derive(Clone, Copy, Default)]
+struct Now {
+    is_closed: bool,
+    /// An operation would return at once.
+    stays_ready: bool,
+}
+
 impl Seen {
-    fn of(source: &Source, interest: Interest) -> Self {
-        let read = interest.is_readable().then(|| source.read_ready.see()).flatten();
-        let write = interest.is_writable().then(|| source.write_ready.see()).flatten();
-        let priority = interest.is_priority().then(|| source.priority_ready.see()).flatten();
-        let ready = Ready {
-            readable: read.is_some(),
-            writable: write.is_some(),
-            priority: priority.is_some(),
-            read_closed: read.is_some() && source.read_closed.get(),
-            write_closed: write.is_some() && source.write_closed.get(),
-        };
-        Self { ready, read, write, priority }
+    /// What of the interests was ready.
+    pub(crate) fn interest(&self) -> Interest {
+        Interest::of(self.read.is_some(), self.write.is_some(), self.priority.is_some())
     }
 }
 

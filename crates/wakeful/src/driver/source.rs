@@ -12,7 +12,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::joined::Joined;
 use super::mode::Mode;
-use super::readiness::Readiness;
+use super::readiness::{LastSight, Readiness};
 use super::waiters::Waiters;
 use crate::priority::Priority;
 
@@ -31,8 +31,9 @@ pub(crate) struct Source {
     priority: Cell<Priority>,
     pub(super) read_ready: Readiness,
     pub(super) write_ready: Readiness,
-    /// Something exceptional was announced.
+    /// Something exceptional was announced, or the end.
     pub(super) priority_ready: Readiness,
+    pub(super) last_sight: LastSight,
     /// The peer's end of stream, or an error, was reported: reads are ready for ever.
     pub(super) read_closed: Cell<bool>,
     pub(super) write_closed: Cell<bool>,
@@ -61,6 +62,7 @@ impl Source {
             read_ready: Readiness::new(mode != Mode::Exclusive),
             write_ready: Readiness::new(true),
             priority_ready: Readiness::new(false),
+            last_sight: LastSight::default(),
             read_closed: Cell::new(false),
             write_closed: Cell::new(false),
             urgent: Cell::new(false),
@@ -94,6 +96,8 @@ impl Source {
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         if flags.contains(EventFlags::PRI) {
             self.urgent.set(true);
+        }
+        if flags.intersects(EventFlags::PRI | EventFlags::RDHUP | EventFlags::HUP) {
             self.priority_ready.told();
         }
         if broken || flags.contains(EventFlags::RDHUP) {

@@ -20,7 +20,10 @@ macro_rules! ready_methods {
             }
 
             /// Makes a system call of your own on this socket, once, if the socket may be ready
-            /// for it. `WouldBlock` from `operation` means that it is not ready any more.
+            /// for it; otherwise it is not made. `WouldBlock` from `operation` means that the
+            /// socket is not ready any more; with several interests, for none of them. It must use
+            /// this socket, and say `WouldBlock` for no other reason: the next wait would not end.
+            /// (A `recv` of urgent data says `EINVAL` when there is none.)
             ///
             /// ```
             /// use rustix::net::RecvFlags;
@@ -44,7 +47,7 @@ macro_rules! ready_methods {
             }
 
             /// Makes a system call of your own on this socket as soon as the socket is ready for
-            /// it.
+            /// it, as [`try_io`](Self::try_io) says.
             ///
             /// *Cancel-safe*, if `operation` is one system call.
             ///
@@ -56,6 +59,7 @@ macro_rules! ready_methods {
                 mut operation: impl FnMut() -> io::Result<R>,
             ) -> io::Result<R> {
                 loop {
+                    consume_budget().await;
                     match self.try_io(interest, &mut operation) {
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                             self.ready(interest).await?;
@@ -85,12 +89,15 @@ macro_rules! readable_methods {
             }
 
             /// As [`readable`](Self::readable), for a future written by hand. One task at a time,
-            /// which is also the one that reads: only who asked last is woken.
+            /// on a stream also the one that reads: only the one that asked last is woken.
             ///
             /// # Errors
             /// The loop has ended.
             pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.socket().poll_seen_alone(Interest::READABLE, cx).map_ok(drop)
+                ready!(coop::poll_proceed(cx));
+                let ready = ready!(self.socket().poll_seen_alone(Interest::READABLE, cx));
+                coop::made_progress();
+                Poll::Ready(ready.map(drop))
             }
         }
     )* };
@@ -112,12 +119,15 @@ macro_rules! writable_methods {
             }
 
             /// As [`writable`](Self::writable), for a future written by hand. One task at a time,
-            /// which is also the one that writes: only who asked last is woken.
+            /// on a stream also the one that writes: only the one that asked last is woken.
             ///
             /// # Errors
             /// The loop has ended.
             pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.socket().poll_seen_alone(Interest::WRITABLE, cx).map_ok(drop)
+                ready!(coop::poll_proceed(cx));
+                let ready = ready!(self.socket().poll_seen_alone(Interest::WRITABLE, cx));
+                coop::made_progress();
+                Poll::Ready(ready.map(drop))
             }
         }
     )* };

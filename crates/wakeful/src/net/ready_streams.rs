@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::byte_stream::ByteStream;
 use super::ready_methods::{
@@ -15,6 +15,7 @@ use super::unix::UnixStream;
 use crate::driver::interest::{Interest, Ready};
 use crate::driver::registered::Registered;
 use crate::readiness::Wait;
+use crate::task::{consume_budget, coop};
 
 ready_methods!(TcpStream, UnixStream, Stream);
 try_read_methods!(TcpStream, UnixStream, Stream);

@@ -1,7 +1,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketType};
@@ -14,6 +14,7 @@ use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::priority::Priority;
 use crate::readiness::Wait;
+use crate::task::{consume_budget, coop};
 
 /// A UDP socket of this loop. Several tasks may wait on it at once, each way.
 ///

@@ -16,7 +16,8 @@ use crate::task::coop;
 /// A descriptor of any kind whose readiness wakes tasks of this loop.
 ///
 /// It owns what owns the descriptor, or borrows it: a `File`, an `OwnedFd`, a C library's socket
-/// in a type with [`AsFd`], a `BorrowedFd`. Several tasks may wait at once, each way.
+/// in a type with [`AsFd`], a `BorrowedFd`. Several tasks may wait at once, each way. Drop it before
+/// a C library closes the number that it has lent.
 ///
 /// ```
 /// use rustix::fs::inotify;
@@ -59,24 +60,25 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// # Errors
     /// No loop runs here; a regular file or a directory, which the kernel cannot watch; this loop
-    /// watches the descriptor already (watch a duplicate of it, or share the `AsyncFd`); it is
-    /// not open; no memory or no watches left. `io` is dropped.
+    /// watches the descriptor already, with the same priority (watch a duplicate of it, or share the
+    /// `AsyncFd`); it is not open; no memory or no watches left. `io` is dropped.
     pub fn new(io: T) -> io::Result<Self> {
         let watched = Registered::watched(&super::driver()?, io);
         watched.map(|socket| Self { socket }).map_err(explain)
     }
 
     /// As [`new`](Self::new), and sets `O_NONBLOCK`, also for everybody else who shares the open
-    /// file.
+    /// file, and for as long as it is open.
     ///
     /// # Errors
-    /// As for `new`; the kernel's.
+    /// As for `new`; the kernel's. The mode is as it was then.
     pub fn nonblocking(io: T) -> io::Result<Self> {
-        let flags = rustix::fs::fcntl_getfl(&io)?;
+        let watched = Self::new(io)?;
+        let flags = rustix::fs::fcntl_getfl(&watched)?;
         if !flags.contains(OFlags::NONBLOCK) {
-            rustix::fs::fcntl_setfl(&io, flags | OFlags::NONBLOCK)?;
+            rustix::fs::fcntl_setfl(&watched, flags | OFlags::NONBLOCK)?;
         }
-        Self::new(io)
+        Ok(watched)
     }
 
     /// Returns the descriptor's owner.
@@ -122,11 +124,12 @@ impl<T: AsFd> AsyncFd<T> {
     /// The loop has ended.
     pub async fn ready(&self, interest: Interest) -> io::Result<ReadyGuard<'_, T>> {
         let seen = Wait::new(&self.socket, interest).await?;
-        Ok(ReadyGuard::new(self, interest, seen))
+        Ok(ReadyGuard::new(self, seen))
     }
 
     /// Does `operation` as soon as the descriptor is ready for it: waits, tries, and waits again
-    /// as long as `operation` says `WouldBlock`.
+    /// as long as `operation` says `WouldBlock`. With several interests that says that none of them
+    /// is ready.
     ///
     /// *Cancel-safe*, if `operation` is one system call.
     ///
@@ -170,7 +173,7 @@ impl<T: AsFd> AsyncFd<T> {
         ready!(coop::poll_proceed(cx));
         let seen = ready!(self.socket.poll_seen_alone(interest, cx))?;
         coop::made_progress();
-        Poll::Ready(Ok(ReadyGuard::new(self, interest, seen)))
+        Poll::Ready(Ok(ReadyGuard::new(self, seen)))
     }
 
     /// What is ready on a high descriptor is seen in the next turn, before anything else. See

@@ -15,7 +15,6 @@ use crate::driver::seen::Seen;
 #[must_use = "it says that the descriptor was ready; try something with it"]
 pub struct ReadyGuard<'a, T: AsFd> {
     fd: &'a AsyncFd<T>,
-    interest: Interest,
     seen: Seen,
 }
 
@@ -24,8 +23,8 @@ pub struct ReadyGuard<'a, T: AsFd> {
 pub struct NotReady;
 
 impl<'a, T: AsFd> ReadyGuard<'a, T> {
-    pub(super) fn new(fd: &'a AsyncFd<T>, interest: Interest, seen: Seen) -> Self {
-        Self { fd, interest, seen }
+    pub(super) fn new(fd: &'a AsyncFd<T>, seen: Seen) -> Self {
+        Self { fd, seen }
     }
 
     /// Returns what was ready, of what was waited for.
@@ -40,7 +39,9 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
         self.fd.get_ref()
     }
 
-    /// Makes one attempt. If it says `WouldBlock`, what this guard saw is over.
+    /// Makes one attempt. If it says `WouldBlock`, all that this guard saw is over: of a guard that
+    /// saw a readable *and* writable descriptor, both. Where that may not be so, say which by
+    /// [`clear_ready_matching`](Self::clear_ready_matching).
     ///
     /// `operation` must use this descriptor, and say `WouldBlock` for no other reason: the next
     /// wait would never end.
@@ -75,8 +76,9 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
         match operation(self.fd.get_ref()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 // Over at this moment, whatever has come since the guard was made.
-                let now = self.fd.socket().seen(self.interest);
-                self.fd.socket().clear(&now);
+                let seen = self.seen.interest();
+                let now = self.fd.socket().seen(seen);
+                self.fd.socket().clear(&now, seen);
                 Err(NotReady)
             }
             result => Ok(result),
@@ -90,7 +92,12 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
     /// descriptor that *is* ready gives no new event, and the next wait would not end. One that is
     /// closed stays ready.
     pub fn clear_ready(&mut self) {
-        self.fd.socket().clear(&self.seen);
+        self.clear_ready_matching(self.seen.interest());
+    }
+
+    /// As [`clear_ready`](Self::clear_ready), of what this guard saw of `interest` only.
+    pub fn clear_ready_matching(&mut self, interest: Interest) {
+        self.fd.socket().clear(&self.seen, interest);
     }
 }
 

@@ -9,7 +9,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Wake, Waker};
 
 use rustix::event::{EventfdFlags, epoll as kernel, eventfd};
 use rustix::fs::OFlags;
@@ -38,6 +41,7 @@ on_every_backend! {
     the_mode_of_the_open_file_stays_as_it_is,
     urgent_data_is_a_readiness_of_its_own,
     an_end_stays_ready,
+    what_came_in_another_direction_is_not_cleared,
     an_error_that_has_passed_is_not_ready_for_ever,
     a_task_that_never_clears_lets_others_run,
     who_waits_is_told_of_the_loop_s_end,
@@ -195,23 +199,34 @@ fn all_who_wait_are_told<B: Backend>() {
 fn a_wait_that_is_given_up_leaves_nothing<B: Backend>() {
     B::block_on(async {
         let (ours, mut theirs) = pair();
+        let woken = Arc::new(Counting::default());
+        let waker = Waker::from(woken.clone());
         for _ in 0..100 {
-            assert!(is_pending_now(pin!(ours.ready(Interest::READABLE | Interest::PRIORITY))));
+            let all = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
+            assert!(pin!(ours.ready(all)).poll(&mut Context::from_waker(&waker)).is_pending());
         }
+        assert_eq!(Arc::strong_count(&woken), 2, "the waker of a wait went with it");
         theirs.write_all(b"x").unwrap();
         ask_the_kernel().await;
         drop(soon(ours.readable()).await.unwrap());
     });
 }
 
-fn is_pending_now(future: std::pin::Pin<&mut impl Future>) -> bool {
-    future.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }
 
 fn only_who_asked_last_is_woken_by_hand<B: Backend>() {
     B::block_on(async {
         let (ours, mut theirs) = pair();
-        assert!(ours.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending());
+        let first = Arc::new(Counting::default());
+        let waker = Waker::from(first.clone());
+        assert!(ours.poll_readable(&mut Context::from_waker(&waker)).is_pending());
         let ours = Rc::new(ours);
         let reading = spawn({
             let ours = ours.clone();
@@ -220,6 +235,7 @@ fn only_who_asked_last_is_woken_by_hand<B: Backend>() {
         yield_now().await;
         theirs.write_all(b"x").unwrap();
         soon(reading).await.unwrap().unwrap();
+        assert_eq!(first.0.load(Relaxed), 0);
         poll_fn(|cx| ours.poll_writable(cx).map_ok(drop)).await.unwrap();
     });
 }
@@ -284,6 +300,11 @@ fn urgent_data_is_a_readiness_of_its_own<B: Backend>() {
         guard.clear_ready();
         assert!(is_pending(server.ready(Interest::PRIORITY)).await);
         drop(soon(server.readable()).await.unwrap());
+        // Who waits for it learns of the end, too.
+        drop(client);
+        for _ in 0..2 {
+            soon(server.ready(Interest::PRIORITY)).await.unwrap().clear_ready();
+        }
     });
 }
 
@@ -300,13 +321,44 @@ fn an_end_stays_ready<B: Backend>() {
             assert!(guard.ready().is_write_closed());
         }
         assert_eq!(soon(ours.async_io(Interest::READABLE, read)).await.unwrap(), 0);
+
+        // A full pipe whose reader is gone has an error, and nothing else.
+        let (reads, writes) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
+        let writes = AsyncFd::new(writes).unwrap();
+        while rustix::io::write(&writes, &[0; 4096]).is_ok() {}
+        drop(reads);
+        for _ in 0..2 {
+            soon(writes.writable()).await.unwrap().clear_ready();
+        }
+    });
+}
+
+/// A guard speaks of what it saw.
+fn what_came_in_another_direction_is_not_cleared<B: Backend>() {
+    B::block_on(async {
+        let (ours, mut theirs) = pair();
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let mut writable = soon(ours.ready(both)).await.unwrap();
+        assert!(!writable.ready().is_readable());
+        theirs.write_all(b"x").unwrap();
+        ask_the_kernel().await;
+        let full = |_: &StdUnixStream| Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        assert_eq!(writable.try_io(full).unwrap_err(), NotReady);
+        let mut guard = soon(ours.ready(both)).await.unwrap();
+        assert!(guard.ready().is_readable() && !guard.ready().is_writable());
+        guard.clear_ready_matching(Interest::WRITABLE);
+        drop(soon(ours.readable()).await.unwrap());
+        guard.clear_ready_matching(both);
+        assert!(is_pending(ours.readable()).await);
     });
 }
 
 fn an_error_that_has_passed_is_not_ready_for_ever<B: Backend>() {
-    let nobody = StdUdp::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // It takes only what comes from itself.
+    let nobody = StdUdp::bind("127.0.0.1:0").unwrap();
+    nobody.connect(nobody.local_addr().unwrap()).unwrap();
     let socket = StdUdp::bind("127.0.0.1:0").unwrap();
-    socket.connect(nobody).unwrap();
+    socket.connect(nobody.local_addr().unwrap()).unwrap();
     B::block_on(async {
         let socket = AsyncFd::nonblocking(socket).unwrap();
         let receive = |socket: &StdUdp| socket.recv(&mut [0; 8]);
@@ -317,6 +369,8 @@ fn an_error_that_has_passed_is_not_ready_for_ever<B: Backend>() {
             let mut guard = soon(socket.readable()).await.unwrap();
             assert_eq!(guard.try_io(receive).unwrap_err(), NotReady);
             assert!(is_pending(socket.readable()).await, "the error has been read");
+            let writable = soon(socket.writable()).await.unwrap();
+            assert!(!writable.ready().is_write_closed(), "it has passed");
         }
     });
 }
@@ -340,9 +394,12 @@ fn a_task_that_never_clears_lets_others_run<B: Backend>() {
 fn who_waits_is_told_of_the_loop_s_end<B: Backend>() {
     let mut event_loop = B::event_loop();
     let (ours, _theirs) = event_loop.block_on(async { pair() }).unwrap();
-    assert!(is_pending_now(pin!(ours.readable())));
-    drop(event_loop);
+    let woken = Arc::new(Counting::default());
+    let waker = Waker::from(woken.clone());
     let mut waits = pin!(ours.readable());
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(event_loop);
+    assert_eq!(woken.0.load(Relaxed), 1);
     let told = waits.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(told, std::task::Poll::Ready(Err(_))), "the loop has ended");
 }
