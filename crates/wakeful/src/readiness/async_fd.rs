@@ -16,8 +16,8 @@ use crate::task::coop;
 /// A descriptor of any kind whose readiness wakes tasks of this loop.
 ///
 /// It owns what owns the descriptor, or borrows it: a `File`, an `OwnedFd`, a C library's socket
-/// in a type with [`AsFd`], a `BorrowedFd`. Several tasks may wait at once, each way. Drop it before
-/// a C library closes the number that it has lent.
+/// in a type with [`AsFd`], a `BorrowedFd`. Several tasks may wait at once, each way. Drop it
+/// before a C library closes the number that it has lent.
 ///
 /// ```
 /// use rustix::fs::inotify;
@@ -60,8 +60,8 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// # Errors
     /// No loop runs here; a regular file or a directory, which the kernel cannot watch; this loop
-    /// watches the descriptor already, with the same priority (watch a duplicate of it, or share the
-    /// `AsyncFd`); it is not open; no memory or no watches left. `io` is dropped.
+    /// watches the descriptor already, with the same priority (watch a duplicate of it, or share
+    /// the `AsyncFd`); it is not open; no memory or no watches left. `io` is dropped.
     pub fn new(io: T) -> io::Result<Self> {
         let watched = Registered::watched(&super::driver()?, io);
         watched.map(|socket| Self { socket }).map_err(explain)
@@ -124,7 +124,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// The loop has ended.
     pub async fn ready(&self, interest: Interest) -> io::Result<ReadyGuard<'_, T>> {
         let seen = Wait::new(&self.socket, interest).await?;
-        Ok(ReadyGuard::new(self, seen))
+        Ok(ReadyGuard::new(&self.socket, seen))
     }
 
     /// Does `operation` as soon as the descriptor is ready for it: waits, tries, and waits again
@@ -173,7 +173,7 @@ impl<T: AsFd> AsyncFd<T> {
         ready!(coop::poll_proceed(cx));
         let seen = ready!(self.socket.poll_seen_alone(interest, cx))?;
         coop::made_progress();
-        Poll::Ready(Ok(ReadyGuard::new(self, seen)))
+        Poll::Ready(Ok(ReadyGuard::new(&self.socket, seen)))
     }
 
     /// What is ready on a high descriptor is seen in the next turn, before anything else. See
@@ -183,10 +183,6 @@ impl<T: AsFd> AsyncFd<T> {
     /// As there.
     pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
         self.socket.set_priority(priority)
-    }
-
-    pub(super) fn socket(&self) -> &Registered<T> {
-        &self.socket
     }
 }
 

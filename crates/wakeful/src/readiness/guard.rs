@@ -2,8 +2,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 
-use super::async_fd::AsyncFd;
 use crate::driver::interest::{Interest, Ready};
+use crate::driver::registered::Registered;
 use crate::driver::seen::Seen;
 
 /// A descriptor that was ready: what to do with it, and how to say that it is over.
@@ -14,7 +14,7 @@ use crate::driver::seen::Seen;
 /// is not lost by [`clear_ready`](Self::clear_ready).
 #[must_use = "it says that the descriptor was ready; try something with it"]
 pub struct ReadyGuard<'a, T: AsFd> {
-    fd: &'a AsyncFd<T>,
+    socket: &'a Registered<T>,
     seen: Seen,
 }
 
@@ -23,8 +23,8 @@ pub struct ReadyGuard<'a, T: AsFd> {
 pub struct NotReady;
 
 impl<'a, T: AsFd> ReadyGuard<'a, T> {
-    pub(super) fn new(fd: &'a AsyncFd<T>, seen: Seen) -> Self {
-        Self { fd, seen }
+    pub(super) fn new(socket: &'a Registered<T>, seen: Seen) -> Self {
+        Self { socket, seen }
     }
 
     /// Returns what was ready, of what was waited for.
@@ -36,7 +36,7 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
     /// Returns the descriptor's owner.
     #[must_use]
     pub fn get_ref(&self) -> &'a T {
-        self.fd.get_ref()
+        self.socket.io()
     }
 
     /// Makes one attempt. If it says `WouldBlock`, all that this guard saw is over: of a guard that
@@ -73,12 +73,12 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
         &mut self,
         operation: impl FnOnce(&T) -> io::Result<R>,
     ) -> Result<io::Result<R>, NotReady> {
-        match operation(self.fd.get_ref()) {
+        match operation(self.socket.io()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 // Over at this moment, whatever has come since the guard was made.
                 let seen = self.seen.interest();
-                let now = self.fd.socket().seen(seen);
-                self.fd.socket().clear(&now, seen);
+                let now = self.socket.seen(seen);
+                self.socket.clear(&now, seen);
                 Err(NotReady)
             }
             result => Ok(result),
@@ -97,7 +97,7 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
 
     /// As [`clear_ready`](Self::clear_ready), of what this guard saw of `interest` only.
     pub fn clear_ready_matching(&mut self, interest: Interest) {
-        self.fd.socket().clear(&self.seen, interest);
+        self.socket.clear(&self.seen, interest);
     }
 }
 

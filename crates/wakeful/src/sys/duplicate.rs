@@ -7,6 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 ///
 /// # Errors
 /// Nothing is open there; no descriptor is left.
+#[cfg_attr(not(feature = "internals"), allow(unreachable_pub))]
 pub fn duplicate(number: i32) -> io::Result<OwnedFd> {
     // SAFETY: `fcntl` touches no memory of ours. A number that is not open is an error.
     let new = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };

@@ -74,7 +74,7 @@ fn all_are_served(event_loop: &mut EventLoop, ahead: u64) {
     event_loop.run_next_turn({
         let (wakes, due, timer) = (wakes.clone(), due.clone(), timer.clone());
         move || {
-            due.set(Some(Instant::now() + Duration::from_millis(2)));
+            due.set(Some(Instant::now() + Duration::from_millis(20)));
             let mut sleep = Box::pin(wakeful::time::sleep_until(due.get().unwrap()));
             assert!(sleep.as_mut().poll(&mut Context::from_waker(&wakes.into())).is_pending());
             timer.replace(Some(sleep));
