@@ -162,16 +162,16 @@ fn ask(connection: &mut TcpStream, path: &str) -> String {
 #[test]
 fn a_server_to_which_held_time_is_dear_holds_for_frequent_requests_only() {
     let kept = Kept::new();
-    let mut command = Command::new(PROGRAM);
-    command.env("WAKEFUL_KEEPER", kept.socket());
-    let mut service =
-        Service::start_idle(command, &[&HTTP[..], &["--hold-cost", "0.01"]].concat(), "hold");
-    let addr = service.behind("listening on ");
-    let mut connection = TcpStream::connect(&addr).unwrap();
-    // Rare: a hold, which lasts 50 ms at most, would meet none of them. The price is low, because
-    // a busy machine may find that a wake costs next to nothing.
-    let pauses = [(Duration::ZERO, "held"), (Duration::from_millis(150), "too_dear")];
-    for (pause, state) in pauses.into_iter().cycle().take(4) {
+    // The prices are far apart, because a busy machine may find that a wake costs next to nothing.
+    let frequent = ("0.01", Duration::ZERO, "held");
+    let rare = ("1", Duration::from_millis(100), "too_dear");
+    for (price, pause, state) in [frequent, rare] {
+        let mut command = Command::new(PROGRAM);
+        command.env("WAKEFUL_KEEPER", kept.socket());
+        let arguments = [&HTTP[..], &["--hold-cost", price]].concat();
+        let mut service = Service::start_idle(command, &arguments, "hold");
+        let addr = service.behind("listening on ");
+        let mut connection = TcpStream::connect(&addr).unwrap();
         let expected = format!("state=\"{state}\"");
         let start = Instant::now();
         while !ask(&mut connection, "/metrics").contains(&expected) {
