@@ -46,7 +46,8 @@ impl Interest {
     }
 
     pub(super) fn of(read: bool, write: bool, priority: bool) -> Self {
-        Self(u8::from(read) * READ | u8::from(write) * WRITE | u8::from(priority) * PRIORITY)
+        let of = |is_asked, bit| if is_asked { bit } else { 0 };
+        Self(of(read, READ) | of(write, WRITE) | of(priority, PRIORITY))
     }
 
     /// Either of the two, also in a constant.

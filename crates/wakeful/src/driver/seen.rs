@@ -150,9 +150,9 @@ impl<T: AsFd> Registered<T> {
     ) -> io::Result<R> {
         let source = self.source();
         let (read, write) = (interest.is_readable(), interest.is_writable());
-        let may_be_ready = read && source.read_ready.get()
-            || write && source.write_ready.get()
-            || interest.is_priority() && source.priority_ready.get();
+        let may_be_ready = (read && source.read_ready.get())
+            || (write && source.write_ready.get())
+            || (interest.is_priority() && source.priority_ready.get());
         if !may_be_ready {
             return Err(io::ErrorKind::WouldBlock.into());
         }
