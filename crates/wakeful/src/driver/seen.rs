@@ -11,7 +11,7 @@ use super::interest::{Interest, Ready};
 use super::readiness::Sight;
 use super::registered::Registered;
 use super::source::Direction;
-use super::waiters::Place;
+use super::waiters::{Place, Waiters};
 
 /// What was ready at a moment, and which events had come by then.
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,17 +54,37 @@ impl<T: AsFd> Registered<T> {
         places: &mut Places,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Seen>> {
+        self.seen_or_wait(interest, |waiters, direction| {
+            let place = match direction {
+                Direction::Read => &mut places.read,
+                Direction::Write => &mut places.write,
+            };
+            waiters.wait(place, cx.waker());
+        })
+    }
+
+    /// As [`poll_seen`](Self::poll_seen), for one task in each direction: a second one's wake
+    /// replaces the first's.
+    pub(crate) fn poll_seen_alone(
+        &self,
+        interest: Interest,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Seen>> {
+        self.seen_or_wait(interest, |waiters, _| waiters.set_first(cx.waker()))
+    }
+
+    fn seen_or_wait(
+        &self,
+        interest: Interest,
+        mut wait: impl FnMut(&Waiters, Direction),
+    ) -> Poll<io::Result<Seen>> {
         let seen = self.seen(interest);
         if !seen.ready.is_empty() {
             return Poll::Ready(Ok(seen));
         }
         self.may_wait()?;
         for direction in directions(interest) {
-            let place = match direction {
-                Direction::Read => &mut places.read,
-                Direction::Write => &mut places.write,
-            };
-            self.source().waiters(direction).wait(place, cx.waker());
+            wait(self.source().waiters(direction), direction);
         }
         Poll::Pending
     }
@@ -79,41 +99,23 @@ impl<T: AsFd> Registered<T> {
         }
     }
 
-    /// As [`poll_seen`](Self::poll_seen), for one task in each direction: a second one's wake
-    /// replaces the first's.
-    pub(crate) fn poll_seen_alone(
-        &self,
-        interest: Interest,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Seen>> {
-        let seen = self.seen(interest);
-        if !seen.ready.is_empty() {
-            return Poll::Ready(Ok(seen));
-        }
-        self.may_wait()?;
-        for direction in directions(interest) {
-            self.source().waiters(direction).set_first(cx.waker());
-        }
-        Poll::Pending
-    }
-
     /// What was seen of `interest` is not ready any more. An event that has come since counts.
     ///
     /// A direction that is closed stays ready: the kernel would not say so again.
     pub(crate) fn clear(&self, seen: &Seen, interest: Interest) {
         let Seen { read, write, priority, .. } = *seen;
-        let (source, asked) = (self.source(), interest);
-        if let Some(sight) = read.filter(|_| asked.is_readable())
+        let source = self.source();
+        if let Some(sight) = read.filter(|_| interest.is_readable())
             && !self.now(Direction::Read).stays_ready
         {
             source.read_ready.clear_seen(sight);
         }
-        if let Some(sight) = write.filter(|_| asked.is_writable())
+        if let Some(sight) = write.filter(|_| interest.is_writable())
             && !self.now(Direction::Write).stays_ready
         {
             source.write_ready.clear_seen(sight);
         }
-        if let Some(sight) = priority.filter(|_| asked.is_priority())
+        if let Some(sight) = priority.filter(|_| interest.is_priority())
             && !self.now(Direction::Read).is_closed
         {
             source.priority_ready.clear_seen(sight);

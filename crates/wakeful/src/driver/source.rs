@@ -3,7 +3,8 @@
 //! Descriptors are watched edge-triggered, once for all directions. The readiness that an edge
 //! brought is remembered here until an operation proves it over: by EAGAIN, or by a short transfer
 //! ([`Registered::ended`](super::registered::Registered::ended)), which saves the second system
-//! call. An end of stream or an error never ends: the kernel reported it once and will not again.
+//! call. An end of stream or an error does not end by a short transfer: the kernel reported it once
+//! and will not again. Who makes the calls themselves may say that it is over ([`super::seen`]).
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::{BorrowedFd, RawFd};

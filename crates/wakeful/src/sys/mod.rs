@@ -11,7 +11,6 @@ pub(crate) mod clock;
 pub(crate) mod closed_in_child;
 #[cfg(any(feature = "internals", feature = "tokio"))]
 #[allow(unsafe_code)]
-#[cfg(any(feature = "internals", feature = "tokio"))]
 pub(crate) mod duplicate;
 pub(crate) mod failures;
 #[cfg(feature = "faults")]
