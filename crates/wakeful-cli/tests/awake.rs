@@ -51,8 +51,8 @@ fn is_held(device: &OwnedFd) -> bool {
     latency_device::in_force(device).unwrap() == Some(Duration::ZERO)
 }
 
-/// A server is asked until it is held for. Whoever is to hold joins a hold of the test's: that
-/// takes no measurement, which a busy machine would spoil.
+/// Sends requests to a server until CPUs are held for it. The test holds them already, so nothing
+/// is measured, which a busy machine would spoil.
 fn asks_until_held(device: &OwnedFd, addr: &str) {
     let start = Instant::now();
     loop {

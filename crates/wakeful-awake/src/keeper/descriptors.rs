@@ -58,7 +58,8 @@ pub(super) fn explain(error: io::Error) -> io::Error {
     }
 }
 
-/// Of `poll` for so many descriptors: the kernel refuses more than the limit allows (poll(2)).
+/// Explains an error of `poll` for that many descriptors: the kernel refuses more than the limit
+/// allows (poll(2)).
 pub(super) fn explain_poll(error: Errno, descriptors: usize) -> io::Error {
     match limit() {
         Some(limit) if error == Errno::INVAL && limit < descriptors as u64 => because(

@@ -247,8 +247,8 @@ impl HeldCpus {
     }
 }
 
-/// What the line of a CPU at which `now` stands is to say before it is held for so many
-/// microseconds. Returns what is to stand there then.
+/// A CPU whose file says `now` is to be held, with a latency of so many microseconds: changes its
+/// line of the state file to what has to stand there first. Returns what the CPU's file will say.
 fn plan(changed: &mut Changed, now: Limit, microseconds: u32) -> Limit {
     let is_somebody_elses =
         if changed.holds { !changed.wrote.contains(&now) } else { changed.before != now };

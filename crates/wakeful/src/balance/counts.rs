@@ -80,8 +80,8 @@ impl Counts {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Of a listener's backlog one of its loops has `closed` so many of them, and `waiting` are
-    /// still there.
+    /// A loop ends with connections in a listener's backlog: it has closed `closed` of them, and
+    /// `waiting` are still there.
     pub(crate) fn add_left(&self, listener: RawFd, closed: u32, waiting: u32) {
         let mut not_accepted = self.not_accepted.lock().unwrap_or_else(PoisonError::into_inner);
         let place = not_accepted.iter().position(|(known, _)| *known == listener);
