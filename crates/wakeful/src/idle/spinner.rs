@@ -15,10 +15,12 @@ use super::survey::{self, survey};
 use crate::metrics::HoldState;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
-use crate::sys::thread::{RunQueue, is_real_time};
+use crate::sys::thread::{RunQueue, Taken, is_real_time};
 
 /// Between two polls of a spin lie a system call or two. So long a gap means that the thread did
-/// not run, in nanoseconds.
+/// not run, in nanoseconds. Whoever ran for less counts for as much: a database that runs for 12 µs
+/// at a time needs this CPU as well, and the kernel may leave the next one waiting for a tick of
+/// the scheduler, whatever the spin yields.
 const GAP: u64 = 50_000;
 
 /// So much may be lost at once, in nanoseconds: a neighbour who is busy takes a slice, which is
@@ -36,6 +38,9 @@ const LOST_SHARE: u64 = 20;
 /// What is known of the waits for a CPU is never older than this, in nanoseconds, so that what the
 /// hypervisor takes is not blamed on an earlier one.
 const FRESH: u64 = 1_000_000;
+
+/// How often others ran in a longer time than this says little about now.
+const STALE: u64 = 10 * FRESH;
 
 /// Idle periods without the survey: a program that hardly uses its loop does not need it.
 const FEW: u32 = 16;
@@ -55,7 +60,7 @@ pub struct Spinner {
     began: u64,
     looked: u64,
     window: u64,
-    /// How long this thread waits for a CPU, and when that was looked at.
+    /// What others take of this thread's CPU, and when that was looked at.
     run_queue: RunQueue,
     counted: u64,
     /// What others took lately, and when they did.
@@ -225,18 +230,21 @@ impl Spinner {
         Next::Spin
     }
 
-    /// Was it somebody else who took the CPU during a long gap, and for how long lately?
+    /// Did somebody else have the CPU, and for how long lately?
     #[cold]
     fn count(&mut self, now: u64, gap: u64) -> Next {
-        self.counted = now;
-        let waited = self.run_queue.waited().min(gap);
-        if gap <= GAP || waited == 0 {
+        let is_stale = now.saturating_sub(std::mem::replace(&mut self.counted, now)) > STALE;
+        let Taken { waited, times } = self.run_queue.look();
+        let long = if gap > GAP { waited.unwrap_or(times.min(1) * gap).min(gap) } else { 0 };
+        let short = if is_stale { 0 } else { times * GAP };
+        let lost = long.max(short);
+        if lost == 0 {
             return Next::Spin;
         }
         let since = now.saturating_sub(self.lost_at);
         let was_alone = since > ALONE_FOR && self.governor.is_left_alone(now);
         let bearable = if was_alone { LOST_ALONE } else { LOST };
-        (self.lost, self.lost_at) = (self.lost.saturating_sub(since / LOST_SHARE) + waited, now);
+        (self.lost, self.lost_at) = (self.lost.saturating_sub(since / LOST_SHARE) + lost, now);
         if self.lost <= bearable {
             return Next::Spin;
         }

@@ -94,40 +94,55 @@ fn has_room_for_stack() -> bool {
     }
 }
 
-/// For how long a thread was ready and had no CPU. What a hypervisor takes is not in it.
+/// What others took of a thread's CPU while it was ready to run. What a hypervisor takes is not in
+/// it.
 #[derive(Debug)]
 pub(crate) struct RunQueue {
-    /// The thread's scheduler statistics. Without them (no `/proc`, or a kernel that keeps none)
-    /// the count of involuntary switches has to do.
+    /// The thread's scheduler statistics: none without `/proc`, or if the kernel keeps none.
     file: Option<File>,
-    seen: u64,
+    waited: u64,
+    switches: u64,
+}
+
+/// See [`RunQueue::look`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// For how many nanoseconds it waited, also behind a sleep. `None`: nobody knows.
+    pub(crate) waited: Option<u64>,
+    /// How often it lost its CPU without a sleep: to a thread that preempted it, or by a
+    /// `sched_yield` that let another one run.
+    pub(crate) times: u64,
 }
 
 impl RunQueue {
     /// That of this thread, to be asked on it.
     pub(crate) fn of_this_thread() -> Self {
         let file = File::open("/proc/thread-self/schedstat").ok();
-        let file = file.filter(|file| waits(file).is_some());
-        let mut queue = Self { file, seen: 0 };
-        queue.waited();
+        Self::with(file.filter(|file| waits(file).is_some()))
+    }
+
+    /// That of this thread, without a descriptor: only how often.
+    #[cfg(feature = "internals")]
+    pub(crate) fn without_descriptor() -> Self {
+        Self::with(None)
+    }
+
+    fn with(file: Option<File>) -> Self {
+        let mut queue = Self { file, waited: 0, switches: 0 };
+        queue.look();
         queue
     }
 
-    /// That of this thread, without a descriptor: only the count of involuntary switches.
-    #[cfg(feature = "internals")]
-    pub(crate) fn without_descriptor() -> Self {
-        Self { file: None, seen: involuntary_switches() }
-    }
-
-    /// For how many nanoseconds since it was asked last; `u64::MAX` if only that is known that it
-    /// was some time. A system call.
-    pub(crate) fn waited(&mut self) -> u64 {
-        let total = match &self.file {
-            Some(file) => waits(file).unwrap_or(self.seen),
-            None => involuntary_switches(),
+    /// Since it was asked last. Two system calls.
+    pub(crate) fn look(&mut self) -> Taken {
+        let since = |seen: &mut u64, total: u64| {
+            let since = total.saturating_sub(*seen);
+            *seen = total;
+            since
         };
-        let since = total.saturating_sub(std::mem::replace(&mut self.seen, total));
-        if self.file.is_some() || since == 0 { since } else { u64::MAX }
+        let total = self.file.as_ref().map(|file| waits(file).unwrap_or(self.waited));
+        let waited = total.map(|total| since(&mut self.waited, total));
+        Taken { waited, times: since(&mut self.switches, involuntary_switches()) }
     }
 }
 
@@ -277,11 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn without_statistics_a_switch_is_some_time() {
-        let mut queue = RunQueue { file: None, seen: u64::MAX };
-        assert_eq!(queue.waited(), 0, "a count that seems to fall is no switch");
-        // One that has been seen, and one that may come meanwhile.
-        queue.seen = involuntary_switches().wrapping_sub(1);
-        assert!(queue.waited() == u64::MAX || queue.seen == 0);
+    fn each_switch_is_seen_once() {
+        let mut queue = RunQueue { file: None, waited: 0, switches: u64::MAX };
+        let taken = queue.look();
+        assert_eq!(taken, Taken { waited: None, times: 0 }, "a count that seems to fall is none");
+        // One that has been seen, and more that may come meanwhile.
+        let before = involuntary_switches();
+        queue.switches = before.wrapping_sub(1);
+        let times = queue.look().times;
+        assert!(before == 0 || (1..=involuntary_switches() - before + 1).contains(&times));
     }
 }

@@ -11,7 +11,7 @@ use wakeful::idle::{Adaptive, BusyPoll, Hold};
 use wakeful::{EventLoop, IdlePolicy, LoopHandle};
 
 use crate::backend::Backend;
-use crate::backend::driven::{BY_HAND, Driven, SAYS_ASLEEP, skip_on_guests};
+use crate::backend::driven::{BY_HAND, Driven, SAYS_ASLEEP, has_guest, skip_on_guests};
 
 on_every_backend! {
     a_failed_attempt_to_sleep_costs_no_system_call_but_never_twice_in_a_row,
@@ -24,6 +24,7 @@ on_every_backend! {
     an_adaptive_loop_that_may_not_spin_is_one_that_parks,
     an_adaptive_loop_meets_events_and_fires_its_timers,
     a_spin_gives_way_to_a_neighbour_on_its_cpu,
+    a_spin_gives_way_to_a_neighbour_that_runs_for_a_moment_but_often,
     a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread,
     a_spinning_loop_notices_that_its_thread_got_real_time_priority,
     of_two_loops_on_one_cpu_one_spins,
@@ -162,8 +163,11 @@ fn an_adaptive_loop_meets_events_and_fires_its_timers<B: Backend>() {
         start.elapsed()
     });
     assert!(slept.unwrap() >= Duration::from_millis(2));
-    // A timer was known of: it neither meets a spin nor misses one.
-    assert_eq!((handle.metrics().spin_hits, handle.metrics().spin_misses), (0, 0));
+    // A timer was known of: it neither meets a spin nor misses one. A guest knows it by the time
+    // alone, so one may seem to be an event.
+    let mistaken = if has_guest() { 2 } else { 0 };
+    let metrics = handle.metrics();
+    assert!(metrics.spin_hits <= mistaken && metrics.spin_misses == 0, "{metrics:?}");
     // A guest's run of one turn has a post before it can wait for one.
     skip_on_guests(BY_HAND);
     let (stop, stopped) = mpsc::channel::<()>();
@@ -219,6 +223,33 @@ fn a_spin_gives_way_to_a_neighbour_on_its_cpu<B: Backend>() {
         } {}
         drop(stop);
         hog.join().unwrap();
+    });
+    pinned.join().unwrap();
+}
+
+fn a_spin_gives_way_to_a_neighbour_that_runs_for_a_moment_but_often<B: Backend>() {
+    let pinned = thread::spawn(|| {
+        let cpu = pin_to_first();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let neighbour = thread::spawn(move || {
+            sched_setaffinity(None, &cpu).unwrap();
+            while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                thread::sleep(Duration::from_micros(10));
+            }
+        });
+        // No window that the governor finds ends the spin before the neighbour is noticed.
+        let long = Adaptive::new().max_window(Duration::from_millis(16));
+        let mut spins = 0;
+        while {
+            let mut event_loop = B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
+            event_loop.take_turn(Some(Duration::from_millis(16))).unwrap();
+            event_loop.handle().metrics().gave_way == 0
+        } {
+            spins += 1;
+            assert!(spins < 100, "it spins on");
+        }
+        drop(stop);
+        neighbour.join().unwrap();
     });
     pinned.join().unwrap();
 }

@@ -31,6 +31,10 @@ use crate::idle::{Holder, Idle, Next, Spinner};
 /// millisecond.
 const ROUND: u64 = 250_000;
 
+/// The timer in the epoll may seem to fire early by less than this, in nanoseconds: another CPU may
+/// handle it, whose clock is ahead of this one's.
+const CLOCKS_DIFFER: u64 = 5_000;
+
 /// What ended a wait of Tokio's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
@@ -134,9 +138,10 @@ impl Inner {
         let round = armed.unwrap_or(u64::MAX).min(now.real + ROUND);
         let deadline = timer.map_or(round, |timer| timer.min(round));
         self.stopwatch.skip();
-        // What is found behind the deadline may be the timer in the epoll, which is no event.
+        // What is found at the deadline may be the timer in the epoll, which is no event.
+        let timer_fires = deadline.saturating_sub(CLOCKS_DIFFER);
         let look = || {
-            let found = self.has_something_for_tokio()? && self.now().real < deadline;
+            let found = self.has_something_for_tokio()? && self.now().real < timer_fires;
             Ok(found || self.handle.queue().is_pending())
         };
         let ended = self.spin_while_it_pays(spinner, Some(deadline), look);
