@@ -59,3 +59,4 @@ mod tasks;
 mod threads;
 mod timer_handlers;
 mod timers;
+mod udp;
